@@ -1,0 +1,179 @@
+/**
+ * @file Index arithmetic: affine forms, the bounds they reach, and what may stand in an index.
+ *
+ *     affineForm(p*2 + r - 1)  =  { constant: -1, terms: { p: 2, r: 1 } }
+ *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]
+ */
+
+import { compareOp, type Expr, integerOp, walk } from "./expression.ts";
+
+export type Extents = Readonly<Record<string, number>>;
+
+/** `constant + sum of coefficient * axis`; no term has coefficient 0. */
+export interface AffineForm {
+  readonly constant: number;
+  readonly terms: ReadonlyMap<string, number>;
+}
+
+/** The affine form of an index, or undefined when it divides, takes a remainder or multiplies axes. */
+export function affineForm(e: Expr): AffineForm | undefined {
+  switch (e.kind) {
+    case "number":
+      return Number.isInteger(e.value) ? { constant: e.value, terms: new Map() } : undefined;
+    case "axis":
+      return { constant: 0, terms: new Map([[e.name, 1]]) };
+    case "negate":
+      return scale(affineForm(e.value), -1);
+    case "binary": {
+      const left = affineForm(e.left);
+      const right = affineForm(e.right);
+      if (!left || !right) return undefined;
+      if (e.op === "+") return add(left, right);
+      if (e.op === "-") return add(left, scale(right, -1));
+      if (e.op === "*" && left.terms.size === 0) return scale(right, left.constant);
+      if (e.op === "*" && right.terms.size === 0) return scale(left, right.constant);
+      return undefined;
+    }
+    default:
+      return undefined;
+  }
+}
+
+function add(a: AffineForm | undefined, b: AffineForm | undefined): AffineForm | undefined {
+  if (!a || !b) return undefined;
+  const terms = new Map(a.terms);
+  for (const [name, c] of b.terms) {
+    const sum = (terms.get(name) ?? 0) + c;
+    if (sum === 0) terms.delete(name);
+    else terms.set(name, sum);
+  }
+  return { constant: a.constant + b.constant, terms };
+}
+
+function scale(a: AffineForm | undefined, factor: number): AffineForm | undefined {
+  if (!a) return undefined;
+  if (factor === 0) return { constant: 0, terms: new Map() };
+  return { constant: a.constant * factor, terms: new Map([...a.terms].map(([name, c]) => [name, c * factor])) };
+}
+
+/**
+ * The first part of an index that is not quasi-affine: sums and differences of axes, products with constants,
+ * `/` and `%` by positive constants are allowed; a product of axes or a tensor read is not.
+ */
+export function offendingPart(e: Expr): { part: Expr; because: string } | undefined {
+  for (const node of walk(e)) {
+    switch (node.kind) {
+      case "number":
+        if (!Number.isInteger(node.value)) return { part: node, because: `${node.value} is not an integer` };
+        break;
+      case "axis":
+      case "negate":
+        break;
+      case "binary": {
+        const constant = (side: Expr): boolean => affineForm(side)?.terms.size === 0;
+        if (node.op === "*" && !constant(node.left) && !constant(node.right))
+          return { part: node, because: "it multiplies two axes; an index may multiply an axis by a constant only" };
+        if ((node.op === "/" || node.op === "%") && !(node.right.kind === "number" && node.right.value > 0))
+          return { part: node, because: `"${node.op}" in an index needs a positive constant on its right` };
+        break;
+      }
+      case "access":
+        return { part: node, because: "it reads a tensor; an index may use axes and constants only" };
+      default:
+        return { part: node, because: `"${node.kind}" cannot stand in an index` };
+    }
+  }
+  return undefined;
+}
+
+/** Smallest and largest value of an index while every axis runs over `0 .. extent-1`: exact for affine forms, safe for `/` and `%`. */
+export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max: number] {
+  const affine = affineForm(e);
+  if (affine) {
+    let [min, max] = [affine.constant, affine.constant];
+    for (const [name, c] of affine.terms) {
+      const reach = c * (extentOf(name, extents) - 1);
+      if (reach < 0) min += reach;
+      else max += reach;
+    }
+    return [min, max];
+  }
+  if (e.kind === "negate") {
+    const [min, max] = boundsOf(e.value, extents);
+    return [-max, -min];
+  }
+  if (e.kind !== "binary") throw new Error(`internal: "${e.kind}" has no index bounds`);
+  const [a, b] = boundsOf(e.left, extents);
+  const [c, d] = boundsOf(e.right, extents);
+  const { op } = e;
+  switch (op) {
+    case "+":
+      return [a + c, b + d];
+    case "-":
+      return [a - d, b - c];
+    case "*": {
+      const corners = [a * c, a * d, b * c, b * d];
+      return [Math.min(...corners), Math.max(...corners)];
+    }
+    case "/":
+      return [Math.floor(a / c), Math.floor(b / c)];
+    case "%":
+      return Math.floor(a / c) === Math.floor(b / c)
+        ? [a - c * Math.floor(a / c), b - c * Math.floor(b / c)]
+        : [0, c - 1];
+    default:
+      return op satisfies never;
+  }
+}
+
+/** The value of an index, or the truth (1 or 0) of a condition, at one point. */
+export function evaluateIndex(e: Expr, point: Extents): number {
+  switch (e.kind) {
+    case "number":
+      return e.value;
+    case "axis":
+      return extentOf(e.name, point);
+    case "negate":
+      return -evaluateIndex(e.value, point);
+    case "binary":
+      return integerOp(e.op, evaluateIndex(e.left, point), evaluateIndex(e.right, point));
+    case "compare":
+      return compareOp(e.op, evaluateIndex(e.left, point), evaluateIndex(e.right, point)) ? 1 : 0;
+    case "logic": {
+      const left = evaluateIndex(e.left, point) !== 0;
+      const right = evaluateIndex(e.right, point) !== 0;
+      return (e.op === "and" ? left && right : left || right) ? 1 : 0;
+    }
+    default:
+      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+  }
+}
+
+/** Every point of a box, last axis fastest. The same object is handed out each time, changed in place. */
+export function* pointsOf(axes: readonly string[], extents: Extents): Generator<Record<string, number>> {
+  const point: Record<string, number> = {};
+  for (const name of axes) {
+    if (extentOf(name, extents) < 1) return;
+    point[name] = 0;
+  }
+  for (;;) {
+    yield point;
+    let d = axes.length - 1;
+    for (; d >= 0; d--) {
+      const name = axes[d] ?? "";
+      const value = (point[name] ?? 0) + 1;
+      if (value < extentOf(name, extents)) {
+        point[name] = value;
+        break;
+      }
+      point[name] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+export function extentOf(name: string, extents: Extents): number {
+  const extent = extents[name];
+  if (extent === undefined) throw new Error(`internal: axis "${name}" is not bound`);
+  return extent;
+}

@@ -1,0 +1,291 @@
+/**
+ * @file What the user wants computed: an equation whose axes have extents and whose tensors have types and shapes.
+ *
+ *     defineComputation({
+ *       equation: "c[i,j] += f32(a[i,k]) * f32(b[k,j])",
+ *       extents: { i: 64, j: 64, k: 128 },
+ *       tensors: { a: "f16", b: "f16" },
+ *     })
+ *
+ * The target starts at the identity of its combine (0 for sums): a computation is a function of its inputs.
+ */
+
+import { boundsOf, type Extents, offendingPart } from "./affine.ts";
+import { DTYPES, type DType, isDType } from "./dtype.ts";
+import {
+  accessesOf,
+  axesOf,
+  type Equation,
+  printEquation,
+  spatialAxesOf,
+  substituteAxes,
+  tensorsOf,
+} from "./equation.ts";
+import { suggestion, UsageError } from "./error.ts";
+import { type Access, type Expr, number, printAccess, printExpr, walk } from "./expression.ts";
+import { type Dimension, layoutStorage, rowMajor } from "./layout.ts";
+import { parseEquation, spanOf } from "./parse.ts";
+import { dropIdleCasts, typeOf } from "./typing.ts";
+
+/** A loop of the iteration domain. A reduce axis indexes no output: it is summed away. */
+export interface Axis {
+  readonly name: string;
+  readonly extent: number;
+  readonly kind: "spatial" | "reduce";
+}
+
+export interface Tensor {
+  readonly name: string;
+  readonly dtype: DType;
+  /** Logical dimensions, in the order the equation indexes them. */
+  readonly dims: readonly Dimension[];
+  /** Element offset in memory of the logical element, over the dimension names. */
+  readonly storage: Expr;
+  /** Known before the run, as weights are: it may be packed ahead of time. */
+  readonly constant: boolean;
+}
+
+export interface Computation {
+  readonly name: string;
+  readonly equation: Equation;
+  readonly axes: readonly Axis[];
+  /** By name; the target's first, then inputs as the equation reads them. */
+  readonly tensors: Readonly<Record<string, Tensor>>;
+}
+
+export interface TensorSpec {
+  readonly dtype: DType;
+  /** Names for the dimensions; by default the axis that indexes it alone, else `d0`, `d1` ... */
+  readonly dims?: readonly string[];
+  /** Sizes; by default the smallest that hold every index the equation reaches. */
+  readonly shape?: readonly number[];
+  /** A layout name (`NHWC`); row-major by default. */
+  readonly layout?: string;
+  readonly constant?: boolean;
+}
+
+export interface ComputationSpec {
+  readonly name?: string;
+  readonly equation: string | Equation;
+  /** Extent of every axis, and values of named integer parameters (`stride`). */
+  readonly extents: Extents;
+  /** Type, or more, of each tensor. The target's type defaults to the type of the value. */
+  readonly tensors: Readonly<Record<string, DType | TensorSpec>>;
+  /** Names in the equation that are constants and not axes. */
+  readonly parameters?: Extents;
+}
+
+/**
+ * Checks and completes a computation.
+ * @throws UsageError when an axis has no extent, an index is not affine, types disagree or a tensor is not described
+ */
+export function defineComputation(spec: ComputationSpec): Computation {
+  const parsed = typeof spec.equation === "string" ? parseEquation(spec.equation) : spec.equation;
+  const name = spec.name ?? "equation";
+  const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
+
+  // 1. Axes: the target's are spatial, the rest are summed.
+  checkIndices(name, parsed, new Set(bound.keys()));
+  const equation = bound.size === 0 ? parsed : substituteAxes(parsed, bound);
+  const spatial = new Set(spatialAxesOf(equation));
+  const names = axesOf(equation);
+  for (const given of Object.keys(spec.extents)) {
+    if (!names.includes(given))
+      throw new UsageError(`${name}: no axis or parameter "${given}"`, { hint: suggestion(given, names) });
+  }
+  const axes = names.map((axisName): Axis => {
+    const extent = spec.extents[axisName];
+    if (extent === undefined)
+      throw new UsageError(
+        `${name}: axis "${axisName}" has no extent`,
+        placeOfAxis(parsed, axisName, `give it one, for example --${axisName} 64`),
+      );
+    if (!Number.isSafeInteger(extent) || extent < 1)
+      throw new UsageError(`${name}: extent of ${axisName} must be a positive integer, got ${extent}`);
+    return { name: axisName, extent, kind: spatial.has(axisName) ? "spatial" : "reduce" };
+  });
+
+  // 2. Types: every input is described; the target's follows from the value unless given.
+  const target = equation.target.tensor;
+  const used = tensorsOf(equation);
+  const specs = new Map(
+    Object.entries(spec.tensors).map(([tensor, given]) => [
+      tensor,
+      typeof given === "string" ? { dtype: given } : given,
+    ]),
+  );
+  for (const given of specs.keys())
+    if (!used.includes(given))
+      throw new UsageError(`${name}: the equation has no tensor "${given}"`, { hint: suggestion(given, used) });
+  const dtypes: Record<string, DType> = {};
+  for (const [tensor, { dtype }] of specs) {
+    if (!isDType(dtype))
+      throw new UsageError(`${name}: unknown data type "${String(dtype)}" of ${tensor}`, {
+        hint: suggestion(String(dtype), DTYPES),
+      });
+    dtypes[tensor] = dtype;
+  }
+  for (const tensor of used) {
+    if (tensor !== target && !(tensor in dtypes))
+      throw new UsageError(`${name}: tensor "${tensor}" has no data type`, {
+        hint: `known types: ${DTYPES.join(", ")}`,
+      });
+  }
+  if (equation.where !== undefined) checkCondition(name, equation.where);
+  const recurrent = accessesOf(equation)
+    .slice(1)
+    .some((a) => a.tensor === target);
+  if (recurrent && dtypes[target] === undefined)
+    throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);
+  if (recurrent && equation.op !== "=")
+    throw new UsageError(`${name}: "${target}" reads itself, so it must be assigned with "=", not "${equation.op}"`);
+  const valueType = typeOf(equation.value, dtypes);
+  const targetType = dtypes[target] ?? valueType ?? "f32";
+  dtypes[target] = targetType;
+  if (valueType !== undefined && valueType !== targetType) {
+    throw new UsageError(`${name}: ${target} is ${targetType} but the value is ${valueType}`, {
+      hint: `cast the value: ${targetType}(...)`,
+    });
+  }
+  const typed: Equation = { ...equation, value: dropIdleCasts(equation.value, dtypes) };
+
+  // 3. Shapes and layouts.
+  const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
+  const tensors: Record<string, Tensor> = {};
+  for (const tensor of used) {
+    const accesses = accessesOf(typed).filter((a) => a.tensor === tensor);
+    tensors[tensor] = completeTensor(name, tensor, dtypes[tensor] ?? targetType, specs.get(tensor), accesses, extents);
+  }
+  return { name, equation: typed, axes, tensors };
+}
+
+/** The canonical text of the equation, parameters bound and idle casts dropped. */
+export function equationText(computation: Computation): string {
+  return printEquation(computation.equation);
+}
+
+export function targetOf(computation: Computation): Tensor {
+  return tensorOf(computation, computation.equation.target.tensor);
+}
+
+/** Input tensors in the order the equation reads them. */
+export function inputsOf(computation: Computation): Tensor[] {
+  return Object.values(computation.tensors).filter((t) => t.name !== computation.equation.target.tensor);
+}
+
+export function tensorOf(computation: Computation, name: string): Tensor {
+  const tensor = computation.tensors[name];
+  if (!tensor) throw new Error(`internal: no tensor "${name}" in ${computation.name}`);
+  return tensor;
+}
+
+export function extentsOf(computation: Computation): Extents {
+  return Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
+}
+
+/** Points of the iteration domain, conditions not subtracted: one product and one sum each in a contraction. */
+export function pointCount(computation: Computation): number {
+  return computation.axes.reduce((product, a) => product * a.extent, 1);
+}
+
+/** Number of logical elements. */
+export function elementCount(tensor: Tensor): number {
+  return tensor.dims.reduce((product, d) => product * d.extent, 1);
+}
+
+/** Elements of memory the tensor takes, holes of a blocked layout included. */
+export function memoryElements(tensor: Tensor): number {
+  return boundsOf(tensor.storage, Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent])))[1] + 1;
+}
+
+/** Everything that makes two computations the same: equation, extents, types, shapes, layouts. */
+export function computationKey(computation: Computation): string {
+  const axes = computation.axes.map((a) => `${a.name}=${a.extent}`).join(",");
+  const tensors = Object.values(computation.tensors).map(
+    (t) =>
+      `${t.name}:${t.dtype}[${t.dims.map((d) => d.extent).join(",")}]@${printExpr(t.storage, "formula")}${t.constant ? " constant" : ""}`,
+  );
+  return [equationText(computation), axes, ...tensors].join("; ");
+}
+
+function completeTensor(
+  subject: string,
+  name: string,
+  dtype: DType,
+  spec: TensorSpec | undefined,
+  accesses: readonly Access[],
+  extents: Extents,
+): Tensor {
+  const rank = accesses[0]?.index.length ?? 0;
+  const other = accesses.find((a) => a.index.length !== rank);
+  if (other)
+    throw new UsageError(
+      `${subject}: ${printAccess(other)} has ${other.index.length} indices, elsewhere ${name} has ${rank}`,
+      spanOf(other) ?? {},
+    );
+  if (spec?.shape && spec.shape.length !== rank)
+    throw new UsageError(`${subject}: ${name} has ${rank} indices but a shape of ${spec.shape.length}`);
+  const dims = Array.from({ length: rank }, (_, d): Dimension => {
+    const index = accesses.map((a) => a.index[d]).filter((e) => e !== undefined);
+    const alone = index[0]?.kind === "axis" ? index[0].name : `d${d}`;
+    const reached = Math.max(...index.map((e) => boundsOf(e, extents)[1] + 1), 1);
+    return { name: spec?.dims?.[d] ?? alone, extent: spec?.shape?.[d] ?? reached };
+  });
+  // Two dimensions indexed by the same axis need names of their own.
+  const unique = dims.map((dim, d) =>
+    dims.findIndex((x) => x.name === dim.name) === d ? dim : { ...dim, name: `d${d}` },
+  );
+  const storage =
+    spec?.layout === undefined ? rowMajor(unique) : layoutStorage(spec.layout, unique, `${subject}: layout of ${name}`);
+  return { name, dtype, dims: unique, storage, constant: spec?.constant ?? false };
+}
+
+function checkIndices(subject: string, equation: Equation, parameters: ReadonlySet<string>): void {
+  const bound = new Map([...parameters].map((p) => [p, number(1)]));
+  for (const node of accessesOf(equation)) {
+    for (const index of node.index) {
+      const offending = offendingPart(bound.size === 0 ? index : substituteParameters(index, parameters));
+      if (offending) {
+        const place = spanOf(offending.part) ?? spanOf(index) ?? {};
+        throw new UsageError(`${subject}: index of ${printAccess(node)} is not affine: ${offending.because}`, place);
+      }
+    }
+  }
+}
+
+/** Products with a parameter become products with a constant while the nodes keep their places. */
+function substituteParameters(e: Expr, parameters: ReadonlySet<string>): Expr {
+  if (e.kind === "axis" && parameters.has(e.name)) return number(1);
+  if (e.kind !== "binary") return e;
+  const left = substituteParameters(e.left, parameters);
+  const right = substituteParameters(e.right, parameters);
+  return left === e.left && right === e.right ? e : { ...e, left, right };
+}
+
+function checkCondition(subject: string, condition: Expr): void {
+  for (const node of walk(condition)) {
+    if (node.kind === "compare") {
+      for (const side of [node.left, node.right]) {
+        const offending = offendingPart(side);
+        if (offending)
+          throw new UsageError(
+            `${subject}: condition ${printExpr(node)} is not affine: ${offending.because}`,
+            spanOf(offending.part) ?? {},
+          );
+      }
+    }
+  }
+  if (condition.kind !== "compare" && condition.kind !== "logic")
+    throw new UsageError(`${subject}: "${printExpr(condition)}" is not a condition`, spanOf(condition) ?? {});
+}
+
+function placeOfAxis(
+  equation: Equation,
+  name: string,
+  hint: string,
+): { source?: string; span?: { start: number; end: number }; hint: string } {
+  const roots = [equation.target, equation.value, ...(equation.where === undefined ? [] : [equation.where])];
+  for (const root of roots)
+    for (const node of walk(root)) if (node.kind === "axis" && node.name === name) return { ...spanOf(node), hint };
+  return { hint };
+}

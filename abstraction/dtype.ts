@@ -1,0 +1,148 @@
+/**
+ * @file Element types and their exact rounding.
+ *
+ *     round("bf16", 1.00390625) = 1          half way between 1 and 1.0078125: to even
+ *     wrap("u8", 257) = 1                    two's complement
+ *     saturate("s8", 200) = 127
+ *
+ * Values are JavaScript numbers throughout; every value of every type below is one exactly.
+ */
+
+/** Every element type automap knows. `tf32` is held in 32 bits, of which 10 fraction bits count. */
+export const DTYPES = ["u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "tf32", "f32", "f64"] as const;
+export type DType = (typeof DTYPES)[number];
+
+interface IntegerFormat {
+  readonly kind: "integer";
+  readonly bytes: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+interface FloatFormat {
+  readonly kind: "float";
+  readonly bytes: number;
+  /** Fraction bits stored; the significand has one more. */
+  readonly fractionBits: number;
+  /** Exponent of the smallest normal number. */
+  readonly minExponent: number;
+  /** Largest finite value. */
+  readonly max: number;
+}
+
+type FloatType = "f16" | "bf16" | "tf32" | "f32" | "f64";
+type IntegerType = Exclude<DType, FloatType>;
+
+const INTEGERS: Readonly<Record<IntegerType, IntegerFormat>> = {
+  u8: { kind: "integer", bytes: 1, min: 0, max: 0xff },
+  s8: { kind: "integer", bytes: 1, min: -0x80, max: 0x7f },
+  u16: { kind: "integer", bytes: 2, min: 0, max: 0xffff },
+  s16: { kind: "integer", bytes: 2, min: -0x8000, max: 0x7fff },
+  u32: { kind: "integer", bytes: 4, min: 0, max: 0xffffffff },
+  s32: { kind: "integer", bytes: 4, min: -0x80000000, max: 0x7fffffff },
+};
+
+/** Sources: IEEE 754-2019 for f16, f32, f64; Intel's BFLOAT16 numerics definition for bf16; NVIDIA's PTX ISA for tf32. */
+const FLOATS: Readonly<Record<FloatType, FloatFormat>> = {
+  f16: { kind: "float", bytes: 2, fractionBits: 10, minExponent: -14, max: 65504 },
+  bf16: { kind: "float", bytes: 2, fractionBits: 7, minExponent: -126, max: 3.3895313892515355e38 },
+  tf32: { kind: "float", bytes: 4, fractionBits: 10, minExponent: -126, max: 3.4011621342146535e38 },
+  f32: { kind: "float", bytes: 4, fractionBits: 23, minExponent: -126, max: 3.4028234663852886e38 },
+  f64: { kind: "float", bytes: 8, fractionBits: 52, minExponent: -1022, max: Number.MAX_VALUE },
+};
+
+const FORMATS: Readonly<Record<DType, IntegerFormat | FloatFormat>> = { ...INTEGERS, ...FLOATS };
+
+export function isDType(word: string): word is DType {
+  return Object.hasOwn(FORMATS, word);
+}
+
+export function isInteger(dtype: DType): boolean {
+  return FORMATS[dtype].kind === "integer";
+}
+
+/** Bytes one element takes in memory. */
+export function bytesOf(dtype: DType): number {
+  return FORMATS[dtype].bytes;
+}
+
+/** Smallest and largest finite value. */
+export function rangeOf(dtype: DType): readonly [min: number, max: number] {
+  const format = FORMATS[dtype];
+  return format.kind === "integer" ? [format.min, format.max] : [-format.max, format.max];
+}
+
+/** Distance from 1 to the next larger value of a float type; 0 for integers, which are exact. */
+export function epsilonOf(dtype: DType): number {
+  const format = FORMATS[dtype];
+  return format.kind === "integer" ? 0 : 2 ** -format.fractionBits;
+}
+
+/** Keeps the low bits, as integer hardware does; floats are rounded to nearest even. A float given to an integer type is truncated first, as C does. */
+export function wrap(dtype: DType, x: number): number {
+  switch (dtype) {
+    case "s32":
+      return x | 0;
+    case "u32":
+      return x >>> 0;
+    case "s16":
+      return (x << 16) >> 16;
+    case "u16":
+      return x & 0xffff;
+    case "s8":
+      return (x << 24) >> 24;
+    case "u8":
+      return x & 0xff;
+    case "f64":
+      return x;
+    case "f32":
+      return Math.fround(x);
+    case "f16":
+    case "bf16":
+    case "tf32":
+      return roundFloat(FLOATS[dtype], x);
+    default:
+      return dtype satisfies never;
+  }
+}
+
+/** Clamps to the range of an integer type (truncating first); floats are rounded as by {@link wrap}. NaN becomes 0 in an integer type. */
+export function saturate(dtype: DType, x: number): number {
+  const format = FORMATS[dtype];
+  if (format.kind === "float") return wrap(dtype, x);
+  if (Number.isNaN(x)) return 0;
+  return Math.min(format.max, Math.max(format.min, Math.trunc(x)));
+}
+
+/**
+ * Rounds to nearest, ties to even, with subnormals and overflow to infinity.
+ * Rounding a double that is itself the rounded sum or product of two values of the type is innocuous:
+ * 53 significand bits are at least twice the type's plus two (Figueroa 1995).
+ */
+function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number): number {
+  if (!Number.isFinite(x) || x === 0) return x;
+  // 1. The spacing of the type's values around x is a power of two.
+  const exponent = Math.max(Math.floor(Math.log2(Math.abs(x))), minExponent);
+  // log2 may be off by one at a power of two: there both spacings agree on the result unless x sits just below it.
+  const corrected =
+    Math.abs(x) >= 2 ** (exponent + 1)
+      ? exponent + 1
+      : Math.abs(x) < 2 ** exponent && exponent > minExponent
+        ? exponent - 1
+        : exponent;
+  const spacing = 2 ** (corrected - fractionBits);
+  // 2. Count spacings, rounding half to even.
+  const count = x / spacing;
+  const rounded = roundHalfEven(count) * spacing;
+  // 3. What rounds beyond the largest value is infinite.
+  return Math.abs(rounded) > max ? Math.sign(x) * Number.POSITIVE_INFINITY : rounded;
+}
+
+/** Nearest integer, ties to even: what hardware does by default, unlike `Math.round`. */
+export function roundHalfEven(x: number): number {
+  const floor = Math.floor(x);
+  const fraction = x - floor;
+  if (fraction < 0.5) return floor;
+  if (fraction > 0.5) return floor + 1;
+  return floor % 2 === 0 ? floor : floor + 1;
+}

@@ -1,0 +1,81 @@
+/**
+ * @file A scalar statement over named axes: the one notation for operators and instructions.
+ *
+ *     c[m,n] += s32(a[m,k]) * s32(b[k,n])
+ *     out[n,k,h,w] += f32(in[n,c,(h-r+1)/2,w]) * f32(v[c,k,r]) where (h-r+1)%2 == 0
+ *
+ * Axes that do not index the target are summed (or maximised ...). A read outside a tensor gives the identity
+ * of the combine: padding is part of the notation. Points where the condition fails contribute nothing.
+ */
+
+import type { DType } from "./dtype.ts";
+import { rangeOf } from "./dtype.ts";
+import { type Access, accessesIn, axesIn, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
+
+/**
+ * How a value joins what the target holds. The values of all summed points are folded exactly first and join once,
+ * which is what a saturating instruction does: `sat+=` clamps the sum, not each step.
+ */
+export const COMBINE_OPS = ["=", "+=", "sat+=", "max=", "min="] as const;
+export type CombineOp = (typeof COMBINE_OPS)[number];
+
+export interface Equation {
+  readonly target: Access;
+  readonly op: CombineOp;
+  readonly value: Expr;
+  readonly where?: Expr;
+}
+
+/** The text `parseEquation` reads back: the cache key of a computation and the name of its test. */
+export function printEquation({ target, op, value, where }: Equation): string {
+  const condition = where === undefined ? "" : ` where ${printExpr(where)}`;
+  return `${printAccess(target)} ${op} ${printExpr(value)}${condition}`;
+}
+
+/** Axes in order of first appearance, target first. */
+export function axesOf({ target, value, where }: Equation): string[] {
+  return [...new Set([...axesIn(target), ...axesIn(value), ...(where === undefined ? [] : axesIn(where))])];
+}
+
+/** Axes that index the target; all others are summed. */
+export function spatialAxesOf({ target }: Equation): string[] {
+  return axesIn(target);
+}
+
+/** Every tensor element the equation mentions: the target, then the reads left to right. */
+export function accessesOf({ target, value, where }: Equation): Access[] {
+  return [target, ...accessesIn(value), ...(where === undefined ? [] : accessesIn(where))];
+}
+
+/** Names of the tensors, target first, each once. */
+export function tensorsOf(equation: Equation): string[] {
+  return [...new Set(accessesOf(equation).map((a) => a.tensor))];
+}
+
+/** What the target holds before anything joined it, and what a read outside a tensor gives. */
+export function identityOf(op: CombineOp, dtype: DType): number {
+  switch (op) {
+    case "=":
+    case "+=":
+    case "sat+=":
+      return 0;
+    case "max=":
+      return isFloat(dtype) ? Number.NEGATIVE_INFINITY : rangeOf(dtype)[0];
+    case "min=":
+      return isFloat(dtype) ? Number.POSITIVE_INFINITY : rangeOf(dtype)[1];
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Replaces axes or parameters throughout. */
+export function substituteAxes(equation: Equation, replacements: ReadonlyMap<string, Expr>): Equation {
+  const again = (e: Expr): Expr => substitute(e, replacements);
+  const { target, op, value, where } = equation;
+  const result = { target: { ...target, index: target.index.map(again) }, op, value: again(value) };
+  return where === undefined ? result : { ...result, where: again(where) };
+}
+
+function isFloat(dtype: DType): boolean {
+  return dtype.startsWith("f") || dtype === "bf16" || dtype === "tf32";
+}

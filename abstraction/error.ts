@@ -1,0 +1,83 @@
+/**
+ * @file What automap says when the caller got something wrong: what, where, and the nearest thing that would be right.
+ *
+ *     equation: unknown function "sqaure"
+ *       y[i] = sqaure(x[i])
+ *              ^^^^^^
+ *       did you mean "square"?
+ */
+
+/** A half-open range of characters in a piece of notation. */
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A mistake of the caller: never a bug of automap, never shown with a stack trace. */
+export class UsageError extends Error {
+  readonly source: string | undefined;
+  readonly span: Span | undefined;
+  readonly hint: string | undefined;
+
+  constructor(message: string, details: { source?: string; span?: Span; hint?: string } = {}) {
+    super(message);
+    this.name = "UsageError";
+    this.source = details.source;
+    this.span = details.span;
+    this.hint = details.hint;
+  }
+
+  /** The message, the source line with the place marked, and the hint. */
+  explain(): string {
+    const lines = [this.message];
+    if (this.source !== undefined) {
+      lines.push(`  ${this.source}`);
+      if (this.span) {
+        const width = Math.max(1, this.span.end - this.span.start);
+        lines.push(`  ${" ".repeat(this.span.start)}${"^".repeat(width)}`);
+      }
+    }
+    if (this.hint !== undefined) lines.push(`  ${this.hint}`);
+    return lines.join("\n");
+  }
+}
+
+/** The candidate nearest to `word` by edit distance, or undefined when none is near enough to be meant. */
+export function nearest(word: string, candidates: Iterable<string>): string | undefined {
+  let best: string | undefined;
+  let bestDistance = Math.max(2, Math.ceil(word.length / 2));
+  for (const candidate of candidates) {
+    const distance = editDistance(word.toLowerCase(), candidate.toLowerCase());
+    if (distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+/** `did you mean "conv2d"?`, or the list of what exists when nothing is near. */
+export function suggestion(word: string, candidates: readonly string[]): string {
+  const near = nearest(word, candidates);
+  if (near !== undefined) return `did you mean "${near}"?`;
+  const shown = candidates.slice(0, 16).join(", ");
+  return candidates.length > 16 ? `known: ${shown}, ... (${candidates.length} in all)` : `known: ${shown}`;
+}
+
+/** Levenshtein distance with adjacent transpositions counted once (optimal string alignment). */
+function editDistance(a: string, b: string): number {
+  const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)];
+  const cell = (i: number, j: number): number => rows[i]?.[j] ?? 0;
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    rows.push(row);
+    for (let j = 1; j <= b.length; j++) {
+      const substitute = cell(i - 1, j - 1) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      let least = Math.min(substitute, cell(i - 1, j) + 1, cell(i, j - 1) + 1);
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
+        least = Math.min(least, cell(i - 2, j - 2) + 1);
+      row.push(least);
+    }
+  }
+  return cell(a.length, b.length);
+}

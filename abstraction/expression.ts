@@ -1,0 +1,250 @@
+/**
+ * @file Expressions of the notation: the tree, its printing, and walks over it.
+ *
+ *     f32(in[n,c,p*2+r-1,q*2+s-1]) * f32(w[k,c,r,s])
+ *
+ * Inside brackets an expression is an index: integers, `/` rounds down and `%` is never negative.
+ * Outside it is arithmetic on the element types. What prints reads back (`parse.ts`).
+ */
+
+import type { DType } from "./dtype.ts";
+
+export type BinaryOp = "+" | "-" | "*" | "/" | "%";
+export type CompareOp = "<" | "<=" | ">" | ">=" | "==" | "!=";
+export type LogicOp = "and" | "or";
+
+/** Functions of one or two values; `round` is to nearest, ties to even. */
+export const FUNCTIONS = { min: 2, max: 2, square: 1, abs: 1, round: 1 } as const satisfies Record<string, number>;
+export type FunctionName = keyof typeof FUNCTIONS;
+
+export type Expr =
+  | { readonly kind: "number"; readonly value: number }
+  /** An axis, or a named integer parameter before it is bound. */
+  | { readonly kind: "axis"; readonly name: string }
+  | Access
+  /** `s32(x)` keeps the low bits, `sat_s8(x)` clamps. */
+  | { readonly kind: "cast"; readonly dtype: DType; readonly saturate: boolean; readonly value: Expr }
+  | { readonly kind: "negate"; readonly value: Expr }
+  | { readonly kind: "binary"; readonly op: BinaryOp; readonly left: Expr; readonly right: Expr }
+  | { readonly kind: "call"; readonly fn: FunctionName; readonly args: readonly Expr[] }
+  | { readonly kind: "compare"; readonly op: CompareOp; readonly left: Expr; readonly right: Expr }
+  | { readonly kind: "logic"; readonly op: LogicOp; readonly left: Expr; readonly right: Expr }
+  | { readonly kind: "select"; readonly condition: Expr; readonly whenTrue: Expr; readonly whenFalse: Expr };
+
+/** An element of a tensor, `in[n,c,p+r]`. */
+export interface Access {
+  readonly kind: "access";
+  readonly tensor: string;
+  readonly index: readonly Expr[];
+}
+
+export const number = (value: number): Expr => ({ kind: "number", value });
+export const axis = (name: string): Expr => ({ kind: "axis", name });
+export const access = (tensor: string, index: readonly Expr[]): Access => ({ kind: "access", tensor, index });
+
+/** `left op right`, with the identities of integer arithmetic applied: `x*1`, `x+0`, `x/1`, `x%1` and constants fold. */
+export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
+  const a = left.kind === "number" ? left.value : undefined;
+  const b = right.kind === "number" ? right.value : undefined;
+  if (
+    a !== undefined &&
+    b !== undefined &&
+    Number.isInteger(a) &&
+    Number.isInteger(b) &&
+    !(b === 0 && (op === "/" || op === "%"))
+  )
+    return number(integerOp(op, a, b));
+  if (b === 0 && (op === "+" || op === "-")) return left;
+  if (a === 0 && op === "+") return right;
+  if (b === 1 && (op === "*" || op === "/")) return left;
+  if (a === 1 && op === "*") return right;
+  if ((a === 0 || b === 0) && op === "*") return number(0);
+  if (b === 1 && op === "%") return number(0);
+  if (a === 0 && (op === "/" || op === "%")) return number(0);
+  // x + -3  ->  x - 3
+  if (b !== undefined && b < 0 && op === "+") return binary("-", left, number(-b));
+  if (b !== undefined && b < 0 && op === "-") return binary("+", left, number(-b));
+  return { kind: "binary", op, left, right };
+}
+
+export const and = (left: Expr, right: Expr): Expr => ({ kind: "logic", op: "and", left, right });
+export const compare = (op: CompareOp, left: Expr, right: Expr): Expr => ({ kind: "compare", op, left, right });
+
+/** Index arithmetic: `/` rounds towards minus infinity and `%` takes the sign of the divisor. */
+export function integerOp(op: BinaryOp, a: number, b: number): number {
+  switch (op) {
+    case "+":
+      return a + b;
+    case "-":
+      return a - b;
+    case "*":
+      return a * b;
+    case "/":
+      return Math.floor(a / b);
+    case "%":
+      return a - b * Math.floor(a / b);
+    default:
+      return op satisfies never;
+  }
+}
+
+export function compareOp(op: CompareOp, a: number, b: number): boolean {
+  switch (op) {
+    case "<":
+      return a < b;
+    case "<=":
+      return a <= b;
+    case ">":
+      return a > b;
+    case ">=":
+      return a >= b;
+    case "==":
+      return a === b;
+    case "!=":
+      return a !== b;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Direct sub-expressions, left to right. */
+export function childrenOf(e: Expr): readonly Expr[] {
+  switch (e.kind) {
+    case "number":
+    case "axis":
+      return [];
+    case "access":
+      return e.index;
+    case "cast":
+    case "negate":
+      return [e.value];
+    case "binary":
+    case "compare":
+    case "logic":
+      return [e.left, e.right];
+    case "call":
+      return e.args;
+    case "select":
+      return [e.condition, e.whenTrue, e.whenFalse];
+    default:
+      return e satisfies never;
+  }
+}
+
+/** Every node, parents before children, left to right. */
+export function* walk(e: Expr): Generator<Expr> {
+  yield e;
+  for (const child of childrenOf(e)) yield* walk(child);
+}
+
+/** Names of the axes an expression mentions, in order of first appearance. */
+export function axesIn(e: Expr): string[] {
+  const seen = new Set<string>();
+  for (const node of walk(e)) if (node.kind === "axis") seen.add(node.name);
+  return [...seen];
+}
+
+/** The tensor elements an expression reads, left to right, repeats included. */
+export function accessesIn(e: Expr): Access[] {
+  return [...walk(e)].filter((node) => node.kind === "access");
+}
+
+/** Rebuilds bottom-up: children first, then `change` on each rebuilt node; arithmetic on constants folds on the way. */
+export function rewrite(e: Expr, change: (node: Expr) => Expr): Expr {
+  const again = (child: Expr): Expr => rewrite(child, change);
+  switch (e.kind) {
+    case "number":
+    case "axis":
+      return change(e);
+    case "access":
+      return change({ ...e, index: e.index.map(again) });
+    case "cast":
+      return change({ ...e, value: again(e.value) });
+    case "negate": {
+      const value = again(e.value);
+      return change(value.kind === "number" ? number(-value.value) : { ...e, value });
+    }
+    case "binary":
+      return change(binary(e.op, again(e.left), again(e.right)));
+    case "compare":
+    case "logic":
+      return change({ ...e, left: again(e.left), right: again(e.right) });
+    case "call":
+      return change({ ...e, args: e.args.map(again) });
+    case "select":
+      return change({
+        ...e,
+        condition: again(e.condition),
+        whenTrue: again(e.whenTrue),
+        whenFalse: again(e.whenFalse),
+      });
+    default:
+      return e satisfies never;
+  }
+}
+
+/** Replaces axes (or parameters) by expressions. */
+export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>): Expr {
+  return rewrite(e, (node) => (node.kind === "axis" ? (replacements.get(node.name) ?? node) : node));
+}
+
+/** Binding strength; a weaker operator inside a stronger one is printed in parentheses. */
+const STRENGTH = { or: 1, and: 2, compare: 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5, negate: 6, atom: 7 } as const;
+
+/** Where an expression stands decides its spaces: `a[m,k] * b[k,n]`, `p*2+r-1` in an index, `64*(k/4) + 4*n` in a storage formula. */
+export type PrintStyle = "value" | "index" | "formula";
+
+/** The text of an expression; `parseExpr` reads it back to an equal tree. */
+export function printExpr(e: Expr, style: PrintStyle = "value"): string {
+  return print(e, 0, style);
+}
+
+function print(e: Expr, floor: number, style: PrintStyle): string {
+  const inner = (child: Expr): string => print(child, 0, style);
+  switch (e.kind) {
+    case "number":
+      return e.value < 0 || Object.is(e.value, -0) ? wrapIn(String(e.value), STRENGTH.negate, floor) : String(e.value);
+    case "axis":
+      return e.name;
+    case "access":
+      return printAccess(e);
+    case "cast":
+      return `${e.saturate ? "sat_" : ""}${e.dtype}(${inner(e.value)})`;
+    case "negate":
+      return wrapIn(`-${print(e.value, STRENGTH.negate + 1, style)}`, STRENGTH.negate, floor);
+    case "binary": {
+      const strength = STRENGTH[e.op];
+      const tight = style === "index" || (style === "formula" && strength > STRENGTH["+"]);
+      const op = tight ? e.op : ` ${e.op} `;
+      return wrapIn(`${print(e.left, strength, style)}${op}${print(e.right, strength + 1, style)}`, strength, floor);
+    }
+    case "compare":
+      return wrapIn(
+        `${print(e.left, STRENGTH.compare + 1, style)} ${e.op} ${print(e.right, STRENGTH.compare + 1, style)}`,
+        STRENGTH.compare,
+        floor,
+      );
+    case "logic": {
+      const strength = STRENGTH[e.op];
+      return wrapIn(
+        `${print(e.left, strength, style)} ${e.op} ${print(e.right, strength + 1, style)}`,
+        strength,
+        floor,
+      );
+    }
+    case "call":
+      return `${e.fn}(${e.args.map(inner).join(", ")})`;
+    case "select":
+      return `select(${inner(e.condition)}, ${inner(e.whenTrue)}, ${inner(e.whenFalse)})`;
+    default:
+      return e satisfies never;
+  }
+}
+
+export function printAccess({ tensor, index }: Access): string {
+  return `${tensor}[${index.map((i) => print(i, 0, "index")).join(",")}]`;
+}
+
+function wrapIn(text: string, strength: number, floor: number): string {
+  return strength < floor ? `(${text})` : text;
+}

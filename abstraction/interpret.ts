@@ -1,0 +1,462 @@
+/**
+ * @file The oracle: runs equations and loop nests exactly as they are written. Slow, obvious, never the fast path.
+ *
+ *     interpret(conv2d, { in: [...], w: [...] })      the output, row-major, as numbers
+ *     interpretNest(nest, conv2d, { in, w })          the same, by way of the lowered program
+ *
+ * Integers wrap or saturate as declared. Floats round to nearest even after every operation; the sum over the reduce axes is
+ * kept in double precision and rounded once, when it joins the target.
+ */
+
+import { evaluateIndex, pointsOf } from "./affine.ts";
+import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
+import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
+import { type CombineOp, type Equation, identityOf } from "./equation.ts";
+import { type Access, compareOp, type Expr, integerOp } from "./expression.ts";
+import { type Intrinsic, sizesOf, tileOffset } from "./intrinsic.ts";
+import type { LoopNest, Statement } from "./loop-nest.ts";
+import { typeOf } from "./typing.ts";
+
+/** Elements in logical row-major order. */
+export type Values = Float64Array;
+export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
+
+/** Loop counters by slot. */
+type Environment = Int32Array;
+type Evaluate = (env: Environment) => number;
+type Run = (env: Environment) => void;
+
+/**
+ * The output of a computation.
+ * @param inputs one array per input tensor, row-major, holding values its type can hold
+ * @throws Error when an input is missing or has the wrong number of elements
+ */
+export function interpret(computation: Computation, inputs: Inputs): Values {
+  const target = targetOf(computation);
+  const buffers = bindInputs(computation, inputs);
+  const output = new Float64Array(elementCount(target)).fill(identityOf(computation.equation.op, target.dtype));
+  buffers.set(target.name, { values: output, shape: shapeOf(target), dtype: target.dtype });
+  prepare(computation, buffers)();
+  return output;
+}
+
+/** Runs an equation on buffers in place: the target keeps what it held, as an accumulating instruction's register does. */
+export function interpretInPlace(computation: Computation, values: Readonly<Record<string, Values>>): void {
+  prepareInPlace(computation, values)();
+}
+
+/** Compiles once what {@link interpretInPlace} does; each call runs it on the same arrays. */
+function prepareInPlace(computation: Computation, values: Readonly<Record<string, Values>>): () => void {
+  const buffers = new Map<string, Buffer>();
+  for (const tensor of Object.values(computation.tensors))
+    buffers.set(tensor.name, bufferOf(computation.name, tensor, values[tensor.name]));
+  return prepare(computation, buffers);
+}
+
+/** The output of a computation, by way of a loop nest that was lowered from it. */
+export function interpretNest(nest: LoopNest, computation: Computation, inputs: Inputs): Values {
+  const target = targetOf(computation);
+  const buffers = bindInputs(computation, inputs);
+  const identity = identityOf(computation.equation.op, target.dtype);
+  const output = new Float64Array(elementCount(target)).fill(identity);
+  buffers.set(target.name, { values: output, shape: shapeOf(target), dtype: target.dtype });
+  for (const { name, dtype, elements } of nest.scratch)
+    buffers.set(name, { values: new Float64Array(elements), shape: [elements], dtype });
+  const scope = new Scope(buffers, identity);
+  const run = compileStatements(nest.body, scope);
+  run(scope.environment());
+  return output;
+}
+
+interface Buffer {
+  readonly values: Values;
+  readonly shape: readonly number[];
+  readonly dtype: DType;
+}
+
+/** What names mean while an expression is compiled: axes are slots of the environment, tensors are buffers. */
+class Scope {
+  readonly buffers: ReadonlyMap<string, Buffer>;
+  readonly identity: number;
+  readonly dtypes: Readonly<Record<string, DType>>;
+  private readonly slots = new Map<string, number>();
+
+  constructor(buffers: ReadonlyMap<string, Buffer>, identity: number) {
+    this.buffers = buffers;
+    this.identity = identity;
+    this.dtypes = Object.fromEntries([...buffers].map(([name, b]) => [name, b.dtype]));
+  }
+
+  slot(name: string): number {
+    const known = this.slots.get(name);
+    if (known !== undefined) return known;
+    this.slots.set(name, this.slots.size);
+    return this.slots.size - 1;
+  }
+
+  buffer(name: string): Buffer {
+    const buffer = this.buffers.get(name);
+    if (!buffer) throw new Error(`internal: no buffer for "${name}"`);
+    return buffer;
+  }
+
+  environment(): Environment {
+    return new Int32Array(this.slots.size);
+  }
+}
+
+function prepare(computation: Computation, buffers: ReadonlyMap<string, Buffer>): () => void {
+  const { equation, axes } = computation;
+  const target = targetOf(computation);
+  const scope = new Scope(buffers, identityOf(equation.op, target.dtype));
+  const spatial = axes.filter((a) => a.kind === "spatial");
+  const reduce = axes.filter((a) => a.kind === "reduce");
+
+  // The order of slots is the order of loops: spatial axes outside, reduce axes inside.
+  for (const a of [...spatial, ...reduce]) scope.slot(a.name);
+  const value = compileValue(equation.value, scope, target.dtype);
+  const where = equation.where === undefined ? undefined : compileIndex(equation.where, scope);
+  const place = compilePlace(equation.target, scope);
+  const join = joinOf(equation.op, target.dtype);
+  const fold = foldOf(equation.op, target.dtype);
+  const output = scope.buffer(target.name).values;
+  const env = scope.environment();
+
+  const overReduce = nestOf(reduce, scope, env);
+  const overSpatial = nestOf(spatial, scope, env);
+  return () =>
+    overSpatial(() => {
+      const at = place(env);
+      if (at < 0) return;
+      let sum = scope.identity;
+      let any = false;
+      overReduce(() => {
+        if (where !== undefined && where(env) === 0) return;
+        sum = any ? fold(sum, value(env)) : value(env);
+        any = true;
+      });
+      if (any) output[at] = join(output[at] ?? scope.identity, sum);
+    });
+}
+
+/** Runs a body at every point of a box, last axis fastest, counters in `env`. */
+function nestOf(
+  axes: readonly { name: string; extent: number }[],
+  scope: Scope,
+  env: Environment,
+): (body: () => void) => void {
+  const levels = axes.map((a) => ({ slot: scope.slot(a.name), extent: a.extent }));
+  return (body) => {
+    const at = (level: number): void => {
+      const here = levels[level];
+      if (here) {
+        for (let i = 0; i < here.extent; i++) {
+          env[here.slot] = i;
+          at(level + 1);
+        }
+      } else body();
+    };
+    at(0);
+  };
+}
+
+function compileStatements(statements: readonly Statement[], scope: Scope): Run {
+  const runs = statements.map((s) => compileStatement(s, scope));
+  const [only] = runs;
+  if (runs.length === 1 && only) return only;
+  return (env) => {
+    for (const run of runs) run(env);
+  };
+}
+
+function compileStatement(s: Statement, scope: Scope): Run {
+  switch (s.kind) {
+    case "loop": {
+      const slot = scope.slot(s.axis);
+      const body = compileStatements(s.body, scope);
+      return (env) => {
+        for (let i = 0; i < s.extent; i++) {
+          env[slot] = i;
+          body(env);
+        }
+      };
+    }
+    case "scalar":
+      return compileScalar(s.equation, scope);
+    case "issue":
+      return compileIssue(s, scope);
+    default:
+      return s satisfies never;
+  }
+}
+
+function compileScalar({ target, op, value, where }: Equation, scope: Scope): Run {
+  const { dtype, values } = scope.buffer(target.tensor);
+  const evaluate = compileValue(value, scope, dtype);
+  const place = compilePlace(target, scope);
+  const join = joinOf(op, dtype);
+  const condition = where === undefined ? undefined : compileIndex(where, scope);
+  return (env) => {
+    if (condition !== undefined && condition(env) === 0) return;
+    const at = place(env);
+    if (at >= 0) values[at] = join(values[at] ?? 0, evaluate(env));
+  };
+}
+
+/** Unpacks memory tiles into logical operands, runs the instruction's own equation, and packs the target back. */
+function compileIssue({ intrinsic, tiles }: Extract<Statement, { kind: "issue" }>, scope: Scope): Run {
+  const logical: Record<string, Values> = {};
+  const moves = intrinsic.operands.map((operand) => {
+    const tile = tiles[operand.name];
+    if (!tile) throw new Error(`internal: ${intrinsic.name} is issued without ${operand.name}`);
+    const places = tilePlaces(intrinsic, operand.name);
+    const values = new Float64Array(places.length);
+    logical[operand.name] = values;
+    return { memory: scope.buffer(tile.buffer).values, base: compileIndex(tile.base, scope), places, values };
+  });
+  const [target] = moves;
+  if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  const issue = prepareInPlace(intrinsic.computation, logical);
+  return (env) => {
+    for (const { memory, base, places, values } of moves) {
+      const from = base(env);
+      for (let i = 0; i < places.length; i++) values[i] = memory[from + (places[i] ?? 0)] ?? Number.NaN;
+    }
+    issue();
+    const to = target.base(env);
+    for (let i = 0; i < target.places.length; i++)
+      target.memory[to + (target.places[i] ?? 0)] = target.values[i] ?? Number.NaN;
+  };
+}
+
+/** Place in a memory tile of each logical element, in row-major order. */
+export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Array {
+  const operand = intrinsic.operands.find((o) => o.name === operandName);
+  if (!operand) throw new Error(`internal: ${intrinsic.name} has no operand "${operandName}"`);
+  const offset = tileOffset(operand);
+  return Int32Array.from(
+    pointsOf(
+      operand.dims.map((d) => d.name),
+      sizesOf(operand),
+    ),
+    (point) => evaluateIndex(offset, point),
+  );
+}
+
+/** Flat place of an element, or -1 outside the tensor. */
+function compilePlace({ tensor, index }: Access, scope: Scope): Evaluate {
+  const { shape } = scope.buffer(tensor);
+  const parts = index.map((e, d) => ({ at: compileIndex(e, scope), extent: shape[d] ?? 0 }));
+  const [first, second] = parts;
+  if (parts.length === 1 && first) {
+    return (env) => {
+      const i = first.at(env);
+      return i >= 0 && i < first.extent ? i : -1;
+    };
+  }
+  if (parts.length === 2 && first && second) {
+    return (env) => {
+      const i = first.at(env);
+      const j = second.at(env);
+      return i >= 0 && i < first.extent && j >= 0 && j < second.extent ? i * second.extent + j : -1;
+    };
+  }
+  return (env) => {
+    let flat = 0;
+    for (const { at, extent } of parts) {
+      const i = at(env);
+      if (i < 0 || i >= extent) return -1;
+      flat = flat * extent + i;
+    }
+    return flat;
+  };
+}
+
+/** Integer arithmetic on loop counters; conditions give 1 or 0. */
+function compileIndex(e: Expr, scope: Scope): Evaluate {
+  switch (e.kind) {
+    case "number": {
+      const { value } = e;
+      return () => value;
+    }
+    case "axis": {
+      const slot = scope.slot(e.name);
+      return (env) => env[slot] ?? 0;
+    }
+    case "negate": {
+      const value = compileIndex(e.value, scope);
+      return (env) => -value(env);
+    }
+    case "binary": {
+      const left = compileIndex(e.left, scope);
+      const right = compileIndex(e.right, scope);
+      if (e.op === "+") return (env) => left(env) + right(env);
+      if (e.op === "*") return (env) => left(env) * right(env);
+      const { op } = e;
+      return (env) => integerOp(op, left(env), right(env));
+    }
+    case "compare": {
+      const left = compileIndex(e.left, scope);
+      const right = compileIndex(e.right, scope);
+      const { op } = e;
+      return (env) => (compareOp(op, left(env), right(env)) ? 1 : 0);
+    }
+    case "logic": {
+      const left = compileIndex(e.left, scope);
+      const right = compileIndex(e.right, scope);
+      if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);
+      return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
+    }
+    default:
+      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+  }
+}
+
+/** Arithmetic on elements, rounded after every operation to the type of that operation. */
+function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
+  const dtype = typeOf(e, scope.dtypes) ?? expected;
+  switch (e.kind) {
+    case "number": {
+      const value = isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value);
+      return () => value;
+    }
+    case "axis": {
+      const slot = scope.slot(e.name);
+      return (env) => env[slot] ?? 0;
+    }
+    case "access": {
+      const { values } = scope.buffer(e.tensor);
+      const place = compilePlace(e, scope);
+      const { identity } = scope;
+      return (env) => {
+        const at = place(env);
+        return at < 0 ? identity : (values[at] ?? identity);
+      };
+    }
+    case "cast": {
+      const value = compileValue(e.value, scope, e.dtype);
+      const to = e.dtype;
+      return e.saturate ? (env) => saturate(to, value(env)) : (env) => wrap(to, value(env));
+    }
+    case "negate": {
+      const value = compileValue(e.value, scope, dtype);
+      return (env) => wrap(dtype, -value(env));
+    }
+    case "binary": {
+      const left = compileValue(e.left, scope, dtype);
+      const right = compileValue(e.right, scope, dtype);
+      return compileArithmetic(e.op, left, right, dtype);
+    }
+    case "call": {
+      const [first, second] = e.args.map((arg) => compileValue(arg, scope, dtype));
+      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
+      switch (e.fn) {
+        case "min":
+          return (env) => Math.min(first(env), second?.(env) ?? Number.POSITIVE_INFINITY);
+        case "max":
+          return (env) => Math.max(first(env), second?.(env) ?? Number.NEGATIVE_INFINITY);
+        case "abs":
+          return (env) => wrap(dtype, Math.abs(first(env)));
+        case "round":
+          return (env) => roundHalfEven(first(env));
+        case "square":
+          return compileArithmetic("*", first, first, dtype);
+        default:
+          return e.fn satisfies never;
+      }
+    }
+    case "select": {
+      const condition = compileIndex(e.condition, scope);
+      const whenTrue = compileValue(e.whenTrue, scope, dtype);
+      const whenFalse = compileValue(e.whenFalse, scope, dtype);
+      return (env) => (condition(env) !== 0 ? whenTrue(env) : whenFalse(env));
+    }
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+function compileArithmetic(op: "+" | "-" | "*" | "/" | "%", left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
+  const integer = isInteger(dtype);
+  switch (op) {
+    case "+":
+      return (env) => wrap(dtype, left(env) + right(env));
+    case "-":
+      return (env) => wrap(dtype, left(env) - right(env));
+    case "*":
+      // The product of two 32-bit integers does not fit a double; Math.imul keeps its low bits.
+      return integer
+        ? (env) => wrap(dtype, Math.imul(left(env), right(env)))
+        : (env) => wrap(dtype, left(env) * right(env));
+    case "/":
+      return integer
+        ? (env) => wrap(dtype, Math.trunc(left(env) / right(env)))
+        : (env) => wrap(dtype, left(env) / right(env));
+    case "%":
+      return (env) => wrap(dtype, left(env) % right(env));
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Joins one more value to a running fold, before the fold joins the target. */
+function foldOf(op: CombineOp, dtype: DType): (sum: number, value: number) => number {
+  switch (op) {
+    case "=":
+      return (_, value) => value;
+    case "+=":
+      return isInteger(dtype) ? (sum, value) => wrap(dtype, sum + value) : (sum, value) => sum + value;
+    case "sat+=":
+      return (sum, value) => sum + value;
+    case "max=":
+      return Math.max;
+    case "min=":
+      return Math.min;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Joins a value to what the target holds. */
+function joinOf(op: CombineOp, dtype: DType): (old: number, value: number) => number {
+  switch (op) {
+    case "=":
+      return (_, value) => wrap(dtype, value);
+    case "+=":
+      return (old, value) => wrap(dtype, old + value);
+    case "sat+=":
+      return (old, value) => saturate(dtype, old + value);
+    case "max=":
+      return Math.max;
+    case "min=":
+      return Math.min;
+    default:
+      return op satisfies never;
+  }
+}
+
+function bindInputs(computation: Computation, inputs: Inputs): Map<string, Buffer> {
+  const buffers = new Map<string, Buffer>();
+  for (const tensor of inputsOf(computation))
+    buffers.set(tensor.name, bufferOf(computation.name, tensor, inputs[tensor.name]));
+  return buffers;
+}
+
+function bufferOf(subject: string, tensor: Tensor, values: ArrayLike<number> | undefined): Buffer {
+  const expected = elementCount(tensor);
+  if (values === undefined) throw new Error(`${subject}: no values for tensor "${tensor.name}"`);
+  if (values.length !== expected)
+    throw new Error(`${subject}: ${tensor.name} has ${expected} elements, got ${values.length}`);
+  return {
+    values: values instanceof Float64Array ? values : Float64Array.from(values),
+    shape: shapeOf(tensor),
+    dtype: tensor.dtype,
+  };
+}
+
+function shapeOf(tensor: Tensor): number[] {
+  return tensor.dims.map((d) => d.extent);
+}

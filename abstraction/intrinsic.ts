@@ -1,0 +1,255 @@
+/**
+ * @file A hardware instruction, written in the notation operators are written in.
+ *
+ *     defineIntrinsic({
+ *       name: "toy.2x2x2", family: "toy", isa: "virtual", language: "none",
+ *       compute: "c[m,n] += a[m,k] * b[k,n]",
+ *       extents: { m: 2, n: 2, k: 2 },
+ *       operands: { a: { dtype: "s32", storage: "tile[2*m + k]" }, ... },
+ *       ...
+ *     })
+ *
+ * A declaration is data a reader can check against the manual it names. `storage` is the memory abstraction: which register
+ * element holds which logical element; an axis in it that the operand lacks is a broadcast.
+ */
+
+import { boundsOf, type Extents, evaluateIndex, pointsOf } from "./affine.ts";
+import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
+import type { DType } from "./dtype.ts";
+import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
+import { type Dimension, rowMajor } from "./layout.ts";
+import { parseExpr } from "./parse.ts";
+
+/** The language the instruction is reached from; `none` for accelerators that exist on paper. */
+export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
+
+/** Who executes one issue of the instruction together. */
+export type ExecutionScope = "thread" | "subgroup" | "warp";
+
+export interface OperandSpec {
+  readonly dtype: DType;
+  /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret and memory tiles are row-major. */
+  readonly storage: string;
+  /** Sizes of the dimensions, when the equation reaches beyond them on purpose. */
+  readonly shape?: readonly number[];
+  /** Code that fills register `{reg}` from memory at `{ptr}`, rows `{stride}` bytes apart. */
+  readonly load?: string;
+  /** Code that writes register `{reg}` to memory at `{ptr}`. */
+  readonly store?: string;
+}
+
+export interface Cost {
+  /** Cycles between two independent issues on one core or multiprocessor. */
+  readonly issueCycles: number;
+  /** Cycles until a dependent instruction may start. */
+  readonly latencyCycles: number;
+  readonly source: string;
+}
+
+export interface IntrinsicSpec<E extends string = string> {
+  readonly name: string;
+  /** What users ask for together: `amx`, `vnni`, `wmma`. */
+  readonly family: string;
+  /** Feature a device must report. */
+  readonly isa: string;
+  readonly language: Language;
+  readonly scope?: ExecutionScope;
+  /** One sentence. */
+  readonly summary: string;
+  readonly compute: E;
+  readonly extents: Extents;
+  readonly operands: Readonly<Record<OperandName<E>, OperandSpec>>;
+  /** Code of one issue, operands in braces: `{c} = _mm512_dpbusd_epi32({c}, {a}, {b});`. */
+  readonly emit: string;
+  /** Definitions the code needs once before it. */
+  readonly prelude?: string;
+  readonly cost?: Cost;
+  /** Manual and entry. */
+  readonly source: string;
+}
+
+export interface Operand {
+  readonly name: string;
+  readonly dtype: DType;
+  /** Register file (`zmm`, `tile`, `wmma::matrix_a`). */
+  readonly file: string;
+  /** Register element of each logical element; undefined when the vendor keeps it secret. */
+  readonly storage: Expr | undefined;
+  readonly dims: readonly Dimension[];
+  /** Axes of the instruction along which one logical element is held several times. */
+  readonly broadcast: readonly string[];
+  readonly load: string | undefined;
+  readonly store: string | undefined;
+}
+
+export interface Intrinsic {
+  readonly name: string;
+  readonly family: string;
+  readonly isa: string;
+  readonly language: Language;
+  readonly scope: ExecutionScope;
+  readonly summary: string;
+  /** The equation over the instruction's own axes, with its operands as tensors. */
+  readonly computation: Computation;
+  /** Target first, then inputs as the equation reads them. */
+  readonly operands: readonly Operand[];
+  readonly emit: string;
+  readonly prelude: string | undefined;
+  readonly cost: Cost | undefined;
+  readonly source: string;
+  /** The declaration as written: what a record's hash covers. */
+  readonly declaration: IntrinsicSpec;
+}
+
+/** The operand names in an equation's text: `"c[i] += a[i]"` gives `"c" | "a"`, so that a misspelt operand does not compile. */
+export type OperandName<E extends string> = string extends E ? string : BeforeBracket<E>;
+type BeforeBracket<E extends string> = E extends `${infer Head}[${infer Tail}`
+  ? LastWord<Head> | BeforeBracket<Tail>
+  : never;
+type LastWord<S extends string, Word extends string = ""> = S extends `${infer C}${infer Rest}`
+  ? C extends Separator
+    ? LastWord<Rest>
+    : LastWord<Rest, `${Word}${C}`>
+  : Word;
+type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
+
+const PLACEHOLDER = /\{(\w+)\}/g;
+const MEMORY_PLACEHOLDERS: readonly string[] = ["reg", "ptr", "stride"];
+
+/**
+ * Completes a declaration and refuses an inconsistent one: an axis without extent, types that disagree, a storage formula that
+ * puts two elements in one place, a template that names no operand.
+ * @throws UsageError or Error naming the row and the rule
+ */
+export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>): Intrinsic {
+  const given: Readonly<Record<string, OperandSpec>> = spec.operands;
+  const computation = defineComputation({
+    name: spec.name,
+    equation: spec.compute,
+    extents: spec.extents,
+    tensors: Object.fromEntries(
+      Object.entries(given).map(([name, o]) => [
+        name,
+        o.shape === undefined ? { dtype: o.dtype } : { dtype: o.dtype, shape: o.shape },
+      ]),
+    ),
+  });
+  const operands = Object.values(computation.tensors).map(({ name, dtype, dims }): Operand => {
+    const operand = given[name];
+    if (!operand) throw new Error(`${spec.name}: operand ${name} is not declared`);
+    const { file, storage } = parseStorage(operand.storage);
+    const own = dims.map((d) => d.name);
+    const axes = computation.axes.map((a) => a.name);
+    const mentioned = storage === undefined ? [] : axesIn(storage);
+    for (const axis of mentioned)
+      if (!own.includes(axis) && !axes.includes(axis))
+        throw new Error(`${spec.name}: storage of ${name} names "${axis}", which is no axis`);
+    const broadcast = mentioned.filter((axis) => !own.includes(axis));
+    return { name, dtype, file, storage, dims, broadcast, load: operand.load, store: operand.store };
+  });
+  const intrinsic: Intrinsic = {
+    name: spec.name,
+    family: spec.family,
+    isa: spec.isa,
+    language: spec.language,
+    scope: spec.scope ?? "thread",
+    summary: spec.summary,
+    computation,
+    operands,
+    emit: spec.emit,
+    prelude: spec.prelude,
+    cost: spec.cost,
+    source: spec.source,
+    declaration: spec,
+  };
+  checkTemplates(intrinsic);
+  for (const operand of operands) checkStorage(intrinsic, operand);
+  return intrinsic;
+}
+
+export function operandOf(intrinsic: Intrinsic, name: string): Operand {
+  const operand = intrinsic.operands.find((o) => o.name === name);
+  if (!operand) throw new Error(`internal: ${intrinsic.name} has no operand "${name}"`);
+  return operand;
+}
+
+/** Elements the register holds, copies of a broadcast included. */
+export function registerElements(intrinsic: Intrinsic, operand: Operand): number {
+  return (
+    boundsOf(operand.storage ?? rowMajor(operand.dims), {
+      ...extentsOf(intrinsic.computation),
+      ...sizesOf(operand),
+    })[1] + 1
+  );
+}
+
+/** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
+export function tileOffset(operand: Operand): Expr {
+  if (operand.storage === undefined) return rowMajor(operand.dims);
+  return substitute(operand.storage, new Map(operand.broadcast.map((axis) => [axis, number(0)])));
+}
+
+/** Elements a memory tile of the operand takes. */
+export function tileElements(operand: Operand): number {
+  return boundsOf(tileOffset(operand), sizesOf(operand))[1] + 1;
+}
+
+/** Fills the braces of a template. */
+export function fillTemplate(template: string, values: Readonly<Record<string, string>>): string {
+  return template.replace(PLACEHOLDER, (whole, name: string) => values[name] ?? whole);
+}
+
+/** `zmm[4*n + k]`, as declared. */
+export function printStorage(operand: Operand): string {
+  return operand.storage === undefined ? operand.file : `${operand.file}[${printExpr(operand.storage, "formula")}]`;
+}
+
+export function sizesOf(operand: Operand): Extents {
+  return Object.fromEntries(operand.dims.map((d) => [d.name, d.extent]));
+}
+
+function parseStorage(text: string): { file: string; storage: Expr | undefined } {
+  const open = text.indexOf("[");
+  if (open < 0) return { file: text, storage: undefined };
+  return { file: text.slice(0, open), storage: parseExpr(text.slice(open + 1, text.lastIndexOf("]"))) };
+}
+
+function checkTemplates({ name, operands, emit }: Intrinsic): void {
+  const names = operands.map((o) => o.name);
+  const check = (template: string | undefined, known: readonly string[], what: string): void => {
+    for (const [, word] of template?.matchAll(PLACEHOLDER) ?? []) {
+      if (word !== undefined && !known.includes(word))
+        throw new Error(`${name}: ${what} names {${word}}, which is none of ${known.join(", ")}`);
+    }
+  };
+  check(emit, names, "emit");
+  for (const { name: operand, load, store } of operands) {
+    check(load, MEMORY_PLACEHOLDERS, `load of ${operand}`);
+    check(store, MEMORY_PLACEHOLDERS, `store of ${operand}`);
+  }
+}
+
+/** No two logical elements share a place, and no copy of a broadcast lands on another element. */
+function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
+  if (operand.storage === undefined) return;
+  const logical = rowMajor(operand.dims);
+  const axes = [...operand.dims.map((d) => d.name), ...operand.broadcast];
+  const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
+  const holder = new Map<number, number>();
+  for (const point of pointsOf(axes, extents)) {
+    const place = evaluateIndex(operand.storage, point);
+    const element = evaluateIndex(logical, point);
+    const before = holder.get(place);
+    if (place < 0 || (before !== undefined && before !== element)) {
+      throw new Error(
+        `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts elements ${before} and ${element} in place ${place}`,
+      );
+    }
+    holder.set(place, element);
+  }
+}
+
+/** The tensor an operand is in the intrinsic's own computation. */
+export function operandTensor(intrinsic: Intrinsic, operand: Operand): Computation["tensors"][string] {
+  return tensorOf(intrinsic.computation, operand.name);
+}

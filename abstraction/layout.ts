@@ -1,0 +1,76 @@
+/**
+ * @file How the elements of a tensor lie in memory, said as a storage formula over its dimensions.
+ *
+ *     NHWC     in[n,c,h,w]  ->  ((n*56 + h)*56 + w)*64 + c
+ *     NCHW4c   in[n,c,h,w]  ->  (((n*16 + c/4)*56 + h)*56 + w)*4 + c%4
+ *
+ * A layout name lists the dimensions outermost first: a capital is a whole dimension, a number with a small
+ * letter is the innermost block of that dimension.
+ */
+
+import { UsageError } from "./error.ts";
+import { axis, binary, type Expr, number } from "./expression.ts";
+
+export interface Dimension {
+  readonly name: string;
+  readonly extent: number;
+}
+
+/** Row-major, the last dimension contiguous. */
+export function rowMajor(dims: readonly Dimension[]): Expr {
+  return fuseRowMajor(dims.map(({ name, extent }) => ({ index: axis(name), extent })));
+}
+
+/** `((i0*n1 + i1)*n2 + i2) ...`: one number from several digits, the last one fastest. */
+export function fuseRowMajor(digits: readonly { readonly index: Expr; readonly extent: number }[]): Expr {
+  return digits.reduce<Expr>(
+    (sum, { index, extent }) => binary("+", binary("*", sum, number(extent)), index),
+    number(0),
+  );
+}
+
+/**
+ * The storage formula of a layout name.
+ * @param layout for example `NCHW`, `NHWC`, `NCHW16c`, `KCRS`; letters are the first letters of the dimension names
+ * @throws UsageError when a letter names no dimension, a dimension is missing, or a block stands without its dimension
+ */
+export function layoutStorage(layout: string, dims: readonly Dimension[], subject = "layout"): Expr {
+  const fail = (because: string): never => {
+    throw new UsageError(`${subject}: "${layout}" ${because}`, {
+      hint: `dimensions: ${dims.map((d) => `${d.name.toUpperCase()} (${d.extent})`).join(", ")}; for example ${dims.map((d) => d.name.toUpperCase()).join("")}`,
+    });
+  };
+  const parts: readonly string[] = layout.match(/[A-Z]|\d+[a-z]/g) ?? [];
+  if (parts.join("") !== layout || parts.length === 0)
+    fail("is not a layout name: capitals for dimensions, then blocks such as 16c");
+
+  // 1. Block sizes by dimension.
+  const blocks = new Map<string, number>();
+  for (const part of parts.filter((p) => p.length > 1)) {
+    const name = part.slice(-1);
+    const size = Number.parseInt(part, 10);
+    if (blocks.has(name)) fail(`blocks ${name.toUpperCase()} twice`);
+    if (size < 1) fail("has an empty block");
+    blocks.set(name, size);
+  }
+
+  // 2. Each part is a digit: a whole dimension, the outer part of a blocked one, or a block.
+  const digits = parts.map((part) => {
+    const name = part.slice(-1).toLowerCase();
+    const dim = dims.find((d) => d.name === name) ?? fail(`names a dimension "${part}" that is not there`);
+    const block = blocks.get(name) ?? 1;
+    if (part.length > 1) return { index: binary("%", axis(name), number(block)), extent: block };
+    return { index: binary("/", axis(name), number(block)), extent: Math.ceil(dim.extent / block) };
+  });
+
+  // 3. Every dimension exactly once, and its block inside it.
+  for (const { name } of dims) {
+    const whole = parts.filter((p) => p === name.toUpperCase()).length;
+    if (whole !== 1)
+      fail(whole === 0 ? `leaves out dimension ${name.toUpperCase()}` : `names dimension ${name.toUpperCase()} twice`);
+    const block = parts.findIndex((p) => p.length > 1 && p.endsWith(name));
+    if (block >= 0 && block < parts.indexOf(name.toUpperCase()))
+      fail(`puts the block ${parts[block]} outside its dimension`);
+  }
+  return fuseRowMajor(digits);
+}

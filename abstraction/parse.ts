@@ -1,0 +1,256 @@
+/**
+ * @file Reads the notation.
+ *
+ *     parseEquation("c[m,n] += s32(a[m,k]) * s32(b[k,n])")
+ *     parseExpr("64*(k/4) + 4*n + k%4")
+ *
+ * A malformed text throws a {@link UsageError} that marks the place. Every node remembers its place in
+ * the text (`spanOf`), so that later checks can mark theirs too.
+ */
+
+import { DTYPES, isDType } from "./dtype.ts";
+import { COMBINE_OPS, type CombineOp, type Equation } from "./equation.ts";
+import { type Span, suggestion, UsageError } from "./error.ts";
+import { type Access, type BinaryOp, type CompareOp, type Expr, FUNCTIONS, type FunctionName } from "./expression.ts";
+
+interface Token {
+  readonly text: string;
+  readonly kind: "name" | "number" | "symbol" | "end";
+  readonly span: Span;
+}
+
+const TOKEN =
+  /\s*(?:((?:sat\+|max|min)=(?!=)|\+=|<=|>=|==|!=)|([A-Za-z_][A-Za-z0-9_]*)|(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|([-+*/%()[\],<>=]))/y;
+
+/** Symbols whose operands are index or value expressions, weakest first; all of them group to the left. */
+const BINARY_LEVELS: readonly (readonly string[])[] = [
+  ["or"],
+  ["and"],
+  ["<", "<=", ">", ">=", "==", "!="],
+  ["+", "-"],
+  ["*", "/", "%"],
+];
+
+const KEYWORDS: readonly string[] = ["where", "and", "or", "select"];
+
+const spans = new WeakMap<object, { source: string; span: Span }>();
+
+/** Where a parsed node stood in its text; undefined for nodes that were computed. */
+export function spanOf(node: Expr): { source: string; span: Span } | undefined {
+  return spans.get(node);
+}
+
+/**
+ * Reads `target op value` with an optional `where condition`; `op` is one of `=`, `+=`, `sat+=`, `max=`, `min=`.
+ * @throws UsageError when the text is not an equation, with the place marked.
+ */
+export function parseEquation(text: string): Equation {
+  const parser = new Parser(text, "equation");
+  const target = parser.access();
+  const op = parser.combineOp();
+  const value = parser.expression();
+  const where = parser.accept("where") ? parser.expression() : undefined;
+  parser.end();
+  return where === undefined ? { target, op, value } : { target, op, value, where };
+}
+
+/** Reads an expression. @throws UsageError with the place marked. */
+export function parseExpr(text: string): Expr {
+  const parser = new Parser(text, "expression");
+  const e = parser.expression();
+  parser.end();
+  return e;
+}
+
+class Parser {
+  private readonly tokens: Token[];
+  private readonly text: string;
+  private readonly subject: string;
+  private at = 0;
+
+  constructor(text: string, subject: string) {
+    this.text = text;
+    this.subject = subject;
+    this.tokens = this.tokenise();
+  }
+
+  combineOp(): CombineOp {
+    const token = this.next();
+    const op = COMBINE_OPS.find((known) => known === token.text);
+    if (op === undefined)
+      this.fail(`expected one of ${COMBINE_OPS.join(" ")} after the target, got ${quote(token)}`, token.span);
+    return op;
+  }
+
+  access(): Access {
+    const name = this.next();
+    if (name.kind !== "name")
+      this.fail(`must start with the tensor it assigns to, as in "c[m,n] += ...", got ${quote(name)}`, name.span);
+    if (this.peek().text !== "[")
+      this.fail(`expected "[" after the target "${name.text}"; a scalar is written "${name.text}[]"`, this.peek().span);
+    return this.index(name);
+  }
+
+  expression(level = 0): Expr {
+    const ops = BINARY_LEVELS[level];
+    if (ops === undefined) return this.unary();
+    let left = this.expression(level + 1);
+    for (;;) {
+      const op = this.peek().text;
+      if (!ops.includes(op)) return left;
+      this.next();
+      const right = this.expression(level + 1);
+      const span = { start: this.startOf(left), end: this.lastEnd() };
+      if (level === 2) {
+        left = this.mark({ kind: "compare", op: op as CompareOp, left, right }, span);
+        if (ops.includes(this.peek().text)) this.fail("comparisons do not chain; join them with and", this.peek().span);
+      } else if (op === "and" || op === "or") left = this.mark({ kind: "logic", op, left, right }, span);
+      else left = this.mark({ kind: "binary", op: op as BinaryOp, left, right }, span);
+    }
+  }
+
+  accept(text: string): boolean {
+    if (this.peek().text !== text || this.peek().kind === "end") return false;
+    this.next();
+    return true;
+  }
+
+  end(): void {
+    const token = this.peek();
+    if (token.kind !== "end") this.fail(`unexpected ${quote(token)}`, token.span);
+  }
+
+  private unary(): Expr {
+    const start = this.peek().span.start;
+    if (!this.accept("-")) return this.atom();
+    const value = this.unary();
+    return this.mark(value.kind === "number" ? { kind: "number", value: -value.value } : { kind: "negate", value }, {
+      start,
+      end: this.lastEnd(),
+    });
+  }
+
+  private atom(): Expr {
+    const token = this.next();
+    if (token.kind === "end") this.fail("ends where a value was expected", token.span);
+    if (token.kind === "number") return this.mark({ kind: "number", value: Number(token.text) }, token.span);
+    if (token.text === "(") {
+      const e = this.expression();
+      this.expect(")");
+      return e;
+    }
+    if (token.kind !== "name") this.fail(`unexpected ${quote(token)}`, token.span);
+    if (this.peek().text === "[") return this.index(token);
+    if (this.peek().text === "(") return this.call(token);
+    if (KEYWORDS.includes(token.text))
+      this.fail(`"${token.text}" is a word of the notation and cannot stand here`, token.span);
+    return this.mark({ kind: "axis", name: token.text }, token.span);
+  }
+
+  private index(name: Token): Access {
+    const index = this.list("[", "]");
+    return this.mark({ kind: "access", tensor: name.text, index }, { start: name.span.start, end: this.lastEnd() });
+  }
+
+  private call(name: Token): Expr {
+    const args = this.list("(", ")");
+    const span = { start: name.span.start, end: this.lastEnd() };
+    const [first, second, third] = args;
+    const arity = (expected: number): void => {
+      if (args.length !== expected)
+        this.fail(`${name.text} takes ${expected} argument${expected === 1 ? "" : "s"}, got ${args.length}`, span);
+    };
+    if (name.text === "select") {
+      arity(3);
+      if (first && second && third)
+        return this.mark({ kind: "select", condition: first, whenTrue: second, whenFalse: third }, span);
+    }
+    if (Object.hasOwn(FUNCTIONS, name.text)) {
+      const fn = name.text as FunctionName;
+      arity(FUNCTIONS[fn]);
+      return this.mark({ kind: "call", fn, args }, span);
+    }
+    const saturate = name.text.startsWith("sat_");
+    const dtype = saturate ? name.text.slice(4) : name.text;
+    if (isDType(dtype)) {
+      arity(1);
+      if (first) return this.mark({ kind: "cast", dtype, saturate, value: first }, span);
+    }
+    const known = [...Object.keys(FUNCTIONS), "select", ...DTYPES, ...DTYPES.map((d) => `sat_${d}`)];
+    this.fail(`unknown function "${name.text}"`, name.span, suggestion(name.text, known));
+  }
+
+  private list(open: string, close: string): Expr[] {
+    this.expect(open);
+    const items: Expr[] = [];
+    if (this.accept(close)) return items;
+    do items.push(this.expression());
+    while (this.accept(","));
+    this.expect(close);
+    return items;
+  }
+
+  private expect(text: string): void {
+    const token = this.next();
+    if (token.text !== text || token.kind === "end") this.fail(`expected "${text}", got ${quote(token)}`, token.span);
+  }
+
+  private peek(): Token {
+    const last = this.tokens[this.tokens.length - 1];
+    const token = this.tokens[this.at] ?? last;
+    if (!token) throw new Error("internal: a token list always holds its end");
+    return token;
+  }
+
+  private next(): Token {
+    const token = this.peek();
+    this.at++;
+    return token;
+  }
+
+  private lastEnd(): number {
+    return this.tokens[this.at - 1]?.span.end ?? 0;
+  }
+
+  private startOf(e: Expr): number {
+    return spanOf(e)?.span.start ?? 0;
+  }
+
+  private mark<E extends Expr>(node: E, span: Span): E {
+    spans.set(node, { source: this.text, span });
+    return node;
+  }
+
+  private tokenise(): Token[] {
+    const tokens: Token[] = [];
+    TOKEN.lastIndex = 0;
+    while (TOKEN.lastIndex < this.text.length) {
+      const from = TOKEN.lastIndex;
+      const match = TOKEN.exec(this.text);
+      if (!match) {
+        const rest = this.text.slice(from);
+        if (rest.trim() === "") break;
+        const start = from + (rest.length - rest.trimStart().length);
+        this.fail(`unexpected character "${this.text.charAt(start)}"`, { start, end: start + 1 });
+      }
+      const [whole, assign, name, digits, symbol] = match;
+      const text = assign ?? name ?? digits ?? symbol ?? "";
+      const span = { start: from + whole.length - text.length, end: from + whole.length };
+      tokens.push({ text, kind: name !== undefined ? "name" : digits !== undefined ? "number" : "symbol", span });
+    }
+    tokens.push({ text: "end of text", kind: "end", span: { start: this.text.length, end: this.text.length + 1 } });
+    return tokens;
+  }
+
+  private fail(message: string, span: Span, hint?: string): never {
+    throw new UsageError(`${this.subject}: ${message}`, {
+      source: this.text,
+      span,
+      ...(hint === undefined ? {} : { hint }),
+    });
+  }
+}
+
+function quote(token: Token): string {
+  return token.kind === "end" ? "the end" : `"${token.text}"`;
+}
