@@ -23,7 +23,7 @@ import {
 } from "./equation.ts";
 import { suggestion, UsageError } from "./error.ts";
 import { type Access, type Expr, number, printAccess, printExpr, walk } from "./expression.ts";
-import { type Dimension, layoutStorage, rowMajor } from "./layout.ts";
+import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { parseEquation, spanOf } from "./parse.ts";
 import { dropIdleCasts, typeOf } from "./typing.ts";
 
@@ -61,6 +61,8 @@ export interface TensorSpec {
   readonly shape?: readonly number[];
   /** A layout name (`NHWC`); row-major by default. */
   readonly layout?: string;
+  /** In place of a layout name: the element offset as a formula over the dimension names, `(l/49)*3136 + c*49 + l%49`. */
+  readonly storage?: string;
   readonly constant?: boolean;
 }
 
@@ -235,8 +237,14 @@ function completeTensor(
   const unique = dims.map((dim, d) =>
     dims.findIndex((x) => x.name === dim.name) === d ? dim : { ...dim, name: `d${d}` },
   );
+  if (spec?.layout !== undefined && spec.storage !== undefined)
+    throw new UsageError(`${subject}: ${name} has a layout and a storage formula; give one`);
   const storage =
-    spec?.layout === undefined ? rowMajor(unique) : layoutStorage(spec.layout, unique, `${subject}: layout of ${name}`);
+    spec?.layout !== undefined
+      ? layoutStorage(spec.layout, unique, `${subject}: layout of ${name}`)
+      : spec?.storage !== undefined
+        ? storageFormula(spec.storage, unique, `${subject}: storage of ${name}`)
+        : rowMajor(unique);
   return { name, dtype, dims: unique, storage, constant: spec?.constant ?? false };
 }
 

@@ -234,13 +234,10 @@ export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Arra
   const operand = intrinsic.operands.find((o) => o.name === operandName);
   if (!operand) throw new Error(`internal: ${intrinsic.name} has no operand "${operandName}"`);
   const offset = tileOffset(operand);
-  return Int32Array.from(
-    pointsOf(
-      operand.dims.map((d) => d.name),
-      sizesOf(operand),
-    ),
-    (point) => evaluateIndex(offset, point),
-  );
+  const names = operand.dims.map((d) => d.name);
+  const places: number[] = [];
+  for (const point of pointsOf(names, sizesOf(operand))) places.push(evaluateIndex(offset, point));
+  return Int32Array.from(places);
 }
 
 /** Flat place of an element, or -1 outside the tensor. */

@@ -8,8 +8,10 @@
  * letter is the innermost block of that dimension.
  */
 
-import { UsageError } from "./error.ts";
-import { axis, binary, type Expr, number } from "./expression.ts";
+import { boundsOf, offendingPart } from "./affine.ts";
+import { suggestion, UsageError } from "./error.ts";
+import { axesIn, axis, binary, type Expr, number, printExpr } from "./expression.ts";
+import { parseExpr } from "./parse.ts";
 
 export interface Dimension {
   readonly name: string;
@@ -73,4 +75,24 @@ export function layoutStorage(layout: string, dims: readonly Dimension[], subjec
       fail(`puts the block ${parts[block]} outside its dimension`);
   }
   return fuseRowMajor(digits);
+}
+
+/**
+ * A storage formula given as text, for what no layout name can say: `(l/49)*3136 + c*49 + l%49`.
+ * @throws UsageError when it is malformed, names no dimension of the tensor, or reaches a negative element
+ */
+export function storageFormula(text: string, dims: readonly Dimension[], subject = "storage"): Expr {
+  const formula = parseExpr(text);
+  const offending = offendingPart(formula);
+  if (offending)
+    throw new UsageError(`${subject}: ${printExpr(offending.part)} is not affine: ${offending.because}`, {
+      source: text,
+    });
+  const names = dims.map((d) => d.name);
+  const unknown = axesIn(formula).find((name) => !names.includes(name));
+  if (unknown !== undefined)
+    throw new UsageError(`${subject}: no dimension "${unknown}"`, { source: text, hint: suggestion(unknown, names) });
+  const [min] = boundsOf(formula, Object.fromEntries(dims.map((d) => [d.name, d.extent])));
+  if (min < 0) throw new UsageError(`${subject}: the formula reaches element ${min}`, { source: text });
+  return formula;
 }

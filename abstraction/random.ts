@@ -1,0 +1,30 @@
+/**
+ * @file Seeded randomness: the same seed gives the same numbers everywhere. Nothing in automap draws from `Math.random`.
+ *
+ *     const random = seededRandom(1); random()     0.6270739405881613
+ */
+
+/** A uniform number in [0, 1) at each call. Mulberry32 (Tommy Ettinger, 2017, public domain): 32 bits of state, fine for sampling. */
+export type Random = () => number;
+
+export function seededRandom(seed: number): Random {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t = (t + Math.imul(t ^ (t >>> 7), t | 61)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 0x1_0000_0000;
+  };
+}
+
+/** A uniform integer in `min .. max`, both included. */
+export function randomInteger(random: Random, min: number, max: number): number {
+  return min + Math.floor(random() * (max - min + 1));
+}
+
+/** One of the items, each as likely. @throws Error when there is none */
+export function pick<T>(random: Random, items: readonly T[]): T {
+  const item = items[Math.floor(random() * items.length)];
+  if (item === undefined) throw new Error("internal: picked from nothing");
+  return item;
+}

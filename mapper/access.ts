@@ -1,0 +1,90 @@
+/**
+ * @file The binary matrices of a match and the algorithm that compares them (AMOS, ISCA 2022, Algorithm 1).
+ *
+ *     X  software access matrix     operands x loops             which loops index what each operand stands for
+ *     Z  intrinsic access matrix    operands x intrinsic axes    which axes index each operand
+ *     Y  matching matrix            intrinsic axes x loops       which loops feed which axis
+ *
+ * A match is right when X' = Z*Y agrees with X on the mapped loops and Z' = X*Y^T agrees with Z on the fed axes.
+ * (Over all columns, as the algorithm is printed, it would pass one mapping of a convolution; over the mapped ones it passes 49.)
+ */
+
+import {
+  type BinaryMatrix,
+  binaryMatrix,
+  booleanProduct,
+  differences,
+  transpose,
+} from "../abstraction/binary-matrix.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { axesIn } from "../abstraction/expression.ts";
+import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
+import type { Binding, Matching } from "../abstraction/mapping.ts";
+
+/** Operands as rows: inputs in the order the instruction reads them, then its target. */
+export function operandRows(intrinsic: Intrinsic): string[] {
+  const [target, ...inputs] = intrinsic.operands.map((o) => o.name);
+  return target === undefined ? inputs : [...inputs, target];
+}
+
+export function softwareAccessMatrix(computation: Computation, intrinsic: Intrinsic, binding: Binding): BinaryMatrix {
+  const loops = computation.axes.map((a) => a.name);
+  const used = new Map(Object.entries(binding).map(([operand, bound]) => [operand, new Set(axesIn(bound))]));
+  return binaryMatrix(operandRows(intrinsic), loops, (row, column) => used.get(row)?.has(column) ?? false);
+}
+
+export function intrinsicAccessMatrix(intrinsic: Intrinsic): BinaryMatrix {
+  const axes = intrinsic.computation.axes.map((a) => a.name);
+  return binaryMatrix(operandRows(intrinsic), axes, (row, column) =>
+    operandOf(intrinsic, row).dims.some((d) => d.name === column),
+  );
+}
+
+export function matchingMatrix(computation: Computation, intrinsic: Intrinsic, matching: Matching): BinaryMatrix {
+  const axes = intrinsic.computation.axes.map((a) => a.name);
+  const loops = computation.axes.map((a) => a.name);
+  return binaryMatrix(axes, loops, (row, column) => matching[row]?.includes(column) ?? false);
+}
+
+export interface AccessMatrices {
+  readonly x: BinaryMatrix;
+  readonly y: BinaryMatrix;
+  readonly z: BinaryMatrix;
+  /** Z*Y */
+  readonly xPrime: BinaryMatrix;
+  /** X*Y^T */
+  readonly zPrime: BinaryMatrix;
+}
+
+export function accessMatrices(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  binding: Binding,
+  matching: Matching,
+): AccessMatrices {
+  const x = softwareAccessMatrix(computation, intrinsic, binding);
+  const z = intrinsicAccessMatrix(intrinsic);
+  return combineMatrices(x, z, matchingMatrix(computation, intrinsic, matching));
+}
+
+/** X and Z do not change from one matching to the next; enumeration computes them once. */
+export function combineMatrices(x: BinaryMatrix, z: BinaryMatrix, y: BinaryMatrix): AccessMatrices {
+  return { x, y, z, xPrime: booleanProduct(z, y), zPrime: booleanProduct(x, transpose(y)) };
+}
+
+export interface Disagreement {
+  /** Which comparison failed: X' against X, or Z' against Z. */
+  readonly matrix: "X" | "Z";
+  readonly row: string;
+  readonly column: string;
+}
+
+/** Where the matrices disagree, on mapped loops and fed axes only; empty when the match is right. */
+export function disagreements({ x, y, z, xPrime, zPrime }: AccessMatrices): Disagreement[] {
+  const mapped = y.columns.filter((_, j) => y.bits.some((row) => row[j] === 1));
+  const fed = y.rows.filter((_, i) => y.bits[i]?.includes(1));
+  return [
+    ...differences(xPrime, x, mapped).map((place) => ({ matrix: "X" as const, ...place })),
+    ...differences(zPrime, z, fed).map((place) => ({ matrix: "Z" as const, ...place })),
+  ];
+}

@@ -1,0 +1,248 @@
+/**
+ * @file Matches the arithmetic of a computation against that of an instruction, node by node.
+ *
+ *     s32(in[..]) * s32(w[..])    against    s32(a[m,k]) * s32(b[k,n])
+ *       ->  { a: in[..], b: w[..] }   and, the product being commutative,   { a: w[..], b: in[..] }  where types allow
+ *
+ * An operand may stand for anything of its type, not only for a tensor: `square(x[c,l] - mean[c])` is computed while it is packed.
+ * A product of three or more factors is split over the operands in every way.
+ */
+
+import { type Computation, targetOf } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { accessesOf } from "../abstraction/equation.ts";
+import { access, type Expr, printExpr } from "../abstraction/expression.ts";
+import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
+import type { Binding, Refusal, Rule } from "../abstraction/mapping.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+
+export interface Bindings {
+  /** In the order of the text first, commuted ones after. */
+  readonly bindings: readonly Binding[];
+  readonly refusals: readonly Refusal[];
+}
+
+/** Every way the instruction's operands can stand for parts of the computation; without one, the reason. */
+export function bindOperands(computation: Computation, intrinsic: Intrinsic, commute: boolean): Bindings {
+  const refuse = (rule: Rule, because: string, hint?: string): Bindings => ({
+    bindings: [],
+    refusals: [{ rule, because, matching: {}, ...(hint === undefined ? {} : { hint }) }],
+  });
+  const software = computation.equation;
+  const hardware = intrinsic.computation.equation;
+
+  // 1. What is no contraction at all.
+  if (
+    accessesOf(software)
+      .slice(1)
+      .some((a) => a.tensor === software.target.tensor)
+  ) {
+    return refuse(
+      "recurrence",
+      `${software.target.tensor} reads itself: its points depend on one another in order`,
+      "use a space-time design",
+    );
+  }
+  const crooked = accessesOf(hardware).find((a) => a.index.some((e) => e.kind !== "axis"));
+  if (crooked || hardware.where !== undefined) {
+    return refuse(
+      "expression",
+      `${intrinsic.name} moves data between lanes, it is not matched against an equation`,
+      "space-time designs use it",
+    );
+  }
+  const combine = combineProblem(computation, intrinsic);
+  if (combine !== undefined) return refuse("combine", combine);
+
+  // 2. The targets, then the values.
+  const target = targetOf(computation);
+  const held = operandOf(intrinsic, hardware.target.tensor);
+  if (target.dtype !== held.dtype) {
+    return refuse(
+      "operand-types",
+      `${held.name} of ${intrinsic.name} is ${held.dtype}, ${target.name} is ${target.dtype}`,
+      `sum in ${held.dtype}`,
+    );
+  }
+  const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const operands: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
+  const matcher = new Matcher(types, operands, intrinsic.name, commute);
+  const start: Binding = { [held.name]: access(software.target.tensor, software.target.index) };
+  const found = matcher.match(software.value, hardware.value, start);
+  const bindings = found.filter((b, i) => found.findIndex((other) => bindingText(other) === bindingText(b)) === i);
+  if (bindings.length > 0) return { bindings, refusals: [] };
+  const failure = matcher.bestFailure ?? {
+    rule: "expression" as const,
+    because: `${printExpr(software.value)} is not ${printExpr(hardware.value)}`,
+  };
+  return refuse(failure.rule, failure.because, failure.hint);
+}
+
+/** `a=in, b=w`: part of a mapping's identity. */
+export function bindingText(binding: Binding): string {
+  return Object.entries(binding)
+    .map(([operand, bound]) => `${operand}=${printExpr(bound)}`)
+    .join("; ");
+}
+
+/** Largest magnitude the sum of a computation can reach, from the ranges of its types; undefined for floats. */
+export function sumBound(computation: Computation): number | undefined {
+  const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const range = valueRange(computation.equation.value, types);
+  if (!range) return undefined;
+  const terms = computation.axes.filter((a) => a.kind === "reduce").reduce((product, a) => product * a.extent, 1);
+  return Math.max(Math.abs(range[0]), Math.abs(range[1])) * terms;
+}
+
+/** Sums and saturating sums agree where no sum can leave the type. Everything else must be the same operation. */
+function combineProblem(computation: Computation, intrinsic: Intrinsic): string | undefined {
+  const wanted = computation.equation.op;
+  const given = intrinsic.computation.equation.op;
+  const target = targetOf(computation);
+  if (wanted === given && wanted !== "sat+=") return undefined;
+  const additive = (op: string): boolean => op === "+=" || op === "sat+=";
+  if (!additive(wanted) || !additive(given))
+    return `the equation combines with ${wanted}, ${intrinsic.name} with ${given}`;
+  const bound = sumBound(computation);
+  const limit = rangeOf(target.dtype)[1];
+  if (bound !== undefined && bound <= limit) return undefined;
+  const reach = bound === undefined ? "without a known bound" : `of up to ${bound}`;
+  if (wanted === "sat+=")
+    return `the equation clamps its whole sum once, ${intrinsic.name} ${given === "+=" ? "never clamps" : "clamps after every issue"}; a sum ${reach} may pass ${limit}`;
+  return `${intrinsic.name} saturates, the equation wraps; a sum ${reach} may pass ${limit}`;
+}
+
+interface Failure {
+  readonly rule: Rule;
+  readonly because: string;
+  readonly hint?: string;
+}
+
+class Matcher {
+  /** The failure that got furthest: an operand's type is a nearer miss than a different operation. */
+  bestFailure: Failure | undefined;
+  private readonly software: DTypes;
+  private readonly hardware: DTypes;
+  private readonly name: string;
+  private readonly commute: boolean;
+
+  constructor(software: DTypes, hardware: DTypes, name: string, commute: boolean) {
+    this.software = software;
+    this.hardware = hardware;
+    this.name = name;
+    this.commute = commute;
+  }
+
+  match(software: Expr, hardware: Expr, binding: Binding): Binding[] {
+    switch (hardware.kind) {
+      case "access":
+        return this.bind(software, hardware.tensor, binding);
+      case "cast": {
+        if (software.kind === "cast" && software.dtype === hardware.dtype && software.saturate === hardware.saturate) {
+          return this.match(software.value, hardware.value, binding);
+        }
+        const operand = hardware.value.kind === "access" ? hardware.value.tensor : undefined;
+        if (operand !== undefined) this.failType(operand, software);
+        else this.fail("expression", `${printExpr(software)} is not a cast to ${hardware.dtype}`);
+        return [];
+      }
+      case "binary": {
+        if (software.kind !== "binary" || software.op !== hardware.op) {
+          this.fail("expression", `${this.name} computes ${printExpr(hardware)}, the equation ${printExpr(software)}`);
+          return [];
+        }
+        const op = hardware.op;
+        return this.splits(software, op).flatMap(([left, right]) =>
+          this.match(left, hardware.left, binding).flatMap((b) => this.match(right, hardware.right, b)),
+        );
+      }
+      default: {
+        if (printExpr(software) === printExpr(hardware)) return [binding];
+        this.fail("expression", `${this.name} computes ${printExpr(hardware)}, the equation ${printExpr(software)}`);
+        return [];
+      }
+    }
+  }
+
+  private bind(software: Expr, operand: string, binding: Binding): Binding[] {
+    const before = binding[operand];
+    if (before !== undefined) return printExpr(before) === printExpr(software) ? [binding] : [];
+    const dtype = typeOf(software, this.software);
+    if (dtype !== undefined && dtype !== this.hardware[operand]) {
+      this.failType(operand, software);
+      return [];
+    }
+    return [{ ...binding, [operand]: software }];
+  }
+
+  /** The two sides of an operation, every way the operation allows: as written first. */
+  private splits(e: Extract<Expr, { kind: "binary" }>, op: string): (readonly [Expr, Expr])[] {
+    if (op !== "*" && op !== "+") return [[e.left, e.right]];
+    const parts = flatten(e, op);
+    const whole = (1 << parts.length) - 1;
+    const splits: (readonly [Expr, Expr])[] = [];
+    for (let left = 1; left < whole; left++) {
+      const pick = (chosen: boolean): Expr[] => parts.filter((_, i) => (((left >> i) & 1) === 1) === chosen);
+      splits.push([join(pick(true), op), join(pick(false), op)]);
+    }
+    return this.commute
+      ? splits
+      : splits.filter(([left]) => parts[0] !== undefined && flatten(left, op)[0] === parts[0]);
+  }
+
+  private failType(operand: string, software: Expr): void {
+    const inner = software.kind === "cast" ? software.value : software;
+    const dtype = typeOf(inner, this.software) ?? "a literal";
+    const wanted = this.hardware[operand] ?? "?";
+    this.fail(
+      "operand-types",
+      `${operand} of ${this.name} is ${wanted}, ${printExpr(inner)} is ${dtype}`,
+      `give ${wanted} data`,
+    );
+  }
+
+  private fail(rule: Rule, because: string, hint?: string): void {
+    if (this.bestFailure === undefined || (this.bestFailure.rule === "expression" && rule === "operand-types")) {
+      this.bestFailure = hint === undefined ? { rule, because } : { rule, because, hint };
+    }
+  }
+}
+
+function flatten(e: Expr, op: string): Expr[] {
+  return e.kind === "binary" && e.op === op ? [...flatten(e.left, op), ...flatten(e.right, op)] : [e];
+}
+
+function join(parts: readonly Expr[], op: "*" | "+"): Expr {
+  return parts.reduce((left, right) => ({ kind: "binary", op, left, right }));
+}
+
+/** Interval of an integer expression. */
+function valueRange(e: Expr, types: DTypes): readonly [number, number] | undefined {
+  const typeRange = (dtype: DType | undefined): readonly [number, number] | undefined =>
+    dtype !== undefined && isInteger(dtype) ? rangeOf(dtype) : undefined;
+  switch (e.kind) {
+    case "number":
+      return [e.value, e.value];
+    case "access":
+      return typeRange(types[e.tensor]);
+    case "cast": {
+      const inner = valueRange(e.value, types);
+      const own = typeRange(e.dtype);
+      if (!own) return undefined;
+      return inner && inner[0] >= own[0] && inner[1] <= own[1] ? inner : own;
+    }
+    case "binary": {
+      const a = valueRange(e.left, types);
+      const b = valueRange(e.right, types);
+      if (!a || !b) return undefined;
+      if (e.op === "+") return [a[0] + b[0], a[1] + b[1]];
+      if (e.op === "-") return [a[0] - b[1], a[1] - b[0]];
+      if (e.op !== "*") return typeRange(typeOf(e, types));
+      const corners = [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]];
+      return [Math.min(...corners), Math.max(...corners)];
+    }
+    default:
+      return typeRange(typeOf(e, types));
+  }
+}

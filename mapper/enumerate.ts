@@ -1,0 +1,218 @@
+/**
+ * @file Every mapping of a computation onto an instruction, and why the other matches are refused.
+ *
+ *     mappings(conv2d(...), wmma16x16x16)             98 valid: 49 gathers, either operand first
+ *     mappings(conv2d(...), wmma16x16x16, { rule: "amos" })       35 valid
+ *
+ * A loop may feed an axis when its column of the software access matrix is the axis' column of the intrinsic's and both are kept or both
+ * summed. So the space is a product over groups of axes with equal columns, and its size is known before it is listed. Axes no loop
+ * can feed are padded.
+ */
+
+import { bitAt } from "../abstraction/binary-matrix.ts";
+import type { Axis, Computation } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
+import { pick, type Random, seededRandom } from "../abstraction/random.ts";
+import { bindOperands } from "./bind.ts";
+import { defineProblem, type Problem } from "./problem.ts";
+import { type EnumerationRule, validate } from "./validate.ts";
+
+export interface MappingOptions {
+  /** `gather` (every valid set of loops) by default; `amos` for unions of match points. */
+  readonly rule?: EnumerationRule;
+  /** Refuse fused extents smaller than the instruction's. */
+  readonly strict?: boolean;
+  /** `fixed` binds operands in the order of the text; `any` also commutes products. By default fixed for amos, any for gather. */
+  readonly binding?: "fixed" | "any";
+  /** Largest space that is listed whole; a larger one is sampled. */
+  readonly limit?: number;
+  /** Seed of the sample. */
+  readonly seed?: number;
+}
+
+export interface MappingSet {
+  readonly computation: Computation;
+  readonly intrinsic: Intrinsic;
+  readonly rule: EnumerationRule;
+  readonly strict: boolean;
+  /** Best first: least waste, then most loops mapped. */
+  readonly valid: readonly Mapping[];
+  /** Most hopeful first. */
+  readonly refused: readonly Refusal[];
+  /** Matches in the space of gathers, over all bindings. */
+  readonly total: number;
+  /** True when the space was larger than the limit and only a sample of it was judged. */
+  readonly sampled: boolean;
+}
+
+/** Largest space listed whole by default: half a second of enumeration. */
+const DEFAULT_LIMIT = 20_000;
+
+export function mappings(computation: Computation, intrinsic: Intrinsic, options: MappingOptions = {}): MappingSet {
+  const rule = options.rule ?? "gather";
+  const strict = options.strict ?? false;
+  const commute = (options.binding ?? (rule === "amos" ? "fixed" : "any")) === "any";
+  const limit = options.limit ?? DEFAULT_LIMIT;
+  const random = seededRandom(options.seed ?? 1);
+  const { bindings, refusals } = bindOperands(computation, intrinsic, commute);
+  const problems = bindings.map((binding) => defineProblem(computation, intrinsic, binding));
+
+  const valid: Mapping[] = [];
+  const refused: Refusal[] = [...refusals];
+  let total = 0;
+  let sampled = false;
+  for (const problem of problems) {
+    const groups = groupsOf(problem);
+    const size = groups.reduce((product, g) => product * groupSize(g), 1);
+    total += size;
+    const share = Math.max(1, Math.floor(limit / problems.length));
+    if (size > share) sampled = true;
+    for (const matching of size > share ? sample(problem, groups, share, random) : listAll(problem, groups)) {
+      if (Object.values(matching).every((loops) => loops.length === 0)) continue;
+      const verdict = validate(problem, matching, { rule, strict });
+      if (verdict.ok) valid.push(verdict.mapping);
+      else refused.push(verdict.refusal);
+    }
+    refused.push(...refusedPairs(problem, groups, rule));
+  }
+  return {
+    computation,
+    intrinsic,
+    rule,
+    strict,
+    valid: valid.sort(byPromise),
+    refused: distinct(refused).sort(byHope),
+    total,
+    sampled,
+  };
+}
+
+/** Axes with one column of the access matrix and one kind: the same loops may feed each of them. */
+interface Group {
+  readonly axes: readonly string[];
+  readonly loops: readonly string[];
+}
+
+function groupsOf(problem: Problem): Group[] {
+  const key = (axis: Axis): string =>
+    `${axis.kind} ${problem.z.rows.map((row) => bitAt(problem.z, row, axis.name)).join("")}`;
+  const byKey = new Map<string, string[]>();
+  for (const axis of problem.axes) byKey.set(key(axis), [...(byKey.get(key(axis)) ?? []), axis.name]);
+  return [...byKey.values()].map((axes) => ({ axes, loops: problem.feeders[axes[0] ?? ""] ?? [] }));
+}
+
+/** Ways to give each of L loops to one of A axes or to none so that min(A, L) axes are fed: inclusion and exclusion. */
+function groupSize({ axes, loops }: Group): number {
+  const fed = Math.min(axes.length, loops.length);
+  let onto = 0;
+  for (let j = 0; j <= fed; j++) onto += (j % 2 === 0 ? 1 : -1) * choose(fed, j) * (fed + 1 - j) ** loops.length;
+  return choose(axes.length, fed) * onto;
+}
+
+function choose(n: number, k: number): number {
+  let result = 1;
+  for (let i = 0; i < k; i++) result = (result * (n - i)) / (i + 1);
+  return result;
+}
+
+function* listAll(problem: Problem, groups: readonly Group[]): Generator<Matching> {
+  const [first, ...rest] = groups;
+  if (!first) {
+    yield Object.fromEntries(problem.axes.map((a) => [a.name, []]));
+    return;
+  }
+  const others = [...listAll(problem, rest)];
+  for (const assignment of assignments(first)) for (const other of others) yield { ...other, ...assignment };
+}
+
+function* assignments(
+  { axes, loops }: Group,
+  at = 0,
+  chosen: readonly (string | undefined)[] = [],
+): Generator<Matching> {
+  const fed = Math.min(axes.length, loops.length);
+  if (at === loops.length) {
+    if (new Set(chosen.filter((a) => a !== undefined)).size === fed) yield toMatching(axes, loops, chosen);
+    return;
+  }
+  for (const axis of [...axes, undefined]) yield* assignments({ axes, loops }, at + 1, [...chosen, axis]);
+}
+
+function toMatching(
+  axes: readonly string[],
+  loops: readonly string[],
+  chosen: readonly (string | undefined)[],
+): Matching {
+  return Object.fromEntries(axes.map((axis) => [axis, loops.filter((_, i) => chosen[i] === axis)]));
+}
+
+/** Distinct random matchings: each group's loops are dealt until enough axes are fed. */
+function* sample(problem: Problem, groups: readonly Group[], count: number, random: Random): Generator<Matching> {
+  const seen = new Set<string>();
+  for (let tries = 0; seen.size < count && tries < 20 * count; tries++) {
+    let matching: Matching = Object.fromEntries(problem.axes.map((a) => [a.name, []]));
+    for (const { axes, loops } of groups) {
+      const fed = Math.min(axes.length, loops.length);
+      let chosen: (string | undefined)[];
+      do
+        chosen = loops.map(
+          () =>
+            pick(
+              random,
+              [...axes, undefined].map((axis) => ({ axis })),
+            ).axis,
+        );
+      while (new Set(chosen.filter((a) => a !== undefined)).size !== fed);
+      matching = { ...matching, ...toMatching(axes, loops, chosen) };
+    }
+    const text = printMatching(matching);
+    if (seen.has(text)) continue;
+    seen.add(text);
+    yield matching;
+  }
+}
+
+/** For each loop and each axis it may not feed: the refusal, shown on the plainest matching otherwise. */
+function refusedPairs(problem: Problem, groups: readonly Group[], rule: EnumerationRule): Refusal[] {
+  const base: Record<string, readonly string[]> = {};
+  for (const { axes, loops } of groups) {
+    for (const [i, axis] of axes.entries()) base[axis] = loops.slice(i, i + 1);
+  }
+  const found: Refusal[] = [];
+  for (const axis of problem.axes) {
+    for (const loop of problem.loops) {
+      if (problem.feeders[axis.name]?.includes(loop.name)) continue;
+      const moved = Object.fromEntries(
+        Object.entries(base).map(([name, fed]) => [
+          name,
+          name === axis.name ? [...fed, loop.name] : fed.filter((l) => l !== loop.name),
+        ]),
+      );
+      const verdict = validate(problem, moved, { rule, strict: false });
+      if (!verdict.ok) found.push(verdict.refusal);
+    }
+  }
+  return found;
+}
+
+function byPromise(a: Mapping, b: Mapping): number {
+  const mapped = (m: Mapping): number => Object.values(m.matching).flat().length;
+  return (
+    a.waste - b.waste || mapped(b) - mapped(a) || printMatching(a.matching).localeCompare(printMatching(b.matching))
+  );
+}
+
+function byHope(a: Refusal, b: Refusal): number {
+  return RULES.indexOf(a.rule) - RULES.indexOf(b.rule);
+}
+
+/** The two bindings of a symmetric product give mirrored refusals with the same words; one of each is enough. */
+function distinct(refusals: readonly Refusal[]): Refusal[] {
+  const byText = new Map<string, Refusal>();
+  for (const r of refusals) {
+    const text = `${r.because}|${r.rule === "match-point" || r.rule === "extent" ? printMatching(r.matching) : ""}`;
+    if (!byText.has(text)) byText.set(text, r);
+  }
+  return [...byText.values()];
+}

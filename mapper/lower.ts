@@ -1,0 +1,150 @@
+/**
+ * @file Lowers a mapping with the plainest schedule: pack, issue tile by tile, unpack.
+ *
+ *     out[i,j] += a[i,k] * b[k,j]  on 2x2x2        ->     for every outer loop that is kept
+ *                                                           c_tiles = 0
+ *                                                           for every outer loop that is summed
+ *                                                             a_tiles, b_tiles = packed elements, 0 beyond the end
+ *                                                             for m_tile, n_tile, k_tile
+ *                                                               c_tiles[..] <- toy.2x2x2(a_tiles[..], b_tiles[..])
+ *                                                           out += unpacked c_tiles
+ *
+ * It uses the addresses of the physical mapping and nothing else, so that interpreting it proves them.
+ */
+
+import { type Computation, targetOf } from "../abstraction/computation.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { access, and, axis, binary, compare, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { type Operand, operandOf, tileOffset } from "../abstraction/intrinsic.ts";
+import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../abstraction/loop-nest.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "./physical.ts";
+import { defineProblem } from "./problem.ts";
+import { conditionCarriers } from "./validate.ts";
+
+/** The loop nest of a mapping under the trivial schedule. */
+export function lowerMapping(mapping: Mapping): LoopNest {
+  const { computation, intrinsic, binding } = mapping;
+  const physical = physicalMapping(mapping);
+  const problem = defineProblem(computation, intrinsic, binding);
+  const names = new FreshNames(computation);
+  const target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
+  const inputs = intrinsic.operands.filter((o) => o !== target);
+  const carriers = conditionCarriers(problem, mapping.matching);
+  const bufferOf = (operand: Operand): string => names.fresh(`${operand.name}_tiles`);
+
+  // 1. Scratch memory: every tile of every operand, one behind the other.
+  const scratch = physical.operands.map(
+    ({ operand, elements }): Scratch => ({ name: bufferOf(operand), dtype: operand.dtype, elements }),
+  );
+
+  // 2. The accumulators start at the identity.
+  const identity = identityOf(intrinsic.computation.equation.op, target.dtype);
+  const place = names.fresh("element");
+  const size = physical.operands.find((o) => o.operand === target)?.elements ?? 0;
+  const clear = loops(
+    [{ name: place, extent: size }],
+    [
+      {
+        kind: "scalar",
+        equation: { target: access(bufferOf(target), [axis(place)]), op: "=", value: number(identity) },
+      },
+    ],
+  );
+
+  // 3. Inputs are packed: elements beyond the end, and points a condition leaves out, get the value that changes nothing.
+  const pack = inputs.flatMap((operand): readonly Statement[] => {
+    const bound = binding[operand.name];
+    if (bound === undefined) throw new Error(`internal: operand ${operand.name} is not bound`);
+    const walk = tileWalk(operand, operandAxes(operand, physical.axes), names);
+    const conditions = carriers.filter((c) => c.operand === operand.name).map((c) => substitute(c.part, walk.counters));
+    const guards = [...walk.guards, ...conditions];
+    const value = substitute(bound, walk.counters);
+    const padded: Expr =
+      guards.length === 0
+        ? value
+        : { kind: "select", condition: guards.reduce(and), whenTrue: value, whenFalse: problem.padding ?? number(0) };
+    return loops(walk.loops, [
+      { kind: "scalar", equation: { target: access(bufferOf(operand), [walk.place]), op: "=", value: padded } },
+    ]);
+  });
+
+  // 4. One issue for every combination of tiles.
+  const tileLoops = physical.axes.map((a) => ({ name: names.fresh(`${a.axis}_tile`), extent: a.tiles }));
+  const tiles = Object.fromEntries(
+    intrinsic.operands.map((operand): [string, TileAt] => {
+      const base = tileBase(operand, operandAxes(operand, physical.axes), (a) => axis(names.fresh(`${a.axis}_tile`)));
+      return [operand.name, { buffer: bufferOf(operand), base }];
+    }),
+  );
+  const issue = loops(tileLoops, [{ kind: "issue", intrinsic, tiles }]);
+
+  // 5. Results go where the equation puts them; what was padded is left behind.
+  const walk = tileWalk(target, operandAxes(target, physical.axes), names);
+  const { equation } = computation;
+  const unpacked = {
+    target: { ...equation.target, index: equation.target.index.map((e) => substitute(e, walk.counters)) },
+    op: equation.op,
+    value: access(bufferOf(target), [walk.place]),
+  };
+  const unpack = loops(walk.loops, [
+    { kind: "scalar", equation: walk.guards.length === 0 ? unpacked : { ...unpacked, where: walk.guards.reduce(and) } },
+  ]);
+
+  const kept = physical.outer.filter((a) => a.kind === "spatial");
+  const summed = physical.outer.filter((a) => a.kind === "reduce");
+  const body = loops(kept, [...clear, ...loops(summed, [...pack, ...issue]), ...unpack]);
+  return { scratch, body };
+}
+
+/** A walk over every element of an operand's tiles. */
+interface TileWalk {
+  readonly loops: readonly { readonly name: string; readonly extent: number }[];
+  /** Element of the scratch buffer. */
+  readonly place: Expr;
+  /** The software loops' counters at this element. */
+  readonly counters: ReadonlyMap<string, Expr>;
+  /** What must hold for the element to be a real one. */
+  readonly guards: readonly Expr[];
+}
+
+function tileWalk(operand: Operand, own: readonly FusedAxis[], names: FreshNames): TileWalk {
+  const counters = new Map<string, Expr>();
+  const guards: Expr[] = [];
+  const inner = new Map<string, Expr>();
+  const walk: { name: string; extent: number }[] = [];
+  for (const a of own) {
+    const outerName = names.fresh(`${a.axis}_outer`);
+    const innerName = names.fresh(`${a.axis}_inner`);
+    walk.push({ name: outerName, extent: a.tiles }, { name: innerName, extent: a.extent });
+    inner.set(a.axis, axis(innerName));
+    const fused = binary("+", binary("*", axis(outerName), number(a.extent)), axis(innerName));
+    if (a.padded !== a.fused) guards.push(compare("<", fused, number(a.fused)));
+    // The fused index apart again:  i = 6*x + y  ->  x = i/6, y = i%6
+    let stride = a.fused;
+    for (const [position, l] of a.loops.entries()) {
+      stride /= l.extent;
+      const quotient = binary("/", fused, number(stride));
+      counters.set(l.name, position === 0 ? quotient : binary("%", quotient, number(l.extent)));
+    }
+  }
+  const base = tileBase(operand, own, (a) => axis(names.fresh(`${a.axis}_outer`)));
+  return { loops: walk, place: binary("+", base, substitute(tileOffset(operand), inner)), counters, guards };
+}
+
+/** Names that no loop or tensor of the computation already has; the same wish gives the same name. */
+class FreshNames {
+  private readonly taken: ReadonlySet<string>;
+
+  constructor(computation: Computation) {
+    this.taken = new Set([
+      ...computation.axes.map((a) => a.name),
+      ...Object.keys(computation.tensors),
+      targetOf(computation).name,
+    ]);
+  }
+
+  fresh(wish: string): string {
+    return this.taken.has(wish) ? this.fresh(`${wish}_`) : wish;
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * @file From a mapping to addresses, in the two steps of the AMOS paper (section 5.1), both printable.
+ *
+ *     virtual     i1 = 4*n + 2*p + q     r1 = 9*c + 3*r + s          one 4x9 by 9x4 product, base 0, strides 9 and 4
+ *     physical    i1 % 2                 r1 % 2                      on 2x2x2:
+ *                 base of a = (4*n + 2*p + q)/2*20 + (9*c + 3*r + s)/2*4,   stride 2,   2*2*5 issues, 9 padded to 10
+ *
+ * The loops of an axis fuse row-major into one index. The instruction takes the fused index modulo its extent; the quotients
+ * number the tiles, which lie one behind the other: base = (tile row * tiles per row + tile column) * tile elements.
+ */
+
+import { axis, binary, type Expr, number, printExpr } from "../abstraction/expression.ts";
+import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
+import { fuseRowMajor, rowMajor } from "../abstraction/layout.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+
+/** One axis of the instruction and the loops fused to feed it. */
+export interface FusedAxis {
+  readonly axis: string;
+  readonly kind: "spatial" | "reduce";
+  readonly loops: readonly { readonly name: string; readonly extent: number }[];
+  /** The fused index over the loops' own counters, `4*n + 2*p + q`; 0 when nothing feeds the axis. */
+  readonly index: Expr;
+  /** Values the fused index takes. */
+  readonly fused: number;
+  /** Extent of the instruction's axis. */
+  readonly extent: number;
+  readonly tiles: number;
+  /** tiles * extent */
+  readonly padded: number;
+}
+
+/** Where an operand's tiles lie. */
+export interface OperandAddress {
+  readonly operand: Operand;
+  /** First element of the tile, over the loops' counters. */
+  readonly base: Expr;
+  /** Elements from one row of the tile to the next; undefined when the tile is not stored by rows. */
+  readonly stride: number | undefined;
+  /** Elements of one tile. */
+  readonly tile: number;
+  /** Elements of all tiles. */
+  readonly elements: number;
+}
+
+export interface PhysicalMapping {
+  readonly axes: readonly FusedAxis[];
+  /** Loops that feed no axis and run around the instruction. */
+  readonly outer: readonly { readonly name: string; readonly extent: number; readonly kind: "spatial" | "reduce" }[];
+  readonly operands: readonly OperandAddress[];
+  /** Issues of the instruction, outer loops included. */
+  readonly issues: number;
+}
+
+/** Base addresses, strides and the number of issues. */
+export function physicalMapping(mapping: Mapping): PhysicalMapping {
+  const axes = fuseAxes(mapping);
+  const mapped = new Set(Object.values(mapping.matching).flat());
+  const outer = mapping.computation.axes.filter((a) => !mapped.has(a.name));
+  const operands = mapping.intrinsic.operands.map((operand): OperandAddress => {
+    const own = operandAxes(operand, axes);
+    const tile = tileElements(operand);
+    return {
+      operand,
+      base: tileBase(operand, own, (a) => binary("/", a.index, number(a.extent))),
+      stride: rowStride(operand),
+      tile,
+      elements: own.reduce((product, a) => product * a.tiles, tile),
+    };
+  });
+  const issues = [...axes.map((a) => a.tiles), ...outer.map((a) => a.extent)].reduce((product, n) => product * n, 1);
+  return { axes, outer, operands, issues };
+}
+
+/** The fused index of every axis of the instruction, in the instruction's order. */
+export function fuseAxes({ computation, intrinsic, matching }: Mapping): FusedAxis[] {
+  return intrinsic.computation.axes.map((a): FusedAxis => {
+    const loops = computation.axes.filter((l) => matching[a.name]?.includes(l.name));
+    const fused = loops.reduce((product, l) => product * l.extent, 1);
+    const tiles = Math.ceil(fused / a.extent);
+    return {
+      axis: a.name,
+      kind: a.kind,
+      loops,
+      index: fusedIndex(loops),
+      fused,
+      extent: a.extent,
+      tiles,
+      padded: tiles * a.extent,
+    };
+  });
+}
+
+/** First element of an operand's tile, the tile numbers given per axis. */
+export function tileBase(operand: Operand, own: readonly FusedAxis[], tileNumber: (a: FusedAxis) => Expr): Expr {
+  const size = tileElements(operand);
+  // (row * columns + column) * size, multiplied out: each axis' tile number times the elements between its tiles.
+  let between = size;
+  let base: Expr = number(0);
+  for (const a of [...own].reverse()) {
+    base = binary("+", binary("*", tileNumber(a), number(between)), base);
+    between *= a.tiles;
+  }
+  return base;
+}
+
+/** The axes that index an operand, outermost dimension first. */
+export function operandAxes(operand: Operand, axes: readonly FusedAxis[]): FusedAxis[] {
+  return operand.dims.map((d) => {
+    const found = axes.find((a) => a.axis === d.name);
+    if (!found) throw new Error(`internal: ${operand.name} is indexed by ${d.name}, which is no axis`);
+    return found;
+  });
+}
+
+/** `9*c + 3*r + s`: strides first, as the paper writes them. */
+function fusedIndex(loops: readonly { name: string; extent: number }[]): Expr {
+  let stride = 1;
+  let index: Expr = number(0);
+  for (const { name, extent } of [...loops].reverse()) {
+    const term = stride === 1 ? axis(name) : binary("*", number(stride), axis(name));
+    index = binary("+", term, index);
+    stride *= extent;
+  }
+  return leftAssociated(index);
+}
+
+/** a + (b + c)  ->  a + b + c */
+function leftAssociated(e: Expr): Expr {
+  const terms = (x: Expr): Expr[] =>
+    x.kind === "binary" && x.op === "+" ? [...terms(x.left), ...terms(x.right)] : [x];
+  return terms(e).reduce((left, right) => binary("+", left, right));
+}
+
+/** Elements between rows when the tile is row-major over its dimensions. */
+function rowStride(operand: Operand): number | undefined {
+  const plain = printExpr(tileOffset(operand)) === printExpr(rowMajor(operand.dims));
+  const flat = printExpr(leftAssociated(tileOffset(operand)));
+  const bySize = operand.dims.map((d) => ({ index: axis(d.name), extent: d.extent }));
+  const strideFirst = printExpr(fusedIndex(operand.dims));
+  if (!plain && flat !== strideFirst && flat !== printExpr(fuseRowMajor(bySize))) return undefined;
+  return operand.dims.slice(1).reduce((product, d) => product * d.extent, 1);
+}

@@ -1,0 +1,97 @@
+/**
+ * @file What every matching of one computation, one instruction and one binding shares: access matrices, who may feed whom, padding.
+ *
+ *     conv2d onto amx.tdpbusd, a = in, b = w
+ *       feeders   m: n p q     n: k     k: c r s
+ *       padding   0: a product with a zero factor adds nothing
+ */
+
+import { createHash } from "node:crypto";
+import { type BinaryMatrix, bitAt } from "../abstraction/binary-matrix.ts";
+import { type Axis, type Computation, computationKey } from "../abstraction/computation.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { type Expr, integerOp, number } from "../abstraction/expression.ts";
+import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
+import type { Binding, Matching } from "../abstraction/mapping.ts";
+import { intrinsicAccessMatrix, softwareAccessMatrix } from "./access.ts";
+import { bindingText } from "./bind.ts";
+
+/** One computation, one instruction, one binding: what every matching of them shares. */
+export interface Problem {
+  readonly computation: Computation;
+  readonly intrinsic: Intrinsic;
+  readonly binding: Binding;
+  readonly loops: readonly Axis[];
+  readonly axes: readonly Axis[];
+  /** Software and intrinsic access matrices. */
+  readonly x: BinaryMatrix;
+  readonly z: BinaryMatrix;
+  /** For each axis of the instruction the loops that may feed it. */
+  readonly feeders: Readonly<Record<string, readonly string[]>>;
+  /** What to put into input operands beyond the end so that the result is left alone; undefined when nothing does. */
+  readonly padding: Expr | undefined;
+  /** Digest of computation, instruction and binding; mapping ids grow from it. */
+  readonly digest: string;
+}
+
+export function defineProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): Problem {
+  const x = softwareAccessMatrix(computation, intrinsic, binding);
+  const z = intrinsicAccessMatrix(intrinsic);
+  const loops = computation.axes;
+  const axes = intrinsic.computation.axes;
+  const sameColumn = (loop: Axis, axis: Axis): boolean =>
+    x.rows.every((row) => bitAt(x, row, loop.name) === bitAt(z, row, axis.name));
+  const feeders = Object.fromEntries(
+    axes.map((axis) => [
+      axis.name,
+      loops.filter((loop) => loop.kind === axis.kind && sameColumn(loop, axis)).map((l) => l.name),
+    ]),
+  );
+  const digest = createHash("sha256")
+    .update(`${computationKey(computation)}\n${intrinsic.name}\n${bindingText(binding)}`)
+    .digest("hex");
+  return { computation, intrinsic, binding, loops, axes, x, z, feeders, padding: paddingOf(intrinsic), digest };
+}
+
+/** Product of the extents of the loops that feed an axis; 1 when none does. */
+export function fusedExtent({ loops }: Pick<Problem, "loops">, matching: Matching, axis: string): number {
+  return loops.filter((l) => matching[axis]?.includes(l.name)).reduce((product, l) => product * l.extent, 1);
+}
+
+/** Share of multiply slots that padding fills: 1 - product over axes of fused / (tiles * extent). */
+export function wasteOf(problem: Pick<Problem, "loops" | "axes">, matching: Matching): number {
+  return (
+    1 -
+    problem.axes.reduce((useful, axis) => {
+      const fused = fusedExtent(problem, matching, axis.name);
+      return (useful * fused) / (Math.ceil(fused / axis.extent) * axis.extent);
+    }, 1)
+  );
+}
+
+/** A product with a zero factor adds nothing; a maximum of minus infinity changes nothing. */
+function paddingOf(intrinsic: Intrinsic): Expr | undefined {
+  const { equation } = intrinsic.computation;
+  const target = operandOf(intrinsic, equation.target.tensor);
+  const identity = identityOf(equation.op, target.dtype);
+  const at = (e: Expr, fill: number): number | undefined => {
+    switch (e.kind) {
+      case "access":
+        return fill;
+      case "number":
+        return e.value;
+      case "cast":
+        return at(e.value, fill);
+      case "binary": {
+        const left = at(e.left, fill);
+        const right = at(e.right, fill);
+        if (left === undefined || right === undefined) return undefined;
+        return integerOp(e.op, left, right);
+      }
+      default:
+        return undefined;
+    }
+  };
+  const fill = [0, identity].find((candidate) => at(equation.value, candidate) === identity);
+  return fill === undefined ? undefined : number(fill);
+}

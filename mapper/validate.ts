@@ -1,0 +1,213 @@
+/**
+ * @file Judges one matching: a mapping, or the rule it breaks, where, and what would mend it.
+ *
+ *     validate(problem, { m: ["n", "k"], n: ["k"], k: ["c"] })
+ *       ->  matched-twice: k feeds both m and n
+ *     validate(problem, { m: ["n", "k"], n: [], k: ["c"] })
+ *       ->  access-matrix: w depends on k, but the instruction does not index b by m
+ */
+
+import { createHash } from "node:crypto";
+import { bitAt } from "../abstraction/binary-matrix.ts";
+import { type Axis, extentsOf } from "../abstraction/computation.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { axesIn, type Expr } from "../abstraction/expression.ts";
+import {
+  boundLabel,
+  type Matching,
+  printMatching,
+  type Refusal,
+  type Rule,
+  type Verdict,
+} from "../abstraction/mapping.ts";
+import { combineMatrices, disagreements, matchingMatrix } from "./access.ts";
+import { matchPointProblem } from "./match-points.ts";
+import { fusedExtent, type Problem, wasteOf } from "./problem.ts";
+import { findWitness } from "./witness.ts";
+
+export type EnumerationRule = "amos" | "gather";
+
+export interface ValidateOptions {
+  readonly rule: EnumerationRule;
+  /** Refuse a fused extent smaller than the instruction's instead of padding it. */
+  readonly strict: boolean;
+}
+
+/** The verdict on one matching. @throws UsageError when it names an axis or loop that does not exist */
+export function validate(problem: Problem, given: Matching, { rule, strict }: ValidateOptions): Verdict {
+  const { intrinsic, loops, axes, x, z } = problem;
+  const matching = normaliseMatching(problem, given);
+  const refuse = (broken: Rule, because: string, more: Partial<Refusal> = {}): Verdict => ({
+    ok: false,
+    refusal: { rule: broken, because, matching, ...more },
+  });
+  const kindOf = (name: string, list: readonly Axis[]): Axis => {
+    const found = list.find((a) => a.name === name);
+    if (!found) throw new Error(`internal: no axis ${name}`);
+    return found;
+  };
+
+  // 1. Each loop at most once, and kept to kept, summed to summed.
+  for (const loop of loops) {
+    const fed = axes.filter((a) => matching[a.name]?.includes(loop.name)).map((a) => a.name);
+    if (fed.length > 1)
+      return refuse("matched-twice", `${loop.name} feeds both ${fed.join(" and ")}`, {
+        hint: "a loop may feed one axis",
+      });
+  }
+  for (const axis of axes) {
+    for (const loopName of matching[axis.name] ?? []) {
+      const loop = kindOf(loopName, loops);
+      if (loop.kind !== axis.kind) {
+        const is = (a: Axis): string => (a.kind === "reduce" ? "summed" : "kept");
+        return refuse(
+          "axis-kind",
+          `${loop.name} is ${is(loop)}, axis ${axis.name} of ${intrinsic.name} is ${is(axis)}`,
+          hintFor(problem, loop.name),
+        );
+      }
+    }
+  }
+
+  // 2. The access matrices, on the mapped loops.
+  const matrices = combineMatrices(x, z, matchingMatrix(problem.computation, intrinsic, matching));
+  const [first] = disagreements(matrices).filter((d) => d.matrix === "X");
+  if (first) return refuseAccess(problem, matching, first.row, first.column);
+
+  // 3. Axes left empty although loops could feed them.
+  for (const axis of axes) {
+    const free = (problem.feeders[axis.name] ?? []).filter((l) => !axes.some((a) => matching[a.name]?.includes(l)));
+    if (matching[axis.name]?.length === 0 && free.length > 0) {
+      return refuse("unfed-axis", `nothing feeds axis ${axis.name}, though ${free.join(", ")} could`, {
+        hint: `try ${axis.name} <- ${free.join(",")}`,
+      });
+    }
+  }
+
+  // 4. Conditions, and padding of summed axes.
+  const condition = conditionProblem(problem, matching);
+  if (condition !== undefined) return refuse("condition", condition);
+  for (const axis of axes) {
+    const fused = fusedExtent(problem, matching, axis.name);
+    if (axis.kind === "reduce" && fused % axis.extent !== 0 && problem.padding === undefined) {
+      return refuse(
+        "padding",
+        `${axis.name} would be padded from ${fused} to a multiple of ${axis.extent}, and no operand value leaves the result alone`,
+      );
+    }
+  }
+
+  // 5. The rule of the enumeration, and extents.
+  if (rule === "amos") {
+    const because = matchPointProblem(problem, matching);
+    if (because !== undefined)
+      return refuse("match-point", because, { hint: "the gather rule allows it: the window is packed" });
+  }
+  if (strict) {
+    for (const axis of axes) {
+      const fused = fusedExtent(problem, matching, axis.name);
+      if (fused < axis.extent) {
+        const padding = (100 * (1 - fused / axis.extent)).toFixed(0);
+        const sources = matching[axis.name]?.join("*") || "no loop";
+        return refuse(
+          "extent",
+          `${sources} is ${fused}, ${intrinsic.name} wants ${axis.extent} of ${axis.name} (padding ${padding} %)`,
+          { hint: "without --strict it is padded" },
+        );
+      }
+    }
+  }
+  const text = printMatching(matching, "; ");
+  const id = createHash("sha256").update(`${problem.digest}\n${text}`).digest("hex").slice(0, 12);
+  return {
+    ok: true,
+    mapping: {
+      id,
+      computation: problem.computation,
+      intrinsic,
+      binding: problem.binding,
+      matching,
+      waste: wasteOf(problem, matching),
+    },
+  };
+}
+
+/** Every axis present, loops in the order of the computation. @throws UsageError naming what does not exist */
+export function normaliseMatching({ computation, intrinsic, axes, loops }: Problem, given: Matching): Matching {
+  for (const [axis, fed] of Object.entries(given)) {
+    if (!axes.some((a) => a.name === axis)) {
+      throw new UsageError(`${intrinsic.name} has no axis "${axis}"`, {
+        hint: suggestion(
+          axis,
+          axes.map((a) => a.name),
+        ),
+      });
+    }
+    for (const loop of fed) {
+      if (!loops.some((l) => l.name === loop))
+        throw new UsageError(`${computation.name} has no loop "${loop}"`, {
+          hint: suggestion(
+            loop,
+            loops.map((l) => l.name),
+          ),
+        });
+    }
+  }
+  return Object.fromEntries(
+    axes.map((a) => [a.name, loops.filter((l) => given[a.name]?.includes(l.name)).map((l) => l.name)]),
+  );
+}
+
+/** For each part of the `where` condition the operand that carries it: one indexed by all the mapped loops the part mentions. */
+export function conditionCarriers(problem: Problem, matching: Matching): { part: Expr; operand: string | undefined }[] {
+  const { where } = problem.computation.equation;
+  if (where === undefined) return [];
+  const mapped = Object.values(matching).flat();
+  const inputs = problem.x.rows.slice(0, -1);
+  return conjuncts(where).map((part) => {
+    const needed = axesIn(part).filter((l) => mapped.includes(l));
+    const operand = inputs.find((row) => needed.every((l) => bitAt(problem.x, row, l) === 1));
+    return { part, operand };
+  });
+}
+
+function conjuncts(e: Expr): Expr[] {
+  return e.kind === "logic" && e.op === "and" ? [...conjuncts(e.left), ...conjuncts(e.right)] : [e];
+}
+
+function conditionProblem(problem: Problem, matching: Matching): string | undefined {
+  const parts = conditionCarriers(problem, matching);
+  if (parts.length > 0 && problem.padding === undefined)
+    return `${problem.intrinsic.name} cannot leave out the points where the condition fails`;
+  const lost = parts.find(({ operand }) => operand === undefined);
+  if (!lost) return undefined;
+  return `the condition ties ${axesIn(lost.part).join(" and ")} together, and no operand is indexed by all of them`;
+}
+
+function hintFor({ feeders }: Problem, loop: string): { hint?: string } {
+  const allowed = Object.entries(feeders)
+    .filter(([, loops]) => loops.includes(loop))
+    .map(([axis]) => axis);
+  return { hint: allowed.length > 0 ? `${loop} may feed ${allowed.join(" or ")}` : `${loop} stays an outer loop` };
+}
+
+function refuseAccess(problem: Problem, matching: Matching, row: string, column: string): Verdict {
+  const { intrinsic, binding, x } = problem;
+  const bound = binding[row];
+  const label = bound === undefined ? row : boundLabel(bound);
+  const axis = Object.keys(matching).find((a) => matching[a]?.includes(column)) ?? "?";
+  const depends = bitAt(x, row, column) === 1;
+  const place = { row: label === row ? row : `${label} (${row})`, column };
+  const witness = findWitness(problem, matching, column);
+  if (!witness) {
+    const because = `${column} has ${extentsOf(problem.computation)[column] === 1 ? "one step" : "no step that reads inside its tensors"}, so feeding it to ${axis} would do nothing`;
+    return { ok: false, refusal: { rule: "idle-loop", because, matching, place, ...hintFor(problem, column) } };
+  }
+  const because = depends
+    ? `${label} depends on ${column}, but ${intrinsic.name} does not index ${row} by ${axis}`
+    : `${label} does not depend on ${column}, but ${intrinsic.name} indexes ${row} by ${axis}`;
+  return {
+    ok: false,
+    refusal: { rule: "access-matrix", because, matching, place, witness, ...hintFor(problem, column) },
+  };
+}
