@@ -149,7 +149,7 @@ export function evaluateIndex(e: Expr, point: Extents): number {
   }
 }
 
-/** Every point of a box, last axis fastest. The same object is handed out each time, changed in place. */
+/** Every point of a box, last axis fastest. */
 export function* pointsOf(axes: readonly string[], extents: Extents): Generator<Record<string, number>> {
   const point: Record<string, number> = {};
   for (const name of axes) {
@@ -157,7 +157,7 @@ export function* pointsOf(axes: readonly string[], extents: Extents): Generator<
     point[name] = 0;
   }
   for (;;) {
-    yield point;
+    yield { ...point };
     let d = axes.length - 1;
     for (; d >= 0; d--) {
       const name = axes[d] ?? "";

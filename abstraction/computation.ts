@@ -25,7 +25,7 @@ import { suggestion, UsageError } from "./error.ts";
 import { type Access, type Expr, number, printAccess, printExpr, walk } from "./expression.ts";
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { parseEquation, spanOf } from "./parse.ts";
-import { dropIdleCasts, typeOf } from "./typing.ts";
+import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
 
 /** A loop of the iteration domain. A reduce axis indexes no output: it is summed away. */
 export interface Axis {
@@ -87,7 +87,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
 
   // 1. Axes: the target's are spatial, the rest are summed.
-  checkIndices(name, parsed, new Set(bound.keys()));
+  checkIndices(name, parsed, bound);
   const equation = bound.size === 0 ? parsed : substituteAxes(parsed, bound);
   const spatial = new Set(spatialAxesOf(equation));
   const names = axesOf(equation);
@@ -134,6 +134,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
       });
   }
   if (equation.where !== undefined) checkCondition(name, equation.where);
+  for (const node of walk(equation.value)) if (node.kind === "select") checkCondition(name, node.condition);
   const recurrent = accessesOf(equation)
     .slice(1)
     .some((a) => a.tensor === target);
@@ -144,6 +145,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const valueType = typeOf(equation.value, dtypes);
   const targetType = dtypes[target] ?? valueType ?? "f32";
   dtypes[target] = targetType;
+  if (valueType === undefined) checkLiterals(equation.value, targetType);
   if (valueType !== undefined && valueType !== targetType) {
     throw new UsageError(`${name}: ${target} is ${targetType} but the value is ${valueType}`, {
       hint: `cast the value: ${targetType}(...)`,
@@ -227,16 +229,26 @@ function completeTensor(
     );
   if (spec?.shape && spec.shape.length !== rank)
     throw new UsageError(`${subject}: ${name} has ${rank} indices but a shape of ${spec.shape.length}`);
+  if (spec?.dims && spec.dims.length !== rank)
+    throw new UsageError(`${subject}: ${name} has ${rank} indices but ${spec.dims.length} dimension names`);
+  for (const size of spec?.shape ?? [])
+    if (!Number.isSafeInteger(size) || size < 1)
+      throw new UsageError(`${subject}: the shape of ${name} must hold positive integers, got ${size}`);
   const dims = Array.from({ length: rank }, (_, d): Dimension => {
     const index = accesses.map((a) => a.index[d]).filter((e) => e !== undefined);
-    const alone = index[0]?.kind === "axis" ? index[0].name : `d${d}`;
+    const plain = index.find((e) => e.kind === "axis");
+    const alone = plain?.kind === "axis" ? plain.name : `d${d}`;
     const reached = Math.max(...index.map((e) => boundsOf(e, extents)[1] + 1), 1);
     return { name: spec?.dims?.[d] ?? alone, extent: spec?.shape?.[d] ?? reached };
   });
   // Two dimensions indexed by the same axis need names of their own.
-  const unique = dims.map((dim, d) =>
-    dims.findIndex((x) => x.name === dim.name) === d ? dim : { ...dim, name: `d${d}` },
-  );
+  const taken = new Set<string>();
+  const unique = dims.map((dim, d) => {
+    let free = dim.name;
+    for (let i = d; taken.has(free) || (free !== dim.name && dims.some((x) => x.name === free)); i++) free = `d${i}`;
+    taken.add(free);
+    return { ...dim, name: free };
+  });
   if (spec?.layout !== undefined && spec.storage !== undefined)
     throw new UsageError(`${subject}: ${name} has a layout and a storage formula; give one`);
   const storage =
@@ -248,11 +260,10 @@ function completeTensor(
   return { name, dtype, dims: unique, storage, constant: spec?.constant ?? false };
 }
 
-function checkIndices(subject: string, equation: Equation, parameters: ReadonlySet<string>): void {
-  const bound = new Map([...parameters].map((p) => [p, number(1)]));
+function checkIndices(subject: string, equation: Equation, parameters: ReadonlyMap<string, Expr>): void {
   for (const node of accessesOf(equation)) {
     for (const index of node.index) {
-      const offending = offendingPart(bound.size === 0 ? index : substituteParameters(index, parameters));
+      const offending = offendingPart(substituteParameters(index, parameters));
       if (offending) {
         const place = spanOf(offending.part) ?? spanOf(index) ?? {};
         throw new UsageError(`${subject}: index of ${printAccess(node)} is not affine: ${offending.because}`, place);
@@ -261,30 +272,36 @@ function checkIndices(subject: string, equation: Equation, parameters: ReadonlyS
   }
 }
 
-/** Products with a parameter become products with a constant while the nodes keep their places. */
-function substituteParameters(e: Expr, parameters: ReadonlySet<string>): Expr {
-  if (e.kind === "axis" && parameters.has(e.name)) return number(1);
+/** Products with a parameter become products with a constant while the nodes without one keep their places. */
+function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): Expr {
+  if (e.kind === "axis") return parameters.get(e.name) ?? e;
+  if (e.kind === "negate") {
+    const value = substituteParameters(e.value, parameters);
+    return value === e.value ? e : { ...e, value };
+  }
   if (e.kind !== "binary") return e;
   const left = substituteParameters(e.left, parameters);
   const right = substituteParameters(e.right, parameters);
   return left === e.left && right === e.right ? e : { ...e, left, right };
 }
 
+/** Conditions compare indices, so that a program can be cut to the points where they hold. */
 function checkCondition(subject: string, condition: Expr): void {
-  for (const node of walk(condition)) {
-    if (node.kind === "compare") {
-      for (const side of [node.left, node.right]) {
-        const offending = offendingPart(side);
-        if (offending)
-          throw new UsageError(
-            `${subject}: condition ${printExpr(node)} is not affine: ${offending.because}`,
-            spanOf(offending.part) ?? {},
-          );
-      }
-    }
+  if (condition.kind === "logic") {
+    checkCondition(subject, condition.left);
+    checkCondition(subject, condition.right);
+    return;
   }
-  if (condition.kind !== "compare" && condition.kind !== "logic")
+  if (condition.kind !== "compare")
     throw new UsageError(`${subject}: "${printExpr(condition)}" is not a condition`, spanOf(condition) ?? {});
+  for (const side of [condition.left, condition.right]) {
+    const offending = offendingPart(side);
+    if (offending)
+      throw new UsageError(
+        `${subject}: condition ${printExpr(condition)} is not affine: ${offending.because}`,
+        spanOf(offending.part) ?? {},
+      );
+  }
 }
 
 function placeOfAxis(

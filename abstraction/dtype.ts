@@ -111,7 +111,8 @@ export function saturate(dtype: DType, x: number): number {
   const format = FORMATS[dtype];
   if (format.kind === "float") return wrap(dtype, x);
   if (Number.isNaN(x)) return 0;
-  return Math.min(format.max, Math.max(format.min, Math.trunc(x)));
+  // `+ 0`: integers have no -0.
+  return Math.min(format.max, Math.max(format.min, Math.trunc(x))) + 0;
 }
 
 /**
@@ -138,11 +139,11 @@ function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number):
   return Math.abs(rounded) > max ? Math.sign(x) * Number.POSITIVE_INFINITY : rounded;
 }
 
-/** Nearest integer, ties to even: what hardware does by default, unlike `Math.round`. */
+/** Nearest integer, ties to even: what hardware does by default, unlike `Math.round`. Keeps the sign of a zero. */
 export function roundHalfEven(x: number): number {
-  const floor = Math.floor(x);
-  const fraction = x - floor;
-  if (fraction < 0.5) return floor;
-  if (fraction > 0.5) return floor + 1;
-  return floor % 2 === 0 ? floor : floor + 1;
+  const magnitude = Math.abs(x);
+  const floor = Math.floor(magnitude);
+  const fraction = magnitude - floor;
+  const rounded = fraction < 0.5 || (fraction === 0.5 && floor % 2 === 0) ? floor : floor + 1;
+  return x < 0 || Object.is(x, -0) ? -rounded : rounded;
 }

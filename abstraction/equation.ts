@@ -70,9 +70,13 @@ export function identityOf(op: CombineOp, dtype: DType): number {
 
 /** Replaces axes or parameters throughout. */
 export function substituteAxes(equation: Equation, replacements: ReadonlyMap<string, Expr>): Equation {
-  const again = (e: Expr): Expr => substitute(e, replacements);
+  const again = (e: Expr): Expr => substitute(e, replacements, "index");
   const { target, op, value, where } = equation;
-  const result = { target: { ...target, index: target.index.map(again) }, op, value: again(value) };
+  const result = {
+    target: { ...target, index: target.index.map(again) },
+    op,
+    value: substitute(value, replacements, "value"),
+  };
   return where === undefined ? result : { ...result, where: again(where) };
 }
 

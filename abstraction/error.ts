@@ -31,10 +31,14 @@ export class UsageError extends Error {
   explain(): string {
     const lines = [this.message];
     if (this.source !== undefined) {
-      lines.push(`  ${this.source}`);
+      // Of a text of several lines, the one that holds the place.
+      const begin = this.span ? this.source.lastIndexOf("\n", this.span.start - 1) + 1 : 0;
+      const [line = ""] = this.source.slice(begin).split("\n", 1);
+      lines.push(`  ${line}`);
       if (this.span) {
-        const width = Math.max(1, this.span.end - this.span.start);
-        lines.push(`  ${" ".repeat(this.span.start)}${"^".repeat(width)}`);
+        const start = this.span.start - begin;
+        const width = Math.max(1, Math.min(this.span.end - begin, line.length) - start);
+        lines.push(`  ${line.slice(0, start).replace(/[^\t]/g, " ")}${"^".repeat(width)}`);
       }
     }
     if (this.hint !== undefined) lines.push(`  ${this.hint}`);

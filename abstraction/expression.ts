@@ -38,7 +38,8 @@ export interface Access {
   readonly index: readonly Expr[];
 }
 
-export const number = (value: number): Expr => ({ kind: "number", value });
+/** Index arithmetic knows no -0; a literal `-0` of the notation, which floats tell from 0, comes from the parser alone. */
+export const number = (value: number): Expr => ({ kind: "number", value: value === 0 ? 0 : value });
 export const axis = (name: string): Expr => ({ kind: "axis", name });
 export const access = (tensor: string, index: readonly Expr[]): Access => ({ kind: "access", tensor, index });
 
@@ -64,6 +65,14 @@ export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
   // x + -3  ->  x - 3
   if (b !== undefined && b < 0 && op === "+") return binary("-", left, number(-b));
   if (b !== undefined && b < 0 && op === "-") return binary("+", left, number(-b));
+  return { kind: "binary", op, left, right };
+}
+
+/** `left op right` on elements: unlike integers without limit they round, wrap and know NaN and -0. */
+function binaryOfValues(op: BinaryOp, left: Expr, right: Expr): Expr {
+  const is = (e: Expr, value: number): boolean => e.kind === "number" && Object.is(e.value, value);
+  if (((op === "*" || op === "/") && is(right, 1)) || (op === "-" && is(right, 0))) return left;
+  if (op === "*" && is(left, 1)) return right;
   return { kind: "binary", op, left, right };
 }
 
@@ -149,15 +158,29 @@ export function accessesIn(e: Expr): Access[] {
   return [...walk(e)].filter((node) => node.kind === "access");
 }
 
-/** Rebuilds bottom-up: children first, then `change` on each rebuilt node; arithmetic on constants folds on the way. */
-export function rewrite(e: Expr, change: (node: Expr) => Expr): Expr {
-  const again = (child: Expr): Expr => rewrite(child, change);
+/** Whether arithmetic is on integers without limit (`1/2` is 0) or on elements (`1/2` is a half beside an f32). */
+export type Context = "index" | "value";
+
+/** An expression of axes and integers alone is taken for an index. */
+function contextOf(e: Expr): Context {
+  for (const { kind } of walk(e))
+    if (kind !== "number" && kind !== "axis" && kind !== "negate" && kind !== "binary") return "value";
+  return "index";
+}
+
+/**
+ * Rebuilds bottom-up: children first, then `change` on each rebuilt node. Arithmetic on constants folds on the way in indices
+ * and conditions; in values only what leaves every element as it is (`x*1`, `x/1`, `x-0`).
+ */
+export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context = contextOf(e)): Expr {
+  const again = (child: Expr): Expr => rewrite(child, change, context);
+  const index = (child: Expr): Expr => rewrite(child, change, "index");
   switch (e.kind) {
     case "number":
     case "axis":
       return change(e);
     case "access":
-      return change({ ...e, index: e.index.map(again) });
+      return change({ ...e, index: e.index.map(index) });
     case "cast":
       return change({ ...e, value: again(e.value) });
     case "negate": {
@@ -165,16 +188,16 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr): Expr {
       return change(value.kind === "number" ? number(-value.value) : { ...e, value });
     }
     case "binary":
-      return change(binary(e.op, again(e.left), again(e.right)));
+      return change((context === "index" ? binary : binaryOfValues)(e.op, again(e.left), again(e.right)));
     case "compare":
     case "logic":
-      return change({ ...e, left: again(e.left), right: again(e.right) });
+      return change({ ...e, left: index(e.left), right: index(e.right) });
     case "call":
       return change({ ...e, args: e.args.map(again) });
     case "select":
       return change({
         ...e,
-        condition: again(e.condition),
+        condition: index(e.condition),
         whenTrue: again(e.whenTrue),
         whenFalse: again(e.whenFalse),
       });
@@ -184,8 +207,8 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr): Expr {
 }
 
 /** Replaces axes (or parameters) by expressions. */
-export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>): Expr {
-  return rewrite(e, (node) => (node.kind === "axis" ? (replacements.get(node.name) ?? node) : node));
+export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>, context?: Context): Expr {
+  return rewrite(e, (node) => (node.kind === "axis" ? (replacements.get(node.name) ?? node) : node), context);
 }
 
 /** Binding strength; a weaker operator inside a stronger one is printed in parentheses. */
@@ -203,7 +226,8 @@ function print(e: Expr, floor: number, style: PrintStyle): string {
   const inner = (child: Expr): string => print(child, 0, style);
   switch (e.kind) {
     case "number":
-      return e.value < 0 || Object.is(e.value, -0) ? wrapIn(String(e.value), STRENGTH.negate, floor) : String(e.value);
+      if (Object.is(e.value, -0)) return wrapIn("-0", STRENGTH.negate, floor);
+      return e.value < 0 ? wrapIn(String(e.value), STRENGTH.negate, floor) : String(e.value);
     case "axis":
       return e.name;
     case "access":
@@ -218,12 +242,11 @@ function print(e: Expr, floor: number, style: PrintStyle): string {
       const op = tight ? e.op : ` ${e.op} `;
       return wrapIn(`${print(e.left, strength, style)}${op}${print(e.right, strength + 1, style)}`, strength, floor);
     }
-    case "compare":
-      return wrapIn(
-        `${print(e.left, STRENGTH.compare + 1, style)} ${e.op} ${print(e.right, STRENGTH.compare + 1, style)}`,
-        STRENGTH.compare,
-        floor,
-      );
+    case "compare": {
+      // Conditions compare indices: `where (h-r+1)%2 == 0`.
+      const side = (child: Expr): string => print(child, STRENGTH.compare + 1, "index");
+      return wrapIn(`${side(e.left)} ${e.op} ${side(e.right)}`, STRENGTH.compare, floor);
+    }
     case "logic": {
       const strength = STRENGTH[e.op];
       return wrapIn(

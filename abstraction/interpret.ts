@@ -331,7 +331,8 @@ function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       };
     }
     case "cast": {
-      const value = compileValue(e.value, scope, e.dtype);
+      // A literal without a typed neighbour is what it says, as in C: `sat_s8(200)` is 127.
+      const value = compileValue(e.value, scope, "f64");
       const to = e.dtype;
       return e.saturate ? (env) => saturate(to, value(env)) : (env) => wrap(to, value(env));
     }

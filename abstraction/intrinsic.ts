@@ -13,12 +13,13 @@
  * element holds which logical element; an axis in it that the operand lacks is a broadcast.
  */
 
-import { boundsOf, type Extents, evaluateIndex, pointsOf } from "./affine.ts";
+import { boundsOf, type Extents, evaluateIndex, offendingPart, pointsOf } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
+import { UsageError } from "./error.ts";
 import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
-import { parseExpr } from "./parse.ts";
+import { parseExpr, spanOf } from "./parse.ts";
 
 /** The language the instruction is reached from; `none` for accelerators that exist on paper. */
 export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
@@ -30,6 +31,8 @@ export interface OperandSpec {
   readonly dtype: DType;
   /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret and memory tiles are row-major. */
   readonly storage: string;
+  /** Names of the dimensions, where no axis indexes one alone. */
+  readonly dims?: readonly string[];
   /** Sizes of the dimensions, when the equation reaches beyond them on purpose. */
   readonly shape?: readonly number[];
   /** Code that fills register `{reg}` from memory at `{ptr}`, rows `{stride}` bytes apart. */
@@ -63,6 +66,10 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly emit: string;
   /** Definitions the code needs once before it. */
   readonly prelude?: string;
+  /** Statement each thread runs before its first load: `amx_begin();`. */
+  readonly setup?: string;
+  /** What the instruction makes of subnormal inputs and results; kept unless said otherwise. */
+  readonly subnormals?: "flushed";
   readonly cost?: Cost;
   /** Manual and entry. */
   readonly source: string;
@@ -95,6 +102,8 @@ export interface Intrinsic {
   readonly operands: readonly Operand[];
   readonly emit: string;
   readonly prelude: string | undefined;
+  readonly setup: string | undefined;
+  readonly subnormals: "kept" | "flushed";
   readonly cost: Cost | undefined;
   readonly source: string;
   /** The declaration as written: what a record's hash covers. */
@@ -128,16 +137,16 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     equation: spec.compute,
     extents: spec.extents,
     tensors: Object.fromEntries(
-      Object.entries(given).map(([name, o]) => [
+      Object.entries(given).map(([name, { dtype, dims, shape }]) => [
         name,
-        o.shape === undefined ? { dtype: o.dtype } : { dtype: o.dtype, shape: o.shape },
+        { dtype, ...(dims && { dims }), ...(shape && { shape }) },
       ]),
     ),
   });
   const operands = Object.values(computation.tensors).map(({ name, dtype, dims }): Operand => {
     const operand = given[name];
     if (!operand) throw new Error(`${spec.name}: operand ${name} is not declared`);
-    const { file, storage } = parseStorage(operand.storage);
+    const { file, storage } = parseStorage(operand.storage, `${spec.name}: storage of ${name}`);
     const own = dims.map((d) => d.name);
     const axes = computation.axes.map((a) => a.name);
     const mentioned = storage === undefined ? [] : axesIn(storage);
@@ -158,6 +167,8 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     operands,
     emit: spec.emit,
     prelude: spec.prelude,
+    setup: spec.setup,
+    subnormals: spec.subnormals ?? "kept",
     cost: spec.cost,
     source: spec.source,
     declaration: spec,
@@ -186,7 +197,7 @@ export function registerElements(intrinsic: Intrinsic, operand: Operand): number
 /** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
 export function tileOffset(operand: Operand): Expr {
   if (operand.storage === undefined) return rowMajor(operand.dims);
-  return substitute(operand.storage, new Map(operand.broadcast.map((axis) => [axis, number(0)])));
+  return substitute(operand.storage, new Map(operand.broadcast.map((axis) => [axis, number(0)])), "index");
 }
 
 /** Elements a memory tile of the operand takes. */
@@ -208,10 +219,15 @@ export function sizesOf(operand: Operand): Extents {
   return Object.fromEntries(operand.dims.map((d) => [d.name, d.extent]));
 }
 
-function parseStorage(text: string): { file: string; storage: Expr | undefined } {
-  const open = text.indexOf("[");
-  if (open < 0) return { file: text, storage: undefined };
-  return { file: text.slice(0, open), storage: parseExpr(text.slice(open + 1, text.lastIndexOf("]"))) };
+function parseStorage(text: string, subject: string): { file: string; storage: Expr | undefined } {
+  const match = /^([^[\]]+)(?:\[(.*)\])?$/.exec(text);
+  if (!match) throw new Error(`${subject} must read file[formula], as in "zmm[4*n + k]", got "${text}"`);
+  const [, file = "", formula] = match;
+  if (formula === undefined) return { file, storage: undefined };
+  const storage = parseExpr(formula, subject);
+  const offending = offendingPart(storage);
+  if (offending) throw new UsageError(`${subject}: ${offending.because}`, spanOf(offending.part));
+  return { file, storage };
 }
 
 function checkTemplates({ name, operands, emit }: Intrinsic): void {
@@ -240,7 +256,11 @@ function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
     const place = evaluateIndex(operand.storage, point);
     const element = evaluateIndex(logical, point);
     const before = holder.get(place);
-    if (place < 0 || (before !== undefined && before !== element)) {
+    if (place < 0)
+      throw new Error(
+        `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts element ${element} in place ${place}`,
+      );
+    if (before !== undefined && before !== element) {
       throw new Error(
         `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts elements ${before} and ${element} in place ${place}`,
       );

@@ -4,8 +4,8 @@
  *     NHWC     in[n,c,h,w]  ->  ((n*56 + h)*56 + w)*64 + c
  *     NCHW4c   in[n,c,h,w]  ->  (((n*16 + c/4)*56 + h)*56 + w)*4 + c%4
  *
- * A layout name lists the dimensions outermost first: a capital is a whole dimension, a number with a small
- * letter is the innermost block of that dimension.
+ * A layout name lists the dimensions, whose names are single letters, outermost first: a capital is a whole dimension, a number
+ * with a small letter is the innermost block of that dimension.
  */
 
 import { boundsOf, offendingPart } from "./affine.ts";
@@ -33,7 +33,7 @@ export function fuseRowMajor(digits: readonly { readonly index: Expr; readonly e
 
 /**
  * The storage formula of a layout name.
- * @param layout for example `NCHW`, `NHWC`, `NCHW16c`, `KCRS`; letters are the first letters of the dimension names
+ * @param layout for example `NCHW`, `NHWC`, `NCHW16c`, `KCRS`; letters are the names of dimensions
  * @throws UsageError when a letter names no dimension, a dimension is missing, or a block stands without its dimension
  */
 export function layoutStorage(layout: string, dims: readonly Dimension[], subject = "layout"): Expr {

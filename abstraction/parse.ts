@@ -31,6 +31,10 @@ const BINARY_LEVELS: readonly (readonly string[])[] = [
   ["*", "/", "%"],
 ];
 
+/** Limits of a text: more is a mistake, or an attack by way of an imported record. */
+const MAX_CHARACTERS = 4000;
+const MAX_NESTING = 100;
+
 const KEYWORDS: readonly string[] = ["where", "and", "or", "select"];
 
 const spans = new WeakMap<object, { source: string; span: Span }>();
@@ -54,9 +58,9 @@ export function parseEquation(text: string): Equation {
   return where === undefined ? { target, op, value } : { target, op, value, where };
 }
 
-/** Reads an expression. @throws UsageError with the place marked. */
-export function parseExpr(text: string): Expr {
-  const parser = new Parser(text, "expression");
+/** Reads an expression; `subject` begins the message when it is malformed. @throws UsageError with the place marked. */
+export function parseExpr(text: string, subject = "expression"): Expr {
+  const parser = new Parser(text, subject);
   const e = parser.expression();
   parser.end();
   return e;
@@ -67,6 +71,7 @@ class Parser {
   private readonly text: string;
   private readonly subject: string;
   private at = 0;
+  private nesting = 0;
 
   constructor(text: string, subject: string) {
     this.text = text;
@@ -121,8 +126,14 @@ class Parser {
   }
 
   private unary(): Expr {
-    const start = this.peek().span.start;
-    if (!this.accept("-")) return this.atom();
+    const { span } = this.peek();
+    if (++this.nesting > MAX_NESTING) this.fail(`nests deeper than ${MAX_NESTING} levels`, span);
+    const e = this.accept("-") ? this.negated(span.start) : this.atom();
+    this.nesting--;
+    return e;
+  }
+
+  private negated(start: number): Expr {
     const value = this.unary();
     return this.mark(value.kind === "number" ? { kind: "number", value: -value.value } : { kind: "negate", value }, {
       start,
@@ -133,7 +144,11 @@ class Parser {
   private atom(): Expr {
     const token = this.next();
     if (token.kind === "end") this.fail("ends where a value was expected", token.span);
-    if (token.kind === "number") return this.mark({ kind: "number", value: Number(token.text) }, token.span);
+    if (token.kind === "number") {
+      const value = Number(token.text);
+      if (!Number.isFinite(value)) this.fail(`${token.text} is too large for a number`, token.span);
+      return this.mark({ kind: "number", value }, token.span);
+    }
     if (token.text === "(") {
       const e = this.expression();
       this.expect(")");
@@ -222,6 +237,8 @@ class Parser {
   }
 
   private tokenise(): Token[] {
+    if (this.text.length > MAX_CHARACTERS)
+      throw new UsageError(`${this.subject}: longer than ${MAX_CHARACTERS} characters`);
     const tokens: Token[] = [];
     TOKEN.lastIndex = 0;
     while (TOKEN.lastIndex < this.text.length) {
@@ -231,11 +248,14 @@ class Parser {
         const rest = this.text.slice(from);
         if (rest.trim() === "") break;
         const start = from + (rest.length - rest.trimStart().length);
-        this.fail(`unexpected character "${this.text.charAt(start)}"`, { start, end: start + 1 });
+        const [character = ""] = this.text.slice(start);
+        this.fail(`unexpected character "${character}"`, { start, end: start + character.length });
       }
       const [whole, assign, name, digits, symbol] = match;
       const text = assign ?? name ?? digits ?? symbol ?? "";
       const span = { start: from + whole.length - text.length, end: from + whole.length };
+      // Records are keyed by names: one that every JavaScript object already answers to would be taken for an entry.
+      if (name !== undefined && name in {}) this.fail(`"${name}" cannot be used as a name`, span);
       tokens.push({ text, kind: name !== undefined ? "name" : digits !== undefined ? "number" : "symbol", span });
     }
     tokens.push({ text: "end of text", kind: "end", span: { start: this.text.length, end: this.text.length + 1 } });

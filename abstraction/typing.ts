@@ -5,9 +5,9 @@
  *     a[m,k] * b[k,n]                  refused when a is u8 and b is s8: cast both to s32
  */
 
-import type { DType } from "./dtype.ts";
+import { type DType, isInteger, rangeOf } from "./dtype.ts";
 import { UsageError } from "./error.ts";
-import { type Expr, printExpr, rewrite } from "./expression.ts";
+import { type Expr, printExpr, rewrite, walk } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 export type DTypes = Readonly<Record<string, DType>>;
@@ -42,7 +42,9 @@ export function typeOf(e: Expr, tensors: DTypes): DType | undefined {
 
 /** Drops casts to the type a value already has: `f32(x)` of an f32 `x` is `x`. */
 export function dropIdleCasts(e: Expr, tensors: DTypes): Expr {
-  return rewrite(e, (node) => (node.kind === "cast" && typeOf(node.value, tensors) === node.dtype ? node.value : node));
+  const drop = (node: Expr): Expr =>
+    node.kind === "cast" && typeOf(node.value, tensors) === node.dtype ? node.value : node;
+  return rewrite(e, drop, "value");
 }
 
 function common(e: Expr, parts: readonly Expr[], tensors: DTypes): DType | undefined {
@@ -53,7 +55,18 @@ function common(e: Expr, parts: readonly Expr[], tensors: DTypes): DType | undef
       throw problem(e, `operands have types ${found} and ${dtype}; cast one, for example f32(...)`);
     found ??= dtype;
   }
+  if (found !== undefined)
+    for (const part of parts) if (typeOf(part, tensors) === undefined) checkLiterals(part, found);
   return found;
+}
+
+/** A literal takes the type of its neighbour, so that type must hold it. @throws UsageError when an integer type does not. */
+export function checkLiterals(e: Expr, dtype: DType): void {
+  if (!isInteger(dtype)) return;
+  const [min, max] = rangeOf(dtype);
+  for (const node of walk(e))
+    if (node.kind === "number" && !(Number.isInteger(node.value) && node.value >= min && node.value <= max))
+      throw problem(node, `${dtype} does not hold it; it holds the integers from ${min} to ${max}`);
 }
 
 function problem(e: Expr, because: string): UsageError {

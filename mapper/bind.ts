@@ -52,8 +52,6 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
       "space-time designs use it",
     );
   }
-  const combine = combineProblem(computation, intrinsic);
-  if (combine !== undefined) return refuse("combine", combine);
 
   // 2. The targets, then the values.
   const target = targetOf(computation);
@@ -65,6 +63,8 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
       `sum in ${held.dtype}`,
     );
   }
+  const combine = combineProblem(computation, intrinsic);
+  if (combine !== undefined) return refuse("combine", combine);
   const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const operands: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
   const matcher = new Matcher(types, operands, intrinsic.name, commute);

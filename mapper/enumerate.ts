@@ -196,11 +196,10 @@ function refusedPairs(problem: Problem, groups: readonly Group[], rule: Enumerat
   return found;
 }
 
+/** Ties keep the order of enumeration: operands as written first, then the fuller sets of loops. */
 function byPromise(a: Mapping, b: Mapping): number {
   const mapped = (m: Mapping): number => Object.values(m.matching).flat().length;
-  return (
-    a.waste - b.waste || mapped(b) - mapped(a) || printMatching(a.matching).localeCompare(printMatching(b.matching))
-  );
+  return a.waste - b.waste || mapped(b) - mapped(a);
 }
 
 function byHope(a: Refusal, b: Refusal): number {

@@ -1,0 +1,63 @@
+/**
+ * @file What was tried, what the model said, what the machine said.
+ */
+
+import type { Candidate } from "./candidate.ts";
+
+/** One level of the layered model: `cycles = trips * max(inner, read, write)`. */
+export interface LevelCost {
+  readonly level: string;
+  readonly trips: number;
+  /** Cycles of one trip of the level inside. */
+  readonly inner: number;
+  readonly read: number;
+  readonly write: number;
+  readonly bound: "inner" | "read" | "write";
+}
+
+export interface Prediction {
+  readonly seconds: number;
+  /** Before the correction learnt from trials. */
+  readonly uncorrectedSeconds: number;
+  /** Innermost first. */
+  readonly levels: readonly LevelCost[];
+}
+
+/** A failed run is a status with its log, never a number. */
+export type Measurement =
+  | {
+      readonly status: "ok";
+      /** Seconds of one call, one number a batch. */
+      readonly samples: readonly number[];
+      readonly median: number;
+      /** 95 % bootstrap interval of the median. */
+      readonly interval: readonly [number, number];
+      /** Times the promised instruction stands in the disassembly. */
+      readonly instructions: number;
+    }
+  | {
+      readonly status: "wrong";
+      readonly log: string;
+    }
+  | {
+      readonly status:
+        | "compile-failed"
+        | "missing-instruction"
+        | "illegal-instruction"
+        | "crashed"
+        | "timed-out"
+        | "out-of-memory"
+        | "out-of-bounds"
+        | "output-flood";
+      readonly log: string;
+    };
+
+export type MeasurementStatus = Measurement["status"];
+
+export interface Trial {
+  readonly candidate: Candidate;
+  readonly prediction: Prediction | undefined;
+  readonly measurement: Measurement;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+}

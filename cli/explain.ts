@@ -1,0 +1,222 @@
+/**
+ * @file `automap explain`: one mapping drawn, or one match refused with the entry that disagrees and a counterexample.
+ *
+ *     automap explain conv2d --intrinsic amx.tdpbusd
+ *     automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n=k k=c"
+ */
+
+import { writeFileSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import type { Computation } from "../abstraction/computation.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import type { Binding, Mapping, Matching, Refusal } from "../abstraction/mapping.ts";
+import { type AccessMatrices, accessMatrices } from "../mapper/access.ts";
+import { bindOperands } from "../mapper/bind.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerMapping } from "../mapper/lower.ts";
+import { physicalMapping } from "../mapper/physical.ts";
+import { defineProblem } from "../mapper/problem.ts";
+import { validate } from "../mapper/validate.ts";
+import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
+import { drawMappingSvg } from "../report/draw-svg.ts";
+import { addMappingOptions, mappingDocument, mappingOptions, parseOptions, refusalDocument } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { readComputation, readIntrinsics, readParameters } from "./subject.ts";
+
+const options = mappingOptions.extend({
+  id: z.string().optional(),
+  matching: z.string().optional(),
+  svg: z.string().optional(),
+  nest: z.boolean().optional(),
+});
+type Options = z.infer<typeof options>;
+
+export function registerExplain(program: Command, finish: (code: ExitCode) => void): void {
+  addMappingOptions(program.command("explain"))
+    .summary("draw one mapping: matrices, fused indices, addresses, waste; or show why a match is refused")
+    .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
+    .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
+    .option("--svg <file>", "draw the mapping into an SVG file too")
+    .option("--nest", "print the lowered loop nest")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap explain conv2d --intrinsic amx.tdpbusd",
+        '  automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n= k=c"',
+        "  automap explain conv2d --intrinsic wmma.m16n16k16.f32.f16 --svg mapping.svg",
+      ].join("\n"),
+    )
+    .action((subject: string, raw: unknown, command: Command) => {
+      finish(runExplain(subject, command.args.slice(1), parseOptions(options, raw)));
+    });
+}
+
+/** A match with the matrices it was judged by. */
+interface Judged {
+  readonly matrices: AccessMatrices;
+  readonly binding: Binding;
+}
+
+type Explained =
+  | { readonly kind: "mapping"; readonly mapping: Mapping }
+  | { readonly kind: "refusal"; readonly refusal: Refusal; readonly judged: Judged | undefined };
+
+function runExplain(subject: string, words: readonly string[], given: Options): ExitCode {
+  if (given.intrinsic === undefined)
+    throw new UsageError("explain needs --intrinsic", {
+      hint: "for example --intrinsic amx.tdpbusd; `automap intrinsic list` shows all",
+    });
+  const found = readIntrinsics(given.intrinsic);
+  const parameters = readParameters(words);
+  const computationFor = (intrinsic: Intrinsic): Computation => readComputation(subject, parameters, given, intrinsic);
+  // In a family the first instruction that maps is explained; if none does, the first one's refusal.
+  const tries = found.map((intrinsic) => ({
+    intrinsic,
+    computation: computationFor(intrinsic),
+    explained: explainOn(computationFor(intrinsic), intrinsic, given, found.length > 1),
+  }));
+  const chosen = tries.find((t) => t.explained?.kind === "mapping") ?? tries.find((t) => t.explained !== undefined);
+  if (!chosen?.explained)
+    throw new UsageError(`no mapping of ${subject} has an id beginning with "${given.id}"`, {
+      hint: "`automap map` lists the ids for the same operator, extents and types",
+    });
+  const { intrinsic, computation, explained } = chosen;
+  if (found.length > 1) say(`${given.intrinsic} has ${found.length} instructions; explaining ${intrinsic.name}`);
+
+  if (explained.kind === "refusal") {
+    const { refusal, judged } = explained;
+    if (given.json)
+      printJson({ operator: computation.name, verdict: "refused", refusal: refusalDocument(refusal, intrinsic) });
+    else print(drawRefusal(refusal, computation, intrinsic, judged));
+    return EXIT.nothingMaps;
+  }
+  const { mapping } = explained;
+  if (given.svg !== undefined) writeSvg(given.svg, mapping);
+  if (given.json) printJson(explainDocument(mapping));
+  else
+    print(
+      [
+        drawMapping(mapping),
+        ...(given.nest ? ["", "lowered with the trivial schedule", printNest(lowerMapping(mapping))] : []),
+      ].join("\n"),
+    );
+  return EXIT.ok;
+}
+
+/** The mapping or refusal asked for on one instruction; undefined when the id is not among its mappings. */
+function explainOn(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  given: Options,
+  family: boolean,
+): Explained | undefined {
+  const rule = given.rule ?? "gather";
+  const strict = given.strict ?? false;
+  if (given.matching !== undefined) {
+    const { bindings, refusals } = bindOperands(
+      computation,
+      intrinsic,
+      (given.binding ?? (rule === "amos" ? "fixed" : "any")) === "any",
+    );
+    const [refusal] = refusals;
+    if (refusal) return { kind: "refusal", refusal, judged: undefined };
+    const matching = readMatching(given.matching);
+    const judged = bindings.map((binding) => ({
+      binding,
+      verdict: validate(defineProblem(computation, intrinsic, binding), matching, { rule, strict }),
+    }));
+    const best = judged.find((j) => j.verdict.ok) ?? judged[0];
+    if (!best) return undefined;
+    if (best.verdict.ok) return { kind: "mapping", mapping: best.verdict.mapping };
+    return {
+      kind: "refusal",
+      refusal: best.verdict.refusal,
+      judged: {
+        matrices: accessMatrices(computation, intrinsic, best.binding, best.verdict.refusal.matching),
+        binding: best.binding,
+      },
+    };
+  }
+  const set = mappings(computation, intrinsic, {
+    rule,
+    strict,
+    ...(given.binding === undefined ? {} : { binding: given.binding }),
+  });
+  const { id } = given;
+  if (id !== undefined) {
+    const matches = set.valid.filter((m) => m.id.startsWith(id));
+    if (matches.length > 1)
+      throw new UsageError(`the id "${id}" fits ${matches.length} mappings`, {
+        hint: suggestion(
+          id,
+          matches.map((m) => m.id),
+        ),
+      });
+    const [only] = matches;
+    if (only) return { kind: "mapping", mapping: only };
+    if (family || set.valid.length > 0) return undefined;
+  }
+  const [best] = set.valid;
+  if (best) return { kind: "mapping", mapping: best };
+  const [refusal] = set.refused;
+  return refusal && { kind: "refusal", refusal, judged: undefined };
+}
+
+/** `m=n,p,q n=k k=c,r,s`; an empty list leaves the axis unfed. */
+function readMatching(text: string): Matching {
+  const parts = text.split(/[\s;]+/).filter((p) => p !== "");
+  const entries = parts.map((part): [string, string[]] => {
+    const match = /^(\w+)(?:=|<-)([\w,]*|-)$/.exec(part);
+    if (!match?.[1])
+      throw new UsageError(`--matching: "${part}" is not axis=loop,loop`, {
+        source: text,
+        span: { start: text.indexOf(part), end: text.indexOf(part) + part.length },
+        hint: 'for example --matching "m=n,p,q n=k k=c,r,s"',
+      });
+    return [match[1], (match[2] ?? "").split(",").filter((l) => l !== "" && l !== "-")];
+  });
+  return Object.fromEntries(entries);
+}
+
+function explainDocument(mapping: Mapping): Record<string, unknown> {
+  const { x, y, z } = accessMatrices(mapping.computation, mapping.intrinsic, mapping.binding, mapping.matching);
+  const physical = physicalMapping(mapping);
+  return {
+    operator: mapping.computation.name,
+    verdict: "maps",
+    mapping: mappingDocument(mapping),
+    matrices: { x, y, z },
+    axes: physical.axes.map((a) => ({
+      axis: a.axis,
+      index: printExpr(a.index, "formula"),
+      fused: a.fused,
+      extent: a.extent,
+      tiles: a.tiles,
+      padded: a.padded,
+    })),
+    outer: physical.outer,
+    operands: physical.operands.map((o) => ({
+      operand: o.operand.name,
+      base: printExpr(o.base, "formula"),
+      stride: o.stride,
+      tileElements: o.tile,
+      elements: o.elements,
+    })),
+    issues: physical.issues,
+  };
+}
+
+function writeSvg(file: string, mapping: Mapping): void {
+  try {
+    writeFileSync(file, drawMappingSvg(mapping));
+  } catch (error) {
+    throw new UsageError(`cannot write --svg ${file}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  say(`drawn into ${file}`);
+}

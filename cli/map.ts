@@ -1,0 +1,212 @@
+/**
+ * @file `automap map`: how an operator maps onto an instruction, a family, or everything there is.
+ *
+ *     automap map conv2d --intrinsic wmma.m16n16k16.f32.f16
+ *     automap map conv2d --c 64 --k 64 --h 56 --w 56 --intrinsic vnni --why
+ *     automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --intrinsic amx --json
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { boundName, type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import { type MappingSet, mappings } from "../mapper/enumerate.ts";
+import { physicalMapping } from "../mapper/physical.ts";
+import { drawSubjects } from "../report/draw-mapping.ts";
+import { indent, percent, table } from "../report/text.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { addSubjectOptions, readComputation, readIntrinsics, readParameters, subjectOptions } from "./subject.ts";
+
+/** Mappings listed for one instruction unless --all is given. */
+const SHOWN = 12;
+
+export const mappingOptions = subjectOptions.extend({
+  rule: z
+    .enum(["amos", "gather"], {
+      error: 'unknown --rule; it is "gather" (every valid set of loops) or "amos" (unions of match points)',
+    })
+    .optional(),
+  binding: z
+    .enum(["fixed", "any"], { error: 'unknown --binding; it is "fixed" (operands in the order of the text) or "any"' })
+    .optional(),
+  strict: z.boolean().optional(),
+  json: z.boolean().optional(),
+});
+
+const options = mappingOptions.extend({ why: z.boolean().optional(), all: z.boolean().optional() });
+
+export function addMappingOptions(command: Command): Command {
+  return addSubjectOptions(command)
+    .option("--rule <rule>", "gather: every valid set of loops (default); amos: unions of match points")
+    .option(
+      "--binding <order>",
+      "fixed: operands in the order of the text; any: products commute (default: any for gather, fixed for amos)",
+    )
+    .option("--strict", "refuse extents smaller than the instruction's instead of padding them")
+    .option("--json", "print a JSON document");
+}
+
+export function registerMap(program: Command, finish: (code: ExitCode) => void): void {
+  addMappingOptions(program.command("map"))
+    .summary("list the mappings of an operator onto an instruction, and why the others are refused")
+    .option("--why", "list the refused matches with their reasons")
+    .option("--all", "list every mapping")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap map conv2d --intrinsic wmma.m16n16k16.f32.f16",
+        "  automap map conv2d --c 64 --k 64 --h 56 --w 56 --intrinsic vnni --why",
+        "  automap map depthwise-conv2d --intrinsic avx512 --layout NHWC",
+        '  automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --intrinsic amx --json',
+        "",
+        "Exit code 3 means that nothing maps; the reasons are printed, most hopeful first.",
+      ].join("\n"),
+    )
+    .action((subject: string, raw: unknown, command: Command) => {
+      finish(runMap(subject, command.args.slice(1), parseOptions(options, raw)));
+    });
+}
+
+/** Options checked by a schema; a wrong value is the caller's mistake. */
+export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
+  const result = schema.safeParse(raw);
+  if (!result.success) throw new UsageError(result.error.issues.map((i) => i.message).join("; "));
+  return result.data;
+}
+
+function runMap(subject: string, words: readonly string[], given: z.infer<typeof options>): ExitCode {
+  const parameters = readParameters(words);
+  const intrinsics = readIntrinsics(given.intrinsic);
+  const sets = mapOntoAll(subject, parameters, given, intrinsics);
+  const maps = sets.some((s) => s.valid.length > 0);
+  if (given.json) printJson(mapDocument(given.intrinsic, sets));
+  else if (sets.length === 1 && sets[0]) print(describeSet(sets[0], given.why ?? false, given.all ?? false));
+  else print(describeSurvey(sets, given.why ?? false, given.all ?? false));
+  return maps ? EXIT.ok : EXIT.nothingMaps;
+}
+
+/** One set per instruction. In a family, rows the given types cannot be written for are refusals like any other. */
+export function mapOntoAll(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  given: z.infer<typeof mappingOptions>,
+  intrinsics: readonly Intrinsic[],
+): MappingSet[] {
+  // A mistake in the words is one for every instruction: the first computation shows it.
+  const computations = new Map<string, Computation>();
+  return intrinsics.map((intrinsic) => {
+    const made = readComputation(subject, parameters, given, intrinsic);
+    const key = computationKey(made);
+    const computation = computations.get(key) ?? made;
+    computations.set(key, computation);
+    return mappings(computation, intrinsic, {
+      ...(given.rule === undefined ? {} : { rule: given.rule }),
+      ...(given.binding === undefined ? {} : { binding: given.binding }),
+      strict: given.strict ?? false,
+    });
+  });
+}
+
+function mapDocument(name: string | undefined, sets: readonly MappingSet[]): Record<string, unknown> {
+  const [first] = sets;
+  if (!first) throw new Error("internal: no instruction to map onto");
+  return {
+    operator: first.computation.name,
+    equation: equationText(first.computation),
+    intrinsic: sets.length === 1 ? first.intrinsic.name : (name ?? "all"),
+    rule: first.rule,
+    strict: first.strict,
+    count: sets.reduce((sum, s) => sum + s.valid.length, 0),
+    total: sets.reduce((sum, s) => sum + s.total, 0),
+    sampled: sets.some((s) => s.sampled),
+    mappings: sets.flatMap((s) => s.valid.map(mappingDocument)),
+    refusals: sets.flatMap((s) => s.refused.map((r) => refusalDocument(r, s.intrinsic))),
+  };
+}
+
+export function mappingDocument(mapping: Mapping): Record<string, unknown> {
+  const { id, intrinsic, matching, binding, waste } = mapping;
+  const operands = Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, boundName(bound)]));
+  return { id, intrinsic: intrinsic.name, matching, operands, waste };
+}
+
+export function refusalDocument(refusal: Refusal, intrinsic: Intrinsic): Record<string, unknown> {
+  const { rule, because, matching, hint, place, witness } = refusal;
+  return { rule, because, matching, intrinsic: intrinsic.name, hint, place, witness };
+}
+
+/** One instruction: its mappings, best first. */
+function describeSet(set: MappingSet, why: boolean, all: boolean): string {
+  const { valid, refused } = set;
+  const lines = [drawSubjects(set.computation, set.intrinsic), ""];
+  if (valid.length === 0)
+    return [...lines, style("red", "nothing maps"), "", ...describeRefusals(refused, true)].join("\n");
+  const shown = all ? valid : valid.slice(0, SHOWN);
+  const count = `${valid.length} mapping${valid.length === 1 ? "" : "s"}`;
+  const looked = set.sampled ? `a sample of a space of ${set.total}` : `of ${set.total} candidate matches`;
+  lines.push(
+    `${style("bold", count)} (${looked}; rule ${set.rule}${set.strict ? ", strict" : ""}), least waste first`,
+    "",
+  );
+  lines.push(indent(table([["id", "matching", "operands", "waste", "issues"], ...shown.map(mappingRow)])));
+  if (shown.length < valid.length) lines.push(indent(style("dim", `... ${valid.length - shown.length} more (--all)`)));
+  if (why) lines.push("", ...describeRefusals(refused, true));
+  else if (refused.length > 0) lines.push("", style("dim", `${refused.length} matches refused (--why)`));
+  lines.push(
+    "",
+    style("dim", `explain the best: automap explain ... --intrinsic ${set.intrinsic.name} --id ${valid[0]?.id}`),
+  );
+  return lines.join("\n");
+}
+
+function mappingRow(mapping: Mapping): string[] {
+  const operands = Object.entries(mapping.binding)
+    .slice(1)
+    .map(([operand, bound]) => `${operand}=${boundName(bound)}`)
+    .join(" ");
+  return [
+    mapping.id,
+    printMatching(mapping.matching),
+    operands,
+    percent(mapping.waste),
+    String(physicalMapping(mapping).issues),
+  ];
+}
+
+function describeRefusals(refused: readonly Refusal[], whole: boolean): string[] {
+  const shown = whole ? refused : refused.slice(0, SHOWN);
+  const rows = shown.map((r) => [
+    r.rule,
+    Object.keys(r.matching).length === 0 ? "" : printMatching(r.matching),
+    r.because,
+    r.hint === undefined ? "" : `(${r.hint})`,
+  ]);
+  return ["refused, most hopeful first", indent(table(rows))];
+}
+
+/** Many instructions: a line each. */
+function describeSurvey(sets: readonly MappingSet[], why: boolean, all: boolean): string {
+  const [first] = sets;
+  if (!first) return "no instruction";
+  const rows = sets.map((s) => {
+    const [best] = s.valid;
+    const [hope] = s.refused;
+    if (best)
+      return [s.intrinsic.name, String(s.valid.length), printMatching(best.matching), percent(best.waste), best.id];
+    return [s.intrinsic.name, "-", hope ? `${hope.rule}: ${hope.because}` : "", "", ""];
+  });
+  const mapped = rows.filter((r) => r[1] !== "-");
+  const listed = all || mapped.length === 0 ? rows : mapped;
+  const head = `${first.computation.name} onto ${sets.length} instructions: ${mapped.length} can compute it`;
+  const lines = [head, "", indent(table([["instruction", "mappings", "best matching", "waste", "id"], ...listed]))];
+  if (listed.length < rows.length)
+    lines.push(indent(style("dim", `... ${rows.length - listed.length} cannot (--all)`)));
+  if (why)
+    for (const s of sets.filter((s) => s.refused.length > 0))
+      lines.push("", `${s.intrinsic.name}`, ...describeRefusals(s.refused, all));
+  return lines.join("\n");
+}

@@ -1,0 +1,125 @@
+/**
+ * @file `automap operator list|show`: the operators, their equations and parameters.
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { elementCount, equationText, pointCount } from "../abstraction/computation.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import { OPERATORS, operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { indent, table } from "../report/text.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { readComputation, readParameters } from "./subject.ts";
+
+const listOptions = z.object({ json: z.boolean().optional() });
+const showOptions = z.object({
+  json: z.boolean().optional(),
+  dtype: z.string().optional(),
+  sum: z.string().optional(),
+  layout: z.string().optional(),
+});
+
+export function registerOperator(program: Command, finish: (code: ExitCode) => void): void {
+  const operator = program.command("operator").summary("the operators automap knows");
+  operator
+    .command("list")
+    .summary("name, aliases and equation of every operator")
+    .option("--json", "print a JSON document")
+    .action((raw: unknown) => finish(list(parseOptions(listOptions, raw).json ?? false)));
+  operator
+    .command("show")
+    .summary("one operator: parameters, equation, tensors")
+    .argument("<operator>", "name or alias")
+    .option("--<parameter> <n>", "value of a parameter, for example --c 64")
+    .option("--dtype <types>", "element types: f16, u8s8 ...")
+    .option("--sum <type>", "type sums are formed in")
+    .option("--layout <layout>", "NHWC ..., or by tensor: in=NHWC,w=KCRS")
+    .option("--json", "print a JSON document")
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .addHelpText("after", "\nExample:\n  automap operator show conv2d --c 64 --h 56 --w 56 --layout NHWC")
+    .action((name: string, raw: unknown, command: Command) =>
+      finish(show(name, command.args.slice(1), parseOptions(showOptions, raw))),
+    );
+}
+
+function list(json: boolean): ExitCode {
+  if (json) {
+    printJson({
+      operators: OPERATORS.map((o) => ({
+        name: o.name,
+        aliases: o.aliases,
+        summary: o.summary,
+        equation: equationText(instantiate(o)),
+      })),
+    });
+    return EXIT.ok;
+  }
+  const rows = OPERATORS.map((o) => [o.name, o.aliases.join(" "), o.summary, o.equation]);
+  print(table([["operator", "alias", "what", "equation"], ...rows]));
+  return EXIT.ok;
+}
+
+function show(name: string, words: readonly string[], given: z.infer<typeof showOptions>): ExitCode {
+  const operator = operatorNamed(name);
+  const computation = readComputation(operator.name, readParameters(words), given);
+  const axes = computation.axes.map(({ name: axis, extent, kind }) => ({ axis, extent, kind }));
+  const tensors = Object.values(computation.tensors).map((t) => ({
+    tensor: t.name,
+    dtype: t.dtype,
+    shape: t.dims.map((d) => d.extent),
+    dims: t.dims.map((d) => d.name),
+    storage: printExpr(t.storage, "formula"),
+    elements: elementCount(t),
+    constant: t.constant,
+  }));
+  if (given.json) {
+    printJson({
+      operator: operator.name,
+      aliases: operator.aliases,
+      summary: operator.summary,
+      parameters: operator.parameters,
+      equation: equationText(computation),
+      axes,
+      tensors,
+      points: pointCount(computation),
+    });
+    return EXIT.ok;
+  }
+  const parameters = Object.entries(operator.parameters).map(([p, { default: value, describe }]) => [
+    `--${p}`,
+    String(value),
+    describe,
+  ]);
+  print(
+    [
+      `${style("bold", operator.name)}${operator.aliases.length > 0 ? ` (${operator.aliases.join(", ")})` : ""}: ${operator.summary}`,
+      "",
+      indent(equationText(computation)),
+      "",
+      "parameters",
+      indent(table([["", "default", ""], ...parameters])),
+      "",
+      "axes",
+      indent(table(axes.map((a) => [a.axis, String(a.extent), a.kind === "spatial" ? "kept" : "summed"]))),
+      "",
+      "tensors",
+      indent(
+        table(
+          tensors.map((t) => [
+            t.tensor,
+            t.dtype,
+            `[${t.dims.map((d, i) => `${d} ${t.shape[i]}`).join(", ")}]`,
+            `element at ${t.storage}`,
+            t.constant ? "constant" : "",
+          ]),
+        ),
+      ),
+      "",
+      `${pointCount(computation)} multiply-adds`,
+    ].join("\n"),
+  );
+  return EXIT.ok;
+}

@@ -1,0 +1,186 @@
+/**
+ * @file From the words of a command line to a computation and the instructions to map it onto.
+ *
+ *     conv2d --c 64 --k 128 --dtype u8s8 --layout NHWC --intrinsic vnni
+ *     "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --dtype f16
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
+import { DTYPES, isDType } from "../abstraction/dtype.ts";
+import { accessesOf, axesOf, tensorsOf } from "../abstraction/equation.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { parseEquation } from "../abstraction/parse.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { type OperandTypes, parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+
+/** Options every command that takes an operator has. */
+export const subjectOptions = z.object({
+  dtype: z.string().optional(),
+  sum: z.string().optional(),
+  layout: z.string().optional(),
+  intrinsic: z.string().optional(),
+});
+export type SubjectOptions = z.infer<typeof subjectOptions>;
+
+export function addSubjectOptions(command: Command): Command {
+  return command
+    .argument("<operator or equation>", "an operator's name (`automap operator list`), or an equation in quotes")
+    .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --c 64 --stride 2")
+    .option(
+      "--dtype <types>",
+      "element types: f16, bf16, u8s8 ..., or by tensor: a=u8,b=s8 (default: what the instruction takes)",
+    )
+    .option("--sum <type>", "type sums are formed in (default: s32 for integers, f32 for f16, bf16, tf32)")
+    .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KCRS (default: row-major)")
+    .option("--intrinsic <name>", "an instruction or a family of them (`automap intrinsic list`); by default all")
+    .allowUnknownOption()
+    .allowExcessArguments();
+}
+
+/** `--c 64 --stride=2`: what commander does not know are extents and parameters. @throws UsageError on anything else */
+export function readParameters(words: readonly string[]): Record<string, number> {
+  const values: Record<string, number> = {};
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? "";
+    const match = /^--([A-Za-z_]\w*)(?:=(.*))?$/.exec(word);
+    if (!match?.[1])
+      throw new UsageError(`unexpected argument "${word}"`, {
+        hint: "extents are given as --c 64; an equation goes in quotes",
+      });
+    const text = match[2] ?? words[++i];
+    if (text === undefined) throw new UsageError(`--${match[1]} needs a value, for example --${match[1]} 64`);
+    if (!/^[+-]?\d+$/.test(text)) throw new UsageError(`--${match[1]} must be an integer, got "${text}"`);
+    if (Object.hasOwn(values, match[1])) throw new UsageError(`--${match[1]} is given twice`);
+    values[match[1]] = Number(text);
+  }
+  return values;
+}
+
+/** The instructions a name or family stands for; all of them when none was named. */
+export function readIntrinsics(name: string | undefined): readonly Intrinsic[] {
+  return name === undefined || name === "all" ? INTRINSICS : intrinsicsNamed(name);
+}
+
+/** Types an instruction takes: its inputs in order and what it sums in. */
+export function typesTakenBy(intrinsic: Intrinsic): OperandTypes {
+  const [target, first, second] = intrinsic.operands;
+  const sum = target?.dtype ?? "f32";
+  const a = first?.dtype ?? sum;
+  return { inputs: [a, second?.dtype ?? a], sum };
+}
+
+/**
+ * The computation the words stand for.
+ * @param like the instruction whose types are taken where none are given
+ */
+export function readComputation(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  options: SubjectOptions,
+  like?: Intrinsic,
+): Computation {
+  if (subject.includes("[") || subject.includes("=")) {
+    if (options.dtype !== undefined || like === undefined) return readEquation(subject, parameters, options);
+    // Types the instruction takes may not fit the equation's casts: then it is an f32 equation, and refused with a reason.
+    return (
+      attempt(() => readEquation(subject, parameters, options, like)) ?? readEquation(subject, parameters, options)
+    );
+  }
+  const operator = operatorNamed(subject);
+  const types = options.dtype === undefined ? like && typesTakenBy(like) : parseDataTypes(options.dtype, options.sum);
+  const layouts =
+    options.layout === undefined
+      ? undefined
+      : options.layout.includes("=")
+        ? readPairs(options.layout, "--layout")
+        : options.layout;
+  return instantiate(operator, {
+    parameters,
+    ...(types === undefined
+      ? {}
+      : { types: options.sum === undefined ? types : parseDataTypes(types.inputs.join(""), options.sum) }),
+    ...(layouts === undefined ? {} : { layouts }),
+  });
+}
+
+function attempt<T>(make: () => T): T | undefined {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof UsageError) return undefined;
+    throw error;
+  }
+}
+
+function readEquation(
+  text: string,
+  extents: Readonly<Record<string, number>>,
+  options: SubjectOptions,
+  like?: Intrinsic,
+): Computation {
+  const equation = parseEquation(text);
+  const target = equation.target.tensor;
+  const inputs = tensorsOf(equation).filter((t) => t !== target);
+  const tensors: Record<string, TensorSpec> = {};
+  const byTensor = options.dtype?.includes("=") ? readPairs(options.dtype, "--dtype") : undefined;
+  const types =
+    byTensor || options.dtype === undefined ? like && typesTakenBy(like) : parseDataTypes(options.dtype, options.sum);
+  const layouts = options.layout === undefined ? {} : readPairs(options.layout, "--layout");
+  for (const [given, what] of [
+    [byTensor ?? {}, "--dtype"],
+    [layouts, "--layout"],
+  ] as const) {
+    for (const name of Object.keys(given)) {
+      if (name !== target && !inputs.includes(name))
+        throw new UsageError(`${what}: the equation has no tensor "${name}"`, {
+          hint: suggestion(name, [target, ...inputs]),
+        });
+    }
+  }
+  inputs.forEach((name, i) => {
+    const dtype = byTensor?.[name] ?? types?.inputs[Math.min(i, 1)] ?? "f32";
+    if (!isDType(dtype))
+      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: suggestion(dtype, DTYPES) });
+    tensors[name] = { dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }) };
+  });
+  const recurrent = accessesOf(equation)
+    .slice(1)
+    .some((a) => a.tensor === target);
+  const sum = byTensor?.[target] ?? options.sum ?? (recurrent ? (types?.sum ?? "f32") : undefined);
+  if (sum !== undefined) {
+    if (!isDType(sum))
+      throw new UsageError(`unknown data type "${sum}" of ${target}`, { hint: suggestion(sum, DTYPES) });
+    tensors[target] = { dtype: sum };
+  }
+  const targetLayout = layouts[target];
+  if (targetLayout !== undefined) {
+    const held = tensors[target]?.dtype ?? types?.sum ?? "f32";
+    tensors[target] = { dtype: held, layout: targetLayout };
+  }
+  const names = axesOf(equation);
+  const missing = names.filter((a) => extents[a] === undefined);
+  if (missing.length > 0) {
+    throw new UsageError(
+      `the equation's ${missing.length === 1 ? "axis" : "axes"} ${missing.join(", ")} need extents`,
+      { hint: `for example ${missing.map((a) => `--${a} 64`).join(" ")}` },
+    );
+  }
+  return defineComputation({ equation, extents, tensors });
+}
+
+/** `in=NHWC,w=KCRS` as a record. */
+function readPairs(text: string, option: string): Record<string, string> {
+  const pairs: Record<string, string> = {};
+  for (const part of text.split(",")) {
+    const [name, value, more] = part.split("=");
+    if (!name || !value || more !== undefined)
+      throw new UsageError(`${option}: "${part}" is not tensor=value`, { hint: `for example ${option} in=...,w=...` });
+    pairs[name.trim()] = value.trim();
+  }
+  return pairs;
+}

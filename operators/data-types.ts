@@ -1,0 +1,58 @@
+/**
+ * @file Element types of an operator as one word: the first tensor's type, the second's, the type of the sum.
+ *
+ *     f16        f16 times f16, summed in f32
+ *     u8s8       u8 times s8, summed in s32
+ *     f16->f16   f16 times f16, summed in f16
+ */
+
+import { DTYPES, type DType, isDType, isInteger } from "../abstraction/dtype.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+
+export interface OperandTypes {
+  /** The first and the second tensor the operator multiplies. */
+  readonly inputs: readonly [DType, DType];
+  /** What products are formed and summed in: the type of the output. */
+  readonly sum: DType;
+}
+
+/** Single types first: these are what a message lists. */
+const WORDS: readonly string[] = [...DTYPES, ...DTYPES.flatMap((a) => DTYPES.map((b) => `${a}${b}`))];
+
+/**
+ * Reads `f16`, `u8s8` or `f16->f16`.
+ * @param sum the type of the sum; by default s32 for integers, f64 if either input is f64, f32 otherwise
+ * @throws UsageError with the nearest valid word
+ */
+export function parseDataTypes(text: string, sum?: string): OperandTypes {
+  const [word = "", written, ...rest] = text.toLowerCase().split("->");
+  const pair = DTYPES.flatMap((first) => {
+    if (word === first) return [[first, first] as const];
+    const second = word.slice(first.length);
+    return word.startsWith(first) && isDType(second) ? [[first, second] as const] : [];
+  });
+  const [inputs] = pair;
+  if (!inputs || rest.length > 0)
+    throw new UsageError(`unknown data types "${text}"`, { hint: suggestion(word, WORDS) });
+  const given = sum ?? written;
+  if (given === undefined) return { inputs, sum: defaultSum(inputs) };
+  if (!isDType(given))
+    throw new UsageError(`unknown data type "${given}" of the sum`, { hint: suggestion(given, DTYPES) });
+  if (isInteger(given) && !inputs.every(isInteger))
+    throw new UsageError(`data types ${text}: the integer sum ${given} cannot hold products of floats`, {
+      hint: `the default is ${defaultSum(inputs)}`,
+    });
+  return { inputs, sum: given };
+}
+
+/** The word that {@link parseDataTypes} reads back; the sum is written when it is not the default. */
+export function printDataTypes({ inputs, sum }: OperandTypes): string {
+  const [first, second] = inputs;
+  const word = first === second ? first : `${first}${second}`;
+  return sum === defaultSum(inputs) ? word : `${word}->${sum}`;
+}
+
+function defaultSum(inputs: readonly [DType, DType]): DType {
+  if (inputs.every(isInteger)) return "s32";
+  return inputs.includes("f64") ? "f64" : "f32";
+}

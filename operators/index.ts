@@ -1,0 +1,36 @@
+/**
+ * @file The table of operators.
+ *
+ *     instantiate(operatorNamed("c2d"), { parameters: { stride: 2 } })
+ */
+
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { CONVOLUTION } from "./convolution.ts";
+import { LINEAR } from "./linear.ts";
+import type { Operator } from "./operator.ts";
+import { REDUCTION } from "./reduction.ts";
+import { STENCIL } from "./stencil.ts";
+import { TENSOR } from "./tensor.ts";
+
+export { type OperandTypes, parseDataTypes, printDataTypes } from "./data-types.ts";
+export {
+  constantValues,
+  defineOperator,
+  type InstantiateOptions,
+  instantiate,
+  type Operator,
+  type OperatorSpec,
+  type Parameter,
+} from "./operator.ts";
+
+export const OPERATORS: readonly Operator[] = [...LINEAR, ...CONVOLUTION, ...REDUCTION, ...TENSOR, ...STENCIL];
+
+/** The operator of a name or an alias. @throws UsageError with the nearest name */
+export function operatorNamed(nameOrAlias: string): Operator {
+  const word = nameOrAlias.toLowerCase();
+  const found = OPERATORS.find(({ name, aliases }) => name === word || aliases.includes(word));
+  if (found) return found;
+  const names = OPERATORS.map(({ name }) => name);
+  const known = [...names, ...OPERATORS.flatMap(({ aliases }) => aliases)];
+  throw new UsageError(`unknown operator "${nameOrAlias}"`, { hint: suggestion(nameOrAlias, known) });
+}

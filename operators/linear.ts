@@ -1,0 +1,77 @@
+/**
+ * @file Products of vectors and matrices.
+ *
+ *     matmul    out[m,n] += acc(a[m,k]) * acc(b[k,n])
+ *
+ * No tensor here is constant: whether a matrix holds weights is not the operator's to say.
+ */
+
+import { defineOperator, divides, type Operator } from "./operator.ts";
+
+const size = (describe: string, value = 1024) => ({ default: value, min: 1, describe });
+
+export const LINEAR: readonly Operator[] = [
+  defineOperator({
+    name: "matvec",
+    aliases: ["gmv"],
+    summary: "matrix times vector",
+    parameters: { m: size("rows"), k: size("columns, summed") },
+    equation: "out[m] += acc(a[m,k]) * acc(b[k])",
+    tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum" } },
+  }),
+  defineOperator({
+    name: "matmul",
+    aliases: ["gmm"],
+    summary: "matrix times matrix",
+    parameters: { m: size("rows of the output"), n: size("columns of the output"), k: size("summed") },
+    equation: "out[m,n] += acc(a[m,k]) * acc(b[k,n])",
+    tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum" } },
+  }),
+  // Its matrices are x and y: b is the batch.
+  defineOperator({
+    name: "batched-matmul",
+    aliases: ["bmm"],
+    summary: "as many matrix products as the batch has pairs",
+    parameters: {
+      b: size("pairs in the batch", 12),
+      m: size("rows of an output", 512),
+      n: size("columns of an output", 64),
+      k: size("summed", 512),
+    },
+    equation: "out[b,m,n] += acc(x[b,m,k]) * acc(y[b,k,n])",
+    tensors: { x: { type: "first" }, y: { type: "second" }, out: { type: "sum" } },
+  }),
+  defineOperator({
+    name: "grouped-fc",
+    aliases: ["gfc"],
+    summary: "fully connected layer whose inputs and outputs fall into groups",
+    parameters: {
+      n: size("samples in the batch", 16),
+      i: size("inputs, of all groups"),
+      o: size("outputs, of all groups"),
+      groups: size("groups", 8),
+    },
+    equation: "out[n,g*(O/groups)+k] += acc(in[n,g*(I/groups)+c]) * acc(w[g*(O/groups)+k,c])",
+    axes: { g: "groups", k: "o/groups", c: "i/groups" },
+    tensors: {
+      in: { type: "first", dims: "n i" },
+      w: { type: "second", dims: "o c", constant: true },
+      out: { type: "sum", dims: "n o" },
+    },
+    rules: [divides("groups", "i"), divides("groups", "o")],
+  }),
+  // BERT-Base: 12 heads of 64, sequences of 512.
+  defineOperator({
+    name: "attention-scores",
+    summary: "every query against every key, in each head of each sequence",
+    parameters: {
+      b: size("sequences in the batch", 1),
+      h: size("heads", 12),
+      i: size("queries in a sequence", 512),
+      j: size("keys in a sequence", 512),
+      d: size("size of a head, summed", 64),
+    },
+    equation: "out[b,h,i,j] += acc(q[b,h,i,d]) * acc(k[b,h,j,d])",
+    tensors: { q: { type: "first" }, k: { type: "second" }, out: { type: "sum" } },
+  }),
+];

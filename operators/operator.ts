@@ -1,0 +1,283 @@
+/**
+ * @file What an operator is: an equation with named parameters, as data, and the computation it becomes.
+ *
+ *     equation    out[n,k,p,q] += acc(in[n,c,p*stride+r-pad,q*stride+s-pad]) * acc(w[k,c,r,s])
+ *     axes        p: "(h + 2*pad - r) / stride + 1"
+ *
+ *     instantiate(conv2d, { parameters: { h: 7, w: 7, pad: 0 }, types: parseDataTypes("u8s8"), layouts: "NHWC" })
+ *
+ * `acc(x)` casts to the type products are formed and summed in (s32 for u8s8). A single letter is an axis, a longer name a
+ * parameter, a capital the parameter of that letter: in `g*(K/groups)+k` the axis k runs inside a group and K counts the channels
+ * of all groups. An axis without a formula has the extent of the parameter of its name.
+ */
+
+import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
+import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
+import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import { axesOf, type Equation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { compareOp, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
+import { layoutStorage } from "../abstraction/layout.ts";
+import { parseEquation, parseExpr } from "../abstraction/parse.ts";
+import type { OperandTypes } from "./data-types.ts";
+
+export interface Parameter {
+  readonly default: number;
+  readonly min: number;
+  readonly describe: string;
+}
+
+export interface OperatorTensor {
+  /** Which of the {@link OperandTypes} it has. */
+  readonly type: "first" | "second" | "sum";
+  /** Names of its dimensions, which layouts use; by default the axes that index it. */
+  readonly dims?: string;
+  /** Sized by the parameters its dimensions are named after, not by what the equation reaches: reads may fall outside. */
+  readonly sized?: true;
+  /** Element offset over the dimensions, where it is not row-major. */
+  readonly storage?: string;
+  /** Known before the run, as weights are. */
+  readonly constant?: true;
+  /** The element at an index, where the operator itself fixes it. */
+  readonly value?: (index: readonly number[], shape: readonly number[]) => number;
+}
+
+/** The sentence that says which rule the parameters break, without the operator's name; undefined when they keep it. */
+export type Rule = (parameters: Extents) => string | undefined;
+
+export interface Operator {
+  readonly name: string;
+  readonly aliases: readonly string[];
+  readonly summary: string;
+  readonly parameters: Readonly<Record<string, Parameter>>;
+  readonly equation: string;
+  /** The equation when `groups` is more than 1: with one group there is no group loop. */
+  readonly groupedEquation?: string;
+  /** Names in the texts with a value the user cannot change. */
+  readonly fixed: Extents;
+  /** Extents of axes as formulas of the parameters. */
+  readonly axes: Readonly<Record<string, string>>;
+  readonly tensors: Readonly<Record<string, OperatorTensor>>;
+  readonly rules: readonly Rule[];
+}
+
+type Optional = "aliases" | "fixed" | "axes" | "rules";
+export type OperatorSpec = Omit<Operator, Optional> & Partial<Pick<Operator, Optional>>;
+
+/** Completes a row of the table and checks that its parts fit together. */
+export function defineOperator(spec: OperatorSpec): Operator {
+  const operator: Operator = { aliases: [], fixed: {}, axes: {}, rules: [], ...spec };
+  const defaults = completeParameters(operator, {});
+  for (const text of [operator.equation, operator.groupedEquation ?? operator.equation]) {
+    const equation = bind(text, defaults, "f32");
+    for (const tensor of tensorsOf(equation))
+      if (!operator.tensors[tensor]) throw new Error(`internal: ${operator.name} does not describe tensor ${tensor}`);
+    for (const axis of axesOf(equation)) extentOfAxis(operator, axis, defaults);
+  }
+  return operator;
+}
+
+export interface InstantiateOptions {
+  /** Values that differ from the defaults. */
+  readonly parameters?: Extents;
+  /** f32 throughout by default. */
+  readonly types?: OperandTypes;
+  /** One layout (`NHWC`) for the input `in` and, letter by letter in its place, the output `out`; or a layout for each tensor. */
+  readonly layouts?: Readonly<Record<string, string>> | string;
+}
+
+const F32: OperandTypes = { inputs: ["f32", "f32"], sum: "f32" };
+
+/**
+ * The computation an operator stands for.
+ * @throws UsageError when a parameter is unknown or breaks a rule, or a layout does not fit
+ */
+export function instantiate(operator: Operator, options: InstantiateOptions = {}): Computation {
+  const parameters = completeParameters(operator, options.parameters ?? {});
+  for (const rule of operator.rules) {
+    const broken = rule(parameters);
+    if (broken !== undefined) throw new UsageError(`${operator.name}: ${broken}`);
+  }
+  const types = options.types ?? F32;
+  const grouped = operator.groupedEquation !== undefined && extentOf("groups", parameters) > 1;
+  const text = grouped ? operator.groupedEquation : operator.equation;
+  const equation = bind(text, parameters, types.sum);
+  const extents = Object.fromEntries(
+    axesOf(equation).map((axis) => [axis, extentOfAxis(operator, axis, parameters)] as const),
+  );
+  const layouts = layoutsOf(operator, options.layouts ?? {});
+  const tensors = Object.fromEntries(
+    tensorsOf(equation).map((tensor) => [tensor, tensorSpec(operator, tensor, parameters, types, layouts[tensor])]),
+  );
+  return defineComputation({ name: operator.name, equation, extents, tensors });
+}
+
+/**
+ * The tensors whose elements the operator itself fixes (a triangle of ones, 1/n, a stencil's coefficients), row-major.
+ * A tensor whose integer type cannot hold its values is left out.
+ */
+export function constantValues(operator: Operator, computation: Computation): Record<string, Float64Array> {
+  const known: Record<string, Float64Array> = {};
+  for (const [name, { value }] of Object.entries(operator.tensors)) {
+    if (!value) continue;
+    const { dims, dtype } = tensorOf(computation, name);
+    const shape = dims.map((d) => d.extent);
+    const points = pointsOf(
+      dims.map((d) => d.name),
+      Object.fromEntries(dims.map((d) => [d.name, d.extent])),
+    );
+    const values = Float64Array.from(points, (point) => value(Object.values(point), shape));
+    if (!isInteger(dtype) || values.every(Number.isInteger)) known[name] = values.map((x) => wrap(dtype, x));
+  }
+  return known;
+}
+
+/** `conv2d: groups 3 does not divide c = 64`. */
+export function divides(divisor: string, whole: string): Rule {
+  return (p) => {
+    const [d, n] = [extentOf(divisor, p), extentOf(whole, p)];
+    return n % d === 0 ? undefined : `${divisor} ${d} does not divide ${whole} = ${n}`;
+  };
+}
+
+/** `conv2d: kernel r = 9 does not fit h = 5 with pad 1 on both sides`. */
+export function fits(kernel: string, input: string, pad = "pad"): Rule {
+  return (p) => {
+    const [r, h, border, dilation] = [kernel, input, pad, "dilation"].map((name) => extentOf(name, p));
+    if (r === undefined || h === undefined || border === undefined || dilation === undefined) return undefined;
+    if (dilation * (r - 1) + 1 <= h + 2 * border) return undefined;
+    const spread = dilation > 1 ? ` with dilation ${dilation}` : "";
+    const padding = border > 0 ? ` with ${pad} ${border} on both sides` : "";
+    return `kernel ${kernel} = ${r}${spread} does not fit ${input} = ${h}${padding}`;
+  };
+}
+
+function completeParameters(operator: Operator, given: Extents): Extents {
+  const { name, parameters } = operator;
+  const known = Object.keys(parameters);
+  for (const word of Object.keys(given))
+    if (!known.includes(word))
+      throw new UsageError(`${name}: no parameter "${word}"`, { hint: suggestion(word, known) });
+  const values: Record<string, number> = { ...operator.fixed };
+  for (const [word, parameter] of Object.entries(parameters)) {
+    const value = given[word] ?? parameter.default;
+    if (!Number.isSafeInteger(value)) throw new UsageError(`${name}: ${word} must be an integer, got ${value}`);
+    if (value < parameter.min) throw new UsageError(`${name}: ${word} must ${atLeast(parameter.min)}, got ${value}`);
+    values[word] = value;
+  }
+  return values;
+}
+
+function atLeast(min: number): string {
+  if (min === 0) return "not be negative";
+  return min === 1 ? "be positive" : `be at least ${min}`;
+}
+
+function extentOfAxis(operator: Operator, axis: string, parameters: Extents): number {
+  const formula = operator.axes[axis];
+  return formula === undefined ? extentOf(axis, parameters) : evaluateIndex(parseExpr(formula), parameters);
+}
+
+/** The equation of a text with the accumulator's type and the parameters put in. */
+function bind(text: string, parameters: Extents, sum: DType): Equation {
+  const parsed = parseEquation(text.replaceAll(/\bacc\(/g, `${sum}(`));
+  const { where, ...bound } = substituteAxes(parsed, replacements(parameters));
+  const condition = where === undefined ? undefined : withoutTruths(where);
+  return condition === undefined ? bound : { ...bound, where: condition };
+}
+
+/** What the names of parameters stand for in a text: `stride` and, for the channels c of which c is also an axis, `C`. */
+function replacements(parameters: Extents): ReadonlyMap<string, Expr> {
+  return new Map(
+    Object.entries(parameters).map(([name, value]) => [name.length > 1 ? name : name.toUpperCase(), number(value)]),
+  );
+}
+
+/** A condition without the parts that parameters made true: `(p+1-r)%1 == 0` always holds. Undefined when nothing is left. */
+function withoutTruths(condition: Expr): Expr | undefined {
+  if (condition.kind === "compare") {
+    const { op, left, right } = condition;
+    const constant = left.kind === "number" && right.kind === "number";
+    return constant && compareOp(op, left.value, right.value) ? undefined : condition;
+  }
+  if (condition.kind !== "logic") return condition;
+  const left = withoutTruths(condition.left);
+  const right = withoutTruths(condition.right);
+  if (condition.op === "or") return left && right && { ...condition, left, right };
+  return left && right ? { ...condition, left, right } : (left ?? right);
+}
+
+function tensorSpec(
+  operator: Operator,
+  name: string,
+  parameters: Extents,
+  types: OperandTypes,
+  layout: string | undefined,
+): TensorSpec {
+  const tensor = operator.tensors[name];
+  if (!tensor) throw new Error(`internal: ${operator.name} has no tensor ${name}`);
+  const dims = tensor.dims?.split(" ");
+  const shape = tensor.sized && dims?.map((dim) => extentOf(dim, parameters));
+  const storage = tensor.storage === undefined ? undefined : storageText(operator, tensor, tensor.storage, parameters);
+  return {
+    dtype: { first: types.inputs[0], second: types.inputs[1], sum: types.sum }[tensor.type],
+    constant: tensor.constant ?? false,
+    ...(dims && { dims }),
+    ...(shape && { shape }),
+    ...(layout !== undefined ? { layout } : storage !== undefined && { storage }),
+  };
+}
+
+/** The storage formula with parameters put in, and `/` and `%` dropped where the sizes leave them nothing to do. */
+function storageText(operator: Operator, tensor: OperatorTensor, text: string, parameters: Extents): string {
+  const names = tensor.dims?.split(" ") ?? [];
+  const extents = Object.fromEntries(names.map((dim) => [dim, extentOfAxis(operator, dim, parameters)]));
+  const formula = rewrite(substitute(parseExpr(text), replacements(parameters)), (e) => {
+    if (e.kind !== "binary" || e.right.kind !== "number" || (e.op !== "/" && e.op !== "%")) return e;
+    const [min, max] = boundsOf(e.left, extents);
+    if (min < 0 || max >= e.right.value) return e;
+    return e.op === "%" ? e.left : number(0);
+  });
+  // Once more, so that a product with such a 0 goes too.
+  return printExpr(
+    rewrite(formula, (e) => e),
+    "formula",
+  );
+}
+
+/** The layout of each tensor that was given one. */
+function layoutsOf(
+  operator: Operator,
+  layouts: Readonly<Record<string, string>> | string,
+): Readonly<Record<string, string>> {
+  if (typeof layouts === "string") return activationLayouts(operator, layouts);
+  const known = Object.keys(operator.tensors);
+  for (const tensor of Object.keys(layouts))
+    if (!known.includes(tensor))
+      throw new UsageError(`${operator.name}: no tensor "${tensor}" to lay out`, { hint: suggestion(tensor, known) });
+  return layouts;
+}
+
+/**
+ * One layout for input and output: `NHWC` of in[n,c,h,w] is `NPQK` of out[n,k,p,q]. What the output has
+ * beyond the input's dimensions lies innermost.
+ */
+function activationLayouts(operator: Operator, layout: string): Readonly<Record<string, string>> {
+  const from = operator.tensors["in"]?.dims?.split(" ");
+  const to = operator.tensors["out"]?.dims?.split(" ");
+  if (!from || !to || from.length > to.length)
+    throw new UsageError(`${operator.name}: one layout "${layout}" does not say which tensor it is for`, {
+      hint: `name the tensors: ${Object.keys(operator.tensors).join(", ")}`,
+    });
+  // Refused here, in the letters the user wrote, before they are translated.
+  layoutStorage(
+    layout,
+    from.map((name) => ({ name, extent: 1 })),
+    `${operator.name}: layout of in`,
+  );
+  const translated = layout.replaceAll(/[A-Za-z]/g, (letter) => {
+    const name = to[from.indexOf(letter.toLowerCase())] ?? letter;
+    return letter === letter.toLowerCase() ? name : name.toUpperCase();
+  });
+  return { in: layout, out: translated + to.slice(from.length).join("").toUpperCase() };
+}

@@ -1,0 +1,170 @@
+/**
+ * @file A mapping drawn in plain text: who feeds whom, the three matrices, the fused indices, the addresses.
+ *
+ *     n 1  p 56  q 56 ---> m 16     in (a)   3136 rows, 196 tiles
+ *     k 64            ---> n 16     w (b)
+ */
+
+import { type BinaryMatrix, printMatrix } from "../abstraction/binary-matrix.ts";
+import { type Computation, equationText, pointCount } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import { type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import {
+  type Binding,
+  boundLabel,
+  boundName,
+  type Mapping,
+  printMatching,
+  type Refusal,
+} from "../abstraction/mapping.ts";
+import { type AccessMatrices, accessMatrices } from "../mapper/access.ts";
+import { physicalMapping } from "../mapper/physical.ts";
+import { indent, percent, table } from "./text.ts";
+
+/** Everything there is to say about one mapping. */
+export function drawMapping(mapping: Mapping): string {
+  const { computation, intrinsic, binding, matching } = mapping;
+  const physical = physicalMapping(mapping);
+  const matrices = accessMatrices(computation, intrinsic, binding, matching);
+  const feeds = physical.axes.map((a) => {
+    const loops = a.loops.map((l) => `${l.name} ${l.extent}`).join("  ") || "(nothing)";
+    const padded = a.padded === a.fused ? "" : `  padded ${a.fused} -> ${a.padded}`;
+    return [
+      loops,
+      "--->",
+      `${a.axis} ${a.extent}`,
+      a.kind === "spatial" ? "kept" : "summed",
+      `${a.tiles} tile${a.tiles === 1 ? "" : "s"}${padded}`,
+    ];
+  });
+  const outer = physical.outer.map((a) => `${a.name} ${a.extent}`).join("  ");
+  return [
+    `mapping ${mapping.id}   ${printMatching(matching)}   waste ${percent(mapping.waste)}`,
+    "",
+    drawSubjects(computation, intrinsic),
+    "",
+    "loops feeding axes",
+    indent(table(feeds)),
+    indent(outer === "" ? "every loop is mapped" : `outer loops: ${outer}`),
+    "",
+    "operands",
+    indent(
+      table(
+        intrinsic.operands.map((o) => {
+          const bound = binding[o.name];
+          return [o.name, "=", bound === undefined ? "?" : boundName(bound), o.dtype, printStorage(o)];
+        }),
+      ),
+    ),
+    "",
+    drawMatrices(matrices, mapping),
+    "",
+    "virtual mapping (one matrix an operand, base 0)",
+    indent(table(physical.axes.map((a) => [a.axis, "=", printExpr(a.index, "formula"), `of ${a.fused}`]))),
+    "",
+    "physical mapping (the quotients number the tiles)",
+    indent(table(physical.axes.map((a) => [a.axis, "=", modulo(printExpr(a.index, "formula"), a.extent), ""]))),
+    indent(
+      table(
+        physical.operands.map((o) => [
+          `base of ${o.operand.name}`,
+          "=",
+          printExpr(o.base, "formula"),
+          o.stride === undefined ? `tile ${o.tile} elements` : `tile ${o.tile} elements, stride ${o.stride}`,
+        ]),
+      ),
+    ),
+    "",
+    `issues ${physical.issues}: ${physical.axes.map((a) => `${a.tiles} ${a.axis}`).join(" * ")}${physical.outer.map((a) => ` * ${a.extent} ${a.name}`).join("")}`,
+    `useful multiplies ${pointCount(computation)} of ${Math.round(pointCount(computation) / (1 - mapping.waste))} issued, waste ${percent(mapping.waste)}`,
+  ].join("\n");
+}
+
+/** Why a match is refused: rule, reason, the matrices with the entry that disagrees, and a counterexample. */
+export function drawRefusal(
+  refusal: Refusal,
+  computation: Computation,
+  intrinsic: Intrinsic,
+  judged?: { readonly matrices: AccessMatrices; readonly binding: Binding },
+): string {
+  const lines = [`refused: ${refusal.rule}`, indent(refusal.because)];
+  if (refusal.hint !== undefined) lines.push(indent(refusal.hint));
+  lines.push("", drawSubjects(computation, intrinsic));
+  if (Object.keys(refusal.matching).length > 0) lines.push("", `matching   ${printMatching(refusal.matching)}`);
+  if (refusal.place) lines.push(`row ${refusal.place.row}, column ${refusal.place.column} disagree`);
+  if (judged && Object.keys(refusal.matching).length > 0) {
+    const { matrices, binding } = judged;
+    lines.push(
+      "",
+      drawSideBySide([
+        ["X: software access", labelled(matrices.x, binding)],
+        ["X' = Z*Y", labelled(matrices.xPrime, binding)],
+        ["Y: matching", matrices.y],
+      ]),
+    );
+  }
+  const { witness } = refusal;
+  if (witness) {
+    const at = Object.entries(witness.point)
+      .map(([loop, value]) => `${loop}=${value}`)
+      .join(" ");
+    const element = `${computation.equation.target.tensor}[${witness.index.join(",")}]`;
+    lines.push(
+      "",
+      "counterexample",
+      indent(`${element} would be wrong: at ${at}`),
+      indent(
+        `the equation reads ${witness.expected} as ${witness.operand}; the instruction would be given ${witness.actual}`,
+      ),
+    );
+  }
+  return lines.join("\n");
+}
+
+/** The equations of both sides, one under the other. */
+export function drawSubjects(computation: Computation, intrinsic: Intrinsic): string {
+  const extents = computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
+  const sizes = intrinsic.computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
+  return table([
+    [computation.name, equationText(computation)],
+    ["", extents],
+    [intrinsic.name, printEquation(intrinsic.computation.equation)],
+    ["", sizes],
+  ]);
+}
+
+function drawMatrices(matrices: AccessMatrices, { binding }: Mapping): string {
+  return drawSideBySide([
+    ["X: software access", labelled(matrices.x, binding)],
+    ["Y: matching", matrices.y],
+    ["Z: intrinsic access", labelled(matrices.z, binding)],
+  ]);
+}
+
+/** Rows named by what the operands stand for, `in (a)`. */
+function labelled(matrix: BinaryMatrix, binding: Binding): BinaryMatrix {
+  const label = (row: string): string => {
+    const bound = binding[row];
+    return bound === undefined ? row : `${boundLabel(bound)} (${row})`;
+  };
+  return { ...matrix, rows: matrix.rows.map(label) };
+}
+
+function drawSideBySide(parts: readonly (readonly [string, BinaryMatrix])[]): string {
+  const blocks = parts.map(([title, matrix]) => [title, ...printMatrix(matrix).split("\n")]);
+  const height = Math.max(...blocks.map((b) => b.length));
+  const widths = blocks.map((b) => Math.max(...b.map((l) => l.length)));
+  const lines = Array.from({ length: height }, (_, i) =>
+    blocks
+      .map((b, j) => (b[i] ?? "").padEnd(widths[j] ?? 0))
+      .join("     ")
+      .trimEnd(),
+  );
+  return lines.join("\n");
+}
+
+function modulo(index: string, extent: number): string {
+  if (extent === 1) return "0";
+  return /^\w+$/.test(index) ? `${index}%${extent}` : `(${index})%${extent}`;
+}

@@ -1,0 +1,147 @@
+/**
+ * @file A mapping as SVG: loops on the left, the instruction's axes in the middle, its operands on the right, the matching matrix below.
+ *
+ * The picture stands alone: no scripts, no fonts to fetch, colours that read in light and dark.
+ */
+
+import { equationText } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { boundName, type Mapping } from "../abstraction/mapping.ts";
+import { matchingMatrix } from "../mapper/access.ts";
+import { physicalMapping } from "../mapper/physical.ts";
+import { percent } from "./text.ts";
+
+const ROW = 44;
+const BOX_HEIGHT = 30;
+const LOOP_X = 24;
+const AXIS_X = 270;
+const AXIS_WIDTH = 210;
+const OPERAND_X = 580;
+const WIDTH = 900;
+const TOP = 96;
+const CELL = 24;
+
+/** The SVG document of one mapping. */
+export function drawMappingSvg(mapping: Mapping): string {
+  const { computation, intrinsic, binding, matching } = mapping;
+  const physical = physicalMapping(mapping);
+  const loops = computation.axes;
+  const rows = Math.max(loops.length, physical.axes.length, intrinsic.operands.length);
+  const spread = (count: number, i: number): number => TOP + ((rows - count) * ROW) / 2 + i * ROW;
+  const loopY = (name: string): number =>
+    spread(
+      loops.length,
+      loops.findIndex((l) => l.name === name),
+    );
+  const axisY = (name: string): number =>
+    spread(
+      physical.axes.length,
+      physical.axes.findIndex((a) => a.axis === name),
+    );
+  const middle = BOX_HEIGHT / 2;
+  const parts: string[] = [];
+
+  // 1. Arrows first, so that boxes lie over their ends.
+  for (const a of physical.axes) {
+    for (const l of a.loops)
+      parts.push(curve(LOOP_X + 150, loopY(l.name) + middle, AXIS_X, axisY(a.axis) + middle, a.kind));
+    intrinsic.operands.forEach((o, i) => {
+      if (o.dims.some((d) => d.name === a.axis))
+        parts.push(
+          curve(
+            AXIS_X + AXIS_WIDTH,
+            axisY(a.axis) + middle,
+            OPERAND_X,
+            spread(intrinsic.operands.length, i) + middle,
+            a.kind,
+          ),
+        );
+    });
+  }
+
+  // 2. Boxes: loops, axes, operands.
+  const mapped = new Set(Object.values(matching).flat());
+  for (const l of loops)
+    parts.push(box(LOOP_X, loopY(l.name), 150, `${l.name}  ${l.extent}`, mapped.has(l.name) ? l.kind : "outer"));
+  for (const a of physical.axes) {
+    const padded = a.padded === a.fused ? "" : `, ${a.fused}→${a.padded}`;
+    parts.push(box(AXIS_X, axisY(a.axis), AXIS_WIDTH, `${a.axis}  ${a.extent} × ${a.tiles}${padded}`, a.kind));
+  }
+  intrinsic.operands.forEach((o, i) => {
+    const bound = binding[o.name];
+    parts.push(
+      box(
+        OPERAND_X,
+        spread(intrinsic.operands.length, i),
+        316,
+        `${o.name} ${o.dtype} = ${bound === undefined ? "?" : boundName(bound)}`,
+        "operand",
+      ),
+    );
+  });
+
+  // 3. The matching matrix.
+  const matrix = matchingMatrix(computation, intrinsic, matching);
+  const below = TOP + rows * ROW + 40;
+  matrix.columns.forEach((column, j) => {
+    parts.push(text(LOOP_X + 120 + j * CELL + CELL / 2, below - 8, column, "small", "middle"));
+  });
+  matrix.rows.forEach((row, i) => {
+    parts.push(text(LOOP_X + 108, below + i * CELL + 17, row, "small", "end"));
+    matrix.columns.forEach((_, j) => {
+      const on = matrix.bits[i]?.[j] === 1;
+      parts.push(
+        `<rect class="${on ? "on" : "off"}" x="${LOOP_X + 120 + j * CELL}" y="${below + i * CELL}" width="${CELL - 2}" height="${CELL - 2}" rx="3"/>`,
+      );
+    });
+  });
+
+  const height = below + matrix.rows.length * CELL + 56;
+  const summary = `${physical.issues} issues, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="${escapeXml(`${computation.name} onto ${intrinsic.name}`)}">`,
+    `<style>${STYLE}</style>`,
+    `<rect class="paper" width="${WIDTH}" height="${height}"/>`,
+    text(LOOP_X, 30, `${computation.name} onto ${intrinsic.name}`, "title"),
+    text(LOOP_X, 52, equationText(computation), "small"),
+    text(LOOP_X, 70, printEquation(intrinsic.computation.equation), "small"),
+    text(LOOP_X, TOP - 6, "loops", "head"),
+    text(AXIS_X, TOP - 6, "axes of the instruction", "head"),
+    text(OPERAND_X, TOP - 6, "operands", "head"),
+    ...parts,
+    text(LOOP_X, height - 20, summary, "small"),
+    "</svg>",
+    "",
+  ].join("\n");
+}
+
+const STYLE = [
+  ".paper{fill:#fff}text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#1c2733}",
+  ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}",
+  ".spatial{fill:#dceafb;stroke:#2c6fbb}.reduce{fill:#fde8d3;stroke:#b8651b}.outer{fill:#f1f3f5;stroke:#9aa7b3}.operand{fill:#e5f4e6;stroke:#3b8a44}",
+  "path{fill:none;stroke-width:1.6}path.spatial{fill:none;stroke:#2c6fbb}path.reduce{fill:none;stroke:#b8651b}",
+  ".on{fill:#2c6fbb}.off{fill:#e4e9ee}",
+  "@media (prefers-color-scheme:dark){.paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}",
+  ".spatial{fill:#17324f;stroke:#6aa9ee}.reduce{fill:#452c14;stroke:#e79a55}.outer{fill:#1e262e;stroke:#66788a}.operand{fill:#193620;stroke:#74c17e}",
+  "path.spatial{fill:none;stroke:#6aa9ee}path.reduce{fill:none;stroke:#e79a55}.on{fill:#6aa9ee}.off{fill:#27313b}}",
+].join("");
+
+function curve(x1: number, y1: number, x2: number, y2: number, kind: string): string {
+  const bend = (x2 - x1) / 2;
+  return `<path class="${kind}" d="M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}"/>`;
+}
+
+function box(x: number, y: number, width: number, label: string, kind: string): string {
+  const limit = Math.floor((width - 16) / 7.9);
+  const short = label.length > limit ? `${label.slice(0, limit - 1)}…` : label;
+  return `<g><title>${escapeXml(label)}</title><rect class="${kind}" x="${x}" y="${y}" width="${width}" height="${BOX_HEIGHT}" rx="5"/>${text(x + 10, y + 20, short)}</g>`;
+}
+
+function text(x: number, y: number, content: string, kind = "", anchor = ""): string {
+  const attributes = `${kind === "" ? "" : ` class="${kind}"`}${anchor === "" ? "" : ` text-anchor="${anchor}"`}`;
+  return `<text x="${x}" y="${y}"${attributes} xml:space="preserve">${escapeXml(content)}</text>`;
+}
+
+function escapeXml(content: string): string {
+  return content.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c] ?? c);
+}
