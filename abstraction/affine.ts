@@ -70,7 +70,7 @@ export function offendingPart(e: Expr): { part: Expr; because: string } | undefi
       case "negate":
         break;
       case "binary": {
-        const constant = (side: Expr): boolean => affineForm(side)?.terms.size === 0;
+        const constant = (side: Expr): boolean => side.kind === "number" || affineForm(side)?.terms.size === 0;
         if (node.op === "*" && !constant(node.left) && !constant(node.right))
           return { part: node, because: "it multiplies two axes; an index may multiply an axis by a constant only" };
         if ((node.op === "/" || node.op === "%") && !(node.right.kind === "number" && node.right.value > 0))
@@ -79,8 +79,15 @@ export function offendingPart(e: Expr): { part: Expr; because: string } | undefi
       }
       case "access":
         return { part: node, because: "it reads a tensor; an index may use axes and constants only" };
+      case "cast":
+      case "call":
+        return { part: node, because: "it calls a function; an index may use axes and constants only" };
+      case "compare":
+      case "logic":
+      case "select":
+        return { part: node, because: "it holds a condition, which belongs after where" };
       default:
-        return { part: node, because: `"${node.kind}" cannot stand in an index` };
+        return node satisfies never;
     }
   }
   return undefined;

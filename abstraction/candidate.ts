@@ -21,8 +21,6 @@ export interface Schedule {
   readonly order: readonly string[];
   /** Steps of a dimension unrolled around the instruction: the register block. 1 when left out. */
   readonly block: Readonly<Record<string, number>>;
-  /** Steps of a kept dimension that stay together while the loops outside it turn: cache tiles. Whole when left out. */
-  readonly tile: Readonly<Record<string, number>>;
   readonly placement: Readonly<Record<string, Placement>>;
   readonly threads: number;
 }

@@ -224,13 +224,13 @@ function completeTensor(
   const other = accesses.find((a) => a.index.length !== rank);
   if (other)
     throw new UsageError(
-      `${subject}: ${printAccess(other)} has ${other.index.length} indices, elsewhere ${name} has ${rank}`,
+      `${subject}: ${printAccess(other)} has rank ${other.index.length}, elsewhere ${name} has rank ${rank}`,
       spanOf(other) ?? {},
     );
   if (spec?.shape && spec.shape.length !== rank)
-    throw new UsageError(`${subject}: ${name} has ${rank} indices but a shape of ${spec.shape.length}`);
+    throw new UsageError(`${subject}: ${name} has rank ${rank} but a shape of rank ${spec.shape.length}`);
   if (spec?.dims && spec.dims.length !== rank)
-    throw new UsageError(`${subject}: ${name} has ${rank} indices but ${spec.dims.length} dimension names`);
+    throw new UsageError(`${subject}: ${name} has rank ${rank} but names for rank ${spec.dims.length}`);
   for (const size of spec?.shape ?? [])
     if (!Number.isSafeInteger(size) || size < 1)
       throw new UsageError(`${subject}: the shape of ${name} must hold positive integers, got ${size}`);

@@ -9,11 +9,12 @@
  */
 
 import { evaluateIndex, pointsOf } from "./affine.ts";
-import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
+import { type Computation, elementCount, inputsOf, memoryElements, type Tensor, targetOf } from "./computation.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
 import { type CombineOp, type Equation, identityOf } from "./equation.ts";
-import { type Access, compareOp, type Expr, integerOp } from "./expression.ts";
-import { type Intrinsic, sizesOf, tileOffset } from "./intrinsic.ts";
+import { type Access, compareOp, type Expr, integerOp, printExpr } from "./expression.ts";
+import { type Intrinsic, operandOf, sizesOf, tileOffset, tileRowElements } from "./intrinsic.ts";
+import { rowMajor } from "./layout.ts";
 import type { LoopNest, Statement } from "./loop-nest.ts";
 import { typeOf } from "./typing.ts";
 
@@ -53,25 +54,53 @@ function prepareInPlace(computation: Computation, values: Readonly<Record<string
   return prepare(computation, buffers);
 }
 
-/** The output of a computation, by way of a loop nest that was lowered from it. */
-export function interpretNest(nest: LoopNest, computation: Computation, inputs: Inputs): Values {
+/**
+ * The output of a computation, by way of a loop nest that was lowered from it.
+ * @param calls how often the body is run after one `prepare`, as a kernel is called again and again
+ */
+export function interpretNest(nest: LoopNest, computation: Computation, inputs: Inputs, calls = 1): Values {
   const target = targetOf(computation);
-  const buffers = bindInputs(computation, inputs);
   const identity = identityOf(computation.equation.op, target.dtype);
-  const output = new Float64Array(elementCount(target)).fill(identity);
-  buffers.set(target.name, { values: output, shape: shapeOf(target), dtype: target.dtype });
-  for (const { name, dtype, elements } of nest.scratch)
+  const buffers = new Map<string, Buffer>();
+  for (const tensor of inputsOf(computation)) {
+    buffers.set(tensor.name, storedBuffer(tensor, bufferOf(computation.name, tensor, inputs[tensor.name]).values));
+  }
+  const output = storedBuffer(target, new Float64Array(elementCount(target)));
+  buffers.set(target.name, output);
+  for (const { name, dtype, elements } of nest.scratch) {
     buffers.set(name, { values: new Float64Array(elements), shape: [elements], dtype });
+  }
   const scope = new Scope(buffers, identity);
+  for (const { name, intrinsic, operand, count } of nest.registers) {
+    scope.registers.set(name, registersOf(intrinsic, operand, count));
+  }
+  const prepare = compileStatements(nest.prepare, scope);
   const run = compileStatements(nest.body, scope);
-  run(scope.environment());
-  return output;
+  const env = scope.environment();
+  prepare(env);
+  for (let call = 0; call < calls; call++) {
+    output.values.fill(identity);
+    run(env);
+  }
+  const { places } = output;
+  return places === undefined ? output.values : Float64Array.from(places, (at) => output.values[at] ?? Number.NaN);
 }
 
 interface Buffer {
   readonly values: Values;
   readonly shape: readonly number[];
   readonly dtype: DType;
+  /** Place in memory of each logical element, where they do not lie row-major. */
+  readonly places?: Int32Array;
+}
+
+/** Registers of one operand: each holds the logical elements of one tile. */
+interface Registers {
+  readonly tiles: readonly Values[];
+  /** Row and column of each logical element in a memory tile. */
+  readonly rows: Int32Array;
+  readonly columns: Int32Array;
+  readonly identity: number;
 }
 
 /** What names mean while an expression is compiled: axes are slots of the environment, tensors are buffers. */
@@ -79,6 +108,7 @@ class Scope {
   readonly buffers: ReadonlyMap<string, Buffer>;
   readonly identity: number;
   readonly dtypes: Readonly<Record<string, DType>>;
+  readonly registers = new Map<string, Registers>();
   private readonly slots = new Map<string, number>();
 
   constructor(buffers: ReadonlyMap<string, Buffer>, identity: number) {
@@ -98,6 +128,12 @@ class Scope {
     const buffer = this.buffers.get(name);
     if (!buffer) throw new Error(`internal: no buffer for "${name}"`);
     return buffer;
+  }
+
+  registerFile(name: string): Registers {
+    const registers = this.registers.get(name);
+    if (!registers) throw new Error(`internal: no registers "${name}"`);
+    return registers;
   }
 
   environment(): Environment {
@@ -185,6 +221,18 @@ function compileStatement(s: Statement, scope: Scope): Run {
       return compileScalar(s.equation, scope);
     case "issue":
       return compileIssue(s, scope);
+    case "load":
+    case "store":
+      return compileMove(s, scope);
+    case "clear": {
+      const { tiles, identity } = scope.registerFile(s.register.file);
+      const index = compileIndex(s.register.index, scope);
+      return (env) => void tiles[index(env)]?.fill(identity);
+    }
+    case "register-issue":
+      return compileRegisterIssue(s, scope);
+    case "barrier":
+      return () => undefined;
     default:
       return s satisfies never;
   }
@@ -201,6 +249,83 @@ function compileScalar({ target, op, value, where }: Equation, scope: Scope): Ru
     const at = place(env);
     if (at >= 0) values[at] = join(values[at] ?? 0, evaluate(env));
   };
+}
+
+function compileMove({ kind, register, memory }: Extract<Statement, { kind: "load" | "store" }>, scope: Scope): Run {
+  const { tiles, rows, columns } = scope.registerFile(register.file);
+  const { values } = scope.buffer(memory.buffer);
+  const index = compileIndex(register.index, scope);
+  const base = compileIndex(memory.base, scope);
+  const { stride } = memory;
+  const place = (from: number, i: number): number => from + (rows[i] ?? 0) * stride + (columns[i] ?? 0);
+  return (env) => {
+    const tile = tiles[index(env)];
+    const from = base(env);
+    if (!tile) throw new Error(`internal: register ${register.file} ${index(env)} does not exist`);
+    for (let i = 0; i < tile.length; i++) {
+      const at = place(from, i);
+      if (at < 0 || at >= values.length) throw new Error(`internal: ${kind} at ${at} outside ${memory.buffer}`);
+      if (kind === "load") tile[i] = values[at] ?? Number.NaN;
+      else values[at] = tile[i] ?? Number.NaN;
+    }
+  };
+}
+
+function compileRegisterIssue(
+  { intrinsic, registers }: Extract<Statement, { kind: "register-issue" }>,
+  scope: Scope,
+): Run {
+  // The instruction's equation runs on arrays of its own; registers are copied in and the target copied back.
+  const logical: Record<string, Values> = {};
+  const operands = intrinsic.operands.map((operand) => {
+    const register = registers[operand.name];
+    if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${operand.name}`);
+    const values = new Float64Array(tilePlaces(intrinsic, operand.name).length);
+    logical[operand.name] = values;
+    const { tiles } = scope.registerFile(register.file);
+    return { tiles, index: compileIndex(register.index, scope), values };
+  });
+  const issue = prepareInPlace(intrinsic.computation, logical);
+  const [target] = operands;
+  return (env) => {
+    for (const { tiles, index, values } of operands) values.set(tiles[index(env)] ?? []);
+    issue();
+    if (target) target.tiles[target.index(env)]?.set(target.values);
+  };
+}
+
+function registersOf(intrinsic: Intrinsic, operandName: string, count: number): Registers {
+  const operand = operandOf(intrinsic, operandName);
+  const places = tilePlaces(intrinsic, operandName);
+  const row = tileRowElements(operand);
+  return {
+    tiles: Array.from({ length: count }, () => new Float64Array(places.length)),
+    rows: places.map((at) => Math.floor(at / row)),
+    columns: places.map((at) => at % row),
+    identity: identityOf(intrinsic.computation.equation.op, operand.dtype),
+  };
+}
+
+/** A tensor's elements in storage order, with the way back. */
+function storedBuffer(tensor: Tensor, logical: Values): Buffer {
+  const shape = shapeOf(tensor);
+  if (printExpr(tensor.storage) === printExpr(rowMajor(tensor.dims))) {
+    return { values: Float64Array.from(logical), shape, dtype: tensor.dtype };
+  }
+  const places = storagePlaces(tensor);
+  const values = new Float64Array(memoryElements(tensor));
+  for (let i = 0; i < places.length; i++) values[places[i] ?? 0] = logical[i] ?? Number.NaN;
+  return { values, shape, dtype: tensor.dtype, places };
+}
+
+/** Place in memory of each logical element of a tensor, in row-major order. */
+export function storagePlaces(tensor: Tensor): Int32Array {
+  const places = new Int32Array(elementCount(tensor));
+  const extents = Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
+  const names = tensor.dims.map((d) => d.name);
+  let i = 0;
+  for (const point of pointsOf(names, extents)) places[i++] = evaluateIndex(tensor.storage, point);
+  return places;
 }
 
 /** Unpacks memory tiles into logical operands, runs the instruction's own equation, and packs the target back. */
@@ -229,20 +354,36 @@ function compileIssue({ intrinsic, tiles }: Extract<Statement, { kind: "issue" }
   };
 }
 
-/** Place in a memory tile of each logical element, in row-major order. */
+const knownPlaces = new WeakMap<Intrinsic, Map<string, Int32Array>>();
+
+/** Place in a memory tile of each logical element, in row-major order; worked out once an instruction. */
 export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Array {
-  const operand = intrinsic.operands.find((o) => o.name === operandName);
-  if (!operand) throw new Error(`internal: ${intrinsic.name} has no operand "${operandName}"`);
+  const known = knownPlaces.get(intrinsic) ?? new Map<string, Int32Array>();
+  knownPlaces.set(intrinsic, known);
+  const before = known.get(operandName);
+  if (before) return before;
+  const operand = operandOf(intrinsic, operandName);
   const offset = tileOffset(operand);
   const names = operand.dims.map((d) => d.name);
-  const places: number[] = [];
-  for (const point of pointsOf(names, sizesOf(operand))) places.push(evaluateIndex(offset, point));
-  return Int32Array.from(places);
+  const list: number[] = [];
+  for (const point of pointsOf(names, sizesOf(operand))) list.push(evaluateIndex(offset, point));
+  const places = Int32Array.from(list);
+  known.set(operandName, places);
+  return places;
 }
 
 /** Flat place of an element, or -1 outside the tensor. */
 function compilePlace({ tensor, index }: Access, scope: Scope): Evaluate {
-  const { shape } = scope.buffer(tensor);
+  const { shape, places } = scope.buffer(tensor);
+  const row = compileRowMajor(index, shape, scope);
+  if (places === undefined) return row;
+  return (env) => {
+    const at = row(env);
+    return at < 0 ? -1 : (places[at] ?? -1);
+  };
+}
+
+function compileRowMajor(index: readonly Expr[], shape: readonly number[], scope: Scope): Evaluate {
   const parts = index.map((e, d) => ({ at: compileIndex(e, scope), extent: shape[d] ?? 0 }));
   const [first, second] = parts;
   if (parts.length === 1 && first) {

@@ -15,7 +15,7 @@
 
 import { boundsOf, type Extents, evaluateIndex, offendingPart, pointsOf } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
-import type { DType } from "./dtype.ts";
+import { bytesOf, type DType } from "./dtype.ts";
 import { UsageError } from "./error.ts";
 import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
@@ -204,6 +204,19 @@ export function tileOffset(operand: Operand): Expr {
 export function tileElements(operand: Operand): number {
   return boundsOf(tileOffset(operand), sizesOf(operand))[1] + 1;
 }
+
+/**
+ * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. AMX rows are 64 bytes.
+ * @returns all elements of the tile where the instruction loads it in one piece
+ */
+export function tileRowElements(operand: Operand): number {
+  const strided = operand.load?.includes("{stride}") || operand.store?.includes("{stride}");
+  if (!strided) return tileElements(operand);
+  if (operand.file === "tile") return AMX_ROW_BYTES / bytesOf(operand.dtype);
+  return operand.dims.slice(1).reduce((product, d) => product * d.extent, 1);
+}
+
+const AMX_ROW_BYTES = 64;
 
 /** Fills the braces of a template. */
 export function fillTemplate(template: string, values: Readonly<Record<string, string>>): string {

@@ -15,19 +15,53 @@ import { type Equation, printEquation } from "./equation.ts";
 import { type Expr, printExpr } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 
-/** Scratch memory of a nest, flat, starting at zero. */
+/** Memory of a nest besides the user's tensors, flat, starting at zero. */
 export interface Scratch {
   readonly name: string;
   readonly dtype: DType;
   readonly elements: number;
+  /** `workspace` lasts from call to call and is shared by threads; `local` belongs to one thread. */
+  readonly scope: "workspace" | "local";
 }
 
+/** Registers of one operand of an instruction, each holding one tile. */
+export interface RegisterFile {
+  readonly name: string;
+  readonly intrinsic: Intrinsic;
+  readonly operand: string;
+  readonly count: number;
+}
+
+/** How the steps of a loop run: in order, all written out, or dealt to threads in equal ranges. */
+export type LoopMode = "serial" | "unrolled" | "parallel";
+
 export type Statement =
-  | { readonly kind: "loop"; readonly axis: string; readonly extent: number; readonly body: readonly Statement[] }
-  /** One scalar statement; its axes are bound by the loops around it. */
+  | {
+      readonly kind: "loop";
+      readonly axis: string;
+      readonly extent: number;
+      readonly mode: LoopMode;
+      readonly body: readonly Statement[];
+    }
+  /** One scalar statement; its axes are bound by the loops around it. Tensors are indexed logically, scratch by element. */
   | { readonly kind: "scalar"; readonly equation: Equation }
   /** One issue of an instruction on memory tiles that begin at the given elements. */
-  | { readonly kind: "issue"; readonly intrinsic: Intrinsic; readonly tiles: Readonly<Record<string, TileAt>> };
+  | { readonly kind: "issue"; readonly intrinsic: Intrinsic; readonly tiles: Readonly<Record<string, TileAt>> }
+  /** Moves a tile between memory and a register; `clear` sets a register to the identity of the instruction's combine. */
+  | {
+      readonly kind: "load" | "store";
+      readonly register: RegisterAt;
+      readonly memory: MemoryTile;
+    }
+  | { readonly kind: "clear"; readonly register: RegisterAt }
+  /** One issue on registers. */
+  | {
+      readonly kind: "register-issue";
+      readonly intrinsic: Intrinsic;
+      readonly registers: Readonly<Record<string, RegisterAt>>;
+    }
+  /** All threads have finished what is above before any begins what is below; at the top of a nest only. */
+  | { readonly kind: "barrier" };
 
 /** A tile in a scratch buffer: the element it begins at. */
 export interface TileAt {
@@ -35,17 +69,36 @@ export interface TileAt {
   readonly base: Expr;
 }
 
+export interface RegisterAt {
+  readonly file: string;
+  /** Number within the file. */
+  readonly index: Expr;
+}
+
+/** A tile in flat memory: a scratch buffer, or a user's tensor in its storage order. */
+export interface MemoryTile {
+  readonly buffer: string;
+  /** Element of the tile's first place. */
+  readonly base: Expr;
+  /** Elements from one row of the tile to the next. */
+  readonly stride: number;
+}
+
 export interface LoopNest {
   readonly scratch: readonly Scratch[];
+  readonly registers: readonly RegisterFile[];
+  /** Run once, ahead of the calls: constants are packed. */
+  readonly prepare: readonly Statement[];
+  /** Run at every call. */
   readonly body: readonly Statement[];
 }
 
-export const loop = (axis: string, extent: number, body: readonly Statement[]): Statement => ({
-  kind: "loop",
-  axis,
-  extent,
-  body,
-});
+export const loop = (
+  axis: string,
+  extent: number,
+  body: readonly Statement[],
+  mode: LoopMode = "serial",
+): Statement => ({ kind: "loop", axis, extent, mode, body });
 
 /** Loops around a body, outermost first; loops of one step are kept, so that every axis stays bound. */
 export function loops(
@@ -57,32 +110,54 @@ export function loops(
 
 /** The nest as text, for `explain` and for tests. */
 export function printNest(nest: LoopNest): string {
-  const lines = nest.scratch.map((s) => `buffer ${s.name}: ${s.dtype}[${s.elements}]`);
-  const visit = (statements: readonly Statement[], depth: number): void => {
-    const indent = "  ".repeat(depth);
-    for (const s of statements) {
-      switch (s.kind) {
-        case "loop":
-          lines.push(`${indent}for ${s.axis} in 0..${s.extent}`);
-          visit(s.body, depth + 1);
-          break;
-        case "scalar":
-          lines.push(`${indent}${printEquation(s.equation)}`);
-          break;
-        case "issue": {
-          const text = (name: string): string => {
-            const tile = s.tiles[name];
-            return tile ? `${tile.buffer}[${printExpr(tile.base, "formula")} ..]` : "?";
-          };
-          const [target, ...inputs] = s.intrinsic.operands.map((o) => text(o.name));
-          lines.push(`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`);
-          break;
-        }
-        default:
-          s satisfies never;
-      }
-    }
-  };
-  visit(nest.body, 0);
+  const lines = nest.scratch.map((s) => `${s.scope} ${s.name}: ${s.dtype}[${s.elements}]`);
+  for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
+  if (nest.prepare.length > 0) lines.push("prepare", ...printStatements(nest.prepare, "  "), "run");
+  lines.push(...printStatements(nest.body, nest.prepare.length > 0 ? "  " : ""));
   return lines.join("\n");
+}
+
+function printStatements(statements: readonly Statement[], indent: string): string[] {
+  return statements.flatMap((s): string[] => {
+    switch (s.kind) {
+      case "loop": {
+        const mode = s.mode === "serial" ? "" : ` ${s.mode}`;
+        return [`${indent}for${mode} ${s.axis} in 0..${s.extent}`, ...printStatements(s.body, `${indent}  `)];
+      }
+      case "scalar":
+        return [indent + printEquation(s.equation)];
+      case "issue": {
+        const [target, ...inputs] = s.intrinsic.operands.map((o) => {
+          const tile = s.tiles[o.name];
+          return tile ? `${tile.buffer}[${printExpr(tile.base, "formula")} ..]` : "?";
+        });
+        return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];
+      }
+      case "load":
+        return [`${indent}${printRegister(s.register)} <- ${printTile(s.memory)}`];
+      case "store":
+        return [`${indent}${printTile(s.memory)} <- ${printRegister(s.register)}`];
+      case "clear":
+        return [`${indent}${printRegister(s.register)} <- identity`];
+      case "register-issue": {
+        const [target, ...inputs] = s.intrinsic.operands.map((o) => {
+          const register = s.registers[o.name];
+          return register ? printRegister(register) : "?";
+        });
+        return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];
+      }
+      case "barrier":
+        return [`${indent}barrier`];
+      default:
+        return s satisfies never;
+    }
+  });
+}
+
+function printRegister({ file, index }: RegisterAt): string {
+  return `${file}{${printExpr(index, "formula")}}`;
+}
+
+function printTile({ buffer, base, stride }: MemoryTile): string {
+  return `${buffer}[${printExpr(base, "formula")} .. by ${stride}]`;
 }

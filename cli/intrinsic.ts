@@ -97,13 +97,13 @@ function describe(i: Intrinsic): string {
 
 async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof options>): Promise<ExitCode> {
   say(`checking ${intrinsics.length} instructions ...`);
-  const results = await checkIntrinsics(intrinsics, { seed: Number(given.seed ?? 1) });
+  const results = await checkIntrinsics(intrinsics, { seed: Number(given.seed ?? 1), isa: nativeTarget().isa });
   const differing = results.filter((r) => r.status === "differs");
   const skipped = results.filter((r) => r.status === "skipped");
-  if (given.json) printJson({ results: results.map((r) => ({ ...r, intrinsic: nameOf(r) })) });
+  if (given.json) printJson({ results });
   else {
     const rows = results.map((r) => [
-      nameOf(r),
+      r.intrinsic,
       statusWord(r),
       r.how,
       `${r.cases} cases`,
@@ -129,10 +129,6 @@ function statusWord({ status }: CheckResult): string {
     default:
       return status satisfies never;
   }
-}
-
-function nameOf({ intrinsic }: CheckResult): string {
-  return typeof intrinsic === "string" ? intrinsic : intrinsic.name;
 }
 
 function sizes(i: Intrinsic): string {

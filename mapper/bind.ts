@@ -8,11 +8,12 @@
  * A product of three or more factors is split over the operands in every way.
  */
 
-import { type Computation, targetOf } from "../abstraction/computation.ts";
+import { boundsOf } from "../abstraction/affine.ts";
+import { type Computation, extentsOf, targetOf, tensorOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { isInteger, rangeOf } from "../abstraction/dtype.ts";
-import { accessesOf } from "../abstraction/equation.ts";
-import { access, type Expr, printExpr } from "../abstraction/expression.ts";
+import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { accessesOf, identityOf } from "../abstraction/equation.ts";
+import { access, accessesIn, type Expr, printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../abstraction/mapping.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -70,8 +71,12 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   const matcher = new Matcher(types, operands, intrinsic.name, commute);
   const start: Binding = { [held.name]: access(software.target.tensor, software.target.index) };
   const found = matcher.match(software.value, hardware.value, start);
-  const bindings = found.filter((b, i) => found.findIndex((other) => bindingText(other) === bindingText(b)) === i);
+  const different = found.filter((b, i) => found.findIndex((other) => bindingText(other) === bindingText(b)) === i);
+  const bindings = different.filter((b) => outsideProblem(computation, intrinsic, b) === undefined);
   if (bindings.length > 0) return { bindings, refusals: [] };
+  const [unfit] = different;
+  const outside = unfit && outsideProblem(computation, intrinsic, unfit);
+  if (outside !== undefined) return refuse("padding", outside);
   const failure = matcher.bestFailure ?? {
     rule: "expression" as const,
     because: `${printExpr(software.value)} is not ${printExpr(hardware.value)}`,
@@ -113,6 +118,26 @@ function combineProblem(computation: Computation, intrinsic: Intrinsic): string 
   return `${intrinsic.name} saturates, the equation wraps; a sum ${reach} may pass ${limit}`;
 }
 
+/** A read outside gives the identity of the combine: an operand of a narrower type may be unable to hold it. */
+function outsideProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): string | undefined {
+  const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
+  const extents = extentsOf(computation);
+  for (const [operand, bound] of Object.entries(binding).slice(1)) {
+    const { dtype } = operandOf(intrinsic, operand);
+    if (wrap(dtype, identity) === identity) continue;
+    for (const { tensor, index } of accessesIn(bound)) {
+      const { dims } = tensorOf(computation, tensor);
+      const outside = index.some((e, d) => {
+        const [min, max] = boundsOf(e, extents);
+        return min < 0 || max >= (dims[d]?.extent ?? 0);
+      });
+      if (outside)
+        return `reading outside ${tensor} gives ${identity}, which ${operand} of ${intrinsic.name}, ${dtype}, does not hold`;
+    }
+  }
+  return undefined;
+}
+
 interface Failure {
   readonly rule: Rule;
   readonly because: string;
@@ -140,6 +165,11 @@ class Matcher {
         return this.bind(software, hardware.tensor, binding);
       case "cast": {
         if (software.kind === "cast" && software.dtype === hardware.dtype && software.saturate === hardware.saturate) {
+          const literal = this.unfitLiteral(software.value, hardware.value);
+          if (literal !== undefined) {
+            this.fail("operand-types", literal);
+            return [];
+          }
           return this.match(software.value, hardware.value, binding);
         }
         const operand = hardware.value.kind === "access" ? hardware.value.tensor : undefined;
@@ -174,6 +204,15 @@ class Matcher {
       return [];
     }
     return [{ ...binding, [operand]: software }];
+  }
+
+  /** A literal under a cast is exact in the equation; an operand of a narrower type would hold another value. */
+  private unfitLiteral(software: Expr, hardware: Expr): string | undefined {
+    if (hardware.kind !== "access" || typeOf(software, this.software) !== undefined) return undefined;
+    const dtype = this.hardware[hardware.tensor];
+    if (dtype === undefined || (software.kind === "number" && wrap(dtype, software.value) === software.value))
+      return undefined;
+    return `${hardware.tensor} of ${this.name} is ${dtype}, which does not hold ${printExpr(software)}`;
   }
 
   /** The two sides of an operation, every way the operation allows: as written first. */

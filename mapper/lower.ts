@@ -12,12 +12,12 @@
  * It uses the addresses of the physical mapping and nothing else, so that interpreting it proves them.
  */
 
-import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { access, and, axis, binary, compare, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Operand, operandOf, tileOffset } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { FreshNames } from "./names.ts";
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "./physical.ts";
 import { defineProblem } from "./problem.ts";
 import { conditionCarriers } from "./validate.ts";
@@ -30,12 +30,17 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const names = new FreshNames(computation);
   const target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
   const inputs = intrinsic.operands.filter((o) => o !== target);
-  const carriers = conditionCarriers(problem, mapping.matching);
+  const carriers = conditionCarriers(problem, Object.values(mapping.matching).flat());
   const bufferOf = (operand: Operand): string => names.fresh(`${operand.name}_tiles`);
 
   // 1. Scratch memory: every tile of every operand, one behind the other.
   const scratch = physical.operands.map(
-    ({ operand, elements }): Scratch => ({ name: bufferOf(operand), dtype: operand.dtype, elements }),
+    ({ operand, elements }): Scratch => ({
+      name: bufferOf(operand),
+      dtype: operand.dtype,
+      elements,
+      scope: "workspace",
+    }),
   );
 
   // 2. The accumulators start at the identity.
@@ -94,7 +99,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const kept = physical.outer.filter((a) => a.kind === "spatial");
   const summed = physical.outer.filter((a) => a.kind === "reduce");
   const body = loops(kept, [...clear, ...loops(summed, [...pack, ...issue]), ...unpack]);
-  return { scratch, body };
+  return { scratch, registers: [], prepare: [], body };
 }
 
 /** A walk over every element of an operand's tiles. */
@@ -130,21 +135,4 @@ function tileWalk(operand: Operand, own: readonly FusedAxis[], names: FreshNames
   }
   const base = tileBase(operand, own, (a) => axis(names.fresh(`${a.axis}_outer`)));
   return { loops: walk, place: binary("+", base, substitute(tileOffset(operand), inner)), counters, guards };
-}
-
-/** Names that no loop or tensor of the computation already has; the same wish gives the same name. */
-class FreshNames {
-  private readonly taken: ReadonlySet<string>;
-
-  constructor(computation: Computation) {
-    this.taken = new Set([
-      ...computation.axes.map((a) => a.name),
-      ...Object.keys(computation.tensors),
-      targetOf(computation).name,
-    ]);
-  }
-
-  fresh(wish: string): string {
-    return this.taken.has(wish) ? this.fresh(`${wish}_`) : wish;
-  }
 }

@@ -9,10 +9,12 @@
 import { createHash } from "node:crypto";
 import { type BinaryMatrix, bitAt } from "../abstraction/binary-matrix.ts";
 import { type Axis, type Computation, computationKey } from "../abstraction/computation.ts";
+import { saturate, wrap } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { type Expr, integerOp, number } from "../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Binding, Matching } from "../abstraction/mapping.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { intrinsicAccessMatrix, softwareAccessMatrix } from "./access.ts";
 import { bindingText } from "./bind.ts";
 
@@ -69,29 +71,51 @@ export function wasteOf(problem: Pick<Problem, "loops" | "axes">, matching: Matc
   );
 }
 
-/** A product with a zero factor adds nothing; a maximum of minus infinity changes nothing. */
+/** A product with a zero factor adds nothing; a maximum of minus infinity changes nothing. What assigns cannot be kept from it. */
 function paddingOf(intrinsic: Intrinsic): Expr | undefined {
   const { equation } = intrinsic.computation;
-  const target = operandOf(intrinsic, equation.target.tensor);
-  const identity = identityOf(equation.op, target.dtype);
-  const at = (e: Expr, fill: number): number | undefined => {
+  if (equation.op === "=") return undefined;
+  const inputs = intrinsic.operands.slice(1).map((o) => o.name);
+  const identity = identityOf(equation.op, operandOf(intrinsic, equation.target.tensor).dtype);
+  const fill = [0, identity].find((candidate) => valueWith(intrinsic, inputs, candidate) === identity);
+  return fill === undefined ? undefined : number(fill);
+}
+
+/** Whether the padding in these operands leaves the result alone, whatever the others hold. */
+export function leavesAlone({ intrinsic, padding }: Problem, filled: readonly string[]): boolean {
+  const { equation } = intrinsic.computation;
+  const identity = identityOf(equation.op, operandOf(intrinsic, equation.target.tensor).dtype);
+  return padding?.kind === "number" && valueWith(intrinsic, filled, padding.value) === identity;
+}
+
+/** What the instruction computes of one value in some operands and anything finite in the others; undefined when that depends. */
+function valueWith(intrinsic: Intrinsic, filled: readonly string[], fill: number): number | undefined {
+  const types: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
+  const at = (e: Expr): number | undefined => {
     switch (e.kind) {
-      case "access":
-        return fill;
       case "number":
         return e.value;
-      case "cast":
-        return at(e.value, fill);
+      case "access": {
+        const { dtype } = operandOf(intrinsic, e.tensor);
+        return filled.includes(e.tensor) && wrap(dtype, fill) === fill ? fill : undefined;
+      }
+      case "cast": {
+        const inner = at(e.value);
+        return inner === undefined ? undefined : (e.saturate ? saturate : wrap)(e.dtype, inner);
+      }
       case "binary": {
-        const left = at(e.left, fill);
-        const right = at(e.right, fill);
-        if (left === undefined || right === undefined) return undefined;
-        return integerOp(e.op, left, right);
+        if (e.op === "/" || e.op === "%") return undefined;
+        const [left, right] = [at(e.left), at(e.right)];
+        if (left !== undefined && right !== undefined)
+          return wrap(typeOf(e, types) ?? "f64", integerOp(e.op, left, right));
+        if (e.op === "*") return left === 0 || right === 0 ? 0 : undefined;
+        // Minus infinity and anything finite, of which subtraction keeps the left side only.
+        const known = e.op === "+" ? (left ?? right) : left;
+        return known === Number.NEGATIVE_INFINITY || known === Number.POSITIVE_INFINITY ? known : undefined;
       }
       default:
         return undefined;
     }
   };
-  const fill = [0, identity].find((candidate) => at(equation.value, candidate) === identity);
-  return fill === undefined ? undefined : number(fill);
+  return at(intrinsic.computation.equation.value);
 }

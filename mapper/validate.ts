@@ -22,7 +22,7 @@ import {
 } from "../abstraction/mapping.ts";
 import { combineMatrices, disagreements, matchingMatrix } from "./access.ts";
 import { matchPointProblem } from "./match-points.ts";
-import { fusedExtent, type Problem, wasteOf } from "./problem.ts";
+import { fusedExtent, leavesAlone, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
 
 export type EnumerationRule = "amos" | "gather";
@@ -89,7 +89,8 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   if (condition !== undefined) return refuse("condition", condition);
   for (const axis of axes) {
     const fused = fusedExtent(problem, matching, axis.name);
-    if (axis.kind === "reduce" && fused % axis.extent !== 0 && problem.padding === undefined) {
+    const padded = x.rows.filter((row) => row !== x.rows.at(-1) && bitAt(z, row, axis.name) === 1);
+    if (axis.kind === "reduce" && fused % axis.extent !== 0 && !leavesAlone(problem, padded)) {
       return refuse(
         "padding",
         `${axis.name} would be padded from ${fused} to a multiple of ${axis.extent}, and no operand value leaves the result alone`,
@@ -158,17 +159,28 @@ export function normaliseMatching({ computation, intrinsic, axes, loops }: Probl
   );
 }
 
-/** For each part of the `where` condition the operand that carries it: one indexed by all the mapped loops the part mentions. */
-export function conditionCarriers(problem: Problem, matching: Matching): { part: Expr; operand: string | undefined }[] {
+/**
+ * For each part of the `where` condition the operand that carries it: one that is indexed by all the loops the part mentions
+ * and whose padding alone drops a point.
+ * @param loops the loops that count: those the packed tiles run over; others are fixed while an operand is packed
+ */
+export function conditionCarriers(
+  problem: Problem,
+  loops: readonly string[],
+): { part: Expr; operand: string | undefined }[] {
   const { where } = problem.computation.equation;
   if (where === undefined) return [];
-  const mapped = Object.values(matching).flat();
-  const inputs = problem.x.rows.slice(0, -1);
+  const inputs = pointDroppers(problem);
   return conjuncts(where).map((part) => {
-    const needed = axesIn(part).filter((l) => mapped.includes(l));
+    const needed = axesIn(part).filter((l) => loops.includes(l));
     const operand = inputs.find((row) => needed.every((l) => bitAt(problem.x, row, l) === 1));
     return { part, operand };
   });
+}
+
+/** Input operands whose padding alone drops a point. */
+function pointDroppers(problem: Problem): string[] {
+  return problem.x.rows.slice(0, -1).filter((operand) => leavesAlone(problem, [operand]));
 }
 
 function conjuncts(e: Expr): Expr[] {
@@ -176,8 +188,8 @@ function conjuncts(e: Expr): Expr[] {
 }
 
 function conditionProblem(problem: Problem, matching: Matching): string | undefined {
-  const parts = conditionCarriers(problem, matching);
-  if (parts.length > 0 && problem.padding === undefined)
+  const parts = conditionCarriers(problem, Object.values(matching).flat());
+  if (parts.length > 0 && pointDroppers(problem).length === 0)
     return `${problem.intrinsic.name} cannot leave out the points where the condition fails`;
   const lost = parts.find(({ operand }) => operand === undefined);
   if (!lost) return undefined;
@@ -200,7 +212,8 @@ function refuseAccess(problem: Problem, matching: Matching, row: string, column:
   const place = { row: label === row ? row : `${label} (${row})`, column };
   const witness = findWitness(problem, matching, column);
   if (!witness) {
-    const because = `${column} has ${extentsOf(problem.computation)[column] === 1 ? "one step" : "no step that reads inside its tensors"}, so feeding it to ${axis} would do nothing`;
+    const steps = extentsOf(problem.computation)[column] === 1 ? "has one step" : "has no step that changes a value";
+    const because = `${column} ${steps}, so feeding it to ${axis} would do nothing`;
     return { ok: false, refusal: { rule: "idle-loop", because, matching, place, ...hintFor(problem, column) } };
   }
   const because = depends

@@ -1,0 +1,72 @@
+/**
+ * @file What SQLite's refusals mean to a user, and what to do about each.
+ *
+ *     SQLITE_FULL   ->   automap.db: no space left on the device while recording a trial
+ *                          nothing of it was written; free some space and run the same command again
+ */
+
+import { dirname } from "node:path";
+import Sqlite from "better-sqlite3";
+import { UsageError } from "../abstraction/error.ts";
+
+/** The file or the machine failed us, through no mistake in the words given: exit code 1, not 2. */
+export class DatabaseError extends Error {
+  readonly reason: "full" | "locked" | "damaged" | "io";
+
+  constructor(reason: DatabaseError["reason"], message: string, hint: string, cause: unknown) {
+    super(`${message}\n  ${hint}`, { cause });
+    this.name = "DatabaseError";
+    this.reason = reason;
+  }
+}
+
+/** Another connection holds the lock. */
+export function isBusy(error: unknown): boolean {
+  return error instanceof Sqlite.SqliteError && /^SQLITE_(BUSY|LOCKED)/.test(error.code);
+}
+
+/**
+ * The error a caller should see in place of SQLite's; errors of others pass unchanged.
+ * @param doing what was being done, `recording a trial`
+ */
+export function explained(error: unknown, path: string, doing: string): unknown {
+  if (!(error instanceof Sqlite.SqliteError)) return error;
+  const said = `${path}: ${error.message} (${error.code}) while ${doing}`;
+  // An extended code refines its primary one: SQLITE_READONLY_DBMOVED is an SQLITE_READONLY.
+  const code = error.code.split("_", 2).join("_");
+  switch (code) {
+    case "SQLITE_NOTADB":
+      return new UsageError(`${path} is not a SQLite database`, { hint: "name another file with --db" });
+    case "SQLITE_READONLY":
+      return new UsageError(`${path} cannot be written (${error.code})`, {
+        hint: "make the file and its directory writable, or name another file with --db",
+      });
+    case "SQLITE_CANTOPEN":
+    case "SQLITE_PERM":
+    case "SQLITE_AUTH":
+      return new UsageError(`${path} cannot be opened`, {
+        hint: `look at the permissions of the file and of ${dirname(path)}: even reading needs -wal and -shm files beside it`,
+      });
+    case "SQLITE_FULL":
+      return new DatabaseError(
+        "full",
+        `${path}: no space left on the device while ${doing}`,
+        "nothing of it was written; free some space and run the same command again",
+        error,
+      );
+    case "SQLITE_BUSY":
+    case "SQLITE_LOCKED":
+      return new DatabaseError(
+        "locked",
+        `${path} stayed locked by another process while ${doing}`,
+        "end the program that holds it (lsof names it) and run the same command again",
+        error,
+      );
+    case "SQLITE_CORRUPT":
+      return new DatabaseError("damaged", said, `save what can be read: sqlite3 ${path} .recover`, error);
+    case "SQLITE_IOERR":
+      return new DatabaseError("io", said, "the disk refused; what was committed before is in the file", error);
+    default:
+      return error;
+  }
+}

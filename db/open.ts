@@ -1,0 +1,211 @@
+/**
+ * @file Opens the file: recognises it, brings its schema forward, and sets what keeps a committed row.
+ *
+ *     const db = openDatabase("automap.db");
+ *     recordTrial(db, { ... });
+ *     db.close();
+ *
+ * WAL lets readers read while one process writes; `synchronous = FULL` makes a commit survive a power cut, not only a kill.
+ */
+
+import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, renameSync, statSync } from "node:fs";
+import { dirname, format, parse } from "node:path";
+import Sqlite from "better-sqlite3";
+import { UsageError } from "../abstraction/error.ts";
+import { explained, isBusy } from "./error.ts";
+import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
+
+export interface Database {
+  readonly path: string;
+  /** Asked for, or because the file is newer than this automap. */
+  readonly readonly: boolean;
+  /** What the user should hear: the file was migrated, or is newer than this automap. */
+  readonly notice: string | undefined;
+  /** How long an operation waits for other processes, in milliseconds. */
+  readonly patience: number;
+  readonly sqlite: Sqlite.Database;
+  close(): void;
+}
+
+export interface OpenOptions {
+  /** Look, never touch: the file must exist. */
+  readonly readonly?: boolean;
+  /** How long an operation waits for other processes, in milliseconds. */
+  readonly patience?: number;
+}
+
+/** Two searches write a row each in milliseconds; only a stuck program holds the lock this long. */
+const PATIENCE = 30_000;
+
+/**
+ * Opens a database, making the file when there is none; `:memory:` keeps it in memory.
+ * @throws UsageError when the file is missing (readonly), not automap's, or cannot be opened; DatabaseError when it is damaged or stays locked
+ */
+export function openDatabase(
+  path: string,
+  options: OpenOptions = {},
+  migrations: readonly Migration[] = MIGRATIONS,
+): Database {
+  const { readonly = false, patience = PATIENCE } = options;
+  const latest = Math.max(...migrations.map((m) => m.version));
+  checkPath(path, readonly);
+  const open = (look: boolean): Sqlite.Database =>
+    new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
+  return patiently(path, patience, "opening it", () => {
+    let sqlite = open(readonly);
+    try {
+      // 1. Whose file is it, and how old? Nothing is written before that is known.
+      const found = recognise(sqlite, path);
+      if (found > latest) {
+        sqlite.close();
+        sqlite = open(true);
+        const notice = `${path} was written by a newer automap (schema ${found}, this one knows ${latest}): it is open for reading only`;
+        return handle(sqlite, path, true, patience, notice);
+      }
+      if (readonly && found === 0)
+        throw new UsageError(`${path} is empty`, { hint: "automap tune fills it: automap tune --help" });
+      if (readonly && found < latest)
+        throw new UsageError(`${path} has schema ${found}, this automap reads ${latest}`, {
+          hint: "the first command that writes to it brings it forward and keeps a backup: automap tune --help",
+        });
+      if (readonly) return handle(sqlite, path, true, patience, undefined);
+
+      // 2. What keeps a committed row.
+      const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
+      if (mode !== "wal" && path !== ":memory:")
+        throw new UsageError(`${path}: the file system allows no write-ahead log (journal mode ${String(mode)})`, {
+          hint: "keep the database in a directory on a local disk",
+        });
+      sqlite.pragma("synchronous = FULL");
+
+      // 3. The schema, forward.
+      const backup = found === latest ? undefined : migrate(sqlite, path, found, migrations);
+      const notice =
+        backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
+      return handle(sqlite, path, false, patience, notice);
+    } catch (error) {
+      sqlite.close();
+      throw error;
+    }
+  });
+}
+
+/** One transaction that takes the write lock first, so that it never fails half way for another writer's sake. */
+export function write<T>(db: Database, doing: string, work: () => T): T {
+  if (db.readonly)
+    throw new UsageError(`${db.path} is open for reading only`, {
+      hint: db.notice ?? "open it without readonly to write",
+    });
+  return patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
+}
+
+/** Several reads that see the same instant. */
+export function read<T>(db: Database, work: () => T): T {
+  return patiently(db.path, db.patience, "reading it", () => db.sqlite.transaction(work).deferred());
+}
+
+/** Tries again while other processes hold the lock. `work` has no effect when it throws. */
+function patiently<T>(path: string, patience: number, doing: string, work: () => T): T {
+  const end = performance.now() + patience;
+  for (;;) {
+    try {
+      return work();
+    } catch (error) {
+      if (!isBusy(error) || performance.now() >= end) throw explained(error, path, doing);
+      sleep(10);
+    }
+  }
+}
+
+function sleep(milliseconds: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds);
+}
+
+function handle(
+  sqlite: Sqlite.Database,
+  path: string,
+  readonly: boolean,
+  patience: number,
+  notice: string | undefined,
+): Database {
+  sqlite.pragma("foreign_keys = ON");
+  // The file may come from someone else: what its schema says is no reason to run functions or to trust its cells.
+  sqlite.pragma("trusted_schema = OFF");
+  sqlite.pragma("cell_size_check = ON");
+  return { path, readonly, notice, patience, sqlite, close: () => void sqlite.close() };
+}
+
+/** SQLite says "unable to open database file" for all of these. */
+function checkPath(path: string, readonly: boolean): void {
+  if (path === ":memory:") return;
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it with --db" });
+  if (!found && readonly)
+    throw new UsageError(`there is no database at ${path}`, {
+      hint: `automap tune makes one: automap tune conv2d --dtype u8s8 --db ${path}; or name yours with --db`,
+    });
+  if (!existsSync(dirname(path)))
+    throw new UsageError(`there is no directory ${dirname(path)}`, { hint: "make it first, or name another with --db" });
+  if (readonly) return;
+  try {
+    accessSync(found ? path : dirname(path), constants.W_OK);
+  } catch {
+    throw new UsageError(`${path} cannot be written`, { hint: "change its permissions, or name another file with --db" });
+  }
+}
+
+/** The version of the schema; 0 for a file nobody has written to. @throws UsageError when the file is someone else's */
+function recognise(sqlite: Sqlite.Database, path: string): number {
+  const [application, version, tables] = [
+    sqlite.pragma("application_id", { simple: true }),
+    sqlite.pragma("user_version", { simple: true }),
+    sqlite.prepare("SELECT count(*) FROM sqlite_schema").pluck().get(),
+  ].map(Number);
+  if (application === APPLICATION_ID && version !== undefined && version > 0) return version;
+  if (application === 0 && version === 0 && tables === 0) return 0;
+  throw new UsageError(`${path} is a SQLite database, but not one of automap's`, {
+    hint: "name another file with --db; this one was not touched",
+  });
+}
+
+/** Runs the migrations a file lacks in one transaction. @returns where the file as it was is kept, if it held anything */
+function migrate(
+  sqlite: Sqlite.Database,
+  path: string,
+  from: number,
+  migrations: readonly Migration[],
+): string | undefined {
+  const backup = from === 0 ? undefined : backUp(sqlite, path, from);
+  // A table is rebuilt under another name: references may dangle until the end, and are checked there.
+  sqlite.pragma("foreign_keys = OFF");
+  sqlite
+    .transaction(() => {
+      // Another process may have been here since we looked.
+      const now = recognise(sqlite, path);
+      for (const { version, sql } of migrations.filter((m) => m.version > now)) {
+        sqlite.exec(sql);
+        sqlite.pragma(`user_version = ${version}`);
+      }
+      sqlite.pragma(`application_id = ${APPLICATION_ID}`);
+      const [dangling] = [sqlite.pragma("foreign_key_check")].flat();
+      if (dangling !== undefined)
+        throw new Error(`internal: ${path}: a migration left a dangling reference ${JSON.stringify(dangling)}`);
+    })
+    .immediate();
+  return backup;
+}
+
+/** `automap.db` of schema 1 is kept as `automap.v1-backup.db`, on the disk before anything changes. */
+function backUp(sqlite: Sqlite.Database, path: string, version: number): string {
+  const { dir, name, ext } = parse(path);
+  const named = (suffix: string): string => format({ dir, name: `${name}.v${version}-backup${suffix}`, ext });
+  let backup = named("");
+  for (let i = 2; existsSync(backup); i++) backup = named(`-${i}`);
+  const draft = `${backup}.${process.pid}.partial`;
+  sqlite.prepare("VACUUM INTO ?").run(draft);
+  const file = openSync(draft, "r+");
+  fsyncSync(file);
+  closeSync(file);
+  renameSync(draft, backup);
+  return backup;
+}

@@ -1,0 +1,161 @@
+/**
+ * @file What is written down about a search, as tables; each change of them is one migration, kept as it was first shipped.
+ *
+ *     environments   the machine and the tools: every number holds for one of these
+ *     workloads      the computation that was tuned
+ *     runs           a search: seed, options, budget, how it ended
+ *     trials         one candidate, what the model said and what the machine said; failures too
+ *     calibrations   measured constants of a machine
+ *
+ * Ids are hashes of a record's canonical JSON (identity.ts), so a record has the same id in every file and merging is a union.
+ * The views `records` (a trial with its world) and `best` are for people: `sqlite3 automap.db "select * from best"`.
+ */
+
+/** `amap` in ASCII: how `file automap.db` and we know that a file is ours. */
+export const APPLICATION_ID = 0x616d6170;
+
+export interface Migration {
+  /** The `user_version` a file has afterwards. */
+  readonly version: number;
+  readonly summary: string;
+  readonly sql: string;
+}
+
+/** Forward only, in order. A shipped row is never edited: a file in the world has run it. */
+export const MIGRATIONS: readonly Migration[] = [
+  {
+    version: 1,
+    summary: "environments, workloads, runs, trials, calibrations",
+    sql: `
+      CREATE TABLE environments (
+        id       TEXT NOT NULL PRIMARY KEY,
+        target   TEXT NOT NULL,               -- name of the target description
+        cpu      TEXT NOT NULL,               -- model as the machine reports it
+        cores    INTEGER NOT NULL CHECK (cores > 0),
+        isa      TEXT NOT NULL CHECK (json_valid(isa)),              -- sorted feature names
+        compiler TEXT NOT NULL,               -- path
+        compiler_version TEXT NOT NULL,
+        flags    TEXT NOT NULL CHECK (json_valid(flags)),            -- in the order given
+        kernel   TEXT NOT NULL,               -- of the operating system
+        driver   TEXT,                        -- of the accelerator, when there is one
+        node     TEXT NOT NULL,
+        automap  TEXT NOT NULL
+      ) STRICT;
+
+      CREATE TABLE workloads (
+        id          TEXT NOT NULL PRIMARY KEY,
+        operator    TEXT NOT NULL,            -- 'equation' for a bare equation
+        computation TEXT NOT NULL,            -- computationKey: equal for equal computations, whatever they are called
+        equation    TEXT NOT NULL,
+        extents     TEXT NOT NULL CHECK (json_valid(extents)),       -- of the axes
+        parameters  TEXT NOT NULL CHECK (json_valid(parameters)),    -- of the operator, {} for a bare equation
+        tensors     TEXT NOT NULL CHECK (json_valid(tensors)),       -- types, shapes, layouts: enough to define it again
+        dtype       TEXT NOT NULL,            -- of the inputs: f16, u8s8
+        sum         TEXT NOT NULL,            -- type of the output
+        points      REAL NOT NULL             -- multiply-adds
+      ) STRICT;
+      CREATE INDEX workloads_by_computation ON workloads (computation);
+      CREATE INDEX workloads_by_operator ON workloads (operator, dtype);
+
+      CREATE TABLE runs (
+        id          TEXT NOT NULL PRIMARY KEY,
+        workload    TEXT NOT NULL REFERENCES workloads (id),
+        environment TEXT NOT NULL REFERENCES environments (id),
+        seed        INTEGER NOT NULL,
+        options     TEXT NOT NULL CHECK (json_valid(options)),
+        budget      TEXT NOT NULL CHECK (json_valid(budget)),
+        process     INTEGER NOT NULL,
+        started     INTEGER NOT NULL,         -- milliseconds since 1970, as every time here
+        ended       INTEGER,
+        status      TEXT NOT NULL DEFAULT 'running',                 -- 'running' without a living process: it was killed
+        CHECK ((status = 'running') = (ended IS NULL))
+      ) STRICT;
+      CREATE INDEX runs_by_workload ON runs (workload, environment);
+      CREATE INDEX runs_by_environment ON runs (environment);
+
+      CREATE TABLE trials (
+        id          TEXT NOT NULL PRIMARY KEY,
+        run         TEXT REFERENCES runs (id),
+        workload    TEXT NOT NULL REFERENCES workloads (id),
+        environment TEXT NOT NULL REFERENCES environments (id),
+        candidate   TEXT NOT NULL CHECK (json_valid(candidate)),
+        intrinsic   TEXT NOT NULL,
+        declaration TEXT,                     -- hash of the intrinsic's declaration then
+        status      TEXT NOT NULL,
+        log         TEXT,                     -- of a failure
+        median      REAL,                     -- seconds of one call
+        low         REAL,                     -- 95 % interval of the median
+        high        REAL,
+        samples     TEXT CHECK (json_valid(samples)),                -- every raw one, seconds
+        instructions INTEGER,                 -- times the promised instruction stands in the disassembly
+        predicted   REAL,                     -- seconds
+        uncorrected REAL,                     -- before the correction learnt from trials
+        levels      TEXT CHECK (json_valid(levels)),                 -- the prediction level by level
+        threads     INTEGER NOT NULL CHECK (threads > 0),
+        cache       TEXT NOT NULL CHECK (cache IN ('warm', 'flushed')),
+        affinity    TEXT CHECK (json_valid(affinity)),               -- the cores it was bound to
+        at          INTEGER NOT NULL,
+        -- A failed run is a status with its log, never a number.
+        CHECK ((status = 'ok') = (median IS NOT NULL)),
+        CHECK ((status = 'ok') = (log IS NULL)),
+        CHECK ((median IS NULL) = (samples IS NULL) AND (median IS NULL) = (instructions IS NULL)),
+        CHECK ((median IS NULL) = (low IS NULL) AND (median IS NULL) = (high IS NULL)),
+        CHECK ((predicted IS NULL) = (uncorrected IS NULL) AND (predicted IS NULL) = (levels IS NULL))
+      ) STRICT;
+      CREATE INDEX trials_by_workload ON trials (workload, environment, median);
+      CREATE INDEX trials_by_environment ON trials (environment);
+      CREATE INDEX trials_by_run ON trials (run);
+      CREATE INDEX trials_by_intrinsic ON trials (intrinsic, declaration);
+      CREATE INDEX trials_by_time ON trials (at);
+
+      CREATE TABLE calibrations (
+        id          TEXT NOT NULL PRIMARY KEY,
+        environment TEXT NOT NULL REFERENCES environments (id),
+        data        TEXT NOT NULL CHECK (json_valid(data)),
+        at          INTEGER NOT NULL
+      ) STRICT;
+      CREATE INDEX calibrations_by_environment ON calibrations (environment, at);
+
+      -- Holds a row only inside the transaction of a prune.
+      CREATE TABLE pruning (reason TEXT NOT NULL) STRICT;
+
+      -- Facts are appended, never changed. The first trigger of a table also stops INSERT OR REPLACE, which deletes without a trigger.
+      ${["environments", "workloads", "trials", "calibrations"].map(appendOnly).join("\n")}
+      CREATE TRIGGER runs_known BEFORE INSERT ON runs WHEN EXISTS (SELECT 1 FROM runs WHERE id = NEW.id)
+      BEGIN SELECT RAISE(IGNORE); END;
+      CREATE TRIGGER runs_end_once BEFORE UPDATE ON runs
+      WHEN OLD.ended IS NOT NULL OR NEW.ended IS NULL
+        OR (NEW.id, NEW.workload, NEW.environment, NEW.seed, NEW.options, NEW.budget, NEW.process, NEW.started)
+        IS NOT (OLD.id, OLD.workload, OLD.environment, OLD.seed, OLD.options, OLD.budget, OLD.process, OLD.started)
+      BEGIN SELECT RAISE(ABORT, 'runs are facts: a run ends once and nothing else of it changes'); END;
+      CREATE TRIGGER runs_kept BEFORE DELETE ON runs WHEN NOT EXISTS (SELECT 1 FROM pruning)
+      BEGIN SELECT RAISE(ABORT, 'runs are facts: only automap db prune deletes them'); END;
+
+      -- A trial with its world. The shape is what people filter by: the extents of the axes and the operator's parameters over them.
+      CREATE VIEW records AS
+      SELECT trials.*, operator, computation, equation, json_patch(extents, parameters) AS shape, dtype, sum, points,
+             target, cpu, cores, isa, compiler, compiler_version, flags, kernel, driver, node, automap
+      FROM trials JOIN workloads ON workloads.id = workload JOIN environments ON environments.id = environment;
+
+      -- For each computation, environment, thread count and cache state the smallest median; of equal ones the earliest.
+      CREATE VIEW best AS
+      SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
+        FROM records WHERE status = 'ok'
+      ) WHERE place = 1;
+    `,
+  },
+];
+
+/** The schema this automap reads and writes. */
+export const SCHEMA_VERSION = Math.max(...MIGRATIONS.map((m) => m.version));
+
+function appendOnly(table: string): string {
+  return `
+      CREATE TRIGGER ${table}_known BEFORE INSERT ON ${table} WHEN EXISTS (SELECT 1 FROM ${table} WHERE id = NEW.id)
+      BEGIN SELECT RAISE(IGNORE); END;
+      CREATE TRIGGER ${table}_unchanged BEFORE UPDATE ON ${table}
+      BEGIN SELECT RAISE(ABORT, '${table} are facts: they are never changed'); END;
+      CREATE TRIGGER ${table}_kept BEFORE DELETE ON ${table} WHEN NOT EXISTS (SELECT 1 FROM pruning)
+      BEGIN SELECT RAISE(ABORT, '${table} are facts: only automap db prune deletes them'); END;`;
+}

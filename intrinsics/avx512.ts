@@ -1,0 +1,305 @@
+/**
+ * @file 512-bit vectors: fused multiply-add (f32, f64, f16), byte dot products (VNNI), bf16 dot products.
+ *
+ *     avx512.vpdpbusd           c[n] += s32(a[k]) * s32(b[k,n])      four `a` bytes to every lane, zmm[4*n + k]
+ *     avx512.vpdpbusd.lanes     c[n] += s32(a[n,k]) * s32(b[n,k])    lane by lane
+ *     avx512.vpdpbusds          c[n] sat+= ...                       the sum clamps once, at the end
+ */
+
+import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+
+/** Two FMA a cycle: 240 G f32 operations a second on one core at 3.7 GHz. */
+const FMA_COST = { issueCycles: 0.5, latencyCycles: 4, source: "facts/reference-machine.md, peaks; LLVM SPR model" };
+/** Two a cycle: 970 G int8 operations a second on one core at 3.7 GHz. */
+const VNNI_COST = {
+  issueCycles: 0.5,
+  latencyCycles: 5,
+  source: "facts/reference-machine.md, peaks; space-time.md 5.3",
+};
+/** One every two cycles, half the rate of the f32 FMA. */
+const BF16_COST = { issueCycles: 2, latencyCycles: 8, source: "facts/reference-machine.md, measured" };
+
+const F32 = { load: "{reg} = _mm512_loadu_ps({ptr});" };
+const F64 = { load: "{reg} = _mm512_loadu_pd({ptr});" };
+const F16 = { load: "{reg} = _mm512_loadu_ph({ptr});" };
+const BF16 = { load: "{reg} = (__m512bh)_mm512_loadu_si512({ptr});" };
+const BYTES = { load: "{reg} = _mm512_loadu_si512({ptr});" };
+const BYTES_256 = { load: "{reg} = _mm256_loadu_si256((const __m256i*)({ptr}));" };
+
+export const avx512FmaF32 = defineIntrinsic({
+  name: "avx512.fma.f32",
+  family: "fma",
+  isa: "avx512f",
+  language: "c++",
+  summary: "Sixteen f32 multiply-adds, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 16 },
+  operands: {
+    a: { dtype: "f32", storage: "zmm[i]", ...F32 },
+    b: { dtype: "f32", storage: "zmm[i]", ...F32 },
+    c: { dtype: "f32", storage: "zmm[i]", ...F32, store: "_mm512_storeu_ps({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_fmadd_ps({a}, {b}, {c});",
+  cost: FMA_COST,
+  source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512)",
+});
+
+export const avx512FmaF32Broadcast = defineIntrinsic({
+  name: "avx512.fma.f32.broadcast",
+  family: "fma",
+  isa: "avx512f",
+  language: "c++",
+  summary: "Sixteen f32 multiply-adds with one factor common to all lanes.",
+  compute: "c[n] += a[] * b[n]",
+  extents: { n: 16 },
+  operands: {
+    a: { dtype: "f32", storage: "zmm[n]", load: "{reg} = _mm512_set1_ps(*(const float*)({ptr}));" },
+    b: { dtype: "f32", storage: "zmm[n]", ...F32 },
+    c: { dtype: "f32", storage: "zmm[n]", ...F32, store: "_mm512_storeu_ps({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_fmadd_ps({a}, {b}, {c});",
+  cost: FMA_COST,
+  source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512); VBROADCASTSS",
+});
+
+export const avx512FmaF64 = defineIntrinsic({
+  name: "avx512.fma.f64",
+  family: "fma",
+  isa: "avx512f",
+  language: "c++",
+  summary: "Eight f64 multiply-adds, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 8 },
+  operands: {
+    a: { dtype: "f64", storage: "zmm[i]", ...F64 },
+    b: { dtype: "f64", storage: "zmm[i]", ...F64 },
+    c: { dtype: "f64", storage: "zmm[i]", ...F64, store: "_mm512_storeu_pd({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_fmadd_pd({a}, {b}, {c});",
+  cost: FMA_COST,
+  source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (EVEX.512)",
+});
+
+export const avx512FmaF64Broadcast = defineIntrinsic({
+  name: "avx512.fma.f64.broadcast",
+  family: "fma",
+  isa: "avx512f",
+  language: "c++",
+  summary: "Eight f64 multiply-adds with one factor common to all lanes.",
+  compute: "c[n] += a[] * b[n]",
+  extents: { n: 8 },
+  operands: {
+    a: { dtype: "f64", storage: "zmm[n]", load: "{reg} = _mm512_set1_pd(*(const double*)({ptr}));" },
+    b: { dtype: "f64", storage: "zmm[n]", ...F64 },
+    c: { dtype: "f64", storage: "zmm[n]", ...F64, store: "_mm512_storeu_pd({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_fmadd_pd({a}, {b}, {c});",
+  cost: FMA_COST,
+  source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (EVEX.512); VBROADCASTSD",
+});
+
+/** f16 times f16 into f16: the sum overflows beyond 65504 and keeps 11 significant bits. */
+export const avx512FmaF16 = defineIntrinsic({
+  name: "avx512.fma.f16",
+  family: "fma",
+  isa: "avx512_fp16",
+  language: "c++",
+  summary: "Thirty-two f16 multiply-adds, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 32 },
+  operands: {
+    a: { dtype: "f16", storage: "zmm[i]", ...F16 },
+    b: { dtype: "f16", storage: "zmm[i]", ...F16 },
+    c: { dtype: "f16", storage: "zmm[i]", ...F16, store: "_mm512_storeu_ph({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_fmadd_ph({a}, {b}, {c});",
+  cost: FMA_COST,
+  source: "Intel SDM vol. 2, VFMADD132PH/VFMADD213PH/VFMADD231PH (AVX512-FP16)",
+});
+
+export const avx512FmaF16Broadcast = defineIntrinsic({
+  name: "avx512.fma.f16.broadcast",
+  family: "fma",
+  isa: "avx512_fp16",
+  language: "c++",
+  summary: "Thirty-two f16 multiply-adds with one factor common to all lanes.",
+  compute: "c[n] += a[] * b[n]",
+  extents: { n: 32 },
+  operands: {
+    a: { dtype: "f16", storage: "zmm[n]", load: "{reg} = _mm512_set1_ph(*(const _Float16*)({ptr}));" },
+    b: { dtype: "f16", storage: "zmm[n]", ...F16 },
+    c: { dtype: "f16", storage: "zmm[n]", ...F16, store: "_mm512_storeu_ph({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_fmadd_ph({a}, {b}, {c});",
+  cost: FMA_COST,
+  source: "Intel SDM vol. 2, VFMADD132PH/VFMADD213PH/VFMADD231PH (AVX512-FP16)",
+});
+
+/** The four `a` bytes go to every lane; `b` holds four consecutive k side by side. The products fit 32 bits: their order is free. */
+export const avx512Vpdpbusd = defineIntrinsic({
+  name: "avx512.vpdpbusd",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary: "Sixteen dot products of four bytes, u8 times s8, the u8 common to all lanes.",
+  compute: "c[n] += s32(a[k]) * s32(b[k,n])",
+  extents: { n: 16, k: 4 },
+  operands: {
+    a: { dtype: "u8", storage: "zmm[4*n + k]", load: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));" },
+    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
+    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_dpbusd_epi32({c}, {a}, {b});",
+  cost: VNNI_COST,
+  source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
+});
+
+export const avx512VpdpbusdLanes = defineIntrinsic({
+  name: "avx512.vpdpbusd.lanes",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary: "Sixteen dot products of four bytes, u8 times s8, lane by lane.",
+  compute: "c[n] += s32(a[n,k]) * s32(b[n,k])",
+  extents: { n: 16, k: 4 },
+  operands: {
+    a: { dtype: "u8", storage: "zmm[4*n + k]", ...BYTES },
+    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
+    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_dpbusd_epi32({c}, {a}, {b});",
+  cost: VNNI_COST,
+  source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
+});
+
+/** The sum of the four products and the old value is clamped once, not after each product. */
+export const avx512Vpdpbusds = defineIntrinsic({
+  name: "avx512.vpdpbusds",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary: "Sixteen saturating dot products of four bytes, u8 times s8, the u8 common to all lanes.",
+  compute: "c[n] sat+= s32(a[k]) * s32(b[k,n])",
+  extents: { n: 16, k: 4 },
+  operands: {
+    a: { dtype: "u8", storage: "zmm[4*n + k]", load: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));" },
+    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
+    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_dpbusds_epi32({c}, {a}, {b});",
+  cost: VNNI_COST,
+  source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
+});
+
+export const avx512VpdpbusdsLanes = defineIntrinsic({
+  name: "avx512.vpdpbusds.lanes",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary: "Sixteen saturating dot products of four bytes, u8 times s8, lane by lane.",
+  compute: "c[n] sat+= s32(a[n,k]) * s32(b[n,k])",
+  extents: { n: 16, k: 4 },
+  operands: {
+    a: { dtype: "u8", storage: "zmm[4*n + k]", ...BYTES },
+    b: { dtype: "s8", storage: "zmm[4*n + k]", ...BYTES },
+    c: { dtype: "s32", storage: "zmm[n]", ...BYTES, store: "_mm512_storeu_si512({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_dpbusds_epi32({c}, {a}, {b});",
+  cost: VNNI_COST,
+  source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
+});
+
+/** Half the width, for tails and for CPUs that run 256 bits faster; needs AVX512VL, which every CPU with AVX512-VNNI has. */
+export const avx512Vpdpbusd256 = defineIntrinsic({
+  name: "avx512.vpdpbusd.256",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary: "Eight dot products of four bytes, u8 times s8, the u8 common to all lanes.",
+  compute: "c[n] += s32(a[k]) * s32(b[k,n])",
+  extents: { n: 8, k: 4 },
+  operands: {
+    a: { dtype: "u8", storage: "ymm[4*n + k]", load: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));" },
+    b: { dtype: "s8", storage: "ymm[4*n + k]", ...BYTES_256 },
+    c: { dtype: "s32", storage: "ymm[n]", ...BYTES_256, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
+  },
+  emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
+  source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
+});
+
+export const avx512Vpdpbusd256Lanes = defineIntrinsic({
+  name: "avx512.vpdpbusd.256.lanes",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary: "Eight dot products of four bytes, u8 times s8, lane by lane.",
+  compute: "c[n] += s32(a[n,k]) * s32(b[n,k])",
+  extents: { n: 8, k: 4 },
+  operands: {
+    a: { dtype: "u8", storage: "ymm[4*n + k]", ...BYTES_256 },
+    b: { dtype: "s8", storage: "ymm[4*n + k]", ...BYTES_256 },
+    c: { dtype: "s32", storage: "ymm[n]", ...BYTES_256, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
+  },
+  emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
+  source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
+});
+
+/** Two bf16 products a lane into f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
+export const avx512Vdpbf16ps = defineIntrinsic({
+  name: "avx512.vdpbf16ps",
+  family: "bf16",
+  isa: "avx512_bf16",
+  language: "c++",
+  summary: "Sixteen dot products of two bf16, the left pair common to all lanes.",
+  compute: "c[n] += f32(a[k]) * f32(b[k,n])",
+  extents: { n: 16, k: 2 },
+  operands: {
+    a: {
+      dtype: "bf16",
+      storage: "zmm[2*n + k]",
+      load: "{reg} = (__m512bh)_mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+    },
+    b: { dtype: "bf16", storage: "zmm[2*n + k]", ...BF16 },
+    c: { dtype: "f32", storage: "zmm[n]", ...F32, store: "_mm512_storeu_ps({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_dpbf16_ps({c}, {a}, {b});",
+  subnormals: "flushed",
+  cost: BF16_COST,
+  source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
+});
+
+export const avx512Vdpbf16psLanes = defineIntrinsic({
+  name: "avx512.vdpbf16ps.lanes",
+  family: "bf16",
+  isa: "avx512_bf16",
+  language: "c++",
+  summary: "Sixteen dot products of two bf16, lane by lane.",
+  compute: "c[n] += f32(a[n,k]) * f32(b[n,k])",
+  extents: { n: 16, k: 2 },
+  operands: {
+    a: { dtype: "bf16", storage: "zmm[2*n + k]", ...BF16 },
+    b: { dtype: "bf16", storage: "zmm[2*n + k]", ...BF16 },
+    c: { dtype: "f32", storage: "zmm[n]", ...F32, store: "_mm512_storeu_ps({ptr}, {reg});" },
+  },
+  emit: "{c} = _mm512_dpbf16_ps({c}, {a}, {b});",
+  subnormals: "flushed",
+  cost: BF16_COST,
+  source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
+});
+
+export const AVX512: readonly Intrinsic[] = [
+  avx512FmaF32,
+  avx512FmaF32Broadcast,
+  avx512FmaF64,
+  avx512FmaF64Broadcast,
+  avx512FmaF16,
+  avx512FmaF16Broadcast,
+  avx512Vpdpbusd,
+  avx512VpdpbusdLanes,
+  avx512Vpdpbusds,
+  avx512VpdpbusdsLanes,
+  avx512Vpdpbusd256,
+  avx512Vpdpbusd256Lanes,
+  avx512Vdpbf16ps,
+  avx512Vdpbf16psLanes,
+];

@@ -1,0 +1,88 @@
+/**
+ * @file C for Metal on Intel GPUs: arithmetic on `vector<float, 16>`.
+ *
+ *     cm.fma.f32      c[i] += a[i] * b[i]            {c} += {a} * {b};      the compiler forms the multiply-add
+ *     cm.dp4          c[g,r] += a[g,j] * b[g,j]      the sum of each group of four, in all four of its elements
+ */
+
+import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+
+/** Occupancy 1 a SIMD8 instruction, 2 a SIMD16; latency of the float pipe. */
+const COST = { issueCycles: 2, latencyCycles: 11, source: "facts/space-time.md 3.2 (IGC's scheduler tables)" };
+
+export const cmFmaF32 = defineIntrinsic({
+  name: "cm.fma.f32",
+  family: "fma",
+  isa: "gen9",
+  language: "cm",
+  scope: "subgroup",
+  summary: "Sixteen f32 multiply-adds, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 16 },
+  operands: {
+    a: { dtype: "f32", storage: "grf[i]" },
+    b: { dtype: "f32", storage: "grf[i]" },
+    c: { dtype: "f32", storage: "grf[i]" },
+  },
+  emit: "{c} += {a} * {b};",
+  cost: COST,
+  source: "CM language specification, vector operators",
+});
+
+export const cmFmaF32Broadcast = defineIntrinsic({
+  name: "cm.fma.f32.broadcast",
+  family: "fma",
+  isa: "gen9",
+  language: "cm",
+  scope: "subgroup",
+  summary: "Sixteen f32 multiply-adds with one factor common to all lanes.",
+  compute: "c[n] += a[] * b[n]",
+  extents: { n: 16 },
+  operands: {
+    a: { dtype: "f32", storage: "grf[n]", load: "{reg} = *(const float*)({ptr});" },
+    b: { dtype: "f32", storage: "grf[n]" },
+    c: { dtype: "f32", storage: "grf[n]" },
+  },
+  emit: "{c} += {a} * {b};",
+  cost: COST,
+  source: "CM language specification, vector operators; a scalar assigned to a vector fills it",
+});
+
+export const cmFmaF16 = defineIntrinsic({
+  name: "cm.fma.f16",
+  family: "fma",
+  isa: "gen9",
+  language: "cm",
+  scope: "subgroup",
+  summary: "Sixteen f16 multiply-adds, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 16 },
+  operands: {
+    a: { dtype: "f16", storage: "grf[i]" },
+    b: { dtype: "f16", storage: "grf[i]" },
+    c: { dtype: "f16", storage: "grf[i]" },
+  },
+  emit: "{c} += {a} * {b};",
+  source: "CM language specification, vector operators",
+});
+
+/** `r` counts the four copies of a group's sum; a mapping that has no use for them pads it. */
+export const cmDp4 = defineIntrinsic({
+  name: "cm.dp4",
+  family: "dot",
+  isa: "gen9",
+  language: "cm",
+  scope: "subgroup",
+  summary: "Four dot products of four f32, each sum in all four elements of its group.",
+  compute: "c[g,r] += a[g,j] * b[g,j]",
+  extents: { g: 4, r: 4, j: 4 },
+  operands: {
+    a: { dtype: "f32", storage: "grf[4*g + j]" },
+    b: { dtype: "f32", storage: "grf[4*g + j]" },
+    c: { dtype: "f32", storage: "grf[4*g + r]" },
+  },
+  emit: "{c} += cm_dp4<float>({a}, {b});",
+  source: "CM language specification, cm_dp4",
+});
+
+export const CM: readonly Intrinsic[] = [cmFmaF32, cmFmaF32Broadcast, cmFmaF16, cmDp4];

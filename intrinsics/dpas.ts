@@ -1,0 +1,75 @@
+/**
+ * @file Dot Product Accumulate Systolic of Intel's Xe matrix engines, as CM writes it. Systolic depth 8, repeat count 8.
+ *
+ *     dpas.8x8.f32.f16       8 rows on  8 lanes (Xe-HPG: DG2)        c[m,n] += f32(a[m,k]) * f32(b[k,n])
+ *     dpas.8x16.f32.f16      8 rows on 16 lanes (Xe-HPC, Xe2)        b: grf[32*(k/2) + 2*n + k%2], pairs of k side by side
+ *
+ * A 32-bit element of `b` holds as many consecutive k as fit (4 bytes, 2 halves, 1 tf32); k is 8 such elements deep.
+ */
+
+import type { DType } from "../abstraction/dtype.ts";
+import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+
+interface Precision {
+  readonly dtype: DType;
+  /** Word of `CmPrecisionType`. */
+  readonly cm: string;
+  readonly perDword: number;
+}
+
+const S8: Precision = { dtype: "s8", cm: "CM_PRECISION_S8", perDword: 4 };
+const U8: Precision = { dtype: "u8", cm: "CM_PRECISION_U8", perDword: 4 };
+const F16: Precision = { dtype: "f16", cm: "CM_PRECISION_HF", perDword: 2 };
+const BF16: Precision = { dtype: "bf16", cm: "CM_PRECISION_BF", perDword: 2 };
+const TF32: Precision = { dtype: "tf32", cm: "CM_PRECISION_TF32", perDword: 1 };
+
+/** @param lanes 8 or 16: the execution size, which is n */
+function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
+  const sum = a.perDword === 4 ? "s32" : "f32";
+  const k = 8 * a.perDword;
+  const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
+  return defineIntrinsic({
+    name: `dpas.8x${lanes}.${sum}.${factors}`,
+    family: "dpas",
+    isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
+    language: "cm",
+    scope: "subgroup",
+    summary: `An 8x${lanes}x${k} matrix product: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
+    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
+    extents: { m: 8, n: lanes, k },
+    operands: {
+      a: { dtype: a.dtype, storage: `grf[${k}*m + k]` },
+      b: {
+        dtype: b.dtype,
+        storage:
+          b.perDword === 1
+            ? `grf[${lanes}*k + n]`
+            : `grf[${lanes * b.perDword}*(k/${b.perDword}) + ${b.perDword}*n + k%${b.perDword}]`,
+      },
+      c: { dtype: sum, storage: `grf[${lanes}*m + n]` },
+    },
+    emit: `{c} = cm_dpas<${b.cm}, ${a.cm}, 8, 8>({c}, {b}.format<int>(), {a}.format<int>());`,
+    // DG2: 128 f16 or 256 int8 operations a cycle and engine, latency 32; PVC: one row a cycle, latency 20 + repeat count.
+    cost: {
+      issueCycles: lanes === 8 ? 16 : 8,
+      latencyCycles: lanes === 8 ? 32 : 28,
+      source: "facts/space-time.md 3.2 (IGC's scheduler tables) and 3.3",
+    },
+    source: "CM language specification, cm_dpas; Intel Graphics Compiler, dpas semantics (facts/space-time.md 3.2)",
+  });
+}
+
+const pairs: readonly (readonly [Precision, Precision])[] = [
+  [S8, S8],
+  [U8, U8],
+  [U8, S8],
+  [S8, U8],
+  [F16, F16],
+  [BF16, BF16],
+];
+
+export const DPAS: readonly Intrinsic[] = [
+  ...pairs.map(([a, b]) => dpas(8, a, b)),
+  ...pairs.map(([a, b]) => dpas(16, a, b)),
+  dpas(16, TF32, TF32),
+];

@@ -1,0 +1,59 @@
+/**
+ * @file The table of instructions, and how users name them.
+ *
+ *     intrinsicsNamed("amx.tdpbusd")      that row
+ *     intrinsicsNamed("vnni")             a family: VPDPBUSD and VPDPBUSDS in every width
+ *     intrinsicsNamed("avx512")           a table of this folder
+ *     intrinsicsNamed("avx512_vnni")      what a feature gives
+ *
+ * Every row is executed against its own equation (`runtime/conformance.ts`).
+ */
+
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { AMX } from "./amx.ts";
+import { ARM } from "./arm.ts";
+import { AVX2 } from "./avx2.ts";
+import { AVX512 } from "./avx512.ts";
+import { CM } from "./cm.ts";
+import { CUDA } from "./cuda.ts";
+import { DPAS } from "./dpas.ts";
+import { MALI } from "./mali.ts";
+import { MMA } from "./mma.ts";
+import { VIRTUAL } from "./virtual.ts";
+import { WMMA } from "./wmma.ts";
+
+/** The rows of each file of this folder. */
+export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = {
+  avx2: AVX2,
+  avx512: AVX512,
+  amx: AMX,
+  wmma: WMMA,
+  mma: MMA,
+  cuda: CUDA,
+  dpas: DPAS,
+  cm: CM,
+  arm: ARM,
+  mali: MALI,
+  virtual: VIRTUAL,
+};
+
+export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
+
+/**
+ * The row of this name; else the rows of this family, table or feature.
+ * @throws UsageError when nothing is called so, with the nearest name
+ */
+export function intrinsicsNamed(word: string): readonly Intrinsic[] {
+  const exact = INTRINSICS.filter((row) => row.name === word);
+  if (exact.length > 0) return exact;
+  const table = Object.hasOwn(INTRINSIC_TABLES, word) ? (INTRINSIC_TABLES[word] ?? []) : [];
+  const found = INTRINSICS.filter((row) => row.family === word || row.isa === word || table.includes(row));
+  if (found.length > 0) return found;
+  const words = [
+    ...Object.keys(INTRINSIC_TABLES),
+    ...INTRINSICS.flatMap((row) => [row.family, row.isa]),
+    ...INTRINSICS.map((row) => row.name),
+  ];
+  throw new UsageError(`no intrinsic, family or feature "${word}"`, { hint: suggestion(word, [...new Set(words)]) });
+}

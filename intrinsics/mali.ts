@@ -1,0 +1,77 @@
+/**
+ * @file Mali's integer dot products in OpenCL C, one work-item at a time.
+ *
+ *     mali.arm_dot      c[] += s32(a[k]) * s32(b[k])      {c} += arm_dot({a}, {b});
+ */
+
+import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+
+const CHAR4 = { dtype: "s8", storage: "reg[k]", load: "{reg} = vload4(0, (__global const char*)({ptr}));" } as const;
+const UCHAR4 = { dtype: "u8", storage: "reg[k]", load: "{reg} = vload4(0, (__global const uchar*)({ptr}));" } as const;
+const INT = {
+  dtype: "s32",
+  storage: "reg[0]",
+  load: "{reg} = *(__global const int*)({ptr});",
+  store: "*(__global int*)({ptr}) = {reg};",
+} as const;
+const UINT = {
+  dtype: "u32",
+  storage: "reg[0]",
+  load: "{reg} = *(__global const uint*)({ptr});",
+  store: "*(__global uint*)({ptr}) = {reg};",
+} as const;
+
+export const armDot = defineIntrinsic({
+  name: "mali.arm_dot",
+  family: "dot",
+  isa: "cl_arm_integer_dot_product_int8",
+  language: "opencl",
+  summary: "A dot product of four s8, added by a second instruction.",
+  compute: "c[] += s32(a[k]) * s32(b[k])",
+  extents: { k: 4 },
+  operands: { a: CHAR4, b: CHAR4, c: INT },
+  emit: "{c} += arm_dot({a}, {b});",
+  source: "OpenCL extension cl_arm_integer_dot_product_int8, int arm_dot(char4, char4)",
+});
+
+export const armDotUnsigned = defineIntrinsic({
+  name: "mali.arm_dot.u8",
+  family: "dot",
+  isa: "cl_arm_integer_dot_product_int8",
+  language: "opencl",
+  summary: "A dot product of four u8, added by a second instruction.",
+  compute: "c[] += u32(a[k]) * u32(b[k])",
+  extents: { k: 4 },
+  operands: { a: UCHAR4, b: UCHAR4, c: UINT },
+  emit: "{c} += arm_dot({a}, {b});",
+  source: "OpenCL extension cl_arm_integer_dot_product_int8, uint arm_dot(uchar4, uchar4)",
+});
+
+export const armDotAccumulate = defineIntrinsic({
+  name: "mali.arm_dot_acc",
+  family: "dot",
+  isa: "cl_arm_integer_dot_product_accumulate_int8",
+  language: "opencl",
+  summary: "A dot product of four s8 and a sum in one instruction.",
+  compute: "c[] += s32(a[k]) * s32(b[k])",
+  extents: { k: 4 },
+  operands: { a: CHAR4, b: CHAR4, c: INT },
+  emit: "{c} = arm_dot_acc({a}, {b}, {c});",
+  source: "OpenCL extension cl_arm_integer_dot_product_accumulate_int8, int arm_dot_acc(char4, char4, int)",
+});
+
+export const armDotAccumulateSaturate = defineIntrinsic({
+  name: "mali.arm_dot_acc_sat",
+  family: "dot",
+  isa: "cl_arm_integer_dot_product_accumulate_saturate_int8",
+  language: "opencl",
+  summary: "A dot product of four s8 and a saturating sum in one instruction.",
+  compute: "c[] sat+= s32(a[k]) * s32(b[k])",
+  extents: { k: 4 },
+  operands: { a: CHAR4, b: CHAR4, c: INT },
+  emit: "{c} = arm_dot_acc_sat({a}, {b}, {c});",
+  source:
+    "OpenCL extension cl_arm_integer_dot_product_accumulate_saturate_int8, int arm_dot_acc_sat(char4, char4, int)",
+});
+
+export const MALI: readonly Intrinsic[] = [armDot, armDotUnsigned, armDotAccumulate, armDotAccumulateSaturate];

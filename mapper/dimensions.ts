@@ -1,0 +1,68 @@
+/**
+ * @file What a schedule orders and blocks: the loops around the instruction and the fused loops that feed its axes.
+ *
+ *     conv2d, n <- k, k <- c on avx512.vpdpbusd:    k: 4 steps of 16    c: 16 steps of 4    p, q, r, s: steps of 1
+ */
+
+import type { Axis } from "../abstraction/computation.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { fuseAxes } from "./physical.ts";
+
+/** One index a loop of the lowered program runs over. */
+export interface LoopDimension {
+  /** The loop, or the fused loops joined: `p_q`. */
+  readonly name: string;
+  readonly kind: "spatial" | "reduce";
+  /** Outermost first. */
+  readonly loops: readonly Axis[];
+  /** Axis of the instruction that the dimension feeds; undefined for an outer loop. */
+  readonly axis: string | undefined;
+  /** Elements one step takes: the extent of the axis, or 1. */
+  readonly step: number;
+  /** Elements in all. */
+  readonly extent: number;
+  /** Steps, the last one perhaps partial. */
+  readonly steps: number;
+  /** Steps that are whole. */
+  readonly wholeSteps: number;
+}
+
+const knownDimensions = new WeakMap<Mapping, readonly LoopDimension[]>();
+
+/**
+ * Every dimension of a mapping: kept ones before summed ones, each in the order of the computation. Axes nothing feeds have none.
+ * Worked out once a mapping.
+ */
+export function dimensionsOf(mapping: Mapping): readonly LoopDimension[] {
+  const known = knownDimensions.get(mapping) ?? findDimensions(mapping);
+  knownDimensions.set(mapping, known);
+  return known;
+}
+
+function findDimensions(mapping: Mapping): LoopDimension[] {
+  const fused = fuseAxes(mapping).filter((a) => a.loops.length > 0);
+  const loops = mapping.computation.axes;
+  const dimensions = loops.flatMap((loop): LoopDimension[] => {
+    const feeding = fused.find((a) => a.loops.some((l) => l.name === loop.name));
+    if (!feeding) {
+      const { name, kind, extent } = loop;
+      return [{ name, kind, loops: [loop], axis: undefined, step: 1, extent, steps: extent, wholeSteps: extent }];
+    }
+    // A fused dimension stands where its first loop stands.
+    if (feeding.loops[0]?.name !== loop.name) return [];
+    const own = loops.filter((l) => feeding.loops.some((f) => f.name === l.name));
+    return [
+      {
+        name: own.map((l) => l.name).join("_"),
+        kind: feeding.kind,
+        loops: own,
+        axis: feeding.axis,
+        step: feeding.extent,
+        extent: feeding.fused,
+        steps: feeding.tiles,
+        wholeSteps: Math.floor(feeding.fused / feeding.extent),
+      },
+    ];
+  });
+  return [...dimensions.filter((d) => d.kind === "spatial"), ...dimensions.filter((d) => d.kind === "reduce")];
+}

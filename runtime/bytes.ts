@@ -1,0 +1,115 @@
+/**
+ * @file Elements as bytes, little-endian: how a value of each type lies in memory.
+ *
+ *     encodeElement("bf16", view, 0, 1.5)      C0 3F
+ *     decodeElement("f16", view, 0)            exactly the number the bits mean
+ */
+
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+
+/** Writes a value its type can hold exactly (round it first with `wrap`). */
+export function encodeElement(dtype: DType, view: DataView, byte: number, value: number): void {
+  switch (dtype) {
+    case "u8":
+      view.setUint8(byte, value);
+      break;
+    case "s8":
+      view.setInt8(byte, value);
+      break;
+    case "u16":
+      view.setUint16(byte, value, true);
+      break;
+    case "s16":
+      view.setInt16(byte, value, true);
+      break;
+    case "u32":
+      view.setUint32(byte, value, true);
+      break;
+    case "s32":
+      view.setInt32(byte, value, true);
+      break;
+    case "f16":
+      view.setUint16(byte, halfBits(value), true);
+      break;
+    case "bf16":
+      // The upper half of the f32 with the same value.
+      view.setUint16(byte, floatBits(value) >>> 16, true);
+      break;
+    case "tf32":
+    case "f32":
+      view.setFloat32(byte, value, true);
+      break;
+    case "f64":
+      view.setFloat64(byte, value, true);
+      break;
+    default:
+      dtype satisfies never;
+  }
+}
+
+export function decodeElement(dtype: DType, view: DataView, byte: number): number {
+  switch (dtype) {
+    case "u8":
+      return view.getUint8(byte);
+    case "s8":
+      return view.getInt8(byte);
+    case "u16":
+      return view.getUint16(byte, true);
+    case "s16":
+      return view.getInt16(byte, true);
+    case "u32":
+      return view.getUint32(byte, true);
+    case "s32":
+      return view.getInt32(byte, true);
+    case "f16":
+      return halfValue(view.getUint16(byte, true));
+    case "bf16":
+      return floatValue(view.getUint16(byte, true) << 16);
+    case "tf32":
+    case "f32":
+      return view.getFloat32(byte, true);
+    case "f64":
+      return view.getFloat64(byte, true);
+    default:
+      return dtype satisfies never;
+  }
+}
+
+/** The elements of an array, one after another. */
+export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Array {
+  const bytes = new Uint8Array(values.length * bytesOf(dtype));
+  const view = new DataView(bytes.buffer);
+  for (let i = 0; i < values.length; i++) encodeElement(dtype, view, i * bytesOf(dtype), values[i] ?? 0);
+  return bytes;
+}
+
+const scratch = new DataView(new ArrayBuffer(4));
+
+function floatBits(value: number): number {
+  scratch.setFloat32(0, value);
+  return scratch.getUint32(0);
+}
+
+function floatValue(bits: number): number {
+  scratch.setUint32(0, bits >>> 0);
+  return scratch.getFloat32(0);
+}
+
+/** Sign, five exponent bits, ten fraction bits; the f32 with the same value has eight and 23. */
+function halfBits(value: number): number {
+  const wide = floatBits(value);
+  const sign = (wide >>> 16) & 0x8000;
+  const exponent = (wide >>> 23) & 0xff;
+  if (exponent === 0xff) return sign | 0x7c00 | (Number.isNaN(value) ? 0x200 : 0);
+  if (exponent < 127 - 14) return sign | (Math.abs(value) * 2 ** 24);
+  return sign | ((exponent - 127 + 15) << 10) | ((wide >>> 13) & 0x3ff);
+}
+
+function halfValue(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 0x1f) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  return sign * (1024 + fraction) * 2 ** (exponent - 25);
+}

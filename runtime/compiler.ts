@@ -1,0 +1,160 @@
+/**
+ * @file From the source of a kernel to a shared object: finds a C++ compiler, names the ISA feature by feature, remembers results.
+ *
+ *     const compiler = await findCompiler();                       g++ 12.2.0, or what to install
+ *     const pool = compilePool(compiler, { workdir, jobs: 2 });
+ *     await pool.kernel(kernel)                                    { status: "compiled", file: ".../5f0c2e....so" }
+ *
+ * Results are kept under a hash of source, flags and compiler. The ISA is never `-march=native`, which guesses wrongly on masked
+ * processors and would let the compiler use what the record of the kernel does not name.
+ */
+
+import { createHash } from "node:crypto";
+import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import pLimit from "p-limit";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { explainRun, findProgram, runChild } from "./child.ts";
+
+/** Something this machine lacks: not a bug, and not a mistake in the computation. */
+export interface EnvironmentProblem {
+  readonly status: "environment";
+  readonly what: string;
+  readonly why: string;
+  readonly remedy: string;
+}
+
+export interface Compiler {
+  readonly status: "found";
+  /** Program and leading arguments: `CXX` may be "ccache g++". */
+  readonly command: readonly string[];
+  readonly path: string;
+  /** First line of `--version`. */
+  readonly version: string;
+}
+
+export type Compiled =
+  | { readonly status: "compiled"; readonly file: string; readonly seconds: number; readonly cached: boolean }
+  | { readonly status: "compile-failed"; readonly log: string };
+
+export interface CompileOptions {
+  readonly compiler: Compiler;
+  /** Where results are kept; made when missing. */
+  readonly workdir: string;
+  readonly timeLimitMs?: number;
+  /** Added after the usual ones. */
+  readonly flags?: readonly string[];
+}
+
+const COMPILE_TIME_LIMIT_MS = 60_000;
+const LOG_CHARACTERS = 16_000;
+
+/** `-fwrapv`: integers of the notation wrap, so those of generated code may. Floats keep their order, NaN and infinities. */
+const KERNEL_FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fwrapv"];
+/** A function that is defined nowhere is an error of compilation and not of loading. */
+const LINK_FLAGS = ["-Wl,-z,defs"];
+
+/** The compiler of `CXX`, else g++, else clang++. */
+export async function findCompiler(
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): Promise<Compiler | EnvironmentProblem> {
+  const asked = environment["CXX"]?.trim();
+  const tried = asked ? [asked] : ["g++", "clang++"];
+  const reasons: string[] = [];
+  for (const words of tried) {
+    const [program = "", ...rest] = words.split(/\s+/);
+    const path = findProgram(program, environment["PATH"] ?? "");
+    if (path === undefined) {
+      reasons.push(`${program} is not on the PATH`);
+      continue;
+    }
+    const run = await runChild([path, ...rest, "--version"], { timeLimitMs: 10_000 });
+    const [version = ""] = run.stdout.split("\n", 1);
+    if (run.status === "ok" && version !== "") return { status: "found", command: [path, ...rest], path, version };
+    reasons.push(explainRun(run));
+  }
+  return {
+    status: "environment",
+    what: asked ? `the C++ compiler named by CXX does not work: ${reasons.join(", ")}` : "no C++ compiler found",
+    why: "kernels are compiled, checked and timed on this machine",
+    remedy: asked ? "set CXX to a C++ compiler, or unset it" : "install g++ (apt-get install g++), or set CXX",
+  };
+}
+
+/** All flags a kernel is compiled with: part of the record of what was measured. */
+export function kernelFlags(kernel: Pick<Kernel, "features">, flags: readonly string[] = []): string[] {
+  return [...KERNEL_FLAGS, ...kernel.features.map((feature) => `-m${feature}`), ...flags, ...LINK_FLAGS];
+}
+
+/** Compiles a kernel to a shared object, or finds the one compiled before. */
+export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<Compiled> {
+  return compileSource(kernel.source, kernelFlags(kernel, options.flags), ".so", options);
+}
+
+/** Compiles C++ text with exactly these flags. */
+export async function compileSource(
+  source: string,
+  flags: readonly string[],
+  extension: ".so" | ".out",
+  { compiler, workdir, timeLimitMs = COMPILE_TIME_LIMIT_MS }: CompileOptions,
+): Promise<Compiled> {
+  const identity = JSON.stringify([compiler.command, compiler.version, flags, source]);
+  const hash = createHash("sha256").update(identity).digest("hex").slice(0, 32);
+  const file = join(workdir, hash + extension);
+  if (await exists(file)) return { status: "compiled", file, seconds: 0, cached: true };
+
+  // Others may compile the same text now: each under a name of its own, and whoever is last renames over an equal file.
+  await mkdir(workdir, { recursive: true });
+  const own = join(workdir, `${hash}.${process.pid}.${unique++}`);
+  const begun = performance.now();
+  try {
+    await writeFile(`${own}.cpp`, source);
+    const run = await runChild([...compiler.command, `${own}.cpp`, "-o", own, ...flags], { timeLimitMs, cwd: workdir });
+    if (run.status !== "ok") {
+      const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(`${own}.cpp`, "kernel.cpp");
+      return { status: "compile-failed", log: shorten(log) };
+    }
+    await rename(`${own}.cpp`, join(workdir, `${hash}.cpp`));
+    await rename(own, file);
+  } finally {
+    await Promise.all([`${own}.cpp`, own].map((left) => rm(left, { force: true })));
+  }
+  return { status: "compiled", file, seconds: (performance.now() - begun) / 1000, cached: false };
+}
+
+let unique = 0;
+
+export interface CompilePool {
+  /** Compiles when a place is free; the same kernel asked for twice is compiled once. */
+  readonly kernel: (kernel: Kernel) => Promise<Compiled>;
+}
+
+/** Compiles as many kernels at once as asked; by default one a core. */
+export function compilePool(options: CompileOptions & { readonly jobs?: number }): CompilePool {
+  const limit = pLimit(options.jobs ?? availableParallelism());
+  const running = new Map<string, Promise<Compiled>>();
+  return {
+    kernel: (kernel) => {
+      const key = JSON.stringify([kernelFlags(kernel, options.flags), kernel.source]);
+      const known = running.get(key);
+      if (known) return known;
+      const next = limit(() => compileKernel(kernel, options)).finally(() => running.delete(key));
+      running.set(key, next);
+      return next;
+    },
+  };
+}
+
+function shorten(log: string): string {
+  return log.length > LOG_CHARACTERS ? `${log.slice(0, LOG_CHARACTERS)}\n... ${log.length - LOG_CHARACTERS} more characters` : log;
+}
+
+async function exists(file: string): Promise<boolean> {
+  try {
+    await stat(file);
+    return true;
+  } catch {
+    return false;
+  }
+}

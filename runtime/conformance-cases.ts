@@ -1,0 +1,125 @@
+/**
+ * @file Operands to try an instruction on, and what its equation makes of them.
+ *
+ *     casesOf(vpdpbusd, random)      random, small, extreme ... the largest u8 by the largest s8 onto the largest s32
+ *
+ * Integers must agree bit for bit. Float sums may be taken in any order and precision of the hardware's choice, so they must agree
+ * within (terms + 1) * (eps * sum of |terms| + tiny), eps and tiny of the type of the sum, tiny its smallest normal where the
+ * instruction flushes subnormals and its smallest subnormal where it keeps them; on small integers every sum is exact, and so is the test.
+ */
+
+import { elementCount, targetOf } from "../abstraction/computation.ts";
+import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { interpretInPlace, type Values } from "../abstraction/interpret.ts";
+import { type Intrinsic, operandTensor } from "../abstraction/intrinsic.ts";
+import { pick, type Random, randomInteger } from "../abstraction/random.ts";
+
+export interface ConformanceCase {
+  readonly label: string;
+  /** Every operand before the instruction, the target too, in logical row-major order. */
+  readonly operands: Readonly<Record<string, Values>>;
+  /** The target after it, by the interpreter. */
+  readonly expected: Values;
+  /** Largest difference allowed for each result; undefined where none is. */
+  readonly bound: Values | undefined;
+}
+
+/** How to fill the operands of one case. */
+interface Recipe {
+  readonly label: string;
+  /** A value for an operand: input 0, input 1 ... or the target. */
+  readonly fill: (dtype: DType, operand: number | "target", random: Random) => number;
+  /** Every sum is exact: no difference allowed. */
+  readonly exact?: boolean;
+}
+
+export function casesOf(intrinsic: Intrinsic, random: Random): ConformanceCase[] {
+  const { computation } = intrinsic;
+  const sums = targetOf(computation).dtype;
+  const terms = computation.axes.filter((a) => a.kind === "reduce").reduce((product, a) => product * a.extent, 1);
+  const moves = computation.equation.op === "=";
+  const recipes = isInteger(sums)
+    ? INTEGER_RECIPES
+    : floatRecipes(sums, terms).filter((r) => r.label !== "subnormals" || intrinsic.subnormals === "kept");
+  const tiny = smallestNormal(sums) * (intrinsic.subnormals === "kept" ? epsilonOf(sums) : 1);
+
+  return recipes.map(({ label, fill, exact }) => {
+    const operands: Record<string, Values> = {};
+    for (const [i, operand] of intrinsic.operands.entries()) {
+      const values = new Float64Array(elementCount(operandTensor(intrinsic, operand)));
+      operands[operand.name] = values.map(() =>
+        wrap(operand.dtype, fill(operand.dtype, i === 0 ? "target" : i - 1, random)),
+      );
+    }
+    const expected = runEquation(intrinsic, operands, (x) => x);
+    if (isInteger(sums) || moves || exact) return { label, operands, expected, bound: undefined };
+    // The equation on absolute values is the sum of the terms' absolute values, the old target among them.
+    const bound = runEquation(intrinsic, operands, Math.abs).map((sum) => (terms + 1) * (epsilonOf(sums) * sum + tiny));
+    return { label, operands, expected, bound };
+  });
+}
+
+function runEquation(
+  intrinsic: Intrinsic,
+  operands: Readonly<Record<string, Values>>,
+  change: (x: number) => number,
+): Values {
+  const values = Object.fromEntries(Object.entries(operands).map(([name, v]) => [name, v.map(change)]));
+  interpretInPlace(intrinsic.computation, values);
+  const result = values[targetOf(intrinsic.computation).name];
+  if (!result) throw new Error(`internal: ${intrinsic.name} has no result`);
+  return result;
+}
+
+/** A target takes the type's extremes together with the inputs', so that sums wrap or saturate in both directions. */
+const INTEGER_RECIPES: readonly Recipe[] = [
+  { label: "random", fill: anyInteger },
+  { label: "random again", fill: anyInteger },
+  { label: "small", fill: (dtype, _, random) => Math.max(randomInteger(random, -4, 4), rangeOf(dtype)[0]) },
+  { label: "extremes", fill: extremeInteger },
+  { label: "extremes again", fill: extremeInteger },
+  { label: "zeros", fill: (dtype, operand, random) => (operand === "target" ? anyInteger(dtype, operand, random) : 0) },
+  { label: "largest", fill: (dtype) => rangeOf(dtype)[1] },
+  { label: "smallest", fill: (dtype, operand) => rangeOf(dtype)[operand === "target" ? 1 : 0] },
+  { label: "largest by smallest", fill: (dtype, operand) => rangeOf(dtype)[operand === 0 ? 1 : 0] },
+  { label: "smallest by largest", fill: (dtype, operand) => rangeOf(dtype)[operand === 1 ? 1 : 0] },
+];
+
+function anyInteger(dtype: DType, _: number | "target", random: Random): number {
+  const [min, max] = rangeOf(dtype);
+  return randomInteger(random, min, max);
+}
+
+function extremeInteger(dtype: DType, _: number | "target", random: Random): number {
+  const [min, max] = rangeOf(dtype);
+  return pick(random, [min, min + 1, Math.min(127, max), max - 1, max, 0, 1]);
+}
+
+function floatRecipes(sums: DType, terms: number): readonly Recipe[] {
+  const sign = (random: Random): number => (random() < 0.5 ? -1 : 1);
+  // Products of two of these, summed with the target, stay within the type of the sum.
+  const roof = rangeOf(sums)[1];
+  const large = (dtype: DType, operand: number | "target"): number =>
+    operand === "target" ? roof / 4 : Math.min(rangeOf(dtype)[1], Math.sqrt(roof / (2 * (terms + 1))));
+  return [
+    { label: "small integers", fill: (_, __, random) => randomInteger(random, -4, 4), exact: true },
+    { label: "signed zeros", fill: (_, __, random) => pick(random, [0, -0, 1, -1, 0.5]), exact: true },
+    { label: "random", fill: (_, __, random) => 2 * random() - 1 },
+    {
+      label: "magnitudes",
+      fill: (_, __, random) => sign(random) * (1 + random()) * 2 ** randomInteger(random, -6, 3),
+    },
+    { label: "large", fill: (dtype, operand, random) => sign(random) * large(dtype, operand) * (1 - random() / 8) },
+    {
+      label: "subnormals",
+      fill: (dtype, _, random) =>
+        sign(random) * (random() < 0.5 ? smallestNormal(dtype) * random() : 1 + Math.floor(4 * random())),
+    },
+  ];
+}
+
+/** 2^(1 - e) for a type whose largest value is just below 2^(e + 1). */
+function smallestNormal(dtype: DType): number {
+  const [, max] = rangeOf(dtype);
+  return 2 ** (1 - Math.round(Math.log2(max / (2 - epsilonOf(dtype)))));
+}

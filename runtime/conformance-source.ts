@@ -1,0 +1,237 @@
+/**
+ * @file The program that runs rows of the intrinsics table: readable C++ or CUDA, and the data it reads.
+ *
+ *     // avx512.vpdpbusd: c[n] += s32(a[k]) * s32(b[k,n])
+ *     static void row_0(unsigned char* frame) {
+ *       __m512i c;
+ *       __m512i a;
+ *       __m512i b;
+ *       c = _mm512_loadu_si512(frame + 0);
+ *       record(frame + 64, &c, sizeof c);
+ *       ...
+ *       c = _mm512_dpbusd_epi32(c, a, b);
+ *       _mm512_storeu_si512(frame + 0, c);
+ *     }
+ *
+ * The text between the braces is the row's own `load`, `emit` and `store`. `emulation/conformance.h` holds the rest of the program
+ * and tells what the data looks like.
+ */
+
+import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import { elementCount, extentsOf } from "../abstraction/computation.ts";
+import { bytesOf, DTYPES } from "../abstraction/dtype.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { tilePlaces } from "../abstraction/interpret.ts";
+import {
+  fillTemplate,
+  type Intrinsic,
+  type Operand,
+  operandTensor,
+  registerElements,
+  sizesOf,
+  tileElements,
+  tileRowElements,
+} from "../abstraction/intrinsic.ts";
+import { rowMajor } from "../abstraction/layout.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { declareRegister, registerName } from "../abstraction/register.ts";
+import { encodeElement } from "./bytes.ts";
+import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
+
+/** Bytes an image of a register takes in a frame: `IMAGE_HEADER + IMAGE_BYTES` of conformance.h. */
+const IMAGE_FRAME_BYTES = 64 + 4096;
+
+/** Where an operand's tile and register image lie in the frame of its row. */
+interface Place {
+  readonly operand: Operand;
+  readonly tileAt: number;
+  readonly tileBytes: number;
+  readonly imageAt: number;
+}
+
+/** One row's function. Compilers report mistakes in it under the row's name. */
+export function rowFunction(intrinsic: Intrinsic, functionName: string): string {
+  const places = placesOf(intrinsic);
+  const register = (operand: Operand): string => registerName(intrinsic, operand, operand.name);
+  const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, operand.name));
+  const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
+    const tile = `frame + ${tileAt}`;
+    const words = { reg: register(operand), ptr: tile, stride: strideOf(operand) };
+    const load =
+      operand.load === undefined
+        ? `memcpy((void*)&${operand.name}, ${tile}, sizeof ${operand.name});`
+        : fillTemplate(operand.load, words);
+    return [load, recordOf(operand, register(operand), `frame + ${imageAt}`)];
+  });
+  const emit = fillTemplate(
+    intrinsic.emit,
+    Object.fromEntries(intrinsic.operands.map((operand) => [operand.name, register(operand)])),
+  );
+  const [target] = places;
+  if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  const result = `frame + ${target.tileAt}`;
+  const words = { reg: register(target.operand), ptr: result, stride: strideOf(target.operand) };
+  const store =
+    target.operand.store === undefined
+      ? `memcpy(${result}, (const void*)&${target.operand.name}, sizeof ${target.operand.name});`
+      : fillTemplate(target.operand.store, words);
+  const setup = intrinsic.setup === undefined ? [] : [intrinsic.setup];
+  const body = [...declarations, ...setup, ...loads, emit, store].filter((line) => line !== "");
+  return `// ${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}
+#line 1 "${intrinsic.name}"
+${intrinsic.language === "cuda" ? "__global__" : "static"} void ${functionName}(unsigned char* frame) {
+${body.map((line) => `  ${line}`).join("\n")}
+}
+`;
+}
+
+/** The preludes of rows, each text once; compilers report mistakes in one under `preludeLabel`. */
+export function preludesOf(rows: readonly Intrinsic[]): string {
+  const first = rows.filter((row) => row.prelude !== undefined && preludeLabel(rows, row) === labelOf(row));
+  return first.map((row) => `#line 1 "${labelOf(row)}"\n${row.prelude}`).join("\n");
+}
+
+/** Named after the first of the rows that share it. */
+export function preludeLabel(rows: readonly Intrinsic[], row: Intrinsic): string {
+  return labelOf(rows.find((other) => other.prelude === row.prelude) ?? row);
+}
+
+function labelOf(row: Intrinsic): string {
+  return `prelude of ${row.name}`;
+}
+
+/** The table of rows at the end of a program. */
+export function rowTable(rows: readonly Intrinsic[]): string {
+  const lines = rows.map((row, i) => `  {"${row.name}", row_${i}},`);
+  return `static const Row rows[] = {\n${lines.join("\n")}\n};\nstatic const int row_count = ${rows.length};\n`;
+}
+
+/** The operands and expectations of rows, as `conformance.h` reads them. The seed and the row's name decide a row's numbers. */
+export function conformanceData(rows: readonly Intrinsic[], seed: number): Uint8Array {
+  const bytes = new ByteWriter();
+  for (const row of rows) writeRow(bytes, row, casesOf(row, seededRandom(seed ^ hashOf(row.name))));
+  return bytes.finish();
+}
+
+function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly ConformanceCase[]): void {
+  const places = placesOf(intrinsic);
+  const last = places.at(-1);
+  const target = intrinsic.operands[0];
+  if (!last || !target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+
+  // 1. The plan of the row.
+  const results = elementCount(operandTensor(intrinsic, target));
+  out.int(cases.length);
+  out.int(last.imageAt + IMAGE_FRAME_BYTES);
+  out.int(DTYPES.indexOf(target.dtype));
+  out.int(target.dims.length);
+  for (const dim of target.dims) out.int(dim.extent);
+  out.int(results);
+  out.int(places.length);
+  for (const { operand, tileAt, tileBytes, imageAt } of places) {
+    const map = imageMap(intrinsic, operand);
+    out.text(operand.name, 16);
+    out.int(tileAt);
+    out.int(tileBytes);
+    out.int(imageAt);
+    out.int(bytesOf(operand.dtype));
+    out.int(map.length);
+    for (const from of map) out.int(from);
+  }
+  for (const place of tilePlaces(intrinsic, target.name)) out.int(place);
+
+  // 2. Its cases.
+  for (const { label, operands, expected, bound } of cases) {
+    out.text(label, 32);
+    for (const { operand, tileBytes } of places) {
+      const tile = new Uint8Array(tileBytes);
+      const view = new DataView(tile.buffer);
+      const at = tilePlaces(intrinsic, operand.name);
+      operands[operand.name]?.forEach((value, i) => {
+        encodeElement(operand.dtype, view, (at[i] ?? 0) * bytesOf(operand.dtype), value);
+      });
+      out.bytes(tile);
+    }
+    out.doubles(expected);
+    out.int(bound === undefined ? 1 : 0);
+    if (bound !== undefined) out.doubles(bound);
+  }
+}
+
+/** For each register element the tile element it must equal, -1 where the storage names none; empty when the layout is secret. */
+function imageMap(intrinsic: Intrinsic, operand: Operand): Int32Array {
+  const { storage } = operand;
+  if (storage === undefined) return new Int32Array();
+  const map = new Int32Array(registerElements(intrinsic, operand)).fill(-1);
+  const places = tilePlaces(intrinsic, operand.name);
+  const logical = rowMajor(operand.dims);
+  const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
+  for (const point of pointsOf([...operand.dims.map((d) => d.name), ...operand.broadcast], extents))
+    map[evaluateIndex(storage, point)] = places[evaluateIndex(logical, point)] ?? -1;
+  return map;
+}
+
+function placesOf(intrinsic: Intrinsic): Place[] {
+  let at = 0;
+  return intrinsic.operands.map((operand) => {
+    const tileAt = at;
+    const tileBytes = tileElements(operand) * bytesOf(operand.dtype);
+    const imageAt = tileAt + 64 * Math.ceil(tileBytes / 64);
+    at = imageAt + IMAGE_FRAME_BYTES;
+    return { operand, tileAt, tileBytes, imageAt };
+  });
+}
+
+/** Bytes between the rows of a tile that lies by itself. */
+function strideOf(operand: Operand): string {
+  return String(tileRowElements(operand) * bytesOf(operand.dtype));
+}
+
+/** Writes down what the register holds after its load; a secret layout is not looked at. */
+function recordOf({ name, file, storage }: Operand, register: string, image: string): string {
+  if (storage === undefined) return "";
+  if (file === "tile") return `record_tile(${image}, ${register});`;
+  if (file === "lane" || file === "frag") return `record_lane(${image}, &${name}, sizeof ${name});`;
+  return `record(${image}, &${name}, sizeof ${name});`;
+}
+
+function hashOf(text: string): number {
+  let hash = 0;
+  for (const character of text) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) | 0;
+  return hash;
+}
+
+/** Little-endian bytes, growing. */
+class ByteWriter {
+  private readonly parts: Uint8Array[] = [];
+
+  bytes(part: Uint8Array): void {
+    this.parts.push(part);
+  }
+
+  int(value: number): void {
+    const part = new Uint8Array(4);
+    new DataView(part.buffer).setInt32(0, value, true);
+    this.parts.push(part);
+  }
+
+  doubles(values: Float64Array): void {
+    const part = new Uint8Array(8 * values.length);
+    const view = new DataView(part.buffer);
+    values.forEach((value, i) => {
+      view.setFloat64(8 * i, value, true);
+    });
+    this.parts.push(part);
+  }
+
+  /** Text in a field of fixed size, ended by a zero. */
+  text(value: string, size: number): void {
+    const part = new Uint8Array(size);
+    part.set(new TextEncoder().encode(value).subarray(0, size - 1));
+    this.parts.push(part);
+  }
+
+  finish(): Uint8Array {
+    return Buffer.concat(this.parts);
+  }
+}

@@ -1,0 +1,398 @@
+/**
+ * @file Executes rows of the intrinsics table against their own equations.
+ *
+ *     await checkIntrinsics(INTRINSICS, { seed: 1, isa: nativeTarget().isa })
+ *       { intrinsic: "avx512.vpdpbusd", status: "ok", how: "this CPU", cases: 10 }
+ *       { intrinsic: "amx.tdpbusd", status: "ok", how: "emulation", cases: 10 }
+ *
+ * Random and extreme operands are packed by the row's `storage`; its own `load`, `emit` and `store` text is compiled and run, on this
+ * CPU's instructions where it has them, under qemu or through the headers in `emulation/` where not; the result must be what the
+ * interpreter makes of the equation (`conformance-cases.ts` states how nearly, for floats).
+ */
+
+import { readFileSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import pLimit from "p-limit";
+import { z } from "zod";
+import { access, axis } from "../abstraction/expression.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { type Intrinsic, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
+import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { type Machine, machineOf } from "../abstraction/register.ts";
+import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
+import { casesOf } from "./conformance-cases.ts";
+import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
+
+export interface CheckResult {
+  readonly intrinsic: string;
+  /** `differs`: the row's text and its meaning disagree. `skipped`: nothing here can run it. */
+  readonly status: "ok" | "differs" | "skipped";
+  readonly how: "this CPU" | "qemu" | "emulation" | "interpreter";
+  /** Sets of operands tried. */
+  readonly cases: number;
+  /** What was not there, when skipped. */
+  readonly missing?: string;
+  /** Where they disagree: case, element, both values; or what the compiler says. */
+  readonly detail?: string;
+}
+
+export interface CheckOptions {
+  readonly seed: number;
+  /** Features this CPU reports: `nativeTarget().isa`. A row whose feature is among them runs on the CPU itself. */
+  readonly isa: readonly string[];
+  /** Everything through the headers in `emulation/`, even what the CPU or qemu could run. */
+  readonly emulate?: boolean;
+  /** Kept after the check, with the generated programs; a temporary folder that is removed by default. */
+  readonly workdir?: string;
+  /** Called as results arrive. */
+  readonly onProgress?: (result: CheckResult) => void;
+  /** C++ compiler for this CPU and for emulation. */
+  readonly compiler?: string;
+  /** For one compilation or one run. */
+  readonly timeLimitMs?: number;
+}
+
+/** A way to run some rows: one program. */
+interface Environment {
+  readonly how: "this CPU" | "qemu" | "emulation";
+  readonly machine: Machine;
+  /** Lines before the rows. */
+  readonly head: string;
+  /** Whether the rows' own preludes are compiled; an emulation header defines the same names itself. */
+  readonly preludes: boolean;
+  readonly compile: readonly string[];
+  readonly run: readonly string[];
+}
+
+/** One compiler may not know a flag another row needs: only what the rows at hand ask for is passed. */
+const COMPILER_FLAGS: Readonly<Record<string, readonly string[]>> = {
+  fma: ["-mavx2", "-mfma"],
+  avx_vnni: ["-mavx2", "-mavxvnni"],
+  avx512f: ["-mavx512f"],
+  avx512_vnni: ["-mavx2", "-mavx512f", "-mavx512vl", "-mavx512vnni"],
+  avx512_bf16: ["-mavx512f", "-mavx512bf16"],
+  avx512_fp16: ["-mavx512f", "-mavx512fp16"],
+  amx_int8: ["-mamx-tile", "-mamx-int8"],
+  amx_bf16: ["-mamx-tile", "-mamx-bf16"],
+  asimd: [],
+  asimddp: ["-march=armv8.2-a+dotprod"],
+  i8mm: ["-march=armv8.2-a+dotprod+i8mm"],
+};
+
+/** Flags that make the compiler know the instructions of a feature (g++ and clang++). */
+export function compilerFlags(isa: readonly string[]): string[] {
+  const flags = [...new Set(isa.flatMap((feature) => COMPILER_FLAGS[feature] ?? []))];
+  // Of several -march the last counts: the longest names the most features.
+  const march = flags.filter((flag) => flag.startsWith("-march")).sort((a, b) => a.length - b.length);
+  return [...flags.filter((flag) => !flag.startsWith("-march")), ...march.slice(-1)];
+}
+
+/**
+ * Checks rows, in as few programs as there are machines among them.
+ * @returns one result a row, in the order of the rows; never throws for a row that is wrong
+ */
+export async function checkIntrinsics(rows: readonly Intrinsic[], options: CheckOptions): Promise<CheckResult[]> {
+  const results = new Map<Intrinsic, CheckResult>();
+  const report = (row: Intrinsic, result: CheckResult): void => {
+    results.set(row, result);
+    options.onProgress?.(result);
+  };
+
+  // 1. Rows that exist on paper only.
+  for (const row of rows) if (machineOf(row) === "paper") report(row, interpretRow(row, options.seed));
+
+  // 2. The others by program, two at a time.
+  const groups = new Map<string, Intrinsic[]>();
+  for (const row of rows) {
+    if (machineOf(row) === "paper") continue;
+    const key = `${machineOf(row)} ${howToRun(row, options)}`;
+    groups.set(key, [...(groups.get(key) ?? []), row]);
+  }
+  const folder = options.workdir ?? (await mkdtemp(join(tmpdir(), "automap-check-")));
+  await mkdir(folder, { recursive: true });
+  const limit = pLimit(2);
+  try {
+    await Promise.all([...groups.values()].map((group) => limit(() => checkGroup(group, folder, options, report))));
+  } finally {
+    if (options.workdir === undefined) await rm(folder, { recursive: true, force: true });
+  }
+  return rows.map((row) => {
+    const result = results.get(row);
+    if (!result) throw new Error(`internal: ${row.name} was not checked`);
+    return result;
+  });
+}
+
+function howToRun(row: Intrinsic, { isa, emulate }: CheckOptions): Environment["how"] {
+  if (emulate) return "emulation";
+  if (row.language === "c++" && isa.includes(row.isa)) return "this CPU";
+  const qemu = machineOf(row) === "arm" && findProgram(ARM_COMPILER) && findProgram(ARM_EMULATOR);
+  return qemu ? "qemu" : "emulation";
+}
+
+const ARM_COMPILER = "aarch64-linux-gnu-g++";
+const ARM_EMULATOR = "qemu-aarch64";
+
+function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Environment {
+  const [first] = rows;
+  if (!first) throw new Error("internal: an empty group");
+  const machine = machineOf(first);
+  const how = howToRun(first, options);
+  const flags = compilerFlags(rows.map((row) => row.isa));
+  const include = (file: string): string => `#include "${file}"\n`;
+  const own = machine === "arm" ? "#include <arm_neon.h>\n" : "#include <immintrin.h>\n";
+  const compiler = options.compiler ?? "g++";
+  // -ffp-contract=off: emulated arithmetic rounds where it says so.
+  const common = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", `-I${emulationFolder()}`];
+  switch (how) {
+    case "this CPU":
+      return { how, machine, head: own, preludes: true, compile: [compiler, ...common, ...flags], run: [] };
+    case "qemu":
+      return {
+        how,
+        machine,
+        head: own,
+        preludes: true,
+        compile: [ARM_COMPILER, ...common, ...flags, "-static"],
+        run: [ARM_EMULATOR, "-cpu", "max"],
+      };
+    case "emulation":
+      return { how, machine, head: include(`${machine}.h`), preludes: false, compile: [compiler, ...common], run: [] };
+    default:
+      return how satisfies never;
+  }
+}
+
+/** Where the headers lie, beside this file. */
+export function emulationFolder(): string {
+  return fileURLToPath(new URL("./emulation/", import.meta.url));
+}
+
+async function checkGroup(
+  rows: readonly Intrinsic[],
+  folder: string,
+  options: CheckOptions,
+  report: (row: Intrinsic, result: CheckResult) => void,
+): Promise<void> {
+  const environment = environmentOf(rows, options);
+  const { how, machine } = environment;
+  const timeLimitMs = options.timeLimitMs ?? 120_000;
+  const path = join(folder, `${machine}-${how.replace(" ", "-")}`);
+  const skip = (left: readonly Intrinsic[], missing: string): void => {
+    for (const row of left) report(row, { intrinsic: row.name, status: "skipped", how, cases: 0, missing });
+  };
+
+  // 1. Compile. Rows the compiler refuses are wrong; the others are tried without them.
+  const compiler = environment.compile[0] ?? "";
+  if (findProgram(compiler) === undefined) return skip(rows, `no compiler: ${compiler}`);
+  let left = rows;
+  for (;;) {
+    await writeFile(`${path}.cpp`, programText(left, environment));
+    const compiled = await runChild([...environment.compile, "-o", path, `${path}.cpp`], { timeLimitMs });
+    if (compiled.status === "ok") break;
+    const refused = new Map<Intrinsic, string>();
+    for (const row of left) {
+      const error = errorOf(compiled, left, row);
+      if (error !== undefined) refused.set(row, error);
+    }
+    if (refused.size === 0) return skip(left, `${explainRun(compiled)}: ${firstError(compiled.stderr)}`);
+    for (const [row, detail] of refused) report(row, { intrinsic: row.name, status: "differs", how, cases: 0, detail });
+    left = left.filter((row) => !refused.has(row));
+    if (left.length === 0) return;
+  }
+
+  // 2. Run. A row that ends the program (an illegal instruction, a hang) is wrong; the next run begins behind it.
+  await writeFile(`${path}.data`, conformanceData(left, options.seed));
+  for (let first = 0; first < left.length; ) {
+    const command = [...environment.run, path, `${path}.data`, String(first)];
+    const run = await runChild(command, { timeLimitMs });
+    for (const line of readLines(run.stdout)) {
+      const row = left[first];
+      if (row?.name !== line.intrinsic) throw new Error(`internal: ${line.intrinsic} reported out of turn`);
+      report(row, { ...line, how });
+      first++;
+    }
+    const row = left[first];
+    if (run.status === "ok" || row === undefined) break;
+    report(row, { intrinsic: row.name, status: "differs", how, cases: 0, detail: explainRun(run) });
+    first++;
+  }
+}
+
+function programText(rows: readonly Intrinsic[], { head, preludes, machine }: Environment): string {
+  const call = machine === "cuda" ? "launch(row.run, 1, 32, frame)" : "row.run(frame)";
+  return [
+    "// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check\n",
+    head,
+    '#include "conformance.h"\n',
+    preludes ? preludesOf(rows) : "",
+    ...rows.map((row, i) => rowFunction(row, `row_${i}`)),
+    '#line 1 "program"',
+    rowTable(rows),
+    `static const char* run_row(const Row& row, unsigned char* frame, unsigned) {\n  ${call};\n  return nullptr;\n}\n`,
+    "int main(int, char** argv) { return check_rows(rows, row_count, read_file(argv[1]), atoi(argv[2])); }\n",
+  ].join("\n");
+}
+
+/** The first error the compiler reports in a row's text, in its prelude, or in a header on the row's account. */
+function errorOf({ stderr }: ChildRun, rows: readonly Intrinsic[], row: Intrinsic): string | undefined {
+  const lines = stderr.split("\n");
+  const labels = [`${row.name}:`, ...(row.prelude === undefined ? [] : [`${preludeLabel(rows, row)}:`])];
+  const mentions = (line: string): boolean => labels.some((label) => line.startsWith(label));
+  const own = lines.find((line) => mentions(line) && line.includes("error:"));
+  if (own !== undefined) return own;
+  // "header.h:12: error: target specific option mismatch", then "avx512.fma.f32:7: note: called from here".
+  const at = lines.findIndex(mentions);
+  return at < 0 ? undefined : (lines.slice(0, at).findLast((line) => line.includes("error:")) ?? lines[at]);
+}
+
+function firstError(stderr: string): string {
+  return stderr.split("\n").find((line) => line.includes("error")) ?? stderr.slice(0, 200);
+}
+
+const LINE = z.object({
+  intrinsic: z.string(),
+  status: z.enum(["ok", "differs"]),
+  cases: z.number(),
+  detail: z.string().optional(),
+});
+
+/** What a program of `conformance.h` printed; a line cut short by a crash is left out. */
+function readLines(stdout: string): { intrinsic: string; status: "ok" | "differs"; cases: number; detail?: string }[] {
+  const whole = stdout.slice(0, stdout.lastIndexOf("\n") + 1);
+  return whole
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => {
+      const { detail, ...rest } = LINE.parse(JSON.parse(line));
+      return detail === undefined ? rest : { ...rest, detail };
+    });
+}
+
+// ---- rows without hardware -----------------------------------------------------------------------------------------------------
+
+/** Through the lowered program: packed by `storage` into tiles, issued, unpacked; against the equation itself. */
+function interpretRow(row: Intrinsic, seed: number): CheckResult {
+  const nest = packIssueUnpack(row);
+  const { computation } = row;
+  const target = computation.equation.target.tensor;
+  const cases = casesOf(row, seededRandom(seed));
+  for (const { label, operands } of cases) {
+    const inputs = Object.fromEntries(Object.entries(operands).filter(([name]) => name !== target));
+    const direct = interpret(computation, inputs);
+    const packed = interpretNest(nest, computation, inputs);
+    const at = direct.findIndex((value, i) => value !== packed[i]);
+    if (at >= 0) {
+      const detail = `${label}: element ${at} is ${packed[at]} by way of its tiles, its equation gives ${direct[at]}`;
+      return { intrinsic: row.name, status: "differs", how: "interpreter", cases: cases.length, detail };
+    }
+  }
+  return { intrinsic: row.name, status: "ok", how: "interpreter", cases: cases.length };
+}
+
+/** `a_tile[storage] = a[m,k]` for the inputs, one issue, `c[m,n] = c_tile[storage]`. */
+function packIssueUnpack(row: Intrinsic): LoopNest {
+  const tile = (name: string): string => `${name}_tile`;
+  const move = (operand: Intrinsic["operands"][number], into: "tile" | "tensor") => {
+    const inTile = access(tile(operand.name), [tileOffset(operand)]);
+    const inTensor = access(
+      operand.name,
+      operand.dims.map((d) => axis(d.name)),
+    );
+    const [to, from] = into === "tile" ? [inTile, inTensor] : [inTensor, inTile];
+    return loops(operand.dims, [{ kind: "scalar", equation: { target: to, op: "=", value: from } }]);
+  };
+  const [target, ...inputs] = row.operands;
+  if (!target) throw new Error(`internal: ${row.name} has no operands`);
+  const tiles = Object.fromEntries(
+    row.operands.map((o) => [o.name, { buffer: tile(o.name), base: { kind: "number", value: 0 } as const }]),
+  );
+  return {
+    scratch: row.operands.map((o) => ({
+      name: tile(o.name),
+      dtype: o.dtype,
+      elements: tileElements(o),
+      scope: "local",
+    })),
+    registers: [],
+    prepare: [],
+    body: [
+      ...inputs.flatMap((o) => move(o, "tile")),
+      { kind: "issue", intrinsic: row, tiles },
+      ...move(target, "tensor"),
+    ],
+  };
+}
+
+// ---- the same for a real NVIDIA GPU -----------------------------------------------------------------------------------------------
+
+/**
+ * A self-contained CUDA program that runs the table's CUDA rows on the GPU at hand, one warp each, operands and expectations inside.
+ * It prints one JSON line a row, as {@link CheckResult}; without a GPU it says so and exits with 2. Rows need sm_80 or newer.
+ *
+ *     nvcc -arch=sm_90a -o check check.cu && ./check
+ *     ./check 12      from row 12 on: after a fault a context is lost, and with it the rows behind
+ */
+export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number): string {
+  const cuda = rows.filter((row) => row.language === "cuda");
+  const data = Buffer.from(conformanceData(cuda, seed)).toString("base64");
+  const lines = data.match(/.{1,1024}/g) ?? [];
+  return [
+    "// Runs the CUDA rows of automap's intrinsics table against their equations.",
+    "//     nvcc -arch=sm_90a -o check check.cu && ./check",
+    readFileSync(join(emulationFolder(), "conformance.h"), "utf8"),
+    preludesOf(cuda),
+    ...cuda.map((row, i) => rowFunction(row, `row_${i}`)),
+    '#line 1 "program"',
+    rowTable(cuda),
+    CUDA_MAIN,
+    "/* Operands and expected results, base64. */",
+    `static const char* const text[] = {\n${lines.map((line) => `"${line}",`).join("\n")}\n};`,
+    `int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaError_t error = cudaGetDeviceCount(&devices)) {
+    fprintf(stderr, "no GPU: %s\\n", cudaGetErrorString(error));
+    return 2;
+  }
+  return check_rows(rows, row_count, decode(text, sizeof text / sizeof *text), argc > 1 ? atoi(argv[1]) : 0);
+}
+`,
+  ].join("\n");
+}
+
+const CUDA_MAIN = `static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes) {
+  static unsigned char* device = nullptr;
+  static unsigned held = 0;
+  cudaError_t error = cudaSuccess;
+  if (bytes > held) {
+    cudaFree(device);
+    error = cudaMalloc(&device, held = bytes);
+  }
+  if (!error) error = cudaMemcpy(device, frame, bytes, cudaMemcpyHostToDevice);
+  if (!error) {
+    row.run<<<1, 32>>>(device);
+    error = cudaGetLastError();
+  }
+  if (!error) error = cudaMemcpy(frame, device, bytes, cudaMemcpyDeviceToHost);
+  return error ? cudaGetErrorString(error) : nullptr;
+}
+
+static unsigned char* decode(const char* const* lines, int count) {
+  size_t size = 0, at = 0;
+  for (int i = 0; i < count; i++) size += strlen(lines[i]);
+  unsigned char* bytes = (unsigned char*)malloc(size);
+  unsigned bits = 0, held = 0;
+  for (int i = 0; i < count; i++)
+    for (const char* c = lines[i]; *c && *c != '='; c++) {
+      unsigned digit = *c >= 'a' ? *c - 'a' + 26 : *c >= 'A' ? *c - 'A' : *c >= '0' ? *c - '0' + 52 : *c == '+' ? 62 : 63;
+      bits = bits << 6 | digit;
+      held += 6;
+      if (held >= 8) bytes[at++] = (unsigned char)(bits >> (held -= 8));
+    }
+  return bytes;
+}
+`;

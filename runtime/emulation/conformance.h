@@ -1,0 +1,234 @@
+/*
+ * Runs rows of the intrinsics table on prepared operands and compares with what their equations give.
+ *
+ *     ./program data [first row]        one line a row: {"intrinsic": "avx512.vpdpbusd", "status": "ok", "cases": 9}
+ *
+ * A row works in a frame of memory: for each operand a tile, which it loads from (and stores the result to), and an image, where it
+ * writes down what the register held after the load. `runtime/conformance.ts` writes the data:
+ *
+ *     row    cases, frame bytes, target's type, dimensions, results; per operand where its tile and image are and which tile
+ *            element each register element must equal; the place in the target's tile of each result
+ *     case   its name, every tile's bytes, the results expected and, unless they must be exact, a bound for each
+ */
+#ifndef AUTOMAP_CONFORMANCE_H
+#define AUTOMAP_CONFORMANCE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IMAGE_HEADER = 64, IMAGE_BYTES = 4096 };
+
+#if defined(__CUDACC__) || defined(AUTOMAP_EMULATED_CUDA)
+
+/* What 32 lanes hold, a part each: the size of all, then lane 0's bytes, lane 1's ... */
+static __device__ inline void record_lane(unsigned char* image, const void* reg, unsigned bytes) {
+  unsigned lane = threadIdx.x % 32;
+  if (lane == 0) *(unsigned*)image = 32 * bytes;
+  for (unsigned i = 0; i < bytes && 32 * bytes <= IMAGE_BYTES; i++)
+    image[IMAGE_HEADER + lane * bytes + i] = ((const unsigned char*)reg)[i];
+}
+
+#else
+
+/* What a register holds: its size, then its bytes. */
+static inline void record(unsigned char* image, const void* reg, unsigned bytes) {
+  memcpy(image, &bytes, sizeof bytes);
+  memcpy(image + IMAGE_HEADER, reg, bytes < IMAGE_BYTES ? bytes : IMAGE_BYTES);
+}
+
+/* An AMX tile register, all of it. */
+#define record_tile(image, tile)                   \
+  do {                                             \
+    unsigned bytes = 1024;                         \
+    memcpy(image, &bytes, sizeof bytes);           \
+    _tile_stored(tile, (image) + IMAGE_HEADER, 64); \
+  } while (0)
+
+#endif
+
+struct Row {
+  const char* name;
+  void (*run)(unsigned char* frame);
+};
+
+/* Runs one row on its frame; an error message, or null. The program says how. */
+static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes);
+
+struct Cursor {
+  const unsigned char* at;
+  template <class T> T next() {
+    T value;
+    memcpy(&value, at, sizeof value);
+    at += sizeof value;
+    return value;
+  }
+  const unsigned char* skip(size_t bytes) {
+    const unsigned char* from = at;
+    at += bytes;
+    return from;
+  }
+};
+
+static double half_value(uint16_t bits) {
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double magnitude = exponent == 0    ? ldexp(fraction, -24)
+                     : exponent == 31 ? (fraction ? NAN : INFINITY)
+                                      : ldexp(1024 + fraction, exponent - 25);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
+/* The element of a type, in the order of DTYPES in abstraction/dtype.ts. */
+static double element(const unsigned char* tile, int place, int dtype) {
+  enum { U8, S8, U16, S16, U32, S32, F16, BF16, TF32, F32, F64 };
+  Cursor from = {tile};
+  switch (dtype) {
+    case U8: from.skip(place); return from.next<uint8_t>();
+    case S8: from.skip(place); return from.next<int8_t>();
+    case U16: from.skip(2 * place); return from.next<uint16_t>();
+    case S16: from.skip(2 * place); return from.next<int16_t>();
+    case U32: from.skip(4 * place); return from.next<uint32_t>();
+    case S32: from.skip(4 * place); return from.next<int32_t>();
+    case F16: from.skip(2 * place); return half_value(from.next<uint16_t>());
+    case BF16: {
+      from.skip(2 * place);
+      uint32_t bits = (uint32_t)from.next<uint16_t>() << 16;
+      float value;
+      memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+    case TF32:
+    case F32: from.skip(4 * place); return from.next<float>();
+    case F64: from.skip(8 * place); return from.next<double>();
+    default: return NAN;
+  }
+}
+
+struct OperandPlan {
+  int tile_at, tile_bytes, image_at, element_bytes, register_elements;
+  char name[16];
+  const unsigned char* map; /* int32 for each register element: the tile element it must equal, or -1 */
+};
+
+/* The index of a result, as `[1,3]`. */
+static void print_index(char* to, size_t size, int flat, const int* dims, int rank) {
+  int digits[8] = {0};
+  for (int d = rank - 1; d >= 0; d--) digits[d] = flat % dims[d], flat /= dims[d];
+  size_t used = snprintf(to, size, "[");
+  for (int d = 0; d < rank; d++) used += snprintf(to + used, size - used, d ? ",%d" : "%d", digits[d]);
+  snprintf(to + used, size - used, "]");
+}
+
+/* Reads a row's cases, and runs them if `run`; false at the first disagreement, which `detail` then tells. */
+static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* detail, size_t size) {
+  *cases = data.next<int>();
+  int frame_bytes = data.next<int>(), dtype = data.next<int>(), rank = data.next<int>(), dims[8] = {0};
+  for (int d = 0; d < rank; d++) dims[d] = data.next<int>();
+  int results = data.next<int>(), operands = data.next<int>();
+  OperandPlan plans[4];
+  for (int o = 0; o < operands; o++) {
+    OperandPlan& p = plans[o];
+    memcpy(p.name, data.skip(16), 16);
+    p.tile_at = data.next<int>(), p.tile_bytes = data.next<int>(), p.image_at = data.next<int>();
+    p.element_bytes = data.next<int>(), p.register_elements = data.next<int>();
+    p.map = data.skip(4 * (size_t)p.register_elements);
+  }
+  const unsigned char* places = data.skip(4 * (size_t)results);
+
+  unsigned char* frame = run ? (unsigned char*)aligned_alloc(64, frame_bytes) : nullptr;
+  bool agrees = true;
+  for (int c = 0; c < *cases; c++) {
+    char label[32];
+    memcpy(label, data.skip(32), 32);
+    const unsigned char* tiles[4];
+    for (int o = 0; o < operands; o++) tiles[o] = data.skip(plans[o].tile_bytes);
+    const unsigned char* expected = data.skip(8 * (size_t)results);
+    bool exact = data.next<int>() != 0;
+    const unsigned char* bounds = exact ? nullptr : data.skip(8 * (size_t)results);
+    if (!run || !agrees) continue;
+
+    // 1. The tiles in place, everything else poisoned; run.
+    memset(frame, 0xA5, frame_bytes);
+    for (int o = 0; o < operands; o++) memcpy(frame + plans[o].tile_at, tiles[o], plans[o].tile_bytes);
+    if (const char* error = run_row(row, frame, frame_bytes)) {
+      snprintf(detail, size, "%s: %s", label, error);
+      agrees = false;
+      continue;
+    }
+
+    // 2. Every register held what its storage formula says.
+    for (int o = 0; o < operands && agrees; o++) {
+      const OperandPlan& p = plans[o];
+      if (p.register_elements == 0) continue;
+      unsigned held = Cursor{frame + p.image_at}.next<unsigned>();
+      unsigned said = p.register_elements * p.element_bytes;
+      if (held != said) {
+        snprintf(detail, size, "%s: the register of %s holds %u bytes, its storage names %u", label, p.name, held, said);
+        agrees = false;
+      }
+      Cursor map = {p.map};
+      for (int e = 0; e < p.register_elements && agrees; e++) {
+        int from = map.next<int>();
+        const unsigned char* in_register = frame + p.image_at + IMAGE_HEADER + e * p.element_bytes;
+        if (from < 0 || memcmp(in_register, tiles[o] + from * p.element_bytes, p.element_bytes) == 0) continue;
+        snprintf(detail, size, "%s: register element %d of %s is not element %d of its tile, as its storage says", label, e, p.name, from);
+        agrees = false;
+      }
+    }
+
+    // 3. Every result is the equation's.
+    Cursor place = {places}, want = {expected}, bound = {bounds};
+    for (int i = 0; i < results && agrees; i++) {
+      double is = element(frame + plans[0].tile_at, place.next<int>(), dtype);
+      double should = want.next<double>(), by = exact ? 0 : bound.next<double>();
+      if (fabs(is - should) <= by) continue; /* also refuses NaN */
+      char index[64];
+      print_index(index, sizeof index, i, dims, rank);
+      if (exact) snprintf(detail, size, "%s: %s%s is %.17g, its equation gives %.17g", label, plans[0].name, index, is, should);
+      else
+        snprintf(detail, size, "%s: %s%s is %.9g, its equation gives %.9g within %.2g", label, plans[0].name, index, is, should, by);
+      agrees = false;
+    }
+  }
+  free(frame);
+  return agrees;
+}
+
+static int check_rows(const Row* rows, int count, const unsigned char* data, int first) {
+  Cursor cursor = {data};
+  for (int r = 0; r < count; r++) {
+    char detail[256] = "";
+    int cases = 0;
+    bool agrees = check_row(cursor, rows[r], r >= first, &cases, detail, sizeof detail);
+    if (r < first) continue;
+    printf("{\"intrinsic\": \"%s\", \"status\": \"%s\", \"cases\": %d%s%s%s}\n", rows[r].name, agrees ? "ok" : "differs", cases,
+           agrees ? "" : ", \"detail\": \"", detail, agrees ? "" : "\"");
+    fflush(stdout);
+  }
+  return 0;
+}
+
+#ifndef __CUDACC__ /* a program for a GPU holds its data */
+/* The whole of a file; exits when it cannot be read. */
+static unsigned char* read_file(const char* path) {
+  FILE* file = fopen(path, "rb");
+  if (!file) {
+    perror(path);
+    exit(2);
+  }
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  rewind(file);
+  unsigned char* bytes = (unsigned char*)malloc(size);
+  if (fread(bytes, 1, size, file) != (size_t)size) {
+    perror(path);
+    exit(2);
+  }
+  fclose(file);
+  return bytes;
+}
+#endif
+
+#endif

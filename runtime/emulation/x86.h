@@ -1,0 +1,177 @@
+/*
+ * The x86 vector and tile instructions of the intrinsics table as plain C++, for CPUs that lack them.
+ * Written from the pseudo-code of Intel SDM vol. 2; nothing here is taken from immintrin.h, which must not be included beside it.
+ */
+#ifndef AUTOMAP_EMULATION_X86_H
+#define AUTOMAP_EMULATION_X86_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- registers are bytes ---------------------------------------------------------------------------------------------------- */
+
+template <int BYTES> struct Register {
+  unsigned char bytes[BYTES];
+  template <class T> T get(int i) const {
+    T value;
+    memcpy(&value, bytes + i * sizeof(T), sizeof(T));
+    return value;
+  }
+  template <class T> void set(int i, T value) { memcpy(bytes + i * sizeof(T), &value, sizeof(T)); }
+};
+
+struct __m128i : Register<16> {};
+struct __m256 : Register<32> {};
+struct __m256d : Register<32> {};
+struct __m256i : Register<32> {};
+struct __m512 : Register<64> {};
+struct __m512d : Register<64> {};
+struct __m512i : Register<64> {};
+struct __m512h : Register<64> {};
+struct __m512bh : Register<64> {
+  __m512bh() {}
+  explicit __m512bh(const __m512i& other) { memcpy(bytes, other.bytes, 64); }
+};
+
+template <class R> static R load_register(const void* from) {
+  R reg;
+  memcpy(reg.bytes, from, sizeof reg.bytes);
+  return reg;
+}
+template <class R, class T> static R fill_register(T value) {
+  R reg;
+  for (unsigned i = 0; i < sizeof reg.bytes / sizeof(T); i++) reg.set(i, value);
+  return reg;
+}
+
+static inline __m256 _mm256_loadu_ps(const float* p) { return load_register<__m256>(p); }
+static inline __m256d _mm256_loadu_pd(const double* p) { return load_register<__m256d>(p); }
+static inline __m256i _mm256_loadu_si256(const __m256i* p) { return load_register<__m256i>(p); }
+static inline __m512 _mm512_loadu_ps(const void* p) { return load_register<__m512>(p); }
+static inline __m512d _mm512_loadu_pd(const void* p) { return load_register<__m512d>(p); }
+static inline __m512h _mm512_loadu_ph(const void* p) { return load_register<__m512h>(p); }
+static inline __m512i _mm512_loadu_si512(const void* p) { return load_register<__m512i>(p); }
+
+static inline void _mm256_storeu_ps(float* p, __m256 r) { memcpy(p, r.bytes, 32); }
+static inline void _mm256_storeu_pd(double* p, __m256d r) { memcpy(p, r.bytes, 32); }
+static inline void _mm256_storeu_si256(__m256i* p, __m256i r) { memcpy((void*)p, r.bytes, 32); }
+static inline void _mm512_storeu_ps(void* p, __m512 r) { memcpy(p, r.bytes, 64); }
+static inline void _mm512_storeu_pd(void* p, __m512d r) { memcpy(p, r.bytes, 64); }
+static inline void _mm512_storeu_ph(void* p, __m512h r) { memcpy(p, r.bytes, 64); }
+static inline void _mm512_storeu_si512(void* p, __m512i r) { memcpy(p, r.bytes, 64); }
+
+static inline __m256 _mm256_broadcast_ss(const float* p) { return fill_register<__m256>(*p); }
+static inline __m256d _mm256_broadcast_sd(const double* p) { return fill_register<__m256d>(*p); }
+static inline __m512 _mm512_set1_ps(float x) { return fill_register<__m512>(x); }
+static inline __m512d _mm512_set1_pd(double x) { return fill_register<__m512d>(x); }
+static inline __m512h _mm512_set1_ph(_Float16 x) { return fill_register<__m512h>(x); }
+static inline __m128i _mm_loadu_si32(const void* p) {
+  __m128i reg = {};
+  memcpy(reg.bytes, p, 4);
+  return reg;
+}
+static inline __m256i _mm256_broadcastd_epi32(__m128i r) { return fill_register<__m256i>(r.get<int32_t>(0)); }
+static inline __m512i _mm512_broadcastd_epi32(__m128i r) { return fill_register<__m512i>(r.get<int32_t>(0)); }
+
+/* ---- VFMADD: one rounding ---------------------------------------------------------------------------------------------------- */
+
+static inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+/* The product is exact in a double; the sum may round twice, which stays within the bound the table states. */
+static inline _Float16 multiply_add(_Float16 a, _Float16 b, _Float16 c) { return (_Float16)((double)a * (double)b + (double)c); }
+
+template <class T, class R> static R multiply_add_lanes(R a, R b, R c) {
+  R d;
+  for (unsigned i = 0; i < sizeof d.bytes / sizeof(T); i++) d.set(i, multiply_add(a.template get<T>(i), b.template get<T>(i), c.template get<T>(i)));
+  return d;
+}
+static inline __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c) { return multiply_add_lanes<float>(a, b, c); }
+static inline __m256d _mm256_fmadd_pd(__m256d a, __m256d b, __m256d c) { return multiply_add_lanes<double>(a, b, c); }
+static inline __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) { return multiply_add_lanes<float>(a, b, c); }
+static inline __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c) { return multiply_add_lanes<double>(a, b, c); }
+static inline __m512h _mm512_fmadd_ph(__m512h a, __m512h b, __m512h c) { return multiply_add_lanes<_Float16>(a, b, c); }
+
+/* ---- VPDPBUSD, VPDPBUSDS ------------------------------------------------------------------------------------------------------ */
+
+template <class R> static R byte_dot_products(R c, R a, R b, bool saturate) {
+  for (unsigned lane = 0; lane < sizeof c.bytes / 4; lane++) {
+    int64_t sum = c.template get<int32_t>(lane);
+    for (unsigned j = 4 * lane; j < 4 * lane + 4; j++) sum += (int64_t)a.template get<uint8_t>(j) * b.template get<int8_t>(j);
+    if (saturate) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+    c.set(lane, (uint32_t)sum);
+  }
+  return c;
+}
+static inline __m256i _mm256_dpbusd_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, false); }
+static inline __m256i _mm256_dpbusd_avx_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, false); }
+static inline __m256i _mm256_dpbusds_avx_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, true); }
+static inline __m512i _mm512_dpbusd_epi32(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, false); }
+static inline __m512i _mm512_dpbusds_epi32(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, true); }
+
+/* ---- bf16: subnormals are zero going in and coming out ------------------------------------------------------------------------- */
+
+static inline float flushed(float x) { return fpclassify(x) == FP_SUBNORMAL ? copysignf(0, x) : x; }
+static inline float bf16_value(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  memcpy(&value, &wide, sizeof value);
+  return flushed(value);
+}
+static inline float bf16_multiply_add(float c, uint16_t a, uint16_t b) {
+  return flushed(fmaf(bf16_value(a), bf16_value(b), flushed(c)));
+}
+
+/* VDPBF16PS: the odd element first. */
+static inline __m512 _mm512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b) {
+  for (int i = 0; i < 16; i++) {
+    float sum = c.get<float>(i);
+    sum = bf16_multiply_add(sum, a.get<uint16_t>(2 * i + 1), b.get<uint16_t>(2 * i + 1));
+    sum = bf16_multiply_add(sum, a.get<uint16_t>(2 * i), b.get<uint16_t>(2 * i));
+    c.set(i, sum);
+  }
+  return c;
+}
+
+/* ---- AMX: eight tiles of 16 rows of 64 bytes -------------------------------------------------------------------------------- */
+
+static Register<1024> tiles[8];
+static inline void amx_begin(void) { memset(tiles, 0, sizeof tiles); }
+static inline void _tile_loadd(int t, const void* base, long stride) {
+  for (int row = 0; row < 16; row++) memcpy(tiles[t].bytes + 64 * row, (const char*)base + row * stride, 64);
+}
+static inline void _tile_stored(int t, void* base, long stride) {
+  for (int row = 0; row < 16; row++) memcpy((char*)base + row * stride, tiles[t].bytes + 64 * row, 64);
+}
+
+/* TDPBxxD: dword k of row m of `a` meets dword n of row k of `b`. */
+template <class A, class B> static void tile_byte_product(int c, int a, int b) {
+  for (int m = 0; m < 16; m++)
+    for (int k = 0; k < 16; k++)
+      for (int n = 0; n < 16; n++) {
+        uint32_t sum = tiles[c].get<uint32_t>(16 * m + n);
+        for (int j = 0; j < 4; j++)
+          sum += (uint32_t)((int32_t)tiles[a].get<A>(64 * m + 4 * k + j) * (int32_t)tiles[b].get<B>(64 * k + 4 * n + j));
+        tiles[c].set(16 * m + n, sum);
+      }
+}
+static inline void _tile_dpbssd(int c, int a, int b) { tile_byte_product<int8_t, int8_t>(c, a, b); }
+static inline void _tile_dpbsud(int c, int a, int b) { tile_byte_product<int8_t, uint8_t>(c, a, b); }
+static inline void _tile_dpbusd(int c, int a, int b) { tile_byte_product<uint8_t, int8_t>(c, a, b); }
+static inline void _tile_dpbuud(int c, int a, int b) { tile_byte_product<uint8_t, uint8_t>(c, a, b); }
+
+/* TDPBF16PS: even and odd k are summed apart, then together, then onto the tile. */
+static inline void _tile_dpbf16ps(int c, int a, int b) {
+  for (int m = 0; m < 16; m++)
+    for (int n = 0; n < 16; n++) {
+      float even = 0, odd = 0;
+      for (int k = 0; k < 16; k++) {
+        even = bf16_multiply_add(even, tiles[a].get<uint16_t>(32 * m + 2 * k), tiles[b].get<uint16_t>(32 * k + 2 * n));
+        odd = bf16_multiply_add(odd, tiles[a].get<uint16_t>(32 * m + 2 * k + 1), tiles[b].get<uint16_t>(32 * k + 2 * n + 1));
+      }
+      float sum = flushed(even + odd);
+      tiles[c].set(16 * m + n, flushed(flushed(tiles[c].get<float>(16 * m + n)) + sum));
+    }
+}
+
+#endif

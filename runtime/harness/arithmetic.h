@@ -1,0 +1,130 @@
+/*
+ * Arithmetic exactly as abstraction/interpret.ts does it: integers are 64-bit and wrapped to their type after every operation,
+ * floats are doubles rounded to theirs. Compile without contraction of a*b + c.
+ *
+ * An integer element read outside its tensor may be an infinity (the identity of a float maximum): such values are doubles too,
+ * hence the templates.
+ */
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+#include <vector>
+
+using Int = int64_t;
+
+template <int bits, bool is_signed> struct Integer {
+  static constexpr bool integer = true;
+  static constexpr Int least = is_signed ? -(Int(1) << (bits - 1)) : 0;
+  static constexpr Int most = is_signed ? (Int(1) << (bits - 1)) - 1 : (Int(1) << bits) - 1;
+
+  static Int wrap(Int x) {
+    uint64_t low = uint64_t(x) << (64 - bits);
+    return is_signed ? Int(low) >> (64 - bits) : Int(low >> (64 - bits));
+  }
+  static Int wrap(double x) {
+    if (!std::isfinite(x)) return 0;
+    return wrap(std::fabs(x) < 0x1p62 ? Int(x) : Int(std::fmod(x, 0x1p32)));
+  }
+  static Int saturate(Int x) { return std::min(most, std::max(least, x)); }
+  static Int saturate(double x) {
+    if (std::isnan(x)) return 0;
+    return x <= least ? least : x >= most ? most : Int(x);
+  }
+};
+
+/* Significands of fraction_bits + 1 bits; the largest exponent is 1 - min_exponent. */
+template <int fraction_bits, int min_exponent> struct Float {
+  static constexpr bool integer = false;
+  static double wrap(double x) {
+    if (fraction_bits == 52 || !std::isfinite(x) || x == 0) return x;
+    if (fraction_bits == 23) return double(float(x));
+    double spacing = std::ldexp(1, std::max(std::ilogb(x), min_exponent) - fraction_bits);
+    double rounded = std::nearbyint(x / spacing) * spacing;
+    return std::fabs(rounded) >= std::ldexp(1, 2 - min_exponent) ? std::copysign(INFINITY, x) : rounded;
+  }
+  template <class T> static double saturate(T x) { return wrap(double(x)); }
+};
+
+using u8 = Integer<8, false>;
+using s8 = Integer<8, true>;
+using u16 = Integer<16, false>;
+using s16 = Integer<16, true>;
+using u32 = Integer<32, false>;
+using s32 = Integer<32, true>;
+using f16 = Float<10, -14>;
+using bf16 = Float<7, -126>;
+using tf32 = Float<10, -126>;
+using f32 = Float<23, -126>;
+using f64 = Float<52, -1022>;
+
+template <class A, class B> constexpr bool both_int = std::is_same_v<A, Int> && std::is_same_v<B, Int>;
+
+template <class F, class A, class B> auto add(A a, B b) {
+  if constexpr (both_int<A, B>) return F::wrap(a + b);
+  else return F::wrap(double(a) + double(b));
+}
+template <class F, class A, class B> auto subtract(A a, B b) {
+  if constexpr (both_int<A, B>) return F::wrap(a - b);
+  else return F::wrap(double(a) - double(b));
+}
+template <class F, class A, class B> auto multiply(A a, B b) {
+  if constexpr (F::integer) return F::wrap(Int(uint64_t(s32::wrap(a)) * uint64_t(s32::wrap(b))));
+  else return F::wrap(double(a) * double(b));
+}
+/* Towards zero for integers; what is divided by 0 wraps to 0. */
+template <class F, class A, class B> auto divide(A a, B b) {
+  double quotient = double(a) / double(b);
+  return F::wrap(F::integer ? std::trunc(quotient) : quotient);
+}
+template <class F, class A, class B> auto remainder_of(A a, B b) { return F::wrap(std::fmod(double(a), double(b))); }
+template <class F, class A> auto negate(A a) { return F::wrap(-a); }
+template <class F, class A> auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && std::signbit(double(a))) ? -a : a); }
+template <class F, class A> auto square(A a) { return multiply<F>(a, a); }
+
+inline Int round_even(Int a) { return a; }
+inline double round_even(double a) { return std::nearbyint(a); }
+
+/* As Math.min and Math.max: NaN wins, and -0 is less than 0. */
+template <class A, class B> auto least(A a, B b) {
+  if constexpr (both_int<A, B>) return std::min(a, b);
+  else {
+    double x = a, y = b;
+    if (std::isnan(x) || std::isnan(y)) return double(NAN);
+    return x == y ? (std::signbit(x) ? x : y) : std::min(x, y);
+  }
+}
+template <class A, class B> auto most(A a, B b) {
+  if constexpr (both_int<A, B>) return std::max(a, b);
+  else {
+    double x = a, y = b;
+    if (std::isnan(x) || std::isnan(y)) return double(NAN);
+    return x == y ? (std::signbit(x) ? y : x) : std::max(x, y);
+  }
+}
+
+inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }
+
+template <class T> std::vector<T> read_elements(const char* path, size_t count) {
+  std::vector<double> values(count);
+  std::FILE* file = std::fopen(path, "rb");
+  if (!file || std::fread(values.data(), 8, count, file) != count) {
+    std::fprintf(stderr, "cannot read %zu numbers from %s\n", count, path);
+    std::exit(1);
+  }
+  std::fclose(file);
+  return std::vector<T>(values.begin(), values.end());
+}
+
+template <class T> void write_elements(const char* path, const std::vector<T>& elements) {
+  std::vector<double> values(elements.begin(), elements.end());
+  std::FILE* file = std::fopen(path, "wb");
+  if (!file || std::fwrite(values.data(), 8, values.size(), file) != values.size() || std::fclose(file)) {
+    std::fprintf(stderr, "cannot write %s\n", path);
+    std::exit(1);
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * @file What samples of a run time say: the median, how sure it is, and when two are a tie.
+ *
+ *     summarise([1.2e-5, 1.1e-5, 1.3e-5, ...], 1)      { median: 1.2e-5, interval: [1.15e-5, 1.25e-5] }
+ *
+ * The interval is the 95 % percentile bootstrap of the median (Efron 1979). **The tie rule:** two programs tie when their
+ * intervals overlap; one is faster than the other only when its whole interval lies below.
+ */
+
+import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+
+export type Interval = readonly [low: number, high: number];
+
+export interface Summary {
+  readonly median: number;
+  readonly interval: Interval;
+}
+
+const RESAMPLES = 1000;
+const CONFIDENCE = 0.95;
+
+/** The middle number; of an even count the mean of the two in the middle. @throws Error when there is none */
+export function median(samples: readonly number[]): number {
+  return middleOf(sorted(samples));
+}
+
+/** Median and its 95 % bootstrap interval; the same seed gives the same interval. */
+export function summarise(samples: readonly number[], seed: number): Summary {
+  const order = sorted(samples);
+  const random = seededRandom(seed);
+  const medians = sorted(Array.from({ length: RESAMPLES }, () => resampledMedian(order, random)));
+  return {
+    median: middleOf(order),
+    interval: [quantile(medians, (1 - CONFIDENCE) / 2), quantile(medians, (1 + CONFIDENCE) / 2)],
+  };
+}
+
+/** Whether the intervals overlap: the difference may be chance. */
+export function isTie(a: Summary, b: Summary): boolean {
+  return a.interval[0] <= b.interval[1] && b.interval[0] <= a.interval[1];
+}
+
+/** What `a` is next to `b`, by the tie rule. */
+export function compareTimes(a: Summary, b: Summary): "faster" | "tie" | "slower" {
+  if (isTie(a, b)) return "tie";
+  return a.interval[1] < b.interval[0] ? "faster" : "slower";
+}
+
+/**
+ * How many times longer `a` takes than `b`, from samples taken in turns (A B A B): the median of the ratios of neighbours,
+ * in which slow drift of the machine cancels.
+ */
+export function summariseRatio(a: readonly number[], b: readonly number[], seed: number): Summary {
+  const pairs = Math.min(a.length, b.length);
+  return summarise(
+    Array.from({ length: pairs }, (_, i) => (a[i] ?? 0) / (b[i] ?? 1)),
+    seed,
+  );
+}
+
+/** The median of as many samples drawn with replacement. Places are drawn and not values: the sorted places give the sorted values. */
+function resampledMedian(order: Float64Array, random: Random): number {
+  const counts = new Uint32Array(order.length);
+  for (let i = 0; i < order.length; i++) {
+    const place = randomInteger(random, 0, order.length - 1);
+    counts[place] = (counts[place] ?? 0) + 1;
+  }
+  const [lower, upper] = [Math.floor((order.length - 1) / 2), Math.ceil((order.length - 1) / 2)];
+  let seen = 0;
+  let low: number | undefined;
+  for (const [place, count] of counts.entries()) {
+    seen += count;
+    if (low === undefined && seen > lower) low = order[place];
+    if (low !== undefined && seen > upper) return (low + (order[place] ?? low)) / 2;
+  }
+  throw new Error("internal: a resample without a middle");
+}
+
+function sorted(samples: readonly number[]): Float64Array {
+  return Float64Array.from(samples).sort();
+}
+
+function middleOf(order: Float64Array): number {
+  return quantile(order, 0.5);
+}
+
+/** Linear between the two nearest ranks. */
+function quantile(order: Float64Array, fraction: number): number {
+  const rank = fraction * (order.length - 1);
+  const low = order[Math.floor(rank)];
+  const high = order[Math.ceil(rank)];
+  if (low === undefined || high === undefined) throw new Error("statistics: there are no samples");
+  return low + (high - low) * (rank - Math.floor(rank));
+}

@@ -1,0 +1,105 @@
+/** @file Holds the arrows between the folders: `abstraction <- tables <- mapper <- perfmodel <- tuner <- cli`. */
+
+import { describe, expect, it } from "vitest";
+import { cycles, type Import, importsOf, sourceFiles, statementsBesideReExports } from "./support/imports.ts";
+
+const TABLES = ["operators", "intrinsics", "targets"];
+const LIBRARY = [
+  ...["abstraction", ...TABLES, "mapper", "perfmodel", "tuner"],
+  ...["codegen", "runtime", "db", "report"],
+];
+
+/** What each folder may import besides itself; a file at the root is a folder of its own. */
+const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
+  abstraction: [],
+  operators: ["abstraction"],
+  intrinsics: ["abstraction"],
+  targets: ["abstraction"],
+  mapper: ["abstraction", ...TABLES],
+  perfmodel: ["abstraction", ...TABLES, "mapper"],
+  tuner: ["abstraction", ...TABLES, "mapper", "perfmodel"],
+  codegen: ["abstraction"],
+  runtime: ["abstraction"],
+  db: ["abstraction"],
+  report: ["abstraction", "mapper"],
+  cli: LIBRARY,
+  "automap.ts": LIBRARY,
+  examples: ["automap.ts"],
+  bench: [...LIBRARY, "automap.ts"],
+  "vitest.config.ts": [],
+};
+
+const files = sourceFiles();
+const imports = files.flatMap((name) => importsOf(name));
+const folderOf = (name: string): string => name.split("/", 1)[0] ?? "";
+const isOurs = (name: string): boolean => Object.hasOwn(MAY_SEE, folderOf(name)) || name.endsWith(".ts");
+
+/** Imports that go against an arrow, as `file:line imports file: the rule`. */
+function violations(all: readonly Import[]): string[] {
+  return all.flatMap(({ from, to, line }) => {
+    const [here, there] = [folderOf(from), folderOf(to)];
+    const allowed = MAY_SEE[here] ?? [];
+    if (!isOurs(to) || here === there || allowed.includes(there)) return [];
+    return [`${from}:${line} imports ${to}: ${here} may see ${allowed.length === 0 ? "nothing" : allowed.join(", ")}`];
+  });
+}
+
+describe("the arrows between the folders", () => {
+  it("knows every folder that holds sources", () => {
+    const unknown = files.map(folderOf).filter((folder) => !Object.hasOwn(MAY_SEE, folder));
+    expect([...new Set(unknown)]).toEqual([]);
+  });
+
+  it("are respected by every import, those of types included", () => {
+    expect(violations(imports)).toEqual([]);
+  });
+
+  it("would be seen to break", () => {
+    const stray = `
+      import type { Mapping } from "../mapper/mapping.ts";
+      export { main } from "../cli/main.ts";
+      import { Matrix } from "ml-matrix";
+      import { number } from "./expression.ts";
+      const later = await import("../db/open.ts");`;
+    expect(violations(importsOf("abstraction/stray.ts", stray))).toEqual([
+      "abstraction/stray.ts:2 imports mapper/mapping.ts: abstraction may see nothing",
+      "abstraction/stray.ts:3 imports cli/main.ts: abstraction may see nothing",
+      "abstraction/stray.ts:6 imports db/open.ts: abstraction may see nothing",
+    ]);
+  });
+
+  it("point at files that exist", () => {
+    expect(imports.filter(({ to }) => to.endsWith(".ts") && !files.includes(to))).toEqual([]);
+  });
+});
+
+describe("imports", () => {
+  it("form no ring among the files that a program loads", () => {
+    expect(cycles(imports)).toEqual([]);
+  });
+
+  it("would be seen to form a ring", () => {
+    const edge = (from: string, to: string, erased = false): Import => ({ from, to, line: 1, erased });
+    expect(cycles([edge("a", "b"), edge("b", "c"), edge("c", "a"), edge("c", "d"), edge("d", "c", true)])).toEqual([
+      "a -> b -> c -> a",
+    ]);
+  });
+
+  it("reach better-sqlite3 from db and genetic-js from one file of the tuner only", () => {
+    const importers = (name: string): string[] => imports.filter(({ to }) => to === name).map(({ from }) => from);
+    expect(importers("better-sqlite3").filter((name) => folderOf(name) !== "db")).toEqual([]);
+    const genetic = new Set(importers("genetic-js"));
+    expect(genetic.size).toBeLessThanOrEqual(1);
+    expect([...genetic].filter((name) => folderOf(name) !== "tuner")).toEqual([]);
+  });
+});
+
+describe("automap.ts", () => {
+  it("re-exports and does nothing else", () => {
+    expect(files.filter((name) => name === "automap.ts").flatMap((name) => statementsBesideReExports(name))).toEqual(
+      [],
+    );
+    const text = 'export { tune } from "./tuner/tune.ts";\nexport const version = "1";';
+    expect(statementsBesideReExports("automap.ts", text)).toEqual(['export const version = "1";']);
+  });
+});

@@ -1,0 +1,243 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { wrap } from "../abstraction/dtype.ts";
+import { defineIntrinsic, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
+import { declareRegister } from "../abstraction/register.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { decodeElement, encodeElement, encodeElements } from "../runtime/bytes.ts";
+import { explainRun, findProgram, runChild } from "../runtime/child.ts";
+import { checkIntrinsics, compilerFlags, cudaConformanceSource } from "../runtime/conformance.ts";
+import { rowFunction } from "../runtime/conformance-source.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { parseCache, parseCpuInfo, targetFrom } from "../targets/native.ts";
+
+function rowNamed(name: string): Intrinsic {
+  const [row] = intrinsicsNamed(name);
+  if (!row) throw new Error(`no row ${name}`);
+  return row;
+}
+
+describe("the program that proves rows", () => {
+  test("holds each row's own text", () => {
+    expect(rowFunction(rowNamed("avx512.vpdpbusd"), "row_0")).toMatchInlineSnapshot(`
+      "// avx512.vpdpbusd: c[n] += s32(a[k]) * s32(b[k,n])
+      #line 1 "avx512.vpdpbusd"
+      static void row_0(unsigned char* frame) {
+        __m512i c;
+        __m512i a;
+        __m512i b;
+        c = _mm512_loadu_si512(frame + 0);
+        record(frame + 64, &c, sizeof c);
+        a = _mm512_broadcastd_epi32(_mm_loadu_si32(frame + 4224));
+        record(frame + 4288, &a, sizeof a);
+        b = _mm512_loadu_si512(frame + 8448);
+        record(frame + 8512, &b, sizeof b);
+        c = _mm512_dpbusd_epi32(c, a, b);
+        _mm512_storeu_si512(frame + 0, c);
+      }
+      "
+    `);
+    expect(rowFunction(rowNamed("mma.m16n8k16.f32.f16"), "row_1")).toMatchInlineSnapshot(`
+      "// mma.m16n8k16.f32.f16: c[m,n] += f32(a[m,k]) * f32(b[k,n])
+      #line 1 "mma.m16n8k16.f32.f16"
+      __global__ void row_1(unsigned char* frame) {
+        float c[4];
+        unsigned a[4];
+        unsigned b[2];
+        load_fragment(c, frame + 0);
+        record_lane(frame + 512, &c, sizeof c);
+        load_fragment(a, frame + 4672);
+        record_lane(frame + 5184, &a, sizeof a);
+        load_fragment(b, frame + 9344);
+        record_lane(frame + 9600, &b, sizeof b);
+        mma_m16n8k16_f32_f16(c, a, b);
+        store_fragment(frame + 0, c);
+      }
+      "
+    `);
+    expect(rowFunction(rowNamed("amx.tdpbf16ps"), "row_2")).toMatchInlineSnapshot(`
+      "// amx.tdpbf16ps: c[m,n] += f32(a[m,k]) * f32(b[k,n])
+      #line 1 "amx.tdpbf16ps"
+      static void row_2(unsigned char* frame) {
+        amx_begin();
+        asm volatile("" ::: "memory"); _tile_loadd(0, frame + 0, 64);
+        record_tile(frame + 1024, 0);
+        asm volatile("" ::: "memory"); _tile_loadd(1, frame + 5184, 64);
+        record_tile(frame + 6208, 1);
+        asm volatile("" ::: "memory"); _tile_loadd(2, frame + 10368, 64);
+        record_tile(frame + 11392, 2);
+        _tile_dpbf16ps(0, 1, 2);
+        _tile_stored(0, frame + 0, 64); asm volatile("" ::: "memory");
+      }
+      "
+    `);
+  });
+
+  test("declares every register of every row", () => {
+    for (const row of INTRINSICS)
+      if (row.language !== "none") for (const operand of row.operands) declareRegister(row, operand, "x");
+    const wmma = rowNamed("wmma.m32n8k16.f32.bf16");
+    expect(declareRegister(wmma, operandOf(wmma, "b"), "b")).toBe(
+      "wmma::fragment<wmma::matrix_b, 32, 8, 16, __nv_bfloat16, wmma::row_major> b;",
+    );
+  });
+
+  test("for CUDA stands alone", () => {
+    const source = cudaConformanceSource(intrinsicsNamed("mma.m16n8k32.s32.u8s8"), 1);
+    expect(source).toContain("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}");
+    expect(source).toContain("row.run<<<1, 32>>>(device);");
+    expect([...source.matchAll(/#include "/g)]).toEqual([]);
+  });
+
+  const { isa } = nativeTarget();
+  const compiler = findProgram("g++");
+
+  test.skipIf(compiler === undefined)("survives rows that do not compile or crash, and blames them", async () => {
+    const fma = rowNamed("mali.arm_dot");
+    const change = (name: string, emit: string): Intrinsic => defineIntrinsic({ ...fma.declaration, name, emit });
+    const rows = [
+      change("misspelt", "{c} += arm_dto({a}, {b});"),
+      fma,
+      change("crashing", "__builtin_trap();"),
+      rowNamed("mali.arm_dot_acc"),
+    ];
+    const seen: string[] = [];
+    const results = await checkIntrinsics(rows, { seed: 1, isa, onProgress: (r) => seen.push(r.intrinsic) });
+    expect(results.map((r) => `${r.intrinsic}: ${r.status}`)).toEqual([
+      "misspelt: differs",
+      "mali.arm_dot: ok",
+      "crashing: differs",
+      "mali.arm_dot_acc: ok",
+    ]);
+    expect(results[0]?.detail).toMatch(/^misspelt:\d+:\d+: error: .*arm_dto/);
+    expect(results[2]?.detail).toMatch(/was killed by SIG(ILL|TRAP)$/);
+    expect(seen.sort()).toEqual(rows.map((r) => r.name).sort());
+  });
+
+  test("says which compiler is missing", async () => {
+    const [result] = await checkIntrinsics([rowNamed("mali.arm_dot")], { seed: 1, isa, compiler: "no-such-compiler" });
+    expect(result).toEqual({
+      intrinsic: "mali.arm_dot",
+      status: "skipped",
+      how: "emulation",
+      cases: 0,
+      missing: "no compiler: no-such-compiler",
+    });
+  });
+
+  test.skipIf(compiler === undefined)("keeps what it generated in a folder that is given", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "automap-test-"));
+    try {
+      await checkIntrinsics([rowNamed("mali.arm_dot")], { seed: 1, isa, workdir: folder });
+      expect(readFileSync(join(folder, "opencl-emulation.cpp"), "utf8")).toContain("c += arm_dot(a, b);");
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  test("asks the compiler for the features at hand only", () => {
+    expect(compilerFlags(["fma", "avx512_vnni"])).toEqual([
+      "-mavx2",
+      "-mfma",
+      "-mavx512f",
+      "-mavx512vl",
+      "-mavx512vnni",
+    ]);
+    expect(compilerFlags(["i8mm", "asimddp"])).toEqual(["-march=armv8.2-a+dotprod+i8mm"]);
+  });
+});
+
+describe("elements as bytes", () => {
+  test("every f16 and every bf16 that is a number reads back", () => {
+    const view = new DataView(new ArrayBuffer(2));
+    for (const dtype of ["f16", "bf16"] as const) {
+      for (let bits = 0; bits < 0x10000; bits++) {
+        view.setUint16(0, bits, true);
+        const value = decodeElement(dtype, view, 0);
+        if (Number.isNaN(value)) continue;
+        if (wrap(dtype, value) !== value) throw new Error(`${dtype} ${bits} decodes to ${value}`);
+        encodeElement(dtype, view, 0, value);
+        if (view.getUint16(0, true) !== bits) throw new Error(`${dtype} ${bits} does not read back`);
+      }
+    }
+  });
+
+  test("lie little-endian, one after another", () => {
+    expect([...encodeElements("s32", [1, -2])]).toEqual([1, 0, 0, 0, 254, 255, 255, 255]);
+    expect([...encodeElements("bf16", [1.5])]).toEqual([0xc0, 0x3f]);
+    expect([...encodeElements("f16", [65504, -0])]).toEqual([0xff, 0x7b, 0, 0x80]);
+  });
+});
+
+describe("a child process", () => {
+  test("that fails, crashes, hangs or does not exist is a status with its output", async () => {
+    const run = (script: string) => runChild(["sh", "-c", script], { timeLimitMs: 300 });
+    expect(await run("echo out; echo err >&2")).toMatchObject({ status: "ok", stdout: "out\n", stderr: "err\n" });
+    expect(explainRun(await run("exit 3"))).toBe("sh exited with 3");
+    expect(explainRun(await run("kill -SEGV $$"))).toBe("sh was killed by SIGSEGV");
+    expect(explainRun(await run("echo begun; sleep 60 & sleep 60"))).toBe("sh ran longer than 0.3 s");
+    expect(explainRun(await runChild(["/no/such/program"], { timeLimitMs: 300 }))).toMatch(
+      /^\/no\/such\/program did not start: .*ENOENT/,
+    );
+  });
+});
+
+describe("this machine as a target", () => {
+  // Recorded on the machine this was written on, 2026-11-21; the second processor shortened to its first line.
+  const EPYC = `processor	: 0
+vendor_id	: AuthenticAMD
+cpu family	: 26
+model name	: AMD EPYC
+cache size	: 1024 KB
+flags		: fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2 ht syscall nx mmxext fxsr_opt pdpe1gb rdtscp lm constant_tsc rep_good nopl xtopology nonstop_tsc cpuid extd_apicid tsc_known_freq pni pclmulqdq ssse3 fma cx16 pcid sse4_1 sse4_2 x2apic movbe popcnt tsc_deadline_timer aes xsave avx f16c rdrand hypervisor lahf_lm cmp_legacy cr8_legacy abm sse4a misalignsse 3dnowprefetch osvw topoext vmmcall fsgsbase tsc_adjust bmi1 avx2 smep bmi2 erms invpcid avx512f avx512dq adx smap avx512ifma clflushopt clwb avx512cd sha_ni avx512bw avx512vl xsaveopt xsavec xgetbv1 xsaves avx_vnni avx512_bf16 clzero xsaveerptr arat avx512vbmi umip avx512_vbmi2 gfni vaes vpclmulqdq avx512_vnni avx512_bitalg avx512_vpopcntdq rdpid fsrm avx512_vp2intersect
+bogomips	: 5192.24
+
+processor	: 1
+`;
+  // The lines that count, in the forms in which Linux writes them for the reference Xeon and for an Arm server.
+  const XEON =
+    "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fma avx2 avx512f avx512vl avx_vnni avx512_bf16 avx512_vnni amx_bf16 avx512_fp16 amx_tile amx_int8\n";
+  const NEOVERSE =
+    "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes asimdhp asimddp sve i8mm bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n";
+
+  test("is read from what the kernel prints", () => {
+    expect(parseCpuInfo(EPYC)).toEqual({
+      name: "AMD EPYC",
+      isa: ["avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16"],
+      processors: 2,
+    });
+    expect(parseCpuInfo(XEON).isa).toEqual(
+      expect.arrayContaining(["avx512_vnni", "avx512_fp16", "amx_int8", "amx_bf16"]),
+    );
+    expect(parseCpuInfo(NEOVERSE)).toEqual({
+      name: "Arm part 0xd40",
+      isa: ["asimd", "asimddp", "i8mm"],
+      processors: 1,
+    });
+    expect(parseCpuInfo("")).toEqual({ name: "unknown CPU", isa: [], processors: 0 });
+  });
+
+  test("speaks the words the table asks for", () => {
+    const words = new Set(INTRINSICS.filter((row) => row.language === "c++").map((row) => row.isa));
+    const known = new Set([XEON, NEOVERSE].flatMap((text) => parseCpuInfo(text).isa));
+    expect([...words].filter((word) => !known.has(word))).toEqual([]);
+  });
+
+  test("has its caches as levels, and no figure nobody measured", () => {
+    const caches = [
+      parseCache("1", "Data", "48K\n", "0"),
+      parseCache("1", "Instruction", "32K\n", "0"),
+      parseCache("2", "Unified", "1024K\n", "0"),
+      parseCache("3", "Unified", "32768K\n", "0-1"),
+    ].filter((cache) => cache !== undefined);
+    expect(targetFrom(parseCpuInfo(EPYC), caches).levels).toEqual([
+      { name: "dram", units: 1 },
+      { name: "l3", units: 1, bytes: 32 * 1024 * 1024 },
+      { name: "l2", units: 2, bytes: 1024 * 1024 },
+      { name: "l1", units: 1, bytes: 48 * 1024 },
+      { name: "registers", units: 1 },
+    ]);
+  });
+});

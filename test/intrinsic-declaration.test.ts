@@ -1,0 +1,164 @@
+/** @file A declaration either holds together or is refused with a sentence that names the row and the rule. */
+
+import { describe, expect, it } from "vitest";
+import { UsageError } from "../abstraction/error.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import { tilePlaces } from "../abstraction/interpret.ts";
+import {
+  defineIntrinsic,
+  fillTemplate,
+  type IntrinsicSpec,
+  operandOf,
+  printStorage,
+  registerElements,
+  tileElements,
+  tileOffset,
+} from "../abstraction/intrinsic.ts";
+
+const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
+type Toy = IntrinsicSpec<typeof EQUATION>;
+
+const toy: Toy = {
+  name: "toy.dot",
+  family: "toy",
+  isa: "virtual",
+  language: "c++",
+  summary: "One row of a matrix product; `b` holds two consecutive k side by side, `a` is copied to every n.",
+  compute: EQUATION,
+  extents: { m: 1, n: 4, k: 2 },
+  operands: {
+    a: { dtype: "u8", storage: "reg[2*n + k]", load: "{reg} = broadcast({ptr});" },
+    b: { dtype: "s8", storage: "reg[2*n + k]", load: "{reg} = load({ptr});" },
+    c: { dtype: "s32", storage: "reg[n]", load: "{reg} = load({ptr});", store: "store({ptr}, {reg});" },
+  },
+  emit: "{c} = toy_dot({c}, {a}, {b});",
+  source: "invented for this test",
+};
+
+describe("a declaration", () => {
+  const dot = defineIntrinsic(toy);
+
+  it("prints its storage as declared and knows its broadcasts", () => {
+    expect(dot.operands.map((o) => `${o.name}: ${printStorage(o)} ${o.broadcast.join(",")}`)).toEqual([
+      ...["c: reg[n] ", "a: reg[2*n + k] n", "b: reg[2*n + k] "],
+    ]);
+  });
+
+  it("holds a broadcast several times in the register and once in memory", () => {
+    const a = operandOf(dot, "a");
+    expect([registerElements(dot, a), tileElements(a), printExpr(tileOffset(a), "formula")]).toEqual([8, 2, "k"]);
+    const b = operandOf(dot, "b");
+    expect([registerElements(dot, b), tileElements(b)]).toEqual([8, 8]);
+    // Row-major b[k,n]: the first row of b lies in every second place.
+    expect([...tilePlaces(dot, "b")]).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
+  });
+
+  it("whose layout is the vendor's secret lies row-major in memory", () => {
+    const secret = defineIntrinsic({
+      ...toy,
+      operands: { ...toy.operands, b: { dtype: "s8", storage: "wmma::matrix_b" } },
+    });
+    const b = operandOf(secret, "b");
+    expect([printStorage(b), printExpr(tileOffset(b), "formula"), tileElements(b)]).toEqual([
+      ...["wmma::matrix_b", "k*4 + n", 8],
+    ]);
+  });
+
+  it("fills its template and leaves other braces alone", () => {
+    expect(fillTemplate(dot.emit, { a: "x0", b: "x1", c: "x2" })).toBe("x2 = toy_dot(x2, x0, x1);");
+    expect(fillTemplate("{ {c} = {0}; }", { c: "x" })).toBe("{ x = {0}; }");
+  });
+});
+
+describe("a declaration is refused", () => {
+  function complaint(change: Partial<Toy>): string {
+    try {
+      defineIntrinsic({ ...toy, ...change });
+    } catch (error) {
+      if (error instanceof UsageError) return error.explain();
+      if (error instanceof Error) return error.message;
+      throw error;
+    }
+    return "no complaint";
+  }
+  const withB = (b: Partial<Toy["operands"]["b"]>): string =>
+    complaint({ operands: { ...toy.operands, b: { ...toy.operands.b, ...b } } });
+
+  it("when an axis has no extent, or an extent no axis", () => {
+    expect(complaint({ extents: { m: 1, n: 4 } })).toMatchInlineSnapshot(`
+      "toy.dot: axis "k" has no extent
+        c[m,n] += s32(a[m,k]) * s32(b[k,n])
+                          ^
+        give it one, for example --k 64"
+    `);
+    expect(complaint({ extents: { m: 1, n: 4, k: 2, kk: 2 } })).toMatchInlineSnapshot(`
+      "toy.dot: no axis or parameter "kk"
+        did you mean "k"?"
+    `);
+  });
+
+  it("when two elements share a place", () => {
+    expect(withB({ storage: "reg[n + k]" })).toMatchInlineSnapshot(
+      `"toy.dot: storage reg[n + k] of b puts elements 1 and 4 in place 1"`,
+    );
+    expect(withB({ storage: "reg[0]" })).toMatchInlineSnapshot(
+      `"toy.dot: storage reg[0] of b puts elements 0 and 1 in place 0"`,
+    );
+  });
+
+  it("when a copy of a broadcast lands on another element", () => {
+    const a = { dtype: "u8", storage: "reg[n + k]" } as const;
+    expect(complaint({ operands: { ...toy.operands, a } })).toMatchInlineSnapshot(
+      `"toy.dot: storage reg[n + k] of a puts elements 0 and 1 in place 1"`,
+    );
+  });
+
+  it("when an element would lie before the register", () => {
+    expect(withB({ storage: "reg[2*n + k - 1]" })).toMatchInlineSnapshot(
+      `"toy.dot: storage reg[2*n + k - 1] of b puts element 0 in place -1"`,
+    );
+  });
+
+  it("when storage names no axis of the instruction", () => {
+    expect(withB({ storage: "reg[2*n + lane]" })).toMatchInlineSnapshot(
+      `"toy.dot: storage of b names "lane", which is no axis"`,
+    );
+  });
+
+  it("when storage is no formula", () => {
+    expect(withB({ storage: "reg[2*n + 10" })).toMatchInlineSnapshot(
+      `"toy.dot: storage of b must read file[formula], as in "zmm[4*n + k]", got "reg[2*n + 10""`,
+    );
+    expect(withB({ storage: "reg[2*n + k] twice" })).toMatchInlineSnapshot(
+      `"toy.dot: storage of b must read file[formula], as in "zmm[4*n + k]", got "reg[2*n + k] twice""`,
+    );
+    expect(withB({ storage: "reg[2*n +]" })).toMatchInlineSnapshot(`
+      "toy.dot: storage of b: ends where a value was expected
+        2*n +
+             ^"
+    `);
+    expect(withB({ storage: "reg[n*k]" })).toMatchInlineSnapshot(`
+      "toy.dot: storage of b: it multiplies two axes; an index may multiply an axis by a constant only
+        n*k
+        ^^^"
+    `);
+  });
+
+  it("when a template names what it does not have", () => {
+    expect(complaint({ emit: "{c} = toy_dot({acc}, {a}, {b});" })).toMatchInlineSnapshot(
+      `"toy.dot: emit names {acc}, which is none of c, a, b"`,
+    );
+    expect(withB({ load: "{reg} = load({address});" })).toMatchInlineSnapshot(
+      `"toy.dot: load of b names {address}, which is none of reg, ptr, stride"`,
+    );
+  });
+
+  it("when types disagree", () => {
+    const text: string = "c[m,n] += a[m,k] * s32(b[k,n])";
+    expect(complaint({ compute: text as typeof EQUATION })).toMatchInlineSnapshot(`
+      "type of a[m,k] * s32(b[k,n]): operands have types u8 and s32; cast one, for example f32(...)
+        c[m,n] += a[m,k] * s32(b[k,n])
+                  ^^^^^^^^^^^^^^^^^^^^"
+    `);
+  });
+});

@@ -1,0 +1,96 @@
+/** Lowering under schedules: whatever the schedule, the program computes the equation. */
+import { expect, test } from "vitest";
+import { type Computation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
+import { rangeOf } from "../abstraction/dtype.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule } from "../mapper/schedule.ts";
+import { randomSchedule } from "../mapper/schedule-space.ts";
+import type { OperandTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+
+const CASES = [
+  { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
+  {
+    operator: "conv2d",
+    parameters: { c: 4, k: 16, h: 6, w: 5, r: 3, s: 3, stride: 2, pad: 2, dilation: 2 },
+    layouts: "NCHW",
+  },
+  { operator: "conv2d", parameters: { c: 20, k: 33, h: 3, w: 5, r: 1, s: 1, pad: 0 }, layouts: "NHWC" },
+  {
+    operator: "grouped-conv2d",
+    parameters: { c: 12, k: 6, h: 5, w: 4, r: 3, s: 3, groups: 3, pad: 1 },
+    layouts: "NHWC",
+  },
+  { operator: "depthwise-conv2d", parameters: { c: 17, h: 5, w: 6, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
+  {
+    operator: "transposed-conv2d",
+    parameters: { c: 4, k: 3, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 },
+    layouts: "NCHW",
+  },
+  { operator: "matmul", parameters: { m: 5, n: 37, k: 9 } },
+  { operator: "matvec", parameters: { m: 19, k: 10 } },
+  { operator: "variance", parameters: { n: 2, c: 5, h: 3, w: 3 } },
+  { operator: "stencil2d-star", parameters: { h: 5, w: 20, radius: 1 } },
+];
+const INTRINSICS = [
+  "avx512.fma.f32.broadcast",
+  "avx512.fma.f32",
+  "avx512.vpdpbusd",
+  "avx512.vpdpbusd.lanes",
+  "avx512.vdpbf16ps",
+  "amx.tdpbusd",
+  "toy.2x2x2",
+];
+
+test("every schedule of every mapping computes the equation, twice in a row", () => {
+  const random = seededRandom(7);
+  let ran = 0;
+  for (const { operator, parameters, layouts } of CASES) {
+    for (const name of INTRINSICS) {
+      const [intrinsic] = intrinsicsNamed(name);
+      if (!intrinsic) throw new Error(`no intrinsic ${name}`);
+      const [c, a, b] = intrinsic.operands;
+      const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
+      const computation = instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
+      const { valid } = mappings(computation, intrinsic);
+      if (valid.length === 0) continue;
+      const inputs = smallInputs(computation, random);
+      const expected = interpret(computation, inputs);
+      // A tile product is many points: fewer of those.
+      const draws = pointCount(intrinsic.computation) > 1000 ? 2 : 6;
+      for (let i = 0; i < draws; i++) {
+        const mapping = pick(random, valid);
+        const schedule = randomSchedule(mapping, random);
+        const nest = lowerSchedule(mapping, schedule);
+        const got = interpretNest(nest, computation, inputs, 2);
+        const wrong = got.findIndex((x, at) => x !== expected[at]);
+        if (wrong >= 0) {
+          throw new Error(
+            `${operator} on ${name}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: element ${wrong} is ${got[wrong]}, not ${expected[wrong]}\n${printNest(nest)}`,
+          );
+        }
+        ran++;
+      }
+    }
+  }
+  expect(ran).toBeGreaterThan(200);
+});
+
+/** Small integers, exact in every type. */
+function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => {
+      const [low] = rangeOf(t.dtype);
+      return [
+        t.name,
+        Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, low === 0 ? 0 : -5, 5)),
+      ];
+    }),
+  );
+}

@@ -1,0 +1,99 @@
+/** @file What each source file imports, read with TypeScript's own parser. */
+
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+
+export interface Import {
+  /** Both relative to the repository, `mapper/bind.ts`; a package by its name, `ml-matrix`. */
+  readonly from: string;
+  readonly to: string;
+  readonly line: number;
+  /** `import type`: nothing is left of it when the program runs. */
+  readonly erased: boolean;
+}
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const NOT_SOURCES: readonly string[] = ["node_modules", "dist", "coverage", "test"];
+
+/** Every TypeScript file that is neither a test nor generated, relative to the repository. */
+export function sourceFiles(): string[] {
+  return readdirSync(root, { withFileTypes: true })
+    .flatMap((entry) => {
+      if (entry.name.startsWith(".") || NOT_SOURCES.includes(entry.name)) return [];
+      if (!entry.isDirectory()) return [entry.name];
+      const inside = readdirSync(join(root, entry.name), { recursive: true, encoding: "utf8" });
+      return inside.map((name) => `${entry.name}/${name.replaceAll("\\", "/")}`);
+    })
+    .filter((name) => name.endsWith(".ts") && !name.endsWith(".d.ts"))
+    .sort();
+}
+
+export function readSource(name: string): string {
+  return readFileSync(join(root, name), "utf8");
+}
+
+/** Static imports, re-exports and `import()` calls of a text that stands at `from`. */
+export function importsOf(from: string, text = readSource(from)): Import[] {
+  const file = ts.createSourceFile(from, text, ts.ScriptTarget.ES2023, true);
+  const found: Import[] = [];
+  const add = (specifier: ts.Expression | undefined, erased: boolean): void => {
+    if (!specifier || !ts.isStringLiteralLike(specifier)) return;
+    const to = specifier.text.startsWith(".")
+      ? relative(root, join(root, dirname(from), specifier.text)).replaceAll("\\", "/")
+      : specifier.text;
+    found.push({ from, to, line: file.getLineAndCharacterOfPosition(specifier.getStart()).line + 1, erased });
+  };
+  const visit = (node: ts.Node): void => {
+    if (ts.isImportDeclaration(node)) add(node.moduleSpecifier, node.importClause?.isTypeOnly ?? false);
+    else if (ts.isExportDeclaration(node)) add(node.moduleSpecifier, node.isTypeOnly);
+    else if (ts.isImportTypeNode(node) && ts.isLiteralTypeNode(node.argument)) add(node.argument.literal, true);
+    else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword)
+      add(node.arguments[0], false);
+    ts.forEachChild(node, visit);
+  };
+  visit(file);
+  return found;
+}
+
+/** Statements of a text that are anything but a re-export. */
+export function statementsBesideReExports(name: string, text = readSource(name)): string[] {
+  const file = ts.createSourceFile(name, text, ts.ScriptTarget.ES2023, true);
+  return file.statements
+    .filter((s) => !(ts.isExportDeclaration(s) && s.moduleSpecifier !== undefined))
+    .map((s) => s.getText().split("\n", 1)[0] ?? "");
+}
+
+/** The shortest rings of files that import one another when the program runs, each named once. */
+export function cycles(imports: readonly Import[]): string[] {
+  const next = new Map<string, Set<string>>();
+  for (const { from, to, erased } of imports) {
+    if (erased) continue;
+    const reached = next.get(from) ?? new Set();
+    reached.add(to);
+    next.set(from, reached);
+  }
+  const found = new Map<string, string>();
+  for (const start of next.keys()) {
+    const before = new Map<string, string>();
+    const queue = [start];
+    for (let file = queue.shift(); file !== undefined; file = queue.shift()) {
+      for (const to of next.get(file) ?? []) {
+        if (to === start) {
+          const ring = [file];
+          for (let at = before.get(file); at !== undefined; at = before.get(at)) ring.unshift(at);
+          const members = [...ring].sort().join(" ");
+          if (!found.has(members)) found.set(members, [...ring, start].join(" -> "));
+          queue.length = 0;
+          break;
+        }
+        if (!before.has(to)) {
+          before.set(to, file);
+          queue.push(to);
+        }
+      }
+    }
+  }
+  return [...found.values()].sort();
+}

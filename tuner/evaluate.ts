@@ -1,0 +1,87 @@
+/**
+ * @file How well predictions rank what was measured, as AMOS judges its model (ISCA 2022, section 7.2, and its
+ * tests/python/auto_tensorize/tenet/validate_conv2d_cuda_perf_model_fp16.py).
+ *
+ *     measured 1 2 3   predicted 10 30 20     2 and 3 are swapped: 4 of 6 ordered pairs agree, 7 of 9 with the diagonal
+ *
+ * AMOS reports 85.69 % pairwise accuracy and 91.4 % recall of the top 40 %, and counts the diagonal, which always agrees.
+ */
+
+import type { Prediction, Trial } from "../abstraction/trial.ts";
+import { secondsOf } from "./trials.ts";
+
+export interface Judged {
+  readonly predicted: number;
+  readonly measured: number;
+}
+
+export interface Evaluation {
+  readonly count: number;
+  /** Share of the ordered pairs that prediction and measurement put the same way; undefined below two. */
+  readonly pairwise: number | undefined;
+  /** The same with each trial paired with itself as well, as published. */
+  readonly pairwisePublished: number | undefined;
+  /** Share of the fastest 40 % that are among the 40 % predicted fastest. */
+  readonly recall: number | undefined;
+}
+
+/** The share that `recall` looks at. */
+export const TOP = 0.4;
+
+/** What the model said of each run that worked, at the time it was proposed: before the run could correct the model. */
+export function judged(
+  trials: readonly Pick<Trial, "prediction" | "measurement">[],
+  which: keyof Pick<Prediction, "seconds" | "uncorrectedSeconds"> = "seconds",
+): Judged[] {
+  return trials.flatMap((trial) => {
+    const measured = secondsOf(trial);
+    return measured === undefined || !trial.prediction ? [] : [{ predicted: trial.prediction[which], measured }];
+  });
+}
+
+export function evaluate(pairs: readonly Judged[]): Evaluation {
+  return {
+    count: pairs.length,
+    pairwise: pairwiseAccuracy(pairs),
+    pairwisePublished: pairwiseAccuracy(pairs, { diagonal: true }),
+    recall: topRecall(pairs),
+  };
+}
+
+/** Share of the ordered pairs (i, j) for which `measured i < measured j` and `predicted i < predicted j` are both true or both false. */
+export function pairwiseAccuracy(pairs: readonly Judged[], { diagonal = false } = {}): number | undefined {
+  const total = diagonal ? pairs.length ** 2 : pairs.length * (pairs.length - 1);
+  if (total === 0) return undefined;
+  let agree = 0;
+  for (const [i, a] of pairs.entries())
+    for (const [j, b] of pairs.entries())
+      if ((diagonal || i !== j) && a.measured < b.measured === a.predicted < b.predicted) agree++;
+  return agree / total;
+}
+
+/**
+ * Share of the k fastest that are among the k predicted fastest, k being `share` of all, rounded, at least 1. Where the k-th place is
+ * shared, each that shares it counts in part, as if lots were drawn: a model that says the same of all recalls k/n, not luck.
+ */
+export function topRecall(pairs: readonly Judged[], share = TOP): number | undefined {
+  if (pairs.length === 0) return undefined;
+  const k = Math.min(pairs.length, Math.max(1, Math.round(share * pairs.length)));
+  const predicted = amongFirst(
+    pairs.map((pair) => pair.predicted),
+    k,
+  );
+  const measured = amongFirst(
+    pairs.map((pair) => pair.measured),
+    k,
+  );
+  return pairs.reduce((sum, pair) => sum + predicted(pair.predicted) * measured(pair.measured), 0) / k;
+}
+
+/** The chance of a value to be among the `k` lowest: 1, 0, or its part of the places that equal values share. */
+function amongFirst(values: readonly number[], k: number): (value: number) => number {
+  return (value) => {
+    const lower = values.filter((other) => other < value).length;
+    const equal = values.filter((other) => other === value).length;
+    return Math.min(1, Math.max(0, (k - lower) / equal));
+  };
+}

@@ -1,0 +1,53 @@
+/**
+ * @file The model as a search sees it: asked once a candidate, and scaled to what was measured.
+ *
+ *     expected = predicted * median over the trials (measured / predicted)
+ *
+ * A model that ranks well but is three times off thus stays comparable with the medians it is weighed against.
+ */
+
+import type { Prediction } from "../abstraction/trial.ts";
+import type { SearchSpace } from "./space.ts";
+import { secondsOf, type TrialOf } from "./trials.ts";
+
+export interface Expectations<C> {
+  /** What the model says; undefined when it cannot say, or says nothing finite. */
+  predicted(candidate: C): Prediction | undefined;
+  /** Its seconds, scaled to the trials. */
+  expected(candidate: C): number | undefined;
+  /** Scales to these trials. */
+  scaleTo(trials: readonly TrialOf<C>[]): void;
+  /** The model has learnt: ask it anew. */
+  forget(): void;
+}
+
+export function expectationsOf<C>(
+  space: SearchSpace<C>,
+  predict: (candidate: C) => Prediction | undefined,
+): Expectations<C> {
+  const asked = new Map<string, Prediction | undefined>();
+  let scale = 1;
+  const predicted = (candidate: C): Prediction | undefined => {
+    const key = space.key(candidate);
+    if (!asked.has(key)) {
+      const prediction = predict(candidate);
+      asked.set(key, prediction && Number.isFinite(prediction.seconds) ? prediction : undefined);
+    }
+    return asked.get(key);
+  };
+  return {
+    predicted,
+    expected: (candidate) => {
+      const seconds = predicted(candidate)?.seconds;
+      return seconds === undefined ? undefined : seconds * scale;
+    },
+    scaleTo: (trials) => {
+      const ratios = trials.flatMap((trial) => {
+        const [measured, seconds] = [secondsOf(trial), predicted(trial.candidate)?.seconds];
+        return measured === undefined || seconds === undefined || !(seconds > 0) ? [] : [measured / seconds];
+      });
+      scale = ratios.sort((a, b) => a - b)[ratios.length >> 1] ?? 1;
+    },
+    forget: () => asked.clear(),
+  };
+}

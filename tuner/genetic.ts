@@ -1,0 +1,192 @@
+/**
+ * @file Breeds candidates under the model, where thousands cost nothing, and hands out few to be measured.
+ *
+ *     measured best, last population, random ones  ->  generations under the model  ->  the best | the most different | random
+ *
+ * The only file that knows genetic-js. That package draws from `Math.random` and takes no other source, so a seeded generator
+ * stands in its place for exactly the synchronous call of `start()`; `evolve()` would lose our closures.
+ */
+
+import Genetic from "genetic-js";
+import type { Random } from "../abstraction/random.ts";
+import { distanceIn } from "./space.ts";
+import { defineStrategy, drawUntried, type OptionValues, type Search } from "./strategy.ts";
+import { inOrder, secondsOf } from "./trials.ts";
+
+const OPTIONS = {
+  population: { default: 64, min: 4, max: 10_000, whole: true, summary: "candidates in a generation" },
+  generations: { default: 12, min: 1, max: 10_000, whole: true, summary: "generations under the model a round" },
+  crossover: { default: 0.8, min: 0, max: 1, summary: "share of children with two parents" },
+  mutation: { default: 0.4, min: 0, max: 1, summary: "share of children that are mutated" },
+  different: { default: 0.25, min: 0, max: 1, summary: "share of a round: good, and most unlike all that was tried" },
+  explore: { default: 0.1, min: 0, max: 1, summary: "share of a round: drawn blindly, against errors of the model" },
+  doubt: { default: 2, min: 1, max: 1000, summary: "factor on the expectation when the nearest trial failed" },
+} as const;
+type Options = OptionValues<typeof OPTIONS>;
+
+/** The most different are sought among this share of what was bred, the best. */
+const GOOD_SHARE = 0.25;
+/** Shares of the first population: the best measured, and what the round before bred; the rest is random. */
+const MEASURED_SHARE = 0.25;
+const INHERITED_SHARE = 0.5;
+/** genetic-js wants a number for everything and sorts NaN first, so what fails costs these seconds, which nothing else does. */
+const WORST = 1e12;
+
+export const genetic = defineStrategy({
+  name: "genetic",
+  summary: "breeds candidates under the model; the best and the most different are measured",
+  options: OPTIONS,
+  guided: true,
+  propose: rounds,
+});
+
+function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]> {
+  let population: readonly C[] = [];
+  for (;;) {
+    const bred = breed(search, options, population);
+    population = bred.population;
+    yield handOut(search, options, bred.seen);
+  }
+}
+
+interface Costed<C> {
+  readonly candidate: C;
+  readonly cost: number;
+}
+
+/** Evolves under the model. `seen` are all candidates that came by, by key. */
+function breed<C>(
+  search: Search<C>,
+  options: Options,
+  inherited: readonly C[],
+): { population: readonly C[]; seen: ReadonlyMap<string, Costed<C>> } {
+  const { space, random } = search;
+  const cost = costUnder(search, options.doubt);
+  const seen = new Map<string, Costed<C>>();
+  const first = [
+    ...fastest(search).slice(0, Math.ceil(options.population * MEASURED_SHARE)),
+    ...inherited.slice(0, Math.ceil(options.population * INHERITED_SHARE)),
+  ].values();
+  let population: readonly C[] = [];
+
+  const evolution = Genetic.create<C>();
+  const { configuration } = evolution;
+  configuration.size = options.population;
+  configuration.iterations = options.generations;
+  configuration.crossover = options.crossover;
+  configuration.mutation = options.mutation;
+  evolution.optimize = Genetic.Optimize.Minimize;
+  evolution.select1 = Genetic.Select1.Tournament2;
+  evolution.select2 = Genetic.Select2.Tournament2;
+  evolution.seed = () => {
+    const next = first.next();
+    return next.done ? space.random(random) : next.value;
+  };
+  evolution.mutate = (candidate) => space.mutate(candidate, random);
+  evolution.crossover = (a, b) => [space.crossover(a, b, random), space.crossover(b, a, random)];
+  evolution.fitness = (candidate) => {
+    const key = space.key(candidate);
+    const costed = seen.get(key) ?? { candidate, cost: cost(candidate, key) };
+    seen.set(key, costed);
+    return costed.cost;
+  };
+  evolution.generation = (scored) => {
+    population = scored.map(({ entity }) => entity);
+    return true;
+  };
+  withMathRandom(random, () => evolution.start());
+  return { population, seen };
+}
+
+/** Seconds measured, else expected; a candidate next to a failure is doubted. */
+function costUnder<C>(search: Search<C>, doubt: number): (candidate: C, key: string) => number {
+  const { space, trials, expected } = search;
+  const measured = new Map(trials.map((trial) => [trial.key, secondsOf(trial) ?? WORST]));
+  const someFailed = trials.some((trial) => secondsOf(trial) === undefined);
+  return (candidate, key) => {
+    const known = measured.get(key);
+    if (known !== undefined) return known;
+    const seconds = expected(candidate);
+    if (seconds === undefined) return WORST;
+    const doubted = someFailed && doubt > 1 && nearestFailed(candidate);
+    return Math.min(seconds * (doubted ? doubt : 1), WORST);
+  };
+
+  function nearestFailed(candidate: C): boolean {
+    let nearest = Number.POSITIVE_INFINITY;
+    let failed = false;
+    for (const trial of trials) {
+      const distance = distanceIn(space, candidate, trial.candidate);
+      if (distance > nearest) continue;
+      const alsoFailed = secondsOf(trial) === undefined;
+      // Of several equally near, one that worked is enough.
+      failed = distance < nearest ? alsoFailed : failed && alsoFailed;
+      nearest = distance;
+    }
+    return failed;
+  }
+}
+
+function fastest<C>({ trials }: Search<C>): C[] {
+  return trials
+    .flatMap((trial) => {
+      const seconds = secondsOf(trial);
+      return seconds === undefined ? [] : [{ ...trial, seconds }];
+    })
+    .sort((a, b) => a.seconds - b.seconds || inOrder(a.key, b.key))
+    .map(({ candidate }) => candidate);
+}
+
+/** The round to measure: the best expected, then the most different of the good ones, then random ones. */
+function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<string, Costed<C>>): C[] {
+  const { batch, expected, tried } = search;
+  const different = Math.round(batch * options.different);
+  const explore = Math.min(Math.round(batch * options.explore), batch - different);
+
+  // 1. the best
+  const ranked = [...seen]
+    .filter(([key, { cost }]) => cost < WORST && !tried(key))
+    .sort(([keyA, a], [keyB, b]) => a.cost - b.cost || inOrder(keyA, keyB))
+    .map(([, { candidate }]) => candidate);
+  const best = ranked.slice(0, Math.max(1, batch - different - explore));
+
+  // 2. the most different
+  const good = ranked.slice(best.length, Math.max(best.length + different, Math.ceil(ranked.length * GOOD_SHARE)));
+  const round = [...best, ...mostDifferent(search, good, best, Math.min(different, batch - best.length))];
+
+  // 3. random ones, which also make up for what was not bred: of those that the model can predict while there are any
+  const taken = new Set(round.map((candidate) => search.space.key(candidate)));
+  const isNew = (candidate: C, key: string): boolean => !taken.has(key) && expected(candidate) !== undefined;
+  round.push(...drawUntried(search, batch - round.length, isNew));
+  return round.length > 0 ? round : drawUntried(search, batch);
+}
+
+/** The `count` of `from` that are farthest from the trials, from `chosen` and from one another; of equally far ones the first. */
+function mostDifferent<C>(search: Search<C>, from: readonly C[], chosen: readonly C[], count: number): C[] {
+  const { space, trials } = search;
+  const picked: C[] = [];
+  let known = [...trials.map(({ candidate }) => candidate), ...chosen];
+  let left = from.map((candidate) => ({ candidate, nearest: Number.POSITIVE_INFINITY }));
+  while (picked.length < count && left.length > 0) {
+    left = left.map(({ candidate, nearest }) => ({
+      candidate,
+      nearest: known.reduce((least, other) => Math.min(least, distanceIn(space, candidate, other)), nearest),
+    }));
+    const farthest = left.reduce((a, b) => (b.nearest > a.nearest ? b : a));
+    picked.push(farthest.candidate);
+    left = left.filter((one) => one !== farthest);
+    known = [farthest.candidate];
+  }
+  return picked;
+}
+
+/** Runs `call` with `Math.random` drawing from `random`, and puts back whatever stood there. */
+function withMathRandom(random: Random, call: () => void): void {
+  const before = Math.random;
+  Math.random = random;
+  try {
+    call();
+  } finally {
+    Math.random = before;
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * @file What every strategy is: a declaration with a table of options, and a generator of rounds.
+ *
+ *     *propose(search) { for (;;) yield drawUntried(search, search.batch); }
+ *
+ * Each round is measured before the next is asked for, so a generator keeps its state in its own variables and finds the answers
+ * in `search.trials`. A round without anything new ends the search. Nothing but the seed and the answers may decide what is
+ * proposed, so that a run that was killed proposes the same again.
+ */
+
+import type { Random } from "../abstraction/random.ts";
+import type { SearchSpace } from "./space.ts";
+import type { TrialOf } from "./trials.ts";
+
+/** What a strategy sees of the run. */
+export interface Search<C> {
+  readonly space: SearchSpace<C>;
+  readonly random: Random;
+  /** Candidates wanted a round. */
+  readonly batch: number;
+  /** What was tried in this run, in order; grows between rounds. */
+  readonly trials: readonly TrialOf<C>[];
+  tried(key: string): boolean;
+  /** Seconds that the model expects now, scaled to the trials; undefined when it cannot say. */
+  expected(candidate: C): number | undefined;
+  /** What the store holds from earlier runs, in order. */
+  recorded(): Iterable<C>;
+}
+
+export interface Strategy<T extends OptionTable = OptionTable> {
+  readonly name: string;
+  readonly summary: string;
+  readonly options: T;
+  /** It proposes what the model likes best, so that poor proposals mean that little is left to gain. */
+  readonly guided: boolean;
+  /** Rounds of candidates, the most promising of a round first. */
+  propose<C>(search: Search<C>, options: OptionValues<T>): Iterable<readonly C[]>;
+}
+
+export interface Option {
+  readonly default: number;
+  readonly min: number;
+  readonly max: number;
+  readonly whole?: boolean;
+  /** What it does. */
+  readonly summary: string;
+}
+export type OptionTable = Readonly<Record<string, Option>>;
+export type OptionValues<T extends OptionTable> = { readonly [K in keyof T]: number };
+
+/** Lets the table of options type the second argument of `propose`. */
+export function defineStrategy<const T extends OptionTable>(strategy: Strategy<T>): Strategy<T> {
+  return strategy;
+}
+
+/** The options given, and the defaults of the others. @throws Error for a name or a value that the table does not allow */
+export function fillOptions(strategy: Strategy, given: Readonly<Record<string, number>>): OptionValues<OptionTable> {
+  const { name, options } = strategy;
+  for (const key of Object.keys(given))
+    if (!Object.hasOwn(options, key))
+      throw new Error(`${name}: no option ${key}, there ${listed(Object.keys(options))}`);
+  return Object.fromEntries(
+    Object.entries(options).map(([key, { default: usual, min, max, whole }]) => {
+      const value = given[key] ?? usual;
+      if (!(value >= min && value <= max) || (whole && !Number.isInteger(value)))
+        throw new Error(`${name}: ${key} must be a ${whole ? "whole " : ""}number from ${min} to ${max}, got ${value}`);
+      return [key, value];
+    }),
+  );
+}
+
+function listed(names: readonly string[]): string {
+  return names.length === 0 ? "are none" : names.length === 1 ? `is ${names[0]}` : `are ${names.join(", ")}`;
+}
+
+/** Draws in a row that bring nothing new before a space counts as drained. */
+const FRUITLESS_DRAWS = 1000;
+/** A space of at most so many is gone through one by one once it is drained. */
+const LISTABLE = 100_000;
+
+/** Random candidates that were not tried, each once; fewer when there are no more. */
+export function drawUntried<C>(
+  search: Search<C>,
+  count: number,
+  accept: (candidate: C, key: string) => boolean = () => true,
+): C[] {
+  const { space, random } = search;
+  const drawn = new Map<string, C>();
+  const take = (candidate: C): boolean => {
+    const key = space.key(candidate);
+    if (search.tried(key) || drawn.has(key) || !accept(candidate, key)) return false;
+    drawn.set(key, candidate);
+    return true;
+  };
+  for (let fruitless = 0; drawn.size < count && fruitless < FRUITLESS_DRAWS; )
+    fruitless = take(space.random(random)) ? 0 : fruitless + 1;
+  if (drawn.size < count && space.size !== undefined && space.size <= LISTABLE)
+    for (const candidate of space.all()) {
+      take(candidate);
+      if (drawn.size === count) break;
+    }
+  return [...drawn.values()];
+}
+
+/** Candidates in rounds of `search.batch`, each once. */
+export function* inRounds<C>(candidates: Iterable<C>, search: Search<C>): Generator<readonly C[]> {
+  const seen = new Set<string>();
+  let round: C[] = [];
+  for (const candidate of candidates) {
+    const key = search.space.key(candidate);
+    if (seen.has(key)) continue;
+    seen.add(key);
+    round.push(candidate);
+    if (round.length < search.batch) continue;
+    yield round;
+    round = [];
+  }
+  if (round.length > 0) yield round;
+}

@@ -1,0 +1,63 @@
+/**
+ * @file Who won. A failed run never does.
+ *
+ * The **leader** is the trial with the lowest median. Trials whose 95 % intervals overlap with the leader's tie with it, and the
+ * three of them with the lowest medians are the **finalists**. Among finalists the shorter prediction wins, then the key that sorts
+ * first; a trial that the model could not predict comes last.
+ *
+ *     |--a--|                         a leads, b ties with it, c does not
+ *         |----b----|                 b wins if the model expected it to be faster than a
+ *                |--c--|
+ */
+
+import type { Measurement, Trial } from "../abstraction/trial.ts";
+
+/** A trial of any kind of candidate; `TrialOf<Candidate>` is a `Trial`. */
+export interface TrialOf<C> extends Omit<Trial, "candidate"> {
+  readonly key: string;
+  readonly candidate: C;
+}
+
+type Timed = Extract<Measurement, { status: "ok" }>;
+type TimedTrial<C> = TrialOf<C> & { readonly measurement: Timed };
+
+/** At most so many finalists. */
+export const FINALISTS = 3;
+
+/** The median of a run that worked. */
+export function secondsOf(trial: Pick<Trial, "measurement">): number | undefined {
+  return trial.measurement.status === "ok" ? trial.measurement.median : undefined;
+}
+
+/** The trials that tie with the leader, the winner first; none when every run failed. */
+export function finalistsOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
+  const fastestFirst = trials
+    .filter(isTimed)
+    .sort((a, b) => a.measurement.median - b.measurement.median || byRule(a, b));
+  const [leader] = fastestFirst;
+  if (!leader) return [];
+  return fastestFirst
+    .filter((trial) => overlap(trial.measurement.interval, leader.measurement.interval))
+    .slice(0, FINALISTS)
+    .sort(byRule);
+}
+
+function isTimed<C>(trial: TrialOf<C>): trial is TimedTrial<C> {
+  return trial.measurement.status === "ok";
+}
+
+function overlap(a: Timed["interval"], b: Timed["interval"]): boolean {
+  return a[0] <= b[1] && b[0] <= a[1];
+}
+
+function byRule<C>(a: TrialOf<C>, b: TrialOf<C>): number {
+  if (a.prediction && b.prediction && a.prediction.seconds !== b.prediction.seconds)
+    return a.prediction.seconds - b.prediction.seconds;
+  if (!a.prediction !== !b.prediction) return a.prediction ? -1 : 1;
+  return inOrder(a.key, b.key);
+}
+
+/** Compares texts by code unit, the same in every locale. */
+export function inOrder(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

@@ -1,0 +1,296 @@
+/**
+ * @file The loop of a search: propose, measure, learn, until something ends it. The model, the machine, the store and the clock are
+ * handed in, so a test needs none of them.
+ *
+ *     round 1   8 proposed, 0 known        trial 1   12.1 us   best        trial 2   wrong answer        ...
+ *     round 2   8 proposed, 0 known        trial 9   11.8 us   best        ...        stop: no-gain
+ *
+ * Decisions depend on the seed, the options and the answers, and on nothing else. A run that was killed is resumed by starting it again:
+ * it makes the same proposals, the store answers those that were measured, and the machine measures the others. A run with a
+ * smaller budget of trials is the beginning of one with a larger.
+ */
+
+import { setImmediate } from "node:timers/promises";
+import { seededRandom } from "../abstraction/random.ts";
+import type { Measurement, Prediction } from "../abstraction/trial.ts";
+import { expectationsOf } from "./expectations.ts";
+import type { SearchSpace } from "./space.ts";
+import { fillOptions, type Search, type Strategy } from "./strategy.ts";
+import { finalistsOf, secondsOf, type TrialOf } from "./trials.ts";
+
+/**
+ * Why a search ended.
+ *
+ * - `trials-spent`, `time-spent`: the budget
+ * - `interrupted`: the signal; the measurement under way was finished
+ * - `exhausted`: the strategy has nothing new to propose
+ * - `no-gain`: see {@link EarlyStop}
+ */
+export type TuneStatus = "trials-spent" | "time-spent" | "interrupted" | "exhausted" | "no-gain";
+
+/** Earlier trials. The store decides what it knows: a trial from another world (compiler, machine) is unknown and measured again. */
+export interface TrialStore<C> {
+  known(key: string): Pick<TrialOf<C>, "measurement" | "at"> | undefined;
+  /** Called once for each new trial, before it is used. */
+  record(trial: TrialOf<C>): void;
+  /** All that it holds, in order; only `replay` asks. */
+  recorded(): Iterable<C>;
+}
+
+/**
+ * A guided strategy is stopped before a round when both hold:
+ *
+ * - the last `rounds` rounds brought no lower median, and
+ * - the proposal expected to be fastest is expected to take more than `(1 + margin)` times the best median.
+ */
+export interface EarlyStop {
+  readonly rounds: number;
+  /** Negative to ask for some gain: -0.01 stops when less than 1 % is expected. */
+  readonly margin: number;
+}
+
+export interface TuneOptions<C> {
+  readonly space: SearchSpace<C>;
+  /** Cheap, and the same answer until `learn` is called; undefined, or seconds that are not finite, when the model cannot say. */
+  readonly predict: (candidate: C) => Prediction | undefined;
+  /**
+   * The answers in order, one for each candidate. An iterable is asked for one after the other and told to return when the search
+   * ends early; of a promise nothing is recorded before all are there.
+   */
+  readonly measure: (batch: readonly C[]) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
+  readonly store: TrialStore<C>;
+  readonly strategy: Strategy;
+  readonly strategyOptions?: Readonly<Record<string, number>>;
+  /** Trials count what the store knew too; seconds count from the start of this call. Without any, the strategy decides. */
+  readonly budget: { readonly trials?: number; readonly seconds?: number };
+  readonly seed: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly signal?: AbortSignal;
+  readonly onEvent?: (event: TuneEvent<C>) => void;
+  /** Proposals a round. */
+  readonly batch?: number;
+  /** Corrects the model by all trials so far; called between rounds. */
+  readonly learn?: (trials: readonly TrialOf<C>[]) => void;
+  readonly earlyStop?: EarlyStop | false;
+}
+
+/** The same for the same seed, options and answers, whether the run was resumed or not. */
+export interface TuneResult<C> {
+  readonly status: TuneStatus;
+  /** In the order they were proposed. */
+  readonly trials: readonly TrialOf<C>[];
+  /** The first finalist; undefined when every run failed. */
+  readonly best: TrialOf<C> | undefined;
+  /** What ties with the fastest, at most three: measure them again, interleaved, and ask `finalistsOf` again. */
+  readonly finalists: readonly TrialOf<C>[];
+}
+
+export type TuneEvent<C> =
+  | {
+      readonly kind: "round";
+      /** From 1. */
+      readonly round: number;
+      readonly proposed: number;
+      /** Of those, the ones that the store answers. */
+      readonly known: number;
+      /** The least that a proposal is expected to take. */
+      readonly expectedSeconds: number | undefined;
+      readonly secondsLeft: number | undefined;
+    }
+  | {
+      readonly kind: "trial";
+      /** From 1. */
+      readonly number: number;
+      readonly trial: TrialOf<C>;
+      /** Answered by the store. */
+      readonly known: boolean;
+      /** At the pace of this call, or until its budget of seconds is spent; undefined while neither is known. */
+      readonly secondsLeft: number | undefined;
+    }
+  | {
+      /** A median lower than all before. Follows its trial. */
+      readonly kind: "best";
+      readonly number: number;
+      readonly trial: TrialOf<C>;
+      readonly previous: TrialOf<C> | undefined;
+    }
+  | {
+      readonly kind: "stop";
+      readonly status: TuneStatus;
+      readonly trials: number;
+      /** Of those, the ones that this call measured. */
+      readonly measured: number;
+      readonly seconds: number;
+    };
+
+const BATCH = 8;
+const EARLY_STOP: EarlyStop = { rounds: 3, margin: 0 };
+
+/** Searches for the fastest candidate. @throws Error for an option out of range, and whatever `predict`, `measure` and `store` throw */
+export async function tune<C>(options: TuneOptions<C>): Promise<TuneResult<C>> {
+  const { space, strategy, store, budget, now, signal, learn, batch = BATCH, earlyStop = EARLY_STOP } = options;
+  check(options);
+  const emit = options.onEvent ?? (() => undefined);
+  const started = now();
+  const model = expectationsOf(space, options.predict);
+  const trials: TrialOf<C>[] = [];
+  const tried = new Set<string>();
+  let leader: TrialOf<C> | undefined;
+  let measured = 0;
+
+  const search: Search<C> = {
+    space,
+    random: seededRandom(options.seed),
+    batch,
+    trials,
+    tried: (key) => tried.has(key),
+    expected: model.expected,
+    recorded: () => store.recorded(),
+  };
+  const status = await untilItEnds();
+  emit({ kind: "stop", status, trials: trials.length, measured, seconds: elapsed() });
+  const finalists = finalistsOf(trials);
+  return { status, trials, best: finalists[0], finalists };
+
+  async function untilItEnds(): Promise<TuneStatus> {
+    let round = 0;
+    let roundsWithoutGain = 0;
+    for (const proposals of strategy.propose(search, fillOptions(strategy, options.strategyOptions ?? {}))) {
+      // 1. What is new, unless something says stop. Signals wait for a turn of the event loop, answers from the store take none.
+      await setImmediate();
+      const spent = whySpent();
+      if (spent) return spent;
+      const asked = untried(proposals);
+      if (asked.length === 0) return "exhausted";
+      const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
+      if (strategy.guided && earlyStop && roundsWithoutGain >= earlyStop.rounds) {
+        const best = leader && secondsOf(leader);
+        if (best !== undefined && expectedSeconds !== undefined && expectedSeconds > best * (1 + earlyStop.margin))
+          return "no-gain";
+      }
+      const known = asked.filter((question) => question.earlier).length;
+      round++;
+      emit({ kind: "round", round, proposed: asked.length, known, expectedSeconds, secondsLeft: secondsLeft() });
+
+      // 2. The answers, one at a time.
+      const before = leader;
+      for await (const { trial, isKnown } of answers(asked)) {
+        take(trial, isKnown);
+        const over = whySpent();
+        if (over) return over;
+      }
+      roundsWithoutGain = leader === before ? roundsWithoutGain + 1 : 0;
+
+      // 3. What follows for the model.
+      if (learn) {
+        learn(trials);
+        model.forget();
+      }
+      model.scaleTo(trials);
+    }
+    return "exhausted";
+  }
+
+  function untried(proposals: readonly C[]): Question<C>[] {
+    const fresh = new Map<string, C>();
+    for (const candidate of proposals) {
+      const key = space.key(candidate);
+      if (!tried.has(key) && !fresh.has(key)) fresh.set(key, candidate);
+    }
+    return [...fresh].map(([key, candidate]) => ({ key, candidate, earlier: store.known(key) }));
+  }
+
+  /** From the store or from the machine; ends early only when the machine stops for the signal. */
+  async function* answers(asked: readonly Question<C>[]): AsyncGenerator<{ trial: TrialOf<C>; isKnown: boolean }> {
+    const unknown = asked.filter((question) => !question.earlier).map(({ candidate }) => candidate);
+    let machine: AsyncGenerator<Measurement> | undefined;
+    let answered = 0;
+    try {
+      for (const { key, candidate, earlier } of asked) {
+        const prediction = model.predicted(candidate);
+        if (earlier) {
+          const { measurement, at } = earlier;
+          yield { trial: { key, candidate, prediction, measurement, at }, isKnown: true };
+          continue;
+        }
+        machine ??= inTurn(options.measure(unknown));
+        const next = await machine.next();
+        if (next.done) {
+          if (signal?.aborted) return;
+          throw new Error(`tune: measure answered ${answered} of ${unknown.length} candidates`);
+        }
+        answered++;
+        yield { trial: { key, candidate, prediction, measurement: next.value, at: now() }, isKnown: false };
+      }
+    } finally {
+      await machine?.return(undefined);
+    }
+  }
+
+  function take(trial: TrialOf<C>, known: boolean): void {
+    if (!known) {
+      store.record(trial);
+      measured++;
+    }
+    trials.push(trial);
+    tried.add(trial.key);
+    const number = trials.length;
+    emit({ kind: "trial", number, trial, known, secondsLeft: secondsLeft() });
+    const seconds = secondsOf(trial);
+    const lowest = leader && secondsOf(leader);
+    if (seconds === undefined || (lowest !== undefined && seconds >= lowest)) return;
+    emit({ kind: "best", number, trial, previous: leader });
+    leader = trial;
+  }
+
+  function whySpent(): TuneStatus | undefined {
+    if (budget.trials !== undefined && trials.length >= budget.trials) return "trials-spent";
+    if (signal?.aborted) return "interrupted";
+    if (budget.seconds !== undefined && elapsed() >= budget.seconds) return "time-spent";
+    return undefined;
+  }
+
+  function elapsed(): number {
+    return (now() - started) / 1000;
+  }
+
+  function secondsLeft(): number | undefined {
+    const byClock = budget.seconds === undefined ? [] : [budget.seconds - elapsed()];
+    const byTrials =
+      budget.trials === undefined || measured === 0 ? [] : [((budget.trials - trials.length) * elapsed()) / measured];
+    const left = least([...byClock, ...byTrials]);
+    return left === undefined ? undefined : Math.max(0, left);
+  }
+}
+
+interface Question<C> {
+  readonly key: string;
+  readonly candidate: C;
+  readonly earlier: Pick<TrialOf<C>, "measurement" | "at"> | undefined;
+}
+
+async function* inTurn(
+  answers: AsyncIterable<Measurement> | Promise<readonly Measurement[]>,
+): AsyncGenerator<Measurement, undefined> {
+  yield* await answers;
+  return undefined;
+}
+
+function least(numbers: readonly number[]): number | undefined {
+  return numbers.length === 0 ? undefined : Math.min(...numbers);
+}
+
+function check<C>({ budget, batch, seed, earlyStop }: TuneOptions<C>): void {
+  const positive = (name: string, value: number | undefined, whole: boolean): void => {
+    if (value === undefined || (value > 0 && (!whole || Number.isInteger(value)))) return;
+    throw new Error(`tune: ${name} must be a positive ${whole ? "whole " : ""}number, got ${value}`);
+  };
+  positive("budget.trials", budget.trials, true);
+  positive("budget.seconds", budget.seconds, false);
+  positive("batch", batch, true);
+  if (!Number.isSafeInteger(seed)) throw new Error(`tune: seed must be a whole number, got ${seed}`);
+  if (earlyStop) positive("earlyStop.rounds", earlyStop.rounds, true);
+  if (earlyStop && !(earlyStop.margin > -1))
+    throw new Error(`tune: earlyStop.margin must be above -1, got ${earlyStop.margin}`);
+}
