@@ -62,7 +62,7 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly compute: E;
   readonly extents: Extents;
   readonly operands: Readonly<Record<OperandName<E>, OperandSpec>>;
-  /** Code of one issue, operands in braces: `{c} = _mm512_dpbusd_epi32({c}, {a}, {b});`. */
+  /** Code of one issue, operands in braces: `{c} = dot_bytes({c}, {a}, {b});`. */
   readonly emit: string;
   /** Definitions the code needs once before it. */
   readonly prelude?: string;

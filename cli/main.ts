@@ -5,11 +5,14 @@
 
 import { readFileSync } from "node:fs";
 import { Command } from "commander";
+import { registerDb } from "./db.ts";
+import { registerDoctor } from "./doctor.ts";
 import { registerExplain } from "./explain.ts";
 import { registerIntrinsic } from "./intrinsic.ts";
 import { registerMap } from "./map.ts";
 import { registerOperator } from "./operator.ts";
 import { type ExitCode, reportError } from "./output.ts";
+import { registerTune } from "./tune.ts";
 
 const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
   version: string;
@@ -36,10 +39,14 @@ const program = new Command("automap")
       "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 6 environment, 130 interrupted.",
     ].join("\n"),
   );
+registerTune(program, finish);
 registerMap(program, finish);
+
 registerExplain(program, finish);
 registerIntrinsic(program, finish);
 registerOperator(program, finish);
+registerDoctor(program, finish);
+registerDb(program, finish);
 for (const command of program.commands) command.exitOverride();
 
 // A reader that closes the pipe early, as `head` does, ends the program quietly.

@@ -38,6 +38,10 @@ export function explained(error: unknown, path: string, doing: string): unknown 
     case "SQLITE_NOTADB":
       return new UsageError(`${path} is not a SQLite database`, { hint: "name another file with --db" });
     case "SQLITE_READONLY":
+      if (error.code === "SQLITE_READONLY_DIRECTORY")
+        return new UsageError(`${path} lies in a directory that cannot be written`, {
+          hint: "even reading needs -wal and -shm files beside it: copy it to a directory of yours",
+        });
       return new UsageError(`${path} cannot be written (${error.code})`, {
         hint: "make the file and its directory writable, or name another file with --db",
       });

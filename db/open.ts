@@ -93,8 +93,8 @@ export function openDatabase(
 /** One transaction that takes the write lock first, so that it never fails half way for another writer's sake. */
 export function write<T>(db: Database, doing: string, work: () => T): T {
   if (db.readonly)
-    throw new UsageError(`${db.path} is open for reading only`, {
-      hint: db.notice ?? "open it without readonly to write",
+    throw new UsageError(db.notice ?? `${db.path} is open for reading only`, {
+      hint: db.notice === undefined ? "open it without readonly to write" : "upgrade automap to write to it",
     });
   return patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
 }
@@ -145,12 +145,16 @@ function checkPath(path: string, readonly: boolean): void {
       hint: `automap tune makes one: automap tune conv2d --dtype u8s8 --db ${path}; or name yours with --db`,
     });
   if (!existsSync(dirname(path)))
-    throw new UsageError(`there is no directory ${dirname(path)}`, { hint: "make it first, or name another with --db" });
+    throw new UsageError(`there is no directory ${dirname(path)}`, {
+      hint: "make it first, or name another with --db",
+    });
   if (readonly) return;
   try {
     accessSync(found ? path : dirname(path), constants.W_OK);
   } catch {
-    throw new UsageError(`${path} cannot be written`, { hint: "change its permissions, or name another file with --db" });
+    throw new UsageError(`${path} cannot be written`, {
+      hint: "change its permissions, or name another file with --db",
+    });
   }
 }
 

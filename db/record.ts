@@ -356,7 +356,13 @@ function checked(schema: z.ZodType, row: Row, what: string): Row {
 // ---- From rows to records
 
 export function environmentOf(row: unknown, path: string): EnvironmentRecord {
-  const { compiler, compiler_version: version, flags, driver, ...rest } = readRow(environmentRow, row, "environment", path);
+  const {
+    compiler,
+    compiler_version: version,
+    flags,
+    driver,
+    ...rest
+  } = readRow(environmentRow, row, "environment", path);
   return { ...rest, compiler: { path: compiler, version, flags }, ...(driver === null ? {} : { driver }) };
 }
 
@@ -415,9 +421,12 @@ export function computationOf(workload: WorkloadRecord): Computation {
   const { operator, equation, extents, tensors } = workload;
   const computation = defineComputation({ name: operator, equation, extents, tensors });
   if (computationKey(computation) !== workload.computation)
-    throw new UsageError(`workload ${shortId(workload.id)} (${operator}): its parts do not make the computation it names`, {
-      hint: `${computationKey(computation)}, not ${workload.computation}`,
-    });
+    throw new UsageError(
+      `workload ${shortId(workload.id)} (${operator}): its parts do not make the computation it names`,
+      {
+        hint: `${computationKey(computation)}, not ${workload.computation}`,
+      },
+    );
   return computation;
 }
 

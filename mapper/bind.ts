@@ -8,12 +8,12 @@
  * A product of three or more factors is split over the operands in every way.
  */
 
-import { boundsOf } from "../abstraction/affine.ts";
+import { affineForm, boundsOf, extentOf } from "../abstraction/affine.ts";
 import { type Computation, extentsOf, targetOf, tensorOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { accessesOf, identityOf } from "../abstraction/equation.ts";
-import { access, accessesIn, type Expr, printExpr } from "../abstraction/expression.ts";
+import { access, accessesIn, type BinaryOp, type Expr, printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../abstraction/mapping.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -96,8 +96,30 @@ export function sumBound(computation: Computation): number | undefined {
   const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const range = valueRange(computation.equation.value, types);
   if (!range) return undefined;
-  const terms = computation.axes.filter((a) => a.kind === "reduce").reduce((product, a) => product * a.extent, 1);
+  // Where several kept points join one element, each clamps: only a bound on them all makes their order indifferent.
+  const joined = computation.axes.filter((a) => a.kind === "reduce" || !targetShows(computation, a.name));
+  const terms = joined.reduce((product, a) => product * a.extent, 1);
   return Math.max(Math.abs(range[0]), Math.abs(range[1])) * terms;
+}
+
+/** Whether no two points write the same element. */
+function writesOnce(computation: Computation): boolean {
+  return computation.axes.every((a) => targetShows(computation, a.name));
+}
+
+/** Whether the target's index tells the step of a loop: `k` and `g` in `out[g*16+k]` where k has at most 16 steps. */
+function targetShows(computation: Computation, loop: string): boolean {
+  const extents = extentsOf(computation);
+  return computation.equation.target.index.some((e) => {
+    const terms = [...(affineForm(e)?.terms ?? [])].sort(([, a], [, b]) => Math.abs(a) - Math.abs(b));
+    let reach = 0;
+    const isDigits = terms.every(([name, factor]) => {
+      const above = Math.abs(factor) > reach;
+      reach += Math.abs(factor) * (extentOf(name, extents) - 1);
+      return above;
+    });
+    return isDigits && terms.some(([name]) => name === loop);
+  });
 }
 
 /** Sums and saturating sums agree where no sum can leave the type. Everything else must be the same operation. */
@@ -105,6 +127,8 @@ function combineProblem(computation: Computation, intrinsic: Intrinsic): string 
   const wanted = computation.equation.op;
   const given = intrinsic.computation.equation.op;
   const target = targetOf(computation);
+  if (wanted === "=" && given === "=" && !writesOnce(computation))
+    return `several points assign one element of ${target.name} and the last wins; ${intrinsic.name} would change their order`;
   if (wanted === given && wanted !== "sat+=") return undefined;
   const additive = (op: string): boolean => op === "+=" || op === "sat+=";
   if (!additive(wanted) || !additive(given))
@@ -275,13 +299,22 @@ function valueRange(e: Expr, types: DTypes): readonly [number, number] | undefin
       const a = valueRange(e.left, types);
       const b = valueRange(e.right, types);
       if (!a || !b) return undefined;
-      if (e.op === "+") return [a[0] + b[0], a[1] + b[1]];
-      if (e.op === "-") return [a[0] - b[1], a[1] - b[0]];
-      if (e.op !== "*") return typeRange(typeOf(e, types));
-      const corners = [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]];
-      return [Math.min(...corners), Math.max(...corners)];
+      const own = typeRange(typeOf(e, types));
+      const exact = rangeOfBinary(e.op, a, b);
+      // What leaves the type wraps and may be anything.
+      return exact && (!own || (exact[0] >= own[0] && exact[1] <= own[1])) ? exact : own;
     }
     default:
       return typeRange(typeOf(e, types));
   }
+}
+
+type Range = readonly [number, number];
+
+function rangeOfBinary(op: BinaryOp, a: Range, b: Range): Range | undefined {
+  if (op === "+") return [a[0] + b[0], a[1] + b[1]];
+  if (op === "-") return [a[0] - b[1], a[1] - b[0]];
+  if (op !== "*") return undefined;
+  const corners = [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]];
+  return [Math.min(...corners), Math.max(...corners)];
 }

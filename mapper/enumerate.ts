@@ -56,19 +56,19 @@ export function mappings(computation: Computation, intrinsic: Intrinsic, options
   const limit = options.limit ?? DEFAULT_LIMIT;
   const random = seededRandom(options.seed ?? 1);
   const { bindings, refusals } = bindOperands(computation, intrinsic, commute);
-  const problems = bindings.map((binding) => defineProblem(computation, intrinsic, binding));
+  const spaces = bindings.map((binding) => {
+    const problem = defineProblem(computation, intrinsic, binding);
+    const groups = groupsOf(problem);
+    return { problem, groups, size: spaceSize(groups) };
+  });
+  const total = spaces.reduce((sum, { size }) => sum + size, 0);
+  const sampled = total > limit;
 
   const valid: Mapping[] = [];
   const refused: Refusal[] = [...refusals];
-  let total = 0;
-  let sampled = false;
-  for (const problem of problems) {
-    const groups = groupsOf(problem);
-    const size = groups.reduce((product, g) => product * groupSize(g), 1);
-    total += size;
-    const share = Math.max(1, Math.floor(limit / problems.length));
-    if (size > share) sampled = true;
-    for (const matching of size > share ? sample(problem, groups, share, random) : listAll(problem, groups)) {
+  for (const { problem, groups, size } of spaces) {
+    const share = Math.max(1, Math.floor((limit * size) / total));
+    for (const matching of sampled ? sample(problem, groups, share, random) : listAll(problem, groups)) {
       if (Object.values(matching).every((loops) => loops.length === 0)) continue;
       const verdict = validate(problem, matching, { rule, strict });
       if (verdict.ok) valid.push(verdict.mapping);
@@ -100,6 +100,11 @@ function groupsOf(problem: Problem): Group[] {
   const byKey = new Map<string, string[]>();
   for (const axis of problem.axes) byKey.set(key(axis), [...(byKey.get(key(axis)) ?? []), axis.name]);
   return [...byKey.values()].map((axes) => ({ axes, loops: problem.feeders[axes[0] ?? ""] ?? [] }));
+}
+
+/** Matchings of all groups together; one that feeds nothing is none. */
+function spaceSize(groups: readonly Group[]): number {
+  return groups.some((g) => g.loops.length > 0) ? groups.reduce((product, g) => product * groupSize(g), 1) : 0;
 }
 
 /** Ways to give each of L loops to one of A axes or to none so that min(A, L) axes are fed: inclusion and exclusion. */

@@ -8,6 +8,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 import { bitAt } from "../abstraction/binary-matrix.ts";
 import { type Axis, extentsOf } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -74,9 +75,10 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   const [first] = disagreements(matrices).filter((d) => d.matrix === "X");
   if (first) return refuseAccess(problem, matching, first.row, first.column);
 
-  // 3. Axes left empty although loops could feed them.
+  // 3. Axes left empty although a loop could feed them: one that feeds nothing, or one that feeds its axis together with others.
+  const isAlone = (loop: string): boolean => axes.some((a) => isDeepStrictEqual(matching[a.name], [loop]));
   for (const axis of axes) {
-    const free = (problem.feeders[axis.name] ?? []).filter((l) => !axes.some((a) => matching[a.name]?.includes(l)));
+    const free = (problem.feeders[axis.name] ?? []).filter((l) => !isAlone(l));
     if (matching[axis.name]?.length === 0 && free.length > 0) {
       return refuse("unfed-axis", `nothing feeds axis ${axis.name}, though ${free.join(", ")} could`, {
         hint: `try ${axis.name} <- ${free.join(",")}`,

@@ -13,7 +13,15 @@ import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { bitAt } from "../abstraction/binary-matrix.ts";
 import { extentsOf, pointCount, targetOf, tensorOf } from "../abstraction/computation.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { type Access, type Expr, integerOp, number, printExpr, substitute } from "../abstraction/expression.ts";
+import {
+  type Access,
+  accessesIn,
+  type Expr,
+  integerOp,
+  number,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
 import type { Matching, Witness } from "../abstraction/mapping.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import type { Problem } from "./problem.ts";
@@ -22,6 +30,8 @@ import type { Problem } from "./problem.ts";
 const SEARCH_LIMIT = 20_000;
 /** Points of one maximum that are compared; of a longer one a single point is. */
 const SIBLING_LIMIT = 500;
+/** By how much the elements of a point are larger than the others, or smaller. */
+const STAND_OUT = [10, -10];
 
 /** What an operand is given at a point once `loop` feeds an axis it should not: another point's element, or padding. */
 export function misread(
@@ -39,60 +49,64 @@ export function misread(
 }
 
 /**
- * A point whose value changes when one operand is given something else, every tensor element being a number of its own;
+ * A point whose value, and with it the output element, changes when one operand is given something else;
  * undefined when there is none, or none was found in a large domain.
  */
 export function findWitness(problem: Problem, matching: Matching, loop: string): Witness | undefined {
-  const { computation, binding, intrinsic } = problem;
+  const { computation, binding } = problem;
   const { target, where } = computation.equation;
-  const inputs = problem.x.rows.slice(0, -1);
-  const given = (operand: string, point: Point, salt: number): number =>
-    valueAt(binding[operand] ?? number(0), point, (a) => elementAt(problem, a, point, salt));
-  const mistaken = (operand: string, point: Point, salt: number): number => {
-    if (point[loop] === 0) return given(operand, point, salt);
-    if (misread(problem, matching, operand, loop) === "first step")
-      return given(operand, { ...point, [loop]: 0 }, salt);
-    return problem.padding?.kind === "number" ? problem.padding.value : identity(problem);
-  };
-  /** The value of a point; with `astray`, of the program that gets this operand wrong. */
-  const result = (point: Point, salt: number, astray?: string): number =>
-    valueAt(intrinsic.computation.equation.value, {}, ({ tensor }) =>
-      tensor === astray ? mistaken(tensor, point, salt) : given(tensor, point, salt),
-    );
+  // One step has nothing beyond the first.
+  if (extentsOf(computation)[loop] === 1) return undefined;
   const holds = (point: Point): boolean => where === undefined || evaluateIndex(where, point) !== 0;
+  const inputs = problem.x.rows.slice(0, -1);
   const wrong = inputs.filter((operand) => misread(problem, matching, operand, loop) !== undefined);
-
-  for (const point of candidates(problem, loop)) {
-    if (point[loop] === 0 || !holds(point) || !isInside(problem, target, point)) continue;
-    const siblings = siblingsOf(problem, point).filter(holds);
-    const salts = siblings.length > 1 ? MAXIMUM_SALTS : [0];
-    for (const operand of wrong) {
-      const bound = binding[operand];
-      const fold = (salt: number, astray?: string): number =>
-        join(
-          problem,
-          siblings.map((sibling) => result(sibling, salt, astray)),
-        );
-      if (bound === undefined || salts.every((salt) => same(fold(salt), fold(salt, operand)))) continue;
-      return {
-        index: target.index.map((e) => evaluateIndex(e, point)),
-        point: { ...point },
-        operand,
-        expected: printRead(bound, point),
-        actual:
-          misread(problem, matching, operand, loop) === "padding"
-            ? "nothing: that place is never filled"
-            : printRead(bound, { ...point, [loop]: 0 }),
-      };
+  for (const standOut of STAND_OUT) {
+    for (const point of candidates(problem, loop)) {
+      if (point[loop] === 0 || !holds(point) || !isInside(problem, target, point)) continue;
+      const elements = new Elements(problem, point, standOut);
+      for (const operand of wrong) {
+        const bound = binding[operand];
+        const how = misread(problem, matching, operand, loop);
+        const differs = (points: readonly Point[]): boolean => {
+          const right = join(
+            problem,
+            points.map((p) => resultAt(problem, elements, p)),
+          );
+          const mistaken = join(
+            problem,
+            points.map((p) => resultAt(problem, elements, p, p[loop] === 0 ? undefined : { operand, how, loop })),
+          );
+          return right !== mistaken && !(Number.isNaN(right) && Number.isNaN(mistaken));
+        };
+        if (bound === undefined || !differs([point]) || !differs(siblingsOf(problem, point).filter(holds))) continue;
+        return {
+          index: target.index.map((e) => evaluateIndex(e, point)),
+          point: { ...point },
+          operand,
+          expected: printRead(bound, point),
+          actual: how === "padding" ? "nothing: that place is never filled" : printRead(bound, { ...point, [loop]: 0 }),
+        };
+      }
     }
   }
   return undefined;
 }
 
-const same = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
-
-/** Sets of generic values to try where a maximum may hide a change. */
-const MAXIMUM_SALTS = [0, 1, 2, 3, 4, 5, 6, 7];
+/** What the instruction makes of a point; with `astray`, where one operand is given something else. */
+function resultAt(
+  problem: Problem,
+  elements: Elements,
+  point: Point,
+  astray?: { operand: string; how: ReturnType<typeof misread>; loop: string },
+): number {
+  const filler = problem.padding?.kind === "number" ? problem.padding.value : identity(problem);
+  return valueAt(problem.intrinsic.computation.equation.value, {}, ({ tensor: operand }) => {
+    const isAstray = operand === astray?.operand;
+    if (isAstray && astray.how === "padding") return filler;
+    const from = isAstray ? { ...point, [astray.loop]: 0 } : point;
+    return valueAt(problem.binding[operand] ?? number(0), from, (a) => elements.at(a, from));
+  });
+}
 
 /** Under a maximum or minimum the points that join the same output element; under a sum the point itself is enough. */
 function siblingsOf({ computation }: Problem, point: Point): Point[] {
@@ -140,12 +154,29 @@ function isInside(problem: Problem, { tensor, index }: Access, point: Point): bo
   });
 }
 
-/** A number between -1 and 1 that belongs to one element alone; outside the tensor, what reading there gives. */
-function elementAt(problem: Problem, a: Access, point: Point, salt: number): number {
-  if (!isInside(problem, a, point)) return identity(problem);
-  let hash = salt;
-  for (const character of printRead(a, point)) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) | 0;
-  return 2 * seededRandom(hash)() - 1;
+/**
+ * The tensors, each element a number of its own between -1 and 1. What one point reads stands out by a constant, so that
+ * neither a maximum nor a max(x, 0) hides it.
+ */
+class Elements {
+  private readonly problem: Problem;
+  private readonly outstanding: ReadonlySet<string>;
+  private readonly standOut: number;
+
+  constructor(problem: Problem, point: Point, standOut: number) {
+    this.problem = problem;
+    this.standOut = standOut;
+    this.outstanding = new Set(accessesIn(problem.computation.equation.value).map((a) => printRead(a, point)));
+  }
+
+  /** The element an access reads at a point; outside the tensor, what reading there gives. */
+  at(a: Access, point: Point): number {
+    if (!isInside(this.problem, a, point)) return identity(this.problem);
+    const name = printRead(a, point);
+    let hash = 0;
+    for (const character of name) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) | 0;
+    return 2 * seededRandom(hash)() - 1 + (this.outstanding.has(name) ? this.standOut : 0);
+  }
 }
 
 function identity({ computation }: Problem): number {

@@ -147,7 +147,9 @@ export function compilePool(options: CompileOptions & { readonly jobs?: number }
 }
 
 function shorten(log: string): string {
-  return log.length > LOG_CHARACTERS ? `${log.slice(0, LOG_CHARACTERS)}\n... ${log.length - LOG_CHARACTERS} more characters` : log;
+  return log.length > LOG_CHARACTERS
+    ? `${log.slice(0, LOG_CHARACTERS)}\n... ${log.length - LOG_CHARACTERS} more characters`
+    : log;
 }
 
 async function exists(file: string): Promise<boolean> {

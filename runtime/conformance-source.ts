@@ -9,7 +9,7 @@
  *       c = _mm512_loadu_si512(frame + 0);
  *       record(frame + 64, &c, sizeof c);
  *       ...
- *       c = _mm512_dpbusd_epi32(c, a, b);
+ *       c = dot_bytes(c, a, b);
  *       _mm512_storeu_si512(frame + 0, c);
  *     }
  *

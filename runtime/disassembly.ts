@@ -18,10 +18,17 @@ export function findDisassembler(path?: string): string | undefined {
 }
 
 /** How often an instruction stands in the code of a shared object. */
-export async function countInstruction(sharedObject: string, mnemonic: string, path?: string): Promise<InstructionCount> {
+export async function countInstruction(
+  sharedObject: string,
+  mnemonic: string,
+  path?: string,
+): Promise<InstructionCount> {
   const disassembler = findDisassembler(path);
   if (disassembler === undefined)
-    return { status: "unknown", reason: `neither ${DISASSEMBLERS.join(" nor ")} is installed (apt-get install binutils)` };
+    return {
+      status: "unknown",
+      reason: `neither ${DISASSEMBLERS.join(" nor ")} is installed (apt-get install binutils)`,
+    };
   const run = await runChild([disassembler, "-d", "--no-show-raw-insn", sharedObject], { timeLimitMs: 30_000 });
   if (run.status !== "ok") return { status: "unknown", reason: `${explainRun(run)}: ${run.stderr.trim()}` };
   return { status: "counted", count: countMnemonic(run.stdout, mnemonic) };

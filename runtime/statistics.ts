@@ -61,10 +61,10 @@ export function summariseRatio(a: readonly number[], b: readonly number[], seed:
 /** The median of as many samples drawn with replacement. Places are drawn and not values: the sorted places give the sorted values. */
 function resampledMedian(order: Float64Array, random: Random): number {
   const counts = new Uint32Array(order.length);
-  for (let i = 0; i < order.length; i++) {
+  order.forEach(() => {
     const place = randomInteger(random, 0, order.length - 1);
     counts[place] = (counts[place] ?? 0) + 1;
-  }
+  });
   const [lower, upper] = [Math.floor((order.length - 1) / 2), Math.ceil((order.length - 1) / 2)];
   let seen = 0;
   let low: number | undefined;

@@ -34,7 +34,7 @@ describe("the program that proves rows", () => {
         record(frame + 4288, &a, sizeof a);
         b = _mm512_loadu_si512(frame + 8448);
         record(frame + 8512, &b, sizeof b);
-        c = _mm512_dpbusd_epi32(c, a, b);
+        c = dot_bytes(c, a, b);
         _mm512_storeu_si512(frame + 0, c);
       }
       "

@@ -71,7 +71,7 @@ const WRONG_ROWS: readonly Intrinsic[] = [
   altered("avx512.vpdpbusds", "declared as wrapping", { compute: "c[n] += s32(a[k]) * s32(b[k,n])" }),
   altered("avx512.vpdpbusd", "declared as saturating", { compute: "c[n] sat+= s32(a[k]) * s32(b[k,n])" }),
   altered("avx512.vpdpbusd", "u8 read as s8", { compute: "c[n] += s32(s8(a[k])) * s32(b[k,n])" }),
-  altered("avx512.vpdpbusd", "factors exchanged", { emit: "{c} = _mm512_dpbusd_epi32({c}, {b}, {a});" }),
+  altered("avx512.vpdpbusd", "factors exchanged", { emit: "{c} = dot_bytes({c}, {b}, {a});" }),
   altered("avx512.vpdpbusd", "row-major b", {
     operands: withOperand("avx512.vpdpbusd", "b", { storage: "zmm[16*k + n]" }),
   }),

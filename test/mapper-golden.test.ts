@@ -128,9 +128,9 @@ describe("the worked example on a 2x2x2 unit", () => {
   it("lowers to this nest", () => {
     expect(`\n${printNest(lowerMapping(example))}`).toMatchInlineSnapshot(`
       "
-      buffer c_tiles: f32[16]
-      buffer a_tiles: f32[40]
-      buffer b_tiles: f32[40]
+      workspace c_tiles: f32[16]
+      workspace a_tiles: f32[40]
+      workspace b_tiles: f32[40]
       for element in 0..16
         c_tiles[element] = 0
       for i1_outer in 0..2
@@ -172,9 +172,9 @@ describe("a mapping that leaves loops outside", () => {
   it("lowers to this nest: kept loops around everything, summed loops around the issues", () => {
     expect(`\n${printNest(lowerMapping(partial))}`).toMatchInlineSnapshot(`
       "
-      buffer c_tiles: f32[8]
-      buffer a_tiles: f32[8]
-      buffer b_tiles: f32[16]
+      workspace c_tiles: f32[8]
+      workspace a_tiles: f32[8]
+      workspace b_tiles: f32[16]
       for n in 0..1
         for p in 0..2
           for element in 0..8

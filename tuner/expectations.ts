@@ -11,7 +11,7 @@ import type { SearchSpace } from "./space.ts";
 import { secondsOf, type TrialOf } from "./trials.ts";
 
 export interface Expectations<C> {
-  /** What the model says; undefined when it cannot say, or says nothing finite. */
+  /** What the model says; undefined when it cannot say, or says no positive, finite number. */
   predicted(candidate: C): Prediction | undefined;
   /** Its seconds, scaled to the trials. */
   expected(candidate: C): number | undefined;
@@ -31,7 +31,7 @@ export function expectationsOf<C>(
     const key = space.key(candidate);
     if (!asked.has(key)) {
       const prediction = predict(candidate);
-      asked.set(key, prediction && Number.isFinite(prediction.seconds) ? prediction : undefined);
+      asked.set(key, prediction && isDuration(prediction.seconds) ? prediction : undefined);
     }
     return asked.get(key);
   };
@@ -44,10 +44,14 @@ export function expectationsOf<C>(
     scaleTo: (trials) => {
       const ratios = trials.flatMap((trial) => {
         const [measured, seconds] = [secondsOf(trial), predicted(trial.candidate)?.seconds];
-        return measured === undefined || seconds === undefined || !(seconds > 0) ? [] : [measured / seconds];
+        return measured === undefined || seconds === undefined ? [] : [measured / seconds];
       });
       scale = ratios.sort((a, b) => a - b)[ratios.length >> 1] ?? 1;
     },
     forget: () => asked.clear(),
   };
+}
+
+function isDuration(seconds: number): boolean {
+  return seconds > 0 && Number.isFinite(seconds);
 }

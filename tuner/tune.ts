@@ -51,7 +51,7 @@ export interface EarlyStop {
 
 export interface TuneOptions<C> {
   readonly space: SearchSpace<C>;
-  /** Cheap, and the same answer until `learn` is called; undefined, or seconds that are not finite, when the model cannot say. */
+  /** Cheap, and the same answer until `learn` is called; undefined, or seconds that are not positive and finite, when the model cannot say. */
   readonly predict: (candidate: C) => Prediction | undefined;
   /**
    * The answers in order, one for each candidate. An iterable is asked for one after the other and told to return when the search

@@ -106,8 +106,8 @@ template <class R> static R byte_dot_products(R c, R a, R b, bool saturate) {
 static inline __m256i _mm256_dpbusd_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, false); }
 static inline __m256i _mm256_dpbusd_avx_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, false); }
 static inline __m256i _mm256_dpbusds_avx_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, true); }
-static inline __m512i _mm512_dpbusd_epi32(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, false); }
-static inline __m512i _mm512_dpbusds_epi32(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, true); }
+static inline __m512i dot_bytes(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, false); }
+static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, true); }
 
 /* ---- bf16: subnormals are zero going in and coming out ------------------------------------------------------------------------- */
 

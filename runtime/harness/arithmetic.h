@@ -4,17 +4,19 @@
  *
  * An integer element read outside its tensor may be an infinity (the identity of a float maximum): such values are doubles too,
  * hence the templates.
+ *
+ * Headers of C and built-in functions only: reading those of C++ would take longer than the rest of a compilation.
  */
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <type_traits>
-#include <vector>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 using Int = int64_t;
+static constexpr double infinity = __builtin_inf(), not_a_number = __builtin_nan("");
+
+inline bool is_finite(double x) { return __builtin_fabs(x) < infinity; }
+inline bool is_nan(double x) { return x != x; }
 
 template <int bits, bool is_signed> struct Integer {
   static constexpr bool integer = true;
@@ -26,12 +28,12 @@ template <int bits, bool is_signed> struct Integer {
     return is_signed ? Int(low) >> (64 - bits) : Int(low >> (64 - bits));
   }
   static Int wrap(double x) {
-    if (!std::isfinite(x)) return 0;
-    return wrap(std::fabs(x) < 0x1p62 ? Int(x) : Int(std::fmod(x, 0x1p32)));
+    if (!is_finite(x)) return 0;
+    return wrap(__builtin_fabs(x) < 0x1p62 ? Int(x) : Int(__builtin_fmod(x, 0x1p32)));
   }
-  static Int saturate(Int x) { return std::min(most, std::max(least, x)); }
+  static Int saturate(Int x) { return x < least ? least : x > most ? most : x; }
   static Int saturate(double x) {
-    if (std::isnan(x)) return 0;
+    if (is_nan(x)) return 0;
     return x <= least ? least : x >= most ? most : Int(x);
   }
 };
@@ -40,11 +42,12 @@ template <int bits, bool is_signed> struct Integer {
 template <int fraction_bits, int min_exponent> struct Float {
   static constexpr bool integer = false;
   static double wrap(double x) {
-    if (fraction_bits == 52 || !std::isfinite(x) || x == 0) return x;
+    if (fraction_bits == 52 || !is_finite(x) || x == 0) return x;
     if (fraction_bits == 23) return double(float(x));
-    double spacing = std::ldexp(1, std::max(std::ilogb(x), min_exponent) - fraction_bits);
-    double rounded = std::nearbyint(x / spacing) * spacing;
-    return std::fabs(rounded) >= std::ldexp(1, 2 - min_exponent) ? std::copysign(INFINITY, x) : rounded;
+    int exponent = __builtin_ilogb(x);
+    double spacing = __builtin_ldexp(1, (exponent < min_exponent ? min_exponent : exponent) - fraction_bits);
+    double rounded = __builtin_nearbyint(x / spacing) * spacing;
+    return __builtin_fabs(rounded) >= __builtin_ldexp(1, 2 - min_exponent) ? __builtin_copysign(infinity, x) : rounded;
   }
   template <class T> static double saturate(T x) { return wrap(double(x)); }
 };
@@ -61,7 +64,9 @@ using tf32 = Float<10, -126>;
 using f32 = Float<23, -126>;
 using f64 = Float<52, -1022>;
 
-template <class A, class B> constexpr bool both_int = std::is_same_v<A, Int> && std::is_same_v<B, Int>;
+template <class T> constexpr bool is_int = false;
+template <> inline constexpr bool is_int<Int> = true;
+template <class A, class B> constexpr bool both_int = is_int<A> && is_int<B>;
 
 template <class F, class A, class B> auto add(A a, B b) {
   if constexpr (both_int<A, B>) return F::wrap(a + b);
@@ -78,53 +83,82 @@ template <class F, class A, class B> auto multiply(A a, B b) {
 /* Towards zero for integers; what is divided by 0 wraps to 0. */
 template <class F, class A, class B> auto divide(A a, B b) {
   double quotient = double(a) / double(b);
-  return F::wrap(F::integer ? std::trunc(quotient) : quotient);
+  return F::wrap(F::integer ? __builtin_trunc(quotient) : quotient);
 }
-template <class F, class A, class B> auto remainder_of(A a, B b) { return F::wrap(std::fmod(double(a), double(b))); }
+template <class F, class A, class B> auto remainder_of(A a, B b) { return F::wrap(__builtin_fmod(double(a), double(b))); }
 template <class F, class A> auto negate(A a) { return F::wrap(-a); }
-template <class F, class A> auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && std::signbit(double(a))) ? -a : a); }
+template <class F, class A> auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && __builtin_signbit(double(a))) ? -a : a); }
 template <class F, class A> auto square(A a) { return multiply<F>(a, a); }
 
 inline Int round_even(Int a) { return a; }
-inline double round_even(double a) { return std::nearbyint(a); }
+inline double round_even(double a) { return __builtin_nearbyint(a); }
 
 /* As Math.min and Math.max: NaN wins, and -0 is less than 0. */
 template <class A, class B> auto least(A a, B b) {
-  if constexpr (both_int<A, B>) return std::min(a, b);
+  if constexpr (both_int<A, B>) return a < b ? a : b;
   else {
     double x = a, y = b;
-    if (std::isnan(x) || std::isnan(y)) return double(NAN);
-    return x == y ? (std::signbit(x) ? x : y) : std::min(x, y);
+    if (is_nan(x) || is_nan(y)) return double(not_a_number);
+    return x == y ? (__builtin_signbit(x) ? x : y) : (x < y ? x : y);
   }
 }
 template <class A, class B> auto most(A a, B b) {
-  if constexpr (both_int<A, B>) return std::max(a, b);
+  if constexpr (both_int<A, B>) return a > b ? a : b;
   else {
     double x = a, y = b;
-    if (std::isnan(x) || std::isnan(y)) return double(NAN);
-    return x == y ? (std::signbit(x) ? y : x) : std::max(x, y);
+    if (is_nan(x) || is_nan(y)) return double(not_a_number);
+    return x == y ? (__builtin_signbit(x) ? y : x) : (x > y ? x : y);
   }
 }
 
 inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }
 
-template <class T> std::vector<T> read_elements(const char* path, size_t count) {
-  std::vector<double> values(count);
-  std::FILE* file = std::fopen(path, "rb");
-  if (!file || std::fread(values.data(), 8, count, file) != count) {
-    std::fprintf(stderr, "cannot read %zu numbers from %s\n", count, path);
-    std::exit(1);
-  }
-  std::fclose(file);
-  return std::vector<T>(values.begin(), values.end());
+inline FILE* open_or_end(const char* path, const char* how) {
+  FILE* file = fopen(path, how);
+  if (file) return file;
+  perror(path);
+  exit(1);
 }
 
-template <class T> void write_elements(const char* path, const std::vector<T>& elements) {
-  std::vector<double> values(elements.begin(), elements.end());
-  std::FILE* file = std::fopen(path, "wb");
-  if (!file || std::fwrite(values.data(), 8, values.size(), file) != values.size() || std::fclose(file)) {
-    std::fprintf(stderr, "cannot write %s\n", path);
-    std::exit(1);
-  }
+inline double* doubles(size_t count) {
+  auto* memory = static_cast<double*>(calloc(count, sizeof(double)));
+  if (memory) return memory;
+  fprintf(stderr, "no memory for %zu numbers\n", count);
+  exit(1);
 }
+
+/* Of Int or double; files hold doubles. */
+template <class T> struct Elements {
+  T* data = nullptr;
+  size_t count = 0;
+
+  T& operator[](Int at) { return data[at]; }
+  void fill(size_t size, T value) {
+    data = static_cast<T*>(static_cast<void*>(doubles(size)));
+    count = size;
+    for (size_t i = 0; i < count; i++) data[i] = value;
+  }
+  void read(const char* path, size_t size) {
+    fill(size, T());
+    double* values = doubles(size);
+    FILE* file = open_or_end(path, "rb");
+    if (fread(values, sizeof(double), size, file) != size) {
+      fprintf(stderr, "%s holds fewer than %zu numbers\n", path, size);
+      exit(1);
+    }
+    fclose(file);
+    for (size_t i = 0; i < count; i++) data[i] = T(values[i]);
+    free(values);
+  }
+  void write(const char* path) {
+    double* values = doubles(count);
+    for (size_t i = 0; i < count; i++) values[i] = double(data[i]);
+    FILE* file = open_or_end(path, "wb");
+    if (fwrite(values, sizeof(double), count, file) != count || fclose(file)) {
+      perror(path);
+      exit(1);
+    }
+    free(values);
+  }
+};

@@ -202,15 +202,15 @@ static void protect(Buffer& b) {
   b.read_only = true;
 }
 
-/** What was written between the data and the guards; empty when nothing. */
+/** What was written between the data and the guards, the farthest byte; empty when nothing. */
 static std::string damage() {
   for (int i = 0; i < buffer_count; i++) {
     const Buffer& b = buffers[i];
-    auto damaged = [](const char* p) { return static_cast<unsigned char>(*p) != CANARY; };
-    for (const char* p = b.data; p-- > b.begin();)
-      if (damaged(p)) return format("wrote %zd bytes before the start of %s", b.data - p, b.name);
-    for (const char* p = b.data + b.bytes; p < b.end(); p++)
-      if (damaged(p)) return format("wrote %zd bytes behind the end of %s", p - (b.data + b.bytes) + 1, b.name);
+    auto intact = [](const char* p) { return static_cast<unsigned char>(*p) == CANARY; };
+    for (const char* p = b.begin(); p < b.data; p++)
+      if (!intact(p)) return format("wrote %zd bytes before the start of %s", b.data - p, b.name);
+    for (const char* p = b.end(); p-- > b.data + b.bytes;)
+      if (!intact(p)) return format("wrote %zd bytes behind the end of %s", p - (b.data + b.bytes) + 1, b.name);
   }
   return "";
 }

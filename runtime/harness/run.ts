@@ -65,6 +65,7 @@ export interface HarnessReply {
 const FLAGS = ["-O2", "-std=c++17", "-pthread", "-rdynamic", "-ldl"];
 const FAULTS = ["illegal-instruction", "crashed", "out-of-memory", "out-of-bounds"] as const;
 const LOG_CHARACTERS = 4000;
+const STOPPED = "measuring was stopped";
 /** A busy parent may look at its clock before it reads what has long been answered. */
 const SECOND_LOOK_MS = 50;
 
@@ -77,6 +78,10 @@ export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<
 /** Runs a request to its end, whatever that is. @throws Error when the harness cannot start or refuses the request */
 export function runHarness(program: string, request: HarnessRequest, limits: HarnessLimits): Promise<HarnessReply> {
   return new Promise((resolve, reject) => {
+    if (limits.signal?.aborted) {
+      reject(new Error(STOPPED));
+      return;
+    }
     // The size of the environment moves the stack, and with it the time of a kernel: it is always the same.
     const libraries = process.env["LD_LIBRARY_PATH"];
     const env = libraries === undefined ? {} : { LD_LIBRARY_PATH: libraries };
@@ -92,10 +97,8 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
     const kill = (): void => {
       if (child.pid !== undefined) killGroup(child.pid);
     };
-    const fail = (kernel: number, status: FailedStatus, message: string): void => {
-      if (finished || verdicts.has(kernel)) return;
-      const output = printed === "" ? "" : `\nit printed:\n${printed}`;
-      verdicts.set(kernel, { status, log: `${message}${output}` });
+    const fail = (kernel: number, status: FailedStatus, log: string): void => {
+      if (!finished && !verdicts.has(kernel)) verdicts.set(kernel, { status, log });
     };
     const stop = (status: FailedStatus, message: string): void => {
       fail(here.kernel, status, `${here.stage}: ${message}`);
@@ -105,10 +108,7 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
 
     // 1. Silence is a hang.
     const silent = (): void => {
-      timer = setTimeout(
-        () => stop("timed-out", `no sign of life for ${limits.stepSeconds} s`),
-        SECOND_LOOK_MS,
-      );
+      timer = setTimeout(() => stop("timed-out", `no sign of life for ${limits.stepSeconds} s`), SECOND_LOOK_MS);
     };
     const stepMs = limits.stepSeconds * 1000;
     let timer = setTimeout(silent, stepMs);
@@ -152,11 +152,10 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
 
     // 4. The end. Whatever the kernel started ends with the group.
     const onAbort = (): void => {
-      failure = new Error("measuring was stopped");
+      failure = new Error(STOPPED);
       kill();
     };
     limits.signal?.addEventListener("abort", onAbort);
-    if (limits.signal?.aborted) onAbort();
     child.on("error", (error) => {
       failure = new Error(`internal: the harness did not start: ${error.message}`);
       clearTimeout(timer);
@@ -166,17 +165,29 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
     child.on("close", (exitCode, signal) => {
       clearTimeout(timer);
       limits.signal?.removeEventListener("abort", onAbort);
-      if (signal === "SIGKILL") fail(here.kernel, "out-of-memory", `${here.stage}: the system killed it, most likely for want of memory`);
+      if (signal === "SIGKILL")
+        fail(here.kernel, "out-of-memory", `${here.stage}: the system killed it, most likely for want of memory`);
       else if (signal !== null) fail(here.kernel, "crashed", `${here.stage}: killed by ${signal}`);
       else fail(here.kernel, "crashed", `${here.stage}: it ended the process with exit code ${exitCode}`);
       if (failure) reject(failure);
-      else resolve({ verdicts, clockTick });
+      else
+        resolve({
+          verdicts: new Map([...verdicts].map(([kernel, verdict]) => [kernel, withOutput(verdict, printed)])),
+          clockTick,
+        });
     });
 
     // 5. The request. A child that dies early closes its end, and its own end says why.
     child.stdin.on("error", () => child.stdin.destroy());
     child.stdin.end(requestText(request));
   });
+}
+
+/** What was printed is known at the end only. */
+function withOutput(verdict: Verdict, printed: string): Verdict {
+  return verdict.status === "timed" || printed === ""
+    ? verdict
+    : { ...verdict, log: `${verdict.log}\nit printed:\n${printed}` };
 }
 
 function requestText(request: HarnessRequest): string {

@@ -1,0 +1,35 @@
+/**
+ * @file `automap doctor`: what this machine can do, what is missing, and what to install.
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { table } from "../report/text.ts";
+import { examineMachine } from "../runtime/doctor.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+
+const options = z.object({ json: z.boolean().optional() });
+
+export function registerDoctor(program: Command, finish: (code: ExitCode) => void): void {
+  program
+    .command("doctor")
+    .summary("tell what this machine can do, what is missing and what to install")
+    .option("--json", "print a JSON document")
+    .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw).json ?? false)));
+}
+
+async function examine(json: boolean): Promise<ExitCode> {
+  const findings = await examineMachine();
+  if (json) printJson({ findings });
+  else {
+    const rows = findings.map((f) => [
+      f.subject,
+      f.status === "ok" ? style("green", "ok") : f.status,
+      f.detail,
+      f.remedy === undefined ? "" : `${f.why}: ${f.remedy}`,
+    ]);
+    print(table(rows));
+  }
+  return findings.some((f) => f.status === "missing") ? EXIT.environment : EXIT.ok;
+}

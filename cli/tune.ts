@@ -1,0 +1,288 @@
+/**
+ * @file `automap tune`: searches mappings and schedules on this machine, measures them, keeps every trial, ends with the fastest.
+ *
+ *     automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8
+ *     automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --threads 2
+ */
+
+import { writeFileSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { constantValues } from "../operators/operator.ts";
+import { indent, table } from "../report/text.ts";
+import {
+  nativeIntrinsics,
+  operationsOf,
+  type TunedKernel,
+  type TuneOutcome,
+  tuneComputation,
+} from "../session/tune.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { STRATEGIES } from "../tuner/strategies.ts";
+import type { TuneEvent } from "../tuner/tune.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
+
+const count = (name: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> =>
+  z
+    .string()
+    .regex(/^[1-9]\d*$/, `${name} must be a positive integer`)
+    .transform(Number);
+
+const options = subjectOptions.extend({
+  trials: count("--trials").optional(),
+  time: count("--time").optional(),
+  seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
+  threads: count("--threads").optional(),
+  strategy: z.string().optional(),
+  db: z.string().min(1).optional(),
+  to: z.string().min(1).optional(),
+  json: z.boolean().optional(),
+});
+type Options = z.infer<typeof options>;
+
+export function registerTune(program: Command, finish: (code: ExitCode) => void): void {
+  addSubjectOptions(program.command("tune"))
+    .summary("search mappings and schedules on this machine and keep the fastest")
+    .option("--trials <n>", "kernels to measure at most (default 160)")
+    .option("--time <seconds>", "seconds to search at most (default 40)")
+    .option("--seed <n>", "seed of the search (default 1)")
+    .option("--threads <n>", "threads of a kernel (default 1)")
+    .option("--strategy <name>", `${STRATEGIES.map((s) => s.name).join(", ")} (default ${STRATEGIES[0]?.name})`)
+    .option("--db <file>", "database of trials (default automap.db)")
+    .option("--to <file>", "write the fastest kernel's C++ source there")
+    .option("--json", "print a JSON document at the end")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap tune conv2d",
+        "  automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
+        "  automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
+        "",
+        "Ctrl-C once: finish the kernel under way and print the best so far. Twice: stop.",
+        "A search that was stopped goes on where it was when the same command is given again.",
+      ].join("\n"),
+    )
+    .action(async (subject: string, raw: unknown, command: Command) => {
+      finish(await runTune(subject, command.args.slice(1), parseOptions(options, raw)));
+    });
+}
+
+async function runTune(subject: string, words: readonly string[], given: Options): Promise<ExitCode> {
+  // 1. What, with which instructions.
+  const parameters = readParameters(words);
+  const intrinsics = chooseIntrinsics(given.intrinsic);
+  const chosen = chooseTypes(subject, parameters, given, intrinsics);
+  const strategy = given.strategy === undefined ? undefined : STRATEGIES.find((s) => s.name === given.strategy);
+  if (given.strategy !== undefined && !strategy) {
+    throw new UsageError(`unknown strategy "${given.strategy}"`, {
+      hint: `known: ${STRATEGIES.map((s) => s.name).join(", ")}`,
+    });
+  }
+  say(`${chosen.computation.name} on ${nativeTarget().name}: ${intrinsics.length} instructions to choose from`);
+
+  // 2. The search, which a first Ctrl-C ends and a second one kills.
+  const controller = new AbortController();
+  let interrupts = 0;
+  const onInterrupt = (): void => {
+    if (++interrupts > 1) process.exit(EXIT.interrupted);
+    say("finishing the kernel under way; Ctrl-C again stops at once");
+    controller.abort();
+  };
+  process.on("SIGINT", onInterrupt);
+  const progress = progressOf(operationsOf(chosen.computation));
+  const outcome = await tuneComputation(
+    { computation: chosen.computation, parameters, fixed: chosen.fixed },
+    {
+      table: INTRINSICS,
+      intrinsics,
+      signal: controller.signal,
+      onEvent: progress,
+      ...(given.trials === undefined ? {} : { trials: given.trials }),
+      ...(given.time === undefined ? {} : { seconds: given.time }),
+      ...(given.seed === undefined ? {} : { seed: given.seed }),
+      ...(given.threads === undefined ? {} : { threads: given.threads }),
+      ...(given.db === undefined ? {} : { database: given.db }),
+      ...(strategy ? { strategy } : {}),
+    },
+  ).finally(() => process.off("SIGINT", onInterrupt));
+
+  // 3. What came of it.
+  return conclude(outcome, given);
+}
+
+function conclude(outcome: TuneOutcome, given: Options): ExitCode {
+  switch (outcome.status) {
+    case "nothing-maps": {
+      say("nothing maps; the reasons, most hopeful first");
+      say(indent(table(outcome.refused.map((r) => [r.rule, r.because, r.hint === undefined ? "" : `(${r.hint})`]))));
+      return EXIT.nothingMaps;
+    }
+    case "environment": {
+      say(`automap: ${outcome.problem.what}\n  ${outcome.problem.why}\n  ${outcome.problem.remedy}`);
+      return EXIT.environment;
+    }
+    default: {
+      const { best } = outcome;
+      if (best && given.to !== undefined) {
+        writeFileSync(given.to, best.kernel.source);
+        say(`written: ${given.to}`);
+      }
+      if (given.json) printJson(tuneDocument(outcome));
+      else if (best) print(describeBest(best, outcome));
+      else
+        say(
+          `no kernel worked: ${Object.entries(outcome.failed)
+            .map(([s, n]) => `${n} ${s}`)
+            .join(", ")}; AUTOMAP_DEBUG=1 shows their logs`,
+        );
+      if (outcome.status === "interrupted") return EXIT.interrupted;
+      return best ? EXIT.ok : EXIT.failed;
+    }
+  }
+}
+
+/** The instructions named; by default, and of a family, those that this machine has. */
+function chooseIntrinsics(name: string | undefined): readonly Intrinsic[] {
+  const here = nativeIntrinsics(INTRINSICS);
+  if (name === undefined || name === "all") return here;
+  const named = intrinsicsNamed(name);
+  const usable = named.filter((i) => here.includes(i));
+  if (usable.length === 0) {
+    throw new UsageError(
+      `this machine cannot run ${name}: it needs ${[...new Set(named.map((i) => i.isa))].join(" or ")}`,
+      {
+        hint: "`automap intrinsic list` marks what is here; `automap map` works without the instruction",
+      },
+    );
+  }
+  return usable;
+}
+
+/** Types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32. */
+const PREFERRED_TYPES = ["u8s8", "bf16", "f32"];
+
+function chooseTypes(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  given: Options,
+  intrinsics: readonly Intrinsic[],
+): { computation: Computation; fixed: Inputs } {
+  const isEquation = subject.includes("[");
+  const wanted = given.dtype !== undefined || isEquation ? [given.dtype] : PREFERRED_TYPES;
+  const takes = (computation: Computation): boolean => {
+    const types = new Set(Object.values(computation.tensors).map((t) => t.dtype));
+    return intrinsics.some((i) => i.operands.every((o) => types.has(o.dtype)));
+  };
+  const made = wanted.map((dtype) =>
+    readComputation(subject, parameters, { ...given, ...(dtype === undefined ? {} : { dtype }) }),
+  );
+  const computation = made.find(takes) ?? made[0];
+  if (!computation) throw new Error("internal: no types to try");
+  return { computation, fixed: isEquation ? {} : constantValues(operatorNamed(subject), computation) };
+}
+
+/** A line when a kernel is the fastest so far, and one a round otherwise. */
+function progressOf(operations: number): (event: TuneEvent<Candidate>) => void {
+  let failures = 0;
+  return (event) => {
+    switch (event.kind) {
+      case "round":
+        if (event.secondsLeft !== undefined)
+          say(
+            style(
+              "dim",
+              `round ${event.round}: ${event.proposed} kernels, about ${Math.ceil(event.secondsLeft)} s left`,
+            ),
+          );
+        break;
+      case "trial":
+        if (event.trial.measurement.status !== "ok") {
+          failures++;
+          if ((process.env["AUTOMAP_DEBUG"] ?? "") !== "")
+            say(`trial ${event.number}: ${event.trial.measurement.status}: ${event.trial.measurement.log}`);
+        }
+        break;
+      case "best": {
+        const { measurement, candidate } = event.trial;
+        if (measurement.status === "ok") {
+          say(
+            `trial ${event.number}: ${microseconds(measurement.median)}  ${(operations / measurement.median / 1e9).toFixed(0)} G operations/s  ${candidate.intrinsic}  ${printMatching(candidate.matching, "  ")}`,
+          );
+        }
+        break;
+      }
+      case "stop":
+        say(
+          `${event.status}: ${event.trials} trials, ${event.measured} measured now, ${failures} failed, ${event.seconds.toFixed(1)} s`,
+        );
+        break;
+      default:
+        event satisfies never;
+    }
+  };
+}
+
+function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: unknown }>): string {
+  const { measurement, candidate, mapping } = best;
+  const [low, high] = measurement.interval;
+  const { order, block, placement, threads } = candidate.schedule;
+  const blocks = Object.entries(block)
+    .map(([d, size]) => `${d} ${size}`)
+    .join(", ");
+  const placed = Object.entries(placement)
+    .map(([o, p]) => `${o} ${p}`)
+    .join(", ");
+  return [
+    `${style("bold", microseconds(measurement.median))} a call (95 % interval ${microseconds(low)} to ${microseconds(high)}), ${(operationsOf(outcome.computation) / measurement.median / 1e9).toFixed(0)} G operations/s`,
+    "",
+    table([
+      ["instruction", candidate.intrinsic],
+      ["mapping", `${printMatching(mapping.matching)}   (${mapping.id}, waste ${(100 * mapping.waste).toFixed(1)} %)`],
+      ["order", order.join(" ")],
+      ["block", blocks || "none"],
+      ["operands", placed],
+      ["threads", String(threads)],
+      ["in the code", `${measurement.instructions} x ${best.kernel.promises}`],
+    ]),
+    "",
+    `record   automap db show ${best.id.slice(0, 12)} --db ${outcome.database}`,
+  ].join("\n");
+}
+
+function tuneDocument(outcome: Extract<TuneOutcome, { best: unknown }>): Record<string, unknown> {
+  const { best, trials, failed, seconds, database } = outcome;
+  return {
+    status: outcome.status,
+    best: best && {
+      id: best.id,
+      microseconds: best.measurement.median * 1e6,
+      interval: best.measurement.interval.map((s) => s * 1e6),
+      gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
+      intrinsic: best.candidate.intrinsic,
+      mapping: best.candidate.matching,
+      schedule: best.candidate.schedule,
+      predictedMicroseconds: best.prediction && best.prediction.seconds * 1e6,
+    },
+    trials: trials.length,
+    failed,
+    seconds,
+    database,
+  };
+}
+
+function microseconds(seconds: number): string {
+  const us = seconds * 1e6;
+  return us >= 10_000 ? `${(us / 1000).toFixed(1)} ms` : `${us.toFixed(us < 100 ? 2 : 1)} us`;
+}

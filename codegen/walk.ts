@@ -1,0 +1,113 @@
+/**
+ * @file The walk over a loop nest that every language shares: unrolling, loop bounds known while printing, indentation.
+ *
+ *     for unrolled q_block in 0..2          ->     body with q_block = 0
+ *       ...                                        body with q_block = 1
+ *
+ * A language says how a loop, a scalar statement, a move and an issue read; the rest is here.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import { type Expr, number, substitute } from "../abstraction/expression.ts";
+import type { RegisterAt, Statement } from "../abstraction/loop-nest.ts";
+
+export type Loop = Extract<Statement, { kind: "loop" }>;
+export type Scalar = Extract<Statement, { kind: "scalar" }>;
+export type Move = Extract<Statement, { kind: "load" | "store" }>;
+export type RegisterIssue = Extract<Statement, { kind: "register-issue" }>;
+export type Clear = Extract<Statement, { kind: "clear" }>;
+
+/** How one language writes the leaves of a nest. Each method returns lines without indentation. */
+export interface LanguagePrinter {
+  openLoop(loop: Loop): string;
+  closeLoop(loop: Loop): string;
+  scalar(statement: Scalar, extents: Extents): string[];
+  move(statement: Move, extents: Extents): string[];
+  issue(statement: RegisterIssue): string[];
+  clear(statement: Clear): string[];
+}
+
+/**
+ * The lines of a list of statements.
+ * @param extents extents of the loops around them: what bounds of an index are worked out from
+ */
+export function printStatements(
+  statements: readonly Statement[],
+  language: LanguagePrinter,
+  extents: Extents = {},
+): string[] {
+  return statements.flatMap((s): string[] => {
+    switch (s.kind) {
+      case "loop": {
+        if (s.mode === "unrolled") {
+          return Array.from({ length: s.extent }, (_, i) => i).flatMap((i) =>
+            printStatements(
+              s.body.map((inner) => substituteAxis(inner, s.axis, number(i))),
+              language,
+              extents,
+            ),
+          );
+        }
+        const inside = printStatements(s.body, language, { ...extents, [s.axis]: s.extent });
+        return [language.openLoop(s), ...inside.map((line) => `  ${line}`), language.closeLoop(s)];
+      }
+      case "scalar":
+        return language.scalar(s, extents);
+      case "load":
+      case "store":
+        return language.move(s, extents);
+      case "register-issue":
+        return language.issue(s);
+      case "clear":
+        return language.clear(s);
+      case "issue":
+        throw new Error(`internal: ${s.intrinsic.name} is issued on memory tiles; only scheduled nests are printed`);
+      case "barrier":
+        throw new Error("internal: a barrier stands between phases, not inside one");
+      default:
+        return s satisfies never;
+    }
+  });
+}
+
+/** The steps between barriers at the top of a nest. */
+export function phasesOf(body: readonly Statement[]): Statement[][] {
+  const phases: Statement[][] = [[]];
+  for (const s of body) {
+    if (s.kind === "barrier") phases.push([]);
+    else phases.at(-1)?.push(s);
+  }
+  return phases;
+}
+
+function substituteAxis(s: Statement, name: string, value: Expr): Statement {
+  const change = (e: Expr): Expr => substitute(e, new Map([[name, value]]), "index");
+  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
+  switch (s.kind) {
+    case "loop":
+      return { ...s, body: s.body.map((inner) => substituteAxis(inner, name, value)) };
+    case "scalar": {
+      const { target, op, value: what, where } = s.equation;
+      const equation = {
+        target: { ...target, index: target.index.map(change) },
+        op,
+        value: substitute(what, new Map([[name, value]])),
+      };
+      return { kind: "scalar", equation: where === undefined ? equation : { ...equation, where: change(where) } };
+    }
+    case "load":
+    case "store":
+      return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
+    case "clear":
+      return { ...s, register: register(s.register) };
+    case "register-issue": {
+      const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
+      return { ...s, registers };
+    }
+    case "issue":
+    case "barrier":
+      return s;
+    default:
+      return s satisfies never;
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * @file Writes facts: each call is one transaction, on the disk when it returns. Recording the same fact again changes nothing.
+ */
+
+import { canonicalJson } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Trial } from "../abstraction/trial.ts";
+import { declarationHash, idOf } from "./identity.ts";
+import { type Database, write } from "./open.ts";
+import {
+  type Conditions,
+  type Environment,
+  environmentRowOf,
+  type Row,
+  type RunStatus,
+  runRowOf,
+  trialRowOf,
+  type Workload,
+  workloadRowOf,
+} from "./record.ts";
+
+export interface NewTrial {
+  readonly workload: Workload;
+  readonly environment: Environment;
+  /** Id of the run it belongs to. */
+  readonly run?: string;
+  /** The instruction as declared now; left out for a candidate without one. */
+  readonly intrinsic?: Intrinsic;
+  readonly trial: Trial;
+  readonly conditions: Conditions;
+}
+
+/** @returns the trial's id, the same for the same facts */
+export function recordTrial(db: Database, given: NewTrial): string {
+  const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
+  const { run, trial, conditions, intrinsic } = given;
+  if (intrinsic !== undefined && intrinsic.name !== trial.candidate.intrinsic)
+    throw new Error(`recordTrial: the candidate uses ${trial.candidate.intrinsic}, given ${intrinsic.name}`);
+  const row = trialRowOf({
+    workload: idOfRow(workload),
+    environment: idOfRow(environment),
+    run,
+    declaration: intrinsic && declarationHash(intrinsic),
+    trial,
+    conditions,
+  });
+  write(db, "recording a trial", () => {
+    if (run !== undefined) checkRun(db, run);
+    insert(db, "workloads", workload);
+    insert(db, "environments", environment);
+    insert(db, "trials", row);
+  });
+  return idOfRow(row);
+}
+
+export interface NewRun {
+  readonly workload: Workload;
+  readonly environment: Environment;
+  readonly seed: number;
+  /** Everything else that decides what the search does, as plain data. */
+  readonly options: Readonly<Record<string, unknown>>;
+  readonly budget: Readonly<Record<string, unknown>>;
+  /** Milliseconds since 1970. */
+  readonly started: number;
+  /** Process id; tells two searches apart that start in one millisecond. */
+  readonly process?: number;
+}
+
+/** @returns the run's id */
+export function beginRun(db: Database, given: NewRun): string {
+  const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
+  const row = runRowOf({
+    workload: idOfRow(workload),
+    environment: idOfRow(environment),
+    seed: given.seed,
+    options: canonicalJson(given.options),
+    budget: canonicalJson(given.budget),
+    process: given.process ?? process.pid,
+    started: given.started,
+  });
+  write(db, "beginning a run", () => {
+    insert(db, "workloads", workload);
+    insert(db, "environments", environment);
+    insert(db, "runs", row);
+  });
+  return idOfRow(row);
+}
+
+/** A run ends once: ending it again in the same way changes nothing, in another way is a mistake. */
+export function endRun(
+  db: Database,
+  run: string,
+  { status, ended }: { readonly status: Exclude<RunStatus, "running">; readonly ended: number },
+): void {
+  write(db, "ending a run", () => {
+    const found = checkRun(db, run);
+    if (found === "running")
+      db.sqlite.prepare("UPDATE runs SET status = ?, ended = ? WHERE id = ?").run(status, ended, run);
+    else if (found !== status) throw new Error(`endRun: run ${run} is already ${String(found)}, not ${status}`);
+  });
+}
+
+/** Measured constants of a machine; the shape of the data is the caller's. @returns the calibration's id */
+export function recordCalibration(
+  db: Database,
+  given: { readonly environment: Environment; readonly data: unknown; readonly at: number },
+): string {
+  const environment = environmentRowOf(given.environment);
+  const facts = { environment: idOfRow(environment), data: canonicalJson(given.data), at: given.at };
+  const id = idOf(facts);
+  write(db, "recording a calibration", () => {
+    insert(db, "environments", environment);
+    insert(db, "calibrations", { id, ...facts });
+  });
+  return id;
+}
+
+/** The id of a row is the hash of its facts: a row that is there already is the same row. */
+function insert(
+  db: Database,
+  table: "environments" | "workloads" | "runs" | "trials" | "calibrations",
+  row: Row,
+): void {
+  const columns = Object.keys(row);
+  const values = columns.map((c) => `@${c}`);
+  db.sqlite
+    .prepare(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${values.join(", ")}) ON CONFLICT (id) DO NOTHING`)
+    .run(row);
+}
+
+/** @returns the run's status */
+function checkRun(db: Database, run: string): unknown {
+  const status = db.sqlite.prepare("SELECT status FROM runs WHERE id = ?").pluck().get(run);
+  if (status === undefined) throw new UsageError(`${db.path} holds no run ${run}`, { hint: "begin it with beginRun" });
+  return status;
+}
+
+function idOfRow(row: Row): string {
+  return String(row["id"]);
+}

@@ -1,0 +1,173 @@
+/**
+ * @file What this machine has for measuring, and what it lacks: `automap doctor`.
+ *
+ *     for (const finding of await examineMachine()) console.log(finding.status, finding.subject, finding.detail);
+ */
+
+import { availableParallelism, freemem, totalmem } from "node:os";
+import { findCompiler } from "./compiler.ts";
+import { findDisassembler } from "./disassembly.ts";
+import { createRunner } from "./measure.ts";
+import { allowedCpus, clockSource, frequencyGovernors, pinningOrder, readProcessor } from "./processor.ts";
+
+export interface Finding {
+  readonly subject: string;
+  /** `doubtful`: measuring works, and the numbers say less. */
+  readonly status: "ok" | "doubtful" | "missing";
+  readonly detail: string;
+  /** Why it matters. */
+  readonly why: string;
+  /** What to install or change; only where something is not ok. */
+  readonly remedy?: string;
+}
+
+/** Features instructions of the tables ask for, as /proc/cpuinfo names them. */
+const VECTOR_FEATURES =
+  /^(avx2|fma|f16c|avx_vnni|avx_vnni_int8|avx512(f|bw|vl|dq|_vnni|_bf16|_fp16)|amx_(tile|int8|bf16|fp16)|asimd(dp|hp)?|i8mm|bf16|sve2?)$/;
+
+/** A machine whose baseline spreads more than this is too busy for small differences. */
+const QUIET_SPREAD = 0.05;
+const LEAST_MEMORY_GIB = 2;
+
+export interface ExamineOptions {
+  readonly workdir?: string;
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+}
+
+/** Findings in the order a reader wants them; takes about a second the first time. */
+export async function examineMachine(options: ExamineOptions = {}): Promise<readonly Finding[]> {
+  const environment = options.environment ?? process.env;
+  const compiler = await findCompiler(environment);
+  return [
+    findProcessor(),
+    findFeatures(),
+    findCores(),
+    findMemory(),
+    compiler.status === "found"
+      ? {
+          subject: "C++ compiler",
+          status: "ok",
+          detail: `${compiler.path}: ${compiler.version}`,
+          why: "kernels are compiled, checked and timed on this machine",
+        }
+      : {
+          subject: "C++ compiler",
+          status: "missing",
+          detail: compiler.what,
+          why: compiler.why,
+          remedy: compiler.remedy,
+        },
+    findObjdump(environment["PATH"]),
+    findClock(),
+    findGovernor(),
+    ...(compiler.status === "found" ? [await findNoise({ ...options, compiler })] : []),
+  ];
+}
+
+function findProcessor(): Finding {
+  const { model } = readProcessor();
+  const why = "trials are recorded with it, and numbers of another processor are never taken for this one's";
+  if (process.platform !== "linux")
+    return {
+      subject: "processor",
+      status: "missing",
+      detail: process.platform,
+      why: "kernels run under Linux only",
+      remedy: "use Linux",
+    };
+  return {
+    subject: "processor",
+    status: model === "" ? "doubtful" : "ok",
+    detail: model === "" ? "no name" : model,
+    why,
+  };
+}
+
+function findFeatures(): Finding {
+  const found = readProcessor().features.filter((feature) => VECTOR_FEATURES.test(feature));
+  const common = {
+    subject: "vector instructions",
+    why: "a mapping runs only where its instruction exists; the others are emulated or refused",
+  };
+  return found.length > 0
+    ? { ...common, status: "ok", detail: found.join(" ") }
+    : { ...common, status: "doubtful", detail: "none that the tables know", remedy: "portable kernels still run" };
+}
+
+function findCores(): Finding {
+  const allowed = allowedCpus();
+  return {
+    subject: "processors",
+    status: "ok",
+    detail: `${allowed.length} allowed, threads are pinned to ${pinningOrder(allowed).join(", ")} in this order`,
+    why: `threads of a kernel each have one; ${availableParallelism()} compile at once`,
+  };
+}
+
+function findMemory(): Finding {
+  const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+  const common = {
+    subject: "memory",
+    detail: `${gib(freemem())} free of ${gib(totalmem())}`,
+    why: "tensors are held with their reference",
+  };
+  return freemem() >= LEAST_MEMORY_GIB * 2 ** 30
+    ? { ...common, status: "ok" }
+    : { ...common, status: "doubtful", remedy: "end other programs, or tune smaller shapes" };
+}
+
+function findObjdump(path: string | undefined): Finding {
+  const found = findDisassembler(path);
+  const common = { subject: "disassembler", why: "the promised instruction is looked for in what the compiler made" };
+  return found === undefined
+    ? { ...common, status: "missing", detail: "no objdump", remedy: "install binutils (apt-get install binutils)" }
+    : { ...common, status: "ok", detail: found };
+}
+
+function findClock(): Finding {
+  const source = clockSource();
+  const common = { subject: "clock source", why: "a batch lasts at least 50 ticks: a coarse clock makes batches long" };
+  if (source === undefined)
+    return {
+      ...common,
+      status: "doubtful",
+      detail: "unknown",
+      remedy: "nothing to do: ticks are measured in every run",
+    };
+  return ["tsc", "kvm-clock", "arch_sys_counter"].includes(source)
+    ? { ...common, status: "ok", detail: source }
+    : {
+        ...common,
+        status: "doubtful",
+        detail: `${source}, slow to read`,
+        remedy: "boot with clocksource=tsc where the processor allows it",
+      };
+}
+
+function findGovernor(): Finding {
+  const governors = frequencyGovernors();
+  const common = {
+    subject: "frequency",
+    why: "a clock that moves between two kernels looks like a difference between them",
+  };
+  if (governors.length === 0) return { ...common, status: "ok", detail: "set by the host" };
+  return governors.every((governor) => governor === "performance")
+    ? { ...common, status: "ok", detail: "performance" }
+    : { ...common, status: "doubtful", detail: governors.join(", "), remedy: "cpupower frequency-set -g performance" };
+}
+
+async function findNoise(options: Parameters<typeof createRunner>[0]): Promise<Finding> {
+  const common = { subject: "noise", why: "differences smaller than the spread need interleaved repeats" };
+  const made = await createRunner(options);
+  if (made.status === "environment") return { ...common, status: "missing", detail: made.what, remedy: made.remedy };
+  try {
+    const { samples, median } = await made.runner.baseline();
+    const spread = samples.reduce((sum, sample) => sum + Math.abs(sample - median), 0) / samples.length / median;
+    const detail = `the baseline takes ${(median * 1000).toFixed(2)} ms, off by ${(100 * spread).toFixed(1)} % on average`;
+    return spread <= QUIET_SPREAD
+      ? { ...common, status: "ok", detail }
+      : { ...common, status: "doubtful", detail, remedy: "end other programs while tuning" };
+  } finally {
+    await made.runner.close();
+  }
+}

@@ -1,0 +1,334 @@
+/**
+ * @file Measures kernels so that a number can be believed: compiled, proved to use their instruction, checked element by element
+ * in a child process that may die, timed in batches.
+ *
+ *     const made = await createRunner({ threads: 2 });
+ *     if (made.status === "environment") ...                            no compiler: what to install
+ *     const reference = await made.runner.reference(conv2d, 1);
+ *     await made.runner.measure(kernel, reference)                      { status: "ok", median: 3.2e-4, ... }
+ *
+ * Kernels compile in parallel and ahead; they are measured one at a time. However a kernel fails, the failure is its status.
+ */
+
+import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import pLimit from "p-limit";
+import { type Computation, inputsOf, memoryElements, targetOf } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { type Compiled, type Compiler, compilePool, type EnvironmentProblem, findCompiler } from "./compiler.ts";
+import { countInstruction } from "./disassembly.ts";
+import { compileHarness, type HarnessRequest, runHarness, type SetFiles, type Verdict } from "./harness/run.ts";
+import { pinningOrder } from "./processor.ts";
+import { type Summary, summarise } from "./statistics.ts";
+import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
+
+export interface MeasureOptions {
+  /** Batches of one kernel take about this long together. */
+  readonly budgetSeconds?: number;
+  /** A batch takes at least this long, and 50 ticks of the clock. */
+  readonly batchSeconds?: number;
+  /** Batches: at least (three when one call outlasts the budget), at most. */
+  readonly batches?: readonly [least: number, most: number];
+  /** Warm: the call before has just used the data. Flushed: it is in no cache. */
+  readonly cache?: "warm" | "flushed";
+  /** Longest a single call may take. */
+  readonly stepSeconds?: number;
+  /** What a kernel may allocate, its workspace included. */
+  readonly memoryBytes?: number;
+  /** What a kernel may print. */
+  readonly outputBytes?: number;
+  /** Of every tensor's first element. Smaller than 64, data ends exactly at the guard page. */
+  readonly alignment?: number;
+}
+
+export interface RunnerOptions extends MeasureOptions {
+  /** Parts of a call, each on a thread pinned to a processor of its own. */
+  readonly threads?: number;
+  /** For compiled kernels and references; `~/.cache/automap/runtime` by default. */
+  readonly workdir?: string;
+  /** Compilations at once; one a core by default. */
+  readonly jobs?: number;
+  /** Found when left out. */
+  readonly compiler?: Compiler;
+  /** Flags for every kernel, after the usual ones. */
+  readonly flags?: readonly string[];
+  /** Of the bootstrap. */
+  readonly seed?: number;
+}
+
+/** What numbers were taken under: part of their record. */
+export interface Conditions {
+  readonly clock: "CLOCK_MONOTONIC_RAW";
+  readonly threads: number;
+  /** Processor of each thread. */
+  readonly cpus: readonly number[];
+  readonly cache: "warm" | "flushed";
+  readonly compiler: { readonly path: string; readonly version: string };
+}
+
+export interface Runner {
+  readonly conditions: Conditions;
+  readonly compiler: Compiler;
+  readonly workdir: string;
+  /** Starts compiling, so that the result is there when `measure` asks for it. */
+  readonly compile: (kernel: Kernel) => Promise<Compiled>;
+  readonly reference: (
+    computation: Computation,
+    seed: number,
+    options?: Pick<ReferenceOptions, "fixed">,
+  ) => Promise<Reference>;
+  readonly measure: (kernel: Kernel, reference: Reference, options?: MeasureOptions) => Promise<Measurement>;
+  /** Finalists in one process on the same memory, batches in turns (A B A B): sample i of each was taken next to sample i of the others. */
+  readonly compareKernels: (
+    kernels: readonly Kernel[],
+    reference: Reference,
+    options?: MeasureOptions,
+  ) => Promise<readonly Measurement[]>;
+  /** The same small work whenever it is asked for: when its time moves, the machine has. */
+  readonly baseline: () => Promise<Summary & { readonly samples: readonly number[] }>;
+  /** Stops what runs and deletes what only this runner needs. Compiled kernels stay. */
+  readonly close: () => Promise<void>;
+}
+
+const DEFAULTS = {
+  budgetSeconds: 0.3,
+  batchSeconds: 200e-6,
+  batches: [5, 200],
+  cache: "warm",
+  stepSeconds: 10,
+  memoryBytes: 2 ** 30,
+  outputBytes: 2 ** 20,
+  alignment: 64,
+} as const satisfies Required<MeasureOptions>;
+
+/** Compiled kernels nobody asked for in so long are deleted. */
+const CACHE_DAYS = 30;
+
+/**
+ * Makes a runner, or says what this machine lacks.
+ * @throws UsageError when there are fewer processors than threads
+ */
+export async function createRunner(
+  options: RunnerOptions = {},
+): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
+  // 1. Where and with what.
+  const threads = options.threads ?? 1;
+  const order = pinningOrder();
+  if (!Number.isSafeInteger(threads) || threads < 1)
+    throw new UsageError(`threads must be a positive integer, got ${threads}`);
+  if (threads > order.length)
+    throw new UsageError(`threads ${threads}: this process may use ${order.length} processors`, {
+      hint: `ask for at most ${order.length}`,
+    });
+  const cpus = order.slice(0, threads);
+  const compiler = options.compiler ?? (await findCompiler());
+  if (compiler.status === "environment") return compiler;
+  const workdir = options.workdir ?? defaultWorkdir();
+  await mkdir(workdir, { recursive: true });
+  await sweep(workdir);
+  const harness = await compileHarness({ compiler, workdir });
+  if (harness.status !== "compiled")
+    return {
+      status: "environment",
+      what: `${compiler.path} (${compiler.version}) cannot compile the measuring program\n${harness.log}`,
+      why: "kernels are checked and timed by it",
+      remedy: "install g++ 9 or newer with its C++ library, or set CXX",
+    };
+
+  // 2. What lives as long as the runner.
+  const scratch = await mkdtemp(join(workdir, `${SCRATCH}${process.pid}-`));
+  const pool = compilePool({ compiler, workdir, ...pick(options, "jobs"), ...pick(options, "flags") });
+  const oneAtATime = pLimit(1);
+  const stopping = new AbortController();
+  const files = new Map<Reference, Promise<SetFiles[]>>();
+  const settings = { ...DEFAULTS, ...definedOnly(options) };
+
+  const run = (
+    kernels: readonly string[],
+    subject: Pick<HarnessRequest, "arguments" | "sets">,
+    chosen: MeasureOptions,
+  ): ReturnType<typeof runHarness> => {
+    const { stepSeconds, outputBytes, ...timing } = { ...settings, ...definedOnly(chosen) };
+    const request: HarnessRequest = { ...timing, ...subject, cpus, kernels };
+    return oneAtATime(() => runHarness(harness.file, request, { stepSeconds, outputBytes, signal: stopping.signal }));
+  };
+
+  const filesOf = (reference: Reference): Promise<SetFiles[]> => {
+    const known = files.get(reference);
+    if (known) return known;
+    const written = writeReference(reference, join(scratch, String(files.size)));
+    files.set(reference, written);
+    return written;
+  };
+
+  /** Compiles and counts: what can be said of a kernel before it runs. */
+  const examine = async (kernel: Kernel): Promise<Examined | Failed> => {
+    const compiled = await pool.kernel(kernel);
+    if (compiled.status === "compile-failed") return compiled;
+    if (kernel.promises === undefined) return { status: "fit", file: compiled.file, instructions: 0 };
+    const counted = await countInstruction(compiled.file, kernel.promises);
+    if (counted.status === "unknown")
+      return {
+        status: "missing-instruction",
+        log: `cannot tell whether ${kernel.promises} is there: ${counted.reason}`,
+      };
+    if (counted.count === 0)
+      return {
+        status: "missing-instruction",
+        log: `the disassembly of ${compiled.file} does not hold ${kernel.promises}`,
+      };
+    return { status: "fit", file: compiled.file, instructions: counted.count };
+  };
+
+  const toMeasurement = (examined: Examined, verdict: Verdict): Measurement => {
+    if (verdict.status !== "timed") return verdict;
+    const { samples } = verdict;
+    return { status: "ok", samples, ...summarise(samples, options.seed ?? 1), instructions: examined.instructions };
+  };
+
+  const compareKernels: Runner["compareKernels"] = async (kernels, reference, chosen = {}) => {
+    for (const kernel of kernels) checkArguments(kernel, reference);
+    const examined = await Promise.all(kernels.map(examine));
+    const results = new Map<number, Measurement>();
+    let left: { readonly at: number; readonly fit: Examined }[] = [];
+    for (const [at, one] of examined.entries()) {
+      if (one.status === "fit") left.push({ at, fit: one });
+      else results.set(at, one);
+    }
+    const sets = await filesOf(reference);
+    const [first] = kernels;
+    // One that dies takes the process with it: the others, which have no verdict yet, start again without it.
+    while (first && left.length > 0) {
+      const { verdicts } = await run(
+        left.map(({ fit }) => fit.file),
+        { arguments: first.arguments, sets },
+        chosen,
+      );
+      for (const [i, { at, fit }] of left.entries()) {
+        const verdict = verdicts.get(i);
+        if (verdict) results.set(at, toMeasurement(fit, verdict));
+      }
+      left = left.filter(({ at }) => !results.has(at));
+    }
+    return kernels.map((_, at) => results.get(at) ?? lost());
+  };
+
+  const runner: Runner = {
+    conditions: {
+      clock: "CLOCK_MONOTONIC_RAW",
+      threads,
+      cpus,
+      cache: settings.cache,
+      compiler: { path: compiler.path, version: compiler.version },
+    },
+    compiler,
+    workdir,
+    compile: pool.kernel,
+    reference: (computation, seed, more = {}) => referenceFor(computation, seed, { compiler, workdir, ...more }),
+    measure: async (kernel, reference, chosen) => {
+      const [only] = await compareKernels([kernel], reference, chosen);
+      return only ?? lost();
+    },
+    compareKernels,
+    baseline: async () => {
+      const { verdicts } = await run([], { arguments: [], sets: [] }, { budgetSeconds: 0.05 });
+      const verdict = verdicts.get(0);
+      if (verdict?.status !== "timed")
+        throw new Error(`internal: the baseline ended as ${verdict?.status}: ${verdict?.log}`);
+      return { samples: verdict.samples, ...summarise(verdict.samples, options.seed ?? 1) };
+    },
+    close: async () => {
+      stopping.abort();
+      await oneAtATime(() => rm(scratch, { recursive: true, force: true }));
+    },
+  };
+  return { status: "ready", runner };
+}
+
+interface Examined {
+  readonly status: "fit";
+  readonly file: string;
+  readonly instructions: number;
+}
+
+type Failed = Exclude<Measurement, { readonly status: "ok" }>;
+
+function checkArguments(kernel: Kernel, { computation }: Reference): void {
+  const tensors = [targetOf(computation), ...inputsOf(computation)];
+  const wanted = tensors.map((t) => `${t.name}: ${t.dtype}[${memoryElements(t)}]`).join(", ");
+  const given = kernel.arguments.map((a) => `${a.tensor}: ${a.dtype}[${a.elements}]`).join(", ");
+  if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
+}
+
+async function writeReference(reference: Reference, folder: string): Promise<SetFiles[]> {
+  await mkdir(folder, { recursive: true });
+  const write = async (name: string, bytes: Uint8Array): Promise<string> => {
+    const file = join(folder, name);
+    await writeFile(file, bytes);
+    return file;
+  };
+  const checked = reference.checked && (await write("checked", reference.checked));
+  return Promise.all(
+    reference.sets.map(async (set) => ({
+      name: set.name,
+      checked,
+      expected: await write(`${set.name}.expected`, bytesOfNumbers(set.expected)),
+      tolerance: await write(`${set.name}.tolerance`, bytesOfNumbers(set.tolerance)),
+      inputs: await Promise.all(
+        inputsOf(reference.computation).map(({ name }, i) =>
+          write(`${set.name}.input${i}`, set.inputs[name] ?? lost()),
+        ),
+      ),
+    })),
+  );
+}
+
+function bytesOfNumbers(values: Float64Array): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}
+
+/** Reads the environment: where programs keep what they can make again. */
+function defaultWorkdir(): string {
+  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "runtime");
+}
+
+const SCRATCH = "runner-";
+
+/** Deletes what runners left that were killed, and what was compiled long ago. */
+async function sweep(workdir: string): Promise<void> {
+  const oldest = Date.now() - CACHE_DAYS * 24 * 3600 * 1000;
+  for (const name of await readdir(workdir)) {
+    const path = join(workdir, name);
+    const pid = name.startsWith(SCRATCH) ? Number.parseInt(name.slice(SCRATCH.length), 10) : undefined;
+    const about = await stat(path).catch(() => undefined);
+    const stale = pid === undefined ? about !== undefined && about.mtimeMs < oldest : !isAlive(pid);
+    if (stale) await rm(path, { recursive: true, force: true });
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Options given as undefined do not hide a default. */
+function definedOnly(options: MeasureOptions): Partial<Required<MeasureOptions>> {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+function pick<T, K extends keyof T>(from: T, key: K): Partial<Pick<T, K>> {
+  const one: Partial<Pick<T, K>> = {};
+  if (from[key] !== undefined) one[key] = from[key];
+  return one;
+}
+
+function lost(): never {
+  throw new Error("internal: a kernel or an input was lost");
+}

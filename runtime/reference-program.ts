@@ -1,0 +1,253 @@
+/**
+ * @file The equation as a plain C++ program: what `interpret` computes, number for number, a hundred times faster.
+ *
+ *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i_ = 0; i_ < 64; i_++) for (Int j_ ...) {
+ *                                                        ... v = multiply<f32>(f32::wrap(read_a(i_, k_)), f32::wrap(read_b(k_, j_)));
+ *
+ * Logical indices, one point after another, nothing mapped and nothing reordered: only generated kernels are clever.
+ * The arithmetic is `harness/arithmetic.h`. The interpreter stays the oracle; a test holds the two equal.
+ */
+
+import { readFileSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
+import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import { type CombineOp, identityOf } from "../abstraction/equation.ts";
+import type { Access, Expr } from "../abstraction/expression.ts";
+import type { Inputs, Values } from "../abstraction/interpret.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { explainRun, runChild } from "./child.ts";
+import { type CompileOptions, compileSource } from "./compiler.ts";
+
+/** No contraction of a*b + c, no reordering: every operation rounds as written. */
+const FLAGS = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
+
+export interface ProgramOptions extends Omit<CompileOptions, "flags"> {
+  /** Of the run, not of the compilation. */
+  readonly runLimitMs?: number;
+}
+
+const RUN_LIMIT_MS = 600_000;
+
+/**
+ * The output of a computation, row-major, as {@link interpret} gives it.
+ * @throws Error when the program does not compile, or runs longer than the limit
+ */
+export async function interpretCompiled(
+  computation: Computation,
+  inputs: Inputs,
+  options: ProgramOptions,
+): Promise<Values> {
+  const program = await compileSource(referenceSource(computation), FLAGS, ".out", options);
+  if (program.status !== "compiled")
+    throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
+  const folder = await mkdtemp(join(options.workdir, "reference-"));
+  try {
+    const files = await Promise.all(
+      inputsOf(computation).map(async ({ name }) => {
+        const values = inputs[name];
+        if (values === undefined) throw new Error(`${computation.name}: no values for tensor "${name}"`);
+        const file = join(folder, name);
+        await writeFile(file, new Uint8Array(Float64Array.from(values).buffer));
+        return file;
+      }),
+    );
+    const answer = join(folder, "answer.f64");
+    const run = await runChild([program.file, ...files, answer], { timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS });
+    if (run.status !== "ok") throw new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`);
+    const bytes = await readFile(answer);
+    return new Float64Array(Uint8Array.from(bytes).buffer);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** The text of the program: arguments are a file of doubles for every input, then the file it writes. */
+export function referenceSource(computation: Computation): string {
+  const { equation, axes } = computation;
+  const target = targetOf(computation);
+  const inputs = inputsOf(computation);
+  const identity = identityOf(equation.op, target.dtype);
+  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const loops = (kind: "spatial" | "reduce"): string[] =>
+    axes
+      .filter((a) => a.kind === kind)
+      .map(({ name, extent }) => `for (Int ${axisName(name)} = 0; ${axisName(name)} < ${extent}; ${axisName(name)}++)`);
+  const type = isInteger(target.dtype) ? "Int" : "double";
+  const condition = equation.where === undefined ? "" : `if (!${printIndex(equation.where)}) continue;`;
+  const { dtype } = target;
+  return [
+    arithmetic(),
+    ...[target, ...inputs].map((tensor) => declareTensor(tensor, identity)),
+    "int main(int, char** files) {",
+    ...inputs.map((t, i) => `  ${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
+    `  ${dataName(target.name)}.fill(${elementCount(target)}, ${literal(identity, dtype)});`,
+    // A loop even without axes, so that the body may continue.
+    "  for (int whole = 0; whole < 1; whole++)",
+    ...loops("spatial").map((loop) => `  ${loop}`),
+    "  {",
+    `    Int at = place_${target.name}(${equation.target.index.map(printIndex).join(", ")});`,
+    "    if (at < 0) continue;",
+    `    ${type} sum = 0;`,
+    "    bool any = false;",
+    ...loops("reduce").map((loop) => `    ${loop}`),
+    "    for (int term = 0; term < 1; term++) {",
+    `      ${condition}`,
+    `      ${type} v = ${printValue(equation.value, dtypes, dtype)};`,
+    `      sum = any ? ${fold(equation.op, dtype)} : v;`,
+    "      any = true;",
+    "    }",
+    `    auto& old = ${dataName(target.name)}[at];`,
+    `    if (any) old = ${join_(equation.op, dtype)};`,
+    "  }",
+    `  ${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
+    "}",
+    "",
+  ].join("\n");
+}
+
+function arithmetic(): string {
+  return readFileSync(fileURLToPath(new URL("./harness/arithmetic.h", import.meta.url)), "utf8");
+}
+
+/** Names of the notation may be words of C++. */
+const axisName = (name: string): string => `${name}_`;
+const dataName = (name: string): string => `data_${name}`;
+const elementType = (tensor: Tensor): string => (isInteger(tensor.dtype) ? "Int" : "double");
+
+/** Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside. */
+function declareTensor(tensor: Tensor, identity: number): string {
+  const { name, dims } = tensor;
+  const parameters = dims.map((_, d) => `Int i${d}`).join(", ");
+  const arguments_ = dims.map((_, d) => `i${d}`).join(", ");
+  const outside = dims.map(({ extent }, d) => `uint64_t(i${d}) >= ${extent}`).join(" || ");
+  const flat = dims.reduce((sum, { extent }, d) => (d === 0 ? "i0" : `(${sum}) * ${extent} + i${d}`), "0");
+  // An integer element outside may be the infinity of a float maximum.
+  const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
+  return [
+    `static Elements<${elementType(tensor)}> ${dataName(name)};`,
+    `static inline Int place_${name}(${parameters}) { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; }`,
+    `static inline ${result} read_${name}(${parameters}) {`,
+    `  Int at = place_${name}(${arguments_});`,
+    `  return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
+    "}",
+  ].join("\n");
+}
+
+function printIndex(e: Expr): string {
+  switch (e.kind) {
+    case "number":
+      return `Int(${e.value})`;
+    case "axis":
+      return axisName(e.name);
+    case "negate":
+      return `-(${printIndex(e.value)})`;
+    case "binary": {
+      const [left, right] = [printIndex(e.left), printIndex(e.right)];
+      if (e.op === "/") return `floor_divide(${left}, ${right})`;
+      if (e.op === "%") return `floor_remainder(${left}, ${right})`;
+      return `(${left} ${e.op} ${right})`;
+    }
+    case "compare":
+      return `(${printIndex(e.left)} ${e.op} ${printIndex(e.right)})`;
+    case "logic":
+      return `(${printIndex(e.left)} ${e.op === "and" ? "&&" : "||"} ${printIndex(e.right)})`;
+    default:
+      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+  }
+}
+
+const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
+
+function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
+  const dtype = typeOf(e, dtypes) ?? expected;
+  const print = (part: Expr): string => printValue(part, dtypes, dtype);
+  switch (e.kind) {
+    case "number":
+      return literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype);
+    case "axis":
+      return axisName(e.name);
+    case "access":
+      return printRead(e);
+    case "cast":
+      return `${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
+    case "negate":
+      return `negate<${dtype}>(${print(e.value)})`;
+    case "binary":
+      return `${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
+    case "call": {
+      const args = e.args.map(print).join(", ");
+      switch (e.fn) {
+        case "min":
+          return `least(${args})`;
+        case "max":
+          return `most(${args})`;
+        case "abs":
+          return `absolute<${dtype}>(${args})`;
+        case "round":
+          return `round_even(${args})`;
+        case "square":
+          return `square<${dtype}>(${args})`;
+        default:
+          return e.fn satisfies never;
+      }
+    }
+    case "select":
+      return `(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+function printRead({ tensor, index }: Access): string {
+  return `read_${tensor}(${index.map(printIndex).join(", ")})`;
+}
+
+/** Joins one more value `v` to the running fold `sum`. */
+function fold(op: CombineOp, dtype: DType): string {
+  switch (op) {
+    case "=":
+      return "v";
+    case "+=":
+      return isInteger(dtype) ? `${dtype}::wrap(sum + v)` : "sum + v";
+    case "sat+=":
+      return "sum + v";
+    case "max=":
+      return "most(sum, v)";
+    case "min=":
+      return "least(sum, v)";
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Joins the fold to what the target holds, `old`. */
+function join_(op: CombineOp, dtype: DType): string {
+  switch (op) {
+    case "=":
+      return `${dtype}::wrap(sum)`;
+    case "+=":
+      return `${dtype}::wrap(old + sum)`;
+    case "sat+=":
+      return `${dtype}::saturate(old + sum)`;
+    case "max=":
+      return "most(old, sum)";
+    case "min=":
+      return "least(old, sum)";
+    default:
+      return op satisfies never;
+  }
+}
+
+function literal(value: number, dtype: DType): string {
+  if (value === Number.POSITIVE_INFINITY) return "double(infinity)";
+  if (value === Number.NEGATIVE_INFINITY) return "double(-infinity)";
+  if (Number.isNaN(value)) return "double(not_a_number)";
+  if (isInteger(dtype) && Number.isInteger(value)) return `Int(${value === 0 ? 0 : value})`;
+  return `double(${Object.is(value, -0) ? "-0.0" : value})`;
+}

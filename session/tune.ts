@@ -1,0 +1,294 @@
+/**
+ * @file A whole tuning session: the space of a computation on this machine, its model, its runner and its database put together.
+ *
+ *     const outcome = await tuneComputation({ computation }, { trials: 100, seed: 1, database: "automap.db" });
+ *     outcome.best?.measurement.median        seconds of one call
+ *     outcome.best?.kernel.source             C++
+ *
+ * Every part is somebody else's: the search is tuner's, the numbers are runtime's, the records are db's.
+ */
+
+import { arch, cpus, release, type as system } from "node:os";
+import type { Candidate } from "../abstraction/candidate.ts";
+import { candidateKey } from "../abstraction/candidate.ts";
+import { type Computation, pointCount } from "../abstraction/computation.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import type { Measurement, Prediction } from "../abstraction/trial.ts";
+import { generateCpp } from "../codegen/cpp.ts";
+import {
+  beginRun,
+  type Database,
+  type Environment,
+  endRun,
+  openDatabase,
+  recordTrial,
+  trialsOf,
+  type Workload,
+} from "../db/index.ts";
+import { lowerSchedule } from "../mapper/schedule.ts";
+import type { EnvironmentProblem } from "../runtime/compiler.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
+import { STRATEGIES } from "../tuner/strategies.ts";
+import type { Strategy } from "../tuner/strategy.ts";
+import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
+import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
+import { predictorFor } from "./predict.ts";
+import { VERSION } from "./version.ts";
+
+export interface TuneSubject {
+  readonly computation: Computation;
+  /** Of the operator the computation came from: part of its record. */
+  readonly parameters?: Readonly<Record<string, number>>;
+  /** Values of tensors the operator itself fixes. */
+  readonly fixed?: Inputs;
+}
+
+export interface TuneComputationOptions {
+  /** Instructions to choose from; by default all that this machine has. */
+  readonly intrinsics?: readonly Intrinsic[];
+  readonly trials?: number;
+  readonly seconds?: number;
+  readonly seed?: number;
+  readonly threads?: number;
+  readonly strategy?: Strategy;
+  /** Path of the database; `:memory:` keeps nothing. */
+  readonly database?: string;
+  readonly signal?: AbortSignal;
+  readonly onEvent?: (event: TuneEvent<Candidate>) => void;
+}
+
+export interface TunedKernel {
+  readonly id: string;
+  readonly candidate: Candidate;
+  readonly mapping: Mapping;
+  readonly measurement: Extract<Measurement, { status: "ok" }>;
+  readonly prediction: Prediction | undefined;
+  readonly kernel: Kernel;
+}
+
+export type TuneOutcome =
+  | {
+      readonly status: TuneStatus;
+      readonly computation: Computation;
+      /** The finalist that was fastest when measured beside the others; undefined when every candidate failed. */
+      readonly best: TunedKernel | undefined;
+      readonly trials: readonly TrialOf<Candidate>[];
+      /** How many trials ended in each status but ok. */
+      readonly failed: Readonly<Record<string, number>>;
+      readonly seconds: number;
+      readonly database: string;
+    }
+  | { readonly status: "nothing-maps"; readonly refused: readonly Refusal[] }
+  | { readonly status: "environment"; readonly problem: EnvironmentProblem };
+
+/** Measured on two cores, 2026-11-21: a layer of ResNet-18 is tuned within a minute. */
+const DEFAULT_SECONDS = 40;
+const DEFAULT_TRIALS = 160;
+const INPUT_SEED = 1;
+
+/** The instructions of the table that this machine has and that C++ reaches. */
+export function nativeIntrinsics(all: readonly Intrinsic[]): Intrinsic[] {
+  const isa = new Set(nativeTarget().isa);
+  return all.filter((i) => i.language === "c++" && isa.has(i.isa));
+}
+
+/** The kernel of a candidate: its mapping lowered under its schedule and printed. */
+export function generate(candidate: Candidate, mapping: Mapping): Kernel {
+  const nest = lowerSchedule(mapping, candidate.schedule);
+  const { order, block, placement, threads } = candidate.schedule;
+  const blocks = Object.entries(block).map(([d, size]) => `${d} ${size}`);
+  const notes = [
+    `mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`,
+    `schedule  order ${order.join(" ")}; block ${blocks.join(", ") || "none"}; ${Object.entries(placement)
+      .map(([o, p]) => `${o} ${p}`)
+      .join(", ")}; threads ${threads}`,
+    `made by   automap ${VERSION}`,
+  ];
+  return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
+}
+
+export async function tuneComputation(
+  subject: TuneSubject,
+  options: TuneComputationOptions & { readonly table: readonly Intrinsic[] },
+): Promise<TuneOutcome> {
+  const { computation } = subject;
+  const threads = options.threads ?? 1;
+  const seed = options.seed ?? 1;
+  const started = Date.now();
+
+  // 1. What can be tried at all.
+  const predictor = predictorFor(threads);
+  const space = candidateSpace(
+    computation,
+    options.intrinsics ?? nativeIntrinsics(options.table),
+    predictor.issueCycles,
+    threads,
+  );
+  if (isRefusals(space)) return { status: "nothing-maps", refused: space };
+
+  // 2. The machine and the records.
+  const made = await createRunner({ threads });
+  if (made.status === "environment") return { status: "environment", problem: made };
+  const { runner } = made;
+  const database = options.database ?? "automap.db";
+  const db = openDatabase(database);
+  try {
+    const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
+    const environment = environmentOf(runner);
+    const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };
+    const strategy = options.strategy ?? STRATEGIES[0];
+    if (!strategy) throw new Error("internal: no strategies");
+    const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
+    const run = beginRun(db, {
+      workload,
+      environment,
+      seed,
+      options: { strategy: strategy.name, threads },
+      budget,
+      started,
+    });
+    const store = storeIn(db, { workload, environment, run, space, threads });
+    const result = await tune<Candidate>({
+      space,
+      strategy,
+      budget,
+      seed,
+      store,
+      now: Date.now,
+      predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
+      learn: (trials) => predictor.learn(trials, (c) => space.mappingOf(c)),
+      measure: (batch) => measureAll(batch, space, runner, reference),
+      ...(options.signal ? { signal: options.signal } : {}),
+      ...(options.onEvent ? { onEvent: options.onEvent } : {}),
+    });
+
+    // 3. Finalists side by side: what ties is decided by batches taken in turns.
+    const best = await decide(result.finalists, space, runner, reference, store.idOf);
+    endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
+    return {
+      status: result.status,
+      computation,
+      best,
+      trials: result.trials,
+      failed: failuresOf(result.trials),
+      seconds: (Date.now() - started) / 1000,
+      database,
+    };
+  } finally {
+    db.close();
+    await runner.close();
+  }
+}
+
+/** Kernels compile together, ahead; they are measured one at a time, in order. */
+async function* measureAll(
+  batch: readonly Candidate[],
+  space: CandidateSpace,
+  runner: Runner,
+  reference: Awaited<ReturnType<Runner["reference"]>>,
+): AsyncGenerator<Measurement> {
+  const kernels = batch.map((c) => generate(c, space.mappingOf(c)));
+  for (const kernel of kernels) void runner.compile(kernel);
+  for (const kernel of kernels) yield await runner.measure(kernel, reference);
+}
+
+async function decide(
+  finalists: readonly TrialOf<Candidate>[],
+  space: CandidateSpace,
+  runner: Runner,
+  reference: Awaited<ReturnType<Runner["reference"]>>,
+  idOf: (key: string) => string,
+): Promise<TunedKernel | undefined> {
+  const kernels = finalists.map((f) => generate(f.candidate, space.mappingOf(f.candidate)));
+  const again =
+    kernels.length > 1 ? await runner.compareKernels(kernels, reference) : finalists.map((f) => f.measurement);
+  const judged = finalists.map((f, i): TrialOf<Candidate> => ({ ...f, measurement: again[i] ?? f.measurement }));
+  const [winner] = finalistsOf(judged);
+  const kernel = kernels[judged.findIndex((j) => j.key === winner?.key)];
+  if (!winner || !kernel || winner.measurement.status !== "ok") return undefined;
+  return {
+    id: idOf(winner.key),
+    candidate: winner.candidate,
+    mapping: space.mappingOf(winner.candidate),
+    measurement: winner.measurement,
+    prediction: winner.prediction,
+    kernel,
+  };
+}
+
+interface Place {
+  readonly workload: Workload;
+  readonly environment: Environment;
+  readonly run: string;
+  readonly space: CandidateSpace;
+  readonly threads: number;
+}
+
+/** The database as the search sees it: what this very world measured before is known. */
+function storeIn(
+  db: Database,
+  { workload, environment, run, space, threads }: Place,
+): TrialStore<Candidate> & { idOf(key: string): string } {
+  const intrinsics = [...new Set(space.mappings.map((m) => m.mapping.intrinsic))];
+  const earlier = trialsOf(db, workload, environment, { intrinsics }).filter((t) => t.conditions.threads === threads);
+  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
+  const ids = new Map(earlier.map((t) => [candidateKey(t.candidate), t.id]));
+  return {
+    known: (key) => known.get(key),
+    recorded: () => earlier.map((t) => t.candidate),
+    record: (trial) => {
+      const intrinsic = space.mappingOf(trial.candidate).intrinsic;
+      const { candidate, prediction, measurement, at } = trial;
+      const conditions = { threads, cache: "warm" as const };
+      ids.set(
+        trial.key,
+        recordTrial(db, {
+          workload,
+          environment,
+          run,
+          intrinsic,
+          trial: { candidate, prediction, measurement, at },
+          conditions,
+        }),
+      );
+    },
+    idOf: (key) => ids.get(key) ?? "",
+  };
+}
+
+function environmentOf(runner: Runner): Environment {
+  const target = nativeTarget();
+  const { path, version } = runner.compiler;
+  return {
+    target: target.name,
+    cpu: cpus()[0]?.model.trim() ?? "unknown",
+    cores: cpus().length,
+    isa: target.isa,
+    compiler: { path, version, flags: [] },
+    kernel: `${system()} ${release()} ${arch()}`,
+    node: process.version,
+    automap: VERSION,
+  };
+}
+
+function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { measurement } of trials) {
+    if (measurement.status !== "ok") counts[measurement.status] = (counts[measurement.status] ?? 0) + 1;
+  }
+  return counts;
+}
+
+function isRefusals(space: CandidateSpace | readonly Refusal[]): space is readonly Refusal[] {
+  return Array.isArray(space);
+}
+
+/** Operations of one call, a multiply and an add counted as two. */
+export function operationsOf(computation: Computation): number {
+  return 2 * pointCount(computation);
+}

@@ -1,0 +1,20 @@
+/** @file The version of automap that runs: part of every record. */
+
+import { readFileSync } from "node:fs";
+import { z } from "zod";
+
+/** Sources lie one folder below the package, compiled files two. */
+function readVersion(): string {
+  for (const up of ["../package.json", "../../package.json"]) {
+    try {
+      return z
+        .object({ name: z.literal("automap"), version: z.string() })
+        .parse(JSON.parse(readFileSync(new URL(up, import.meta.url), "utf8"))).version;
+    } catch {
+      // The other place.
+    }
+  }
+  throw new Error("internal: automap's package.json is not beside its files");
+}
+
+export const VERSION = readVersion();

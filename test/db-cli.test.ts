@@ -1,0 +1,305 @@
+/** @file `automap db`: what it prints, what it refuses, and with which exit code. */
+
+import { writeFileSync } from "node:fs";
+import { Command } from "commander";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { registerDb } from "../cli/db.ts";
+import { reportError } from "../cli/output.ts";
+import { openDatabase, recordTrial } from "../db/index.ts";
+import { candidate, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
+
+const shop = workshop();
+const FILE = shop.path("automap.db");
+/** Ids in the order recorded. */
+const ids: string[] = [];
+
+/** A trial at some hour of a day. */
+const on = (hour: number): number => Date.UTC(2026, 10, 21, hour);
+
+beforeAll(() => {
+  const db = openDatabase(FILE);
+  const prediction = {
+    seconds: 55e-6,
+    uncorrectedSeconds: 50e-6,
+    levels: [{ level: "l1", trips: 4, inner: 10, read: 3, write: 1, bound: "inner" as const }],
+  };
+  const tuned = newTrial(61.25, { trial: { ...trial(measured(61.25), on(9)), prediction } });
+  const wide = workloadNamed("conv2d", { c: 256, k: 64, h: 14, w: 14 }, "u8s8");
+  const matmul = workloadNamed("matmul", { m: 128, n: 64, k: 256 }, "f16->f16");
+  const { intrinsic: _, ...without } = newTrial(1);
+  ids.push(
+    recordTrial(db, tuned),
+    recordTrial(db, newTrial(70, { trial: trial({ status: "crashed", log: 'signal 11\n"here", twice' }, on(10)) })),
+    recordTrial(db, newTrial(500, { workload: wide, trial: trial(measured(500), on(11)) })),
+    recordTrial(db, { ...without, workload: matmul, trial: trial(measured(8), on(12), candidate(1, "amx.tdpbusd")) }),
+  );
+  db.close();
+});
+afterAll(() => shop.remove());
+
+/** What a command prints on stdout and stderr, and its exit code. */
+async function automap(line: string, file = FILE): Promise<{ out: string; err: string; code: number }> {
+  const said = { out: "", err: "", code: 0 };
+  const keep =
+    (stream: "out" | "err") =>
+    (text: unknown): boolean => {
+      said[stream] += String(text);
+      return true;
+    };
+  const spies = [
+    vi.spyOn(process.stdout, "write").mockImplementation(keep("out")),
+    vi.spyOn(process.stderr, "write").mockImplementation(keep("err")),
+  ];
+  try {
+    const program = new Command("automap").exitOverride();
+    registerDb(program, (code) => {
+      said.code = code;
+    });
+    await program.parseAsync([...line.split(" "), "--db", file], { from: "user" });
+  } catch (error) {
+    said.code = reportError(error);
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
+  const tidy = (text: string): string =>
+    ids
+      .reduce((all, id, i) => all.replaceAll(id, `ID${i}`).replaceAll(id.slice(0, 12), `ID${i}`), text)
+      .replaceAll(shop.path(""), "");
+  return { out: tidy(said.out), err: tidy(said.err), code: said.code };
+}
+
+/** The trials of a JSON document, by the number in their stand-in id. */
+async function found(line: string): Promise<string[]> {
+  const { out, code } = await automap(`db query ${line} --json`);
+  expect(code).toBe(0);
+  return (JSON.parse(out) as { trials: { id: string }[] }).trials.map((t) => t.id);
+}
+
+describe("automap db query", () => {
+  it("prints a table, fastest first and failures last", async () => {
+    const { out, err, code } = await automap("db query");
+    expect({ err, code }).toEqual({ err: "", code: 0 });
+    expect(out).toMatchInlineSnapshot(`
+      "id            operator  shape                              types     target  threads  instruction      time      predicted  at (UTC)
+      ID3  matmul    k 256  m 128  n 64                 f16->f16  native  1        amx.tdpbusd      8 us                 2026-11-21T12:00
+      ID0  conv2d    c 64  h 56  k 64  r 3  s 3  w 56   u8s8      native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00
+      ID2  conv2d    c 256  h 14  k 64  r 3  s 3  w 14  u8s8      native  1        avx512.vpdpbusd  500 us               2026-11-21T11:00
+      ID1  conv2d    c 64  h 56  k 64  r 3  s 3  w 56   u8s8      native  1        avx512.vpdpbusd  crashed              2026-11-21T10:00
+      "
+    `);
+  });
+
+  it("prints a document", async () => {
+    const { out } = await automap("db query --c 64 --status ok --json");
+    expect(JSON.parse(out)).toMatchInlineSnapshot(`
+      {
+        "schemaVersion": 1,
+        "trials": [
+          {
+            "at": "2026-11-21T09:00:00.000Z",
+            "dtype": "u8s8",
+            "id": "ID0",
+            "intrinsic": "avx512.vpdpbusd",
+            "microseconds": 61.25,
+            "operator": "conv2d",
+            "predictedMicroseconds": 55,
+            "shape": {
+              "c": 64,
+              "dilation": 1,
+              "groups": 1,
+              "h": 56,
+              "k": 64,
+              "n": 1,
+              "p": 56,
+              "pad": 1,
+              "q": 56,
+              "r": 3,
+              "s": 3,
+              "stride": 1,
+              "w": 56,
+            },
+            "status": "ok",
+            "target": "native",
+          },
+        ],
+      }
+    `);
+  });
+
+  it("prints comma-separated values", async () => {
+    expect((await automap("db query --csv")).out).toMatchInlineSnapshot(`
+      "id,operator,shape,dtype,target,intrinsic,status,microseconds,predictedMicroseconds,at
+      ID3,matmul,k 256  m 128  n 64,f16->f16,native,amx.tdpbusd,ok,8,,2026-11-21T12:00:00.000Z
+      ID0,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,ok,61.25,55,2026-11-21T09:00:00.000Z
+      ID2,conv2d,c 256  k 64  n 1  p 14  q 14  r 3  s 3  dilation 1  groups 1  h 14  pad 1  stride 1  w 14,u8s8,native,avx512.vpdpbusd,ok,500,,2026-11-21T11:00:00.000Z
+      ID1,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,crashed,,,2026-11-21T10:00:00.000Z
+      "
+    `);
+  });
+
+  it.each<[string, string[]]>([
+    ["--op c2d", ["ID0", "ID2", "ID1"]],
+    ["--op matmul", ["ID3"]],
+    ["--op depthwise-conv2d", []],
+    ["--stride 1 --pad 1..", ["ID0", "ID2", "ID1"]],
+    ["--groups 2", []],
+    ["--dtype u8s8 --c 64..256", ["ID0", "ID2", "ID1"]],
+    ["--c=65..", ["ID2"]],
+    ["--c ..65 --top 1", ["ID0"]],
+    ["--h 14", ["ID2"]],
+    ["--dtype f16", ["ID3"]],
+    ["--dtype f16->f32", []],
+    ["--intrinsic vnni", ["ID0", "ID2", "ID1"]],
+    ["--intrinsic amx.tdpbusd", ["ID3"]],
+    ["--status crashed", ["ID1"]],
+    ["--since 2026-11-21T11:00", ["ID3", "ID2"]],
+    ["--until 2026-11-21T10:00Z", ["ID0", "ID1"]],
+    ["--until 2026-11-21 --sort at", ["ID3", "ID2", "ID1", "ID0"]],
+    ["--until 2026-11-20", []],
+    ["--sort predicted --top 1", ["ID0"]],
+  ])("filters by %s", async (line, expected) => {
+    expect(await found(line)).toEqual(expected);
+  });
+
+  it("says on stderr that nothing matches, and that is no failure", async () => {
+    expect(await automap("db query --until 2026-11-20")).toEqual({
+      out: "",
+      err: "automap: no trial matches\n",
+      code: 0,
+    });
+    expect((await automap("db query --until 2026-11-20 --json")).out).toBe(
+      '{\n  "schemaVersion": 1,\n  "trials": []\n}\n',
+    );
+  });
+
+  it.each([
+    ["--status broken", "unknown --status; it is one of ok, wrong, compile-failed"],
+    ["--sort speed", "unknown --sort; it is one of time, predicted, at"],
+    ["--top 0", "--top must be a positive integer"],
+    ["--c x", '--c must be an extent or a range, got "x"'],
+    ["--c 9..3", "--c: the range 9..3 is empty\n  --c 3..9"],
+    ["--c", "--c needs a value, for example --c 64 or --c 64..256"],
+    ["--c 1 --c 2", "--c is given twice"],
+    ["--tpo 5", '--tpo is no option, and no record has an axis or parameter of that name\n  did you mean "top"?'],
+    ["--op matmull", 'unknown operator "matmull"\n  did you mean "matmul"?'],
+    ["--dtype u9", 'unknown data types "u9"\n  did you mean "u8"?'],
+    ["--intrinsic nope", 'no intrinsic, family or feature "nope"'],
+    ["--since yesterday", '--since: "yesterday" is no time\n  for example 2026-11-21'],
+    ["--since 2026-11-21 --until 2026-11-01", "--since 2026-11-21 is not before --until 2026-11-01"],
+    ["--json --csv", "--json and --csv exclude each other"],
+    ["conv2d", 'unexpected argument "conv2d"\n  extents are given as --c 64'],
+  ])("refuses %s as wrong usage", async (line, message) => {
+    const { out, err, code } = await automap(`db query ${line}`);
+    expect({ out, code }).toEqual({ out: "", code: 2 });
+    expect(err).toContain(`automap: ${message}`);
+  });
+
+  it("says how to make a database that is missing", async () => {
+    const { err, code } = await automap("db query", shop.path("missing.db"));
+    expect({ err, code }).toMatchInlineSnapshot(`
+      {
+        "code": 2,
+        "err": "automap: there is no database at /missing.db
+        automap tune makes one: automap tune conv2d --dtype u8s8 --db /missing.db; or name yours with --db
+      ",
+      }
+    `);
+    writeFileSync(shop.path("page.html"), "<html>".repeat(200));
+    expect((await automap("db best", shop.path("page.html"))).code).toBe(2);
+  });
+});
+
+describe("automap db best", () => {
+  it("prints the fastest trial of each computation", async () => {
+    const { out } = await automap("db best --json");
+    expect((JSON.parse(out) as { trials: { id: string }[] }).trials.map((t) => t.id)).toEqual(["ID3", "ID0", "ID2"]);
+    expect((await automap("db best --op conv2d --c 256")).out).toMatchInlineSnapshot(`
+      "id            operator  shape                              types  target  threads  instruction      time    predicted  at (UTC)
+      ID2  conv2d    c 256  h 14  k 64  r 3  s 3  w 14  u8s8   native  1        avx512.vpdpbusd  500 us             2026-11-21T11:00
+      "
+    `);
+  });
+});
+
+describe("automap db show", () => {
+  it("prints one record whole", async () => {
+    const { out, code } = await automap(`db show ${ids[0]?.slice(0, 8)}`);
+    expect(code).toBe(0);
+    expect(out.replace(/declaration \w+/, "declaration HASH")).toMatchInlineSnapshot(`
+      "trial ID0   2026-11-21T09:00:00.000Z
+
+      workload
+        operator    conv2d
+        equation    out[n,k,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[k,c,r,s])
+        extents     c 64  k 64  n 1  p 56  q 56  r 3  s 3
+        parameters  c 64  dilation 1  groups 1  h 56  k 64  n 1  pad 1  r 3  s 3  stride 1  w 56
+        types       u8s8
+
+      candidate
+        instruction  avx512.vpdpbusd (declaration HASH)
+        matching     k <- c   n <- k
+        operands     a in  b w  c out
+        order        p q k
+        block        q 1
+        placement    in padded  w tiled
+
+      environment
+        target    native
+        cpu       Testium 9000, 2 cores
+        isa       amx_int8 avx512_vnni avx512f
+        compiler  /usr/bin/g++ 12.2.0
+        flags     -O3 -march=native
+        kernel    Linux 6.1.0 x64
+        node      v20.20.2
+        automap   0.1.0
+
+      conditions
+        threads  1
+        cache    warm
+
+      measured
+        status       ok
+        median       61.25 us   95 % within 58.19 us to 64.31 us
+        samples      3, 55.13 us to 67.38 us
+        instruction  12 in the disassembly
+
+      predicted
+        time         55 us
+        uncorrected  50 us
+        l1           4 trips   inner 10   read 3   write 1   bound by inner
+
+      every sample: automap db show ID0 --json
+      "
+    `);
+  });
+
+  it("prints the log of a failure", async () => {
+    expect((await automap(`db show ${ids[1]}`)).out).toContain('  log     signal 11\n          "here", twice');
+  });
+
+  it("prints every sample as JSON", async () => {
+    const { out } = await automap(`db show ${ids[0]} --json`);
+    const { schemaVersion, trials } = JSON.parse(out) as { schemaVersion: number; trials: unknown[] };
+    expect(schemaVersion).toBe(1);
+    expect(trials).toHaveLength(1);
+    expect(trials[0]).toMatchObject({
+      id: "ID0",
+      shape: { c: 64, p: 56 },
+      environment: { cpu: MACHINE.cpu },
+      measurement: measured(61.25),
+      prediction: { uncorrectedSeconds: 50e-6 },
+    });
+  });
+
+  it("says when there is no such record", async () => {
+    expect(await automap("db show 00000000")).toMatchInlineSnapshot(`
+      {
+        "code": 2,
+        "err": "automap: /automap.db holds no trial 00000000
+        automap db query lists what it holds
+      ",
+        "out": "",
+      }
+    `);
+  });
+});

@@ -1,0 +1,125 @@
+/** @file Kills and crowds: a committed row is never lost, whoever else writes and whenever the writer dies. */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { type Database, openDatabase, queryTrials } from "../db/index.ts";
+import { compileDatabase, newTrial, workshop } from "./support/database.ts";
+
+const KILLS = 30;
+const shop = workshop();
+
+/** Records trial after trial and says each id once it is committed: node writer.js FILE COUNT FIRST. */
+const WRITER = `
+  import { readFileSync, writeSync } from "node:fs";
+  import { openDatabase, recordTrial } from "./db/index.js";
+  const [path, count, first] = process.argv.slice(2);
+  const given = JSON.parse(readFileSync(new URL("given.json", import.meta.url), "utf8"));
+  const db = openDatabase(path);
+  for (let i = 0; i < Number(count); i++) {
+    const id = recordTrial(db, { ...given, trial: { ...given.trial, at: Number(first) + i } });
+    writeSync(1, id + "\\n");
+  }
+  db.close();
+`;
+
+beforeAll(() => {
+  compileDatabase(shop.path(""));
+  writeFileSync(shop.path("writer.js"), WRITER);
+  writeFileSync(shop.path("given.json"), JSON.stringify(newTrial(60)));
+});
+afterAll(() => shop.remove());
+
+interface Writer {
+  readonly child: ChildProcess;
+  /** Ids it said were committed. A last line without its end was not said. */
+  readonly committed: () => string[];
+  /** Resolves at the first committed row, or when it ends without one. */
+  readonly begun: Promise<unknown>;
+  readonly ended: Promise<{ code: number | null; errors: string }>;
+}
+
+function startWriter(path: string, count: number, first: number): Writer {
+  const child = spawn(process.execPath, [shop.path("writer.js"), path, String(count), String(first)]);
+  let [said, errors] = ["", ""];
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    said += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    errors += text;
+  });
+  const ended = once(child, "close").then(() => ({ code: child.exitCode, errors }));
+  return {
+    child,
+    committed: () => said.split("\n").slice(0, -1),
+    begun: Promise.race([once(child.stdout, "data"), ended]),
+    ended,
+  };
+}
+
+const later = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
+const idsIn = (db: Database): Set<string> => new Set(queryTrials(db).map((t) => t.id));
+
+describe("a database whose writer is killed", () => {
+  it(`is whole and holds every committed trial after each of ${KILLS} kills`, { timeout: 120_000 }, async () => {
+    const random = seededRandom(5);
+    const path = shop.path("killed.db");
+    const promised: string[] = [];
+    let midway = 0;
+    for (let kill = 0; kill < KILLS; kill++) {
+      const writer = startWriter(path, 1_000_000, 1_700_000_000_000 + kill * 1_000_000);
+      // Most die while they write, some while they open the file, the first perhaps while it is made.
+      if (kill % 5 === 0) await later(randomInteger(random, 100, 400));
+      else {
+        await writer.begun;
+        await later(randomInteger(random, 0, 80));
+      }
+      writer.child.kill("SIGKILL");
+      const { errors } = await writer.ended;
+      expect(errors).toBe("");
+      const committed = writer.committed();
+      promised.push(...committed);
+      if (committed.length > 0) midway++;
+
+      const db = openDatabase(path);
+      expect(db.sqlite.pragma("integrity_check", { simple: true })).toBe("ok");
+      expect(db.sqlite.pragma("foreign_key_check")).toEqual([]);
+      const held = idsIn(db);
+      expect(promised.filter((id) => !held.has(id))).toEqual([]);
+      db.close();
+    }
+    expect(midway).toBeGreaterThan(KILLS / 2);
+  });
+});
+
+describe("a database that two processes write at once", () => {
+  it("holds the 300 trials of each, while a reader reads", { timeout: 120_000 }, async () => {
+    const path = shop.path("shared.db");
+    // Both make the file.
+    const writers = [startWriter(path, 300, 1_000_000), startWriter(path, 300, 2_000_000)];
+    let writing = true;
+    const done = Promise.all(writers.map((w) => w.ended)).finally(() => {
+      writing = false;
+    });
+    await Promise.all(writers.map((w) => w.begun));
+    const reader = openDatabase(path, { readonly: true });
+    const seen: number[] = [];
+    while (writing) {
+      seen.push(queryTrials(reader, { top: 1000 }).length);
+      await later(5);
+    }
+    reader.close();
+    expect(await done).toEqual([
+      { code: 0, errors: "" },
+      { code: 0, errors: "" },
+    ]);
+    expect(seen).toEqual([...seen].sort((a, b) => a - b));
+    const db = openDatabase(path);
+    const held = idsIn(db);
+    expect(held.size).toBe(600);
+    expect(writers.flatMap((w) => w.committed()).filter((id) => !held.has(id))).toEqual([]);
+    db.close();
+  });
+});

@@ -1,0 +1,593 @@
+/** @file The database: what is recorded is found again as it was, facts stay facts, and a file is never trusted blindly. */
+
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import Sqlite from "better-sqlite3";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { computationKey } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Measurement, Trial } from "../abstraction/trial.ts";
+import {
+  beginRun,
+  best,
+  calibrationOf,
+  computationOf,
+  type Database,
+  DatabaseError,
+  declarationHash,
+  endRun,
+  idOf,
+  openDatabase,
+  queryTrials,
+  recordCalibration,
+  recordTrial,
+  STATUSES,
+  showRun,
+  showTrial,
+  type TrialFilter,
+  trialsOf,
+} from "../db/index.ts";
+import { openDatabase as openAt } from "../db/open.ts";
+import { MIGRATIONS, type Migration } from "../db/schema.ts";
+import { OPERATORS } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import {
+  CONV,
+  candidate,
+  MACHINE,
+  measured,
+  newTrial,
+  trial,
+  VNNI,
+  WARM,
+  workloadNamed,
+  workshop,
+} from "./support/database.ts";
+import fc from "./support/property.ts";
+
+let shop: ReturnType<typeof workshop>;
+let db: Database;
+beforeEach(() => {
+  shop = workshop();
+  db = openDatabase(shop.path("automap.db"));
+});
+afterEach(() => {
+  db.close();
+  shop.remove();
+});
+
+const vnni = (): Intrinsic => {
+  if (VNNI === undefined) throw new Error("the table lacks avx512.vpdpbusd");
+  return VNNI;
+};
+
+/** What the caller is told: message and hint. */
+function told(work: () => unknown): string {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof UsageError) return error.explain().replaceAll(shop.path(""), "");
+    if (error instanceof DatabaseError) return `${error.reason}: ${error.message.replaceAll(shop.path(""), "")}`;
+    throw error;
+  }
+  return "nothing";
+}
+
+// ---- Arbitrary trials
+
+const positive = fc.double({ min: 1e-12, max: 1e6, noNaN: true });
+const text = fc.string({ unit: "grapheme", maxLength: 40 });
+const name = fc.stringMatching(/^[a-z_]{1,6}$/);
+const measurement = fc.oneof(
+  fc
+    .record({
+      samples: fc.array(positive, { minLength: 1, maxLength: 20 }),
+      median: positive,
+      low: positive,
+      high: positive,
+    })
+    .map(({ samples, median, low, high }): Measurement => {
+      return { status: "ok", samples, median, interval: [low, high], instructions: 3 };
+    }),
+  fc.record({ status: fc.constantFrom("wrong" as const, "crashed", "timed-out"), log: text }),
+);
+const anyTrial: fc.Arbitrary<Trial> = fc.record({
+  candidate: fc.record({
+    intrinsic: fc.constant("avx512.vpdpbusd"),
+    matching: fc.dictionary(name, fc.array(name, { maxLength: 3 }), { noNullPrototype: true }),
+    operands: fc.dictionary(name, text, { noNullPrototype: true }),
+    schedule: fc.record({
+      order: fc.array(name, { maxLength: 5 }),
+      block: fc.dictionary(name, fc.integer({ min: 1, max: 64 }), { noNullPrototype: true }),
+      placement: fc.dictionary(name, fc.constantFrom("in-place", "padded", "tiled"), { noNullPrototype: true }),
+      threads: fc.integer({ min: 1, max: 64 }),
+    }),
+  }),
+  prediction: fc.option(
+    fc.record({
+      seconds: positive,
+      uncorrectedSeconds: positive,
+      levels: fc.array(
+        fc.record({
+          level: name,
+          trips: fc.nat(),
+          inner: positive,
+          read: positive,
+          write: positive,
+          bound: fc.constantFrom("inner", "read", "write"),
+        }),
+        { maxLength: 3 },
+      ),
+    }),
+    { nil: undefined },
+  ),
+  measurement,
+  at: fc.nat(),
+});
+
+/** The same data with the keys of every object the other way round. */
+function turned(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(turned);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .reverse()
+      .map(([key, inner]) => [key, turned(inner)]),
+  );
+}
+
+describe("ids", () => {
+  it("are equal for equal data, whatever the order of its keys", () => {
+    fc.assert(fc.property(fc.jsonValue(), (data) => idOf(turned(data)) === idOf(data)));
+  });
+
+  it("of a trial do not depend on the order in which anything was written down", () => {
+    const given = newTrial(60, { trial: trial(measured(60), 5) });
+    const id = recordTrial(db, given);
+    const other = { ...MACHINE, isa: [...MACHINE.isa].reverse() };
+    expect(recordTrial(db, { ...given, environment: other, trial: turned(given.trial) as Trial })).toBe(id);
+    expect(queryTrials(db)).toHaveLength(1);
+  });
+
+  it("differ when any fact differs", () => {
+    const given = newTrial(60);
+    const ids = [
+      given,
+      newTrial(61),
+      { ...given, trial: { ...given.trial, at: 7 } },
+      { ...given, conditions: { ...WARM, threads: 2 } },
+      { ...given, conditions: { ...WARM, cache: "flushed" as const } },
+      { ...given, conditions: { ...WARM, affinity: [0] } },
+      { ...given, environment: { ...MACHINE, node: "v22.0.0" } },
+      { ...given, environment: { ...MACHINE, driver: "550.1" } },
+      { ...given, workload: workloadNamed("conv2d", { c: 32, k: 64, h: 56, w: 56 }, "u8s8") },
+      { ...given, intrinsic: { ...vnni(), declaration: { ...vnni().declaration, summary: "another" } } },
+    ].map((g) => recordTrial(db, g));
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+});
+
+describe("a trial", () => {
+  it("is read back as it was, and recording it twice changes nothing", () => {
+    const memory = openDatabase(":memory:");
+    fc.assert(
+      fc.property(anyTrial, (given) => {
+        const before = queryTrials(memory).map((t) => t.id);
+        const id = recordTrial(memory, newTrial(1, { trial: given }));
+        expect(recordTrial(memory, newTrial(1, { trial: given }))).toBe(id);
+        expect(queryTrials(memory)).toHaveLength(new Set([...before, id]).size);
+        const { candidate: tried, prediction, measurement: result, at } = showTrial(memory, id);
+        expect({ candidate: tried, prediction, measurement: result, at }).toEqual(given);
+      }),
+      { numRuns: 60 },
+    );
+    memory.close();
+  });
+
+  it("names its world field by field", () => {
+    const run = beginRun(db, { workload: CONV, environment: MACHINE, seed: 1, options: {}, budget: {}, started: 1 });
+    const conditions = { threads: 2, cache: "flushed", affinity: [0, 1] } as const;
+    const environment = { ...MACHINE, driver: "550.54" };
+    const found = showTrial(db, recordTrial(db, newTrial(60, { run, environment, conditions })));
+    expect(found.environment).toMatchObject({ ...environment, isa: [...MACHINE.isa].sort() });
+    expect(found).toMatchObject({ run, conditions, declaration: declarationHash(vnni()) });
+    expect(found.workload).toMatchObject({
+      operator: "conv2d",
+      dtype: "u8s8",
+      sum: "s32",
+      parameters: CONV.parameters,
+    });
+  });
+
+  it("that would not be read back is refused", () => {
+    const bad = { ...measured(60), samples: [Number.NaN] } as Measurement;
+    expect(() => recordTrial(db, newTrial(60, { trial: trial(bad) }))).toThrow(
+      /a trial that cannot be recorded.*\n.*samples/,
+    );
+    expect(() => recordTrial(db, newTrial(60, { trial: trial(measured(60), 1.5) }))).toThrow(/at at/);
+    expect(told(() => recordTrial(db, newTrial(60, { run: "0123" })))).toContain("holds no run 0123");
+    expect(queryTrials(db)).toEqual([]);
+  });
+
+  it("can have every status", () => {
+    for (const status of STATUSES)
+      recordTrial(db, newTrial(60, { trial: trial(status === "ok" ? measured(60) : { status, log: "why" }) }));
+    expect(
+      queryTrials(db)
+        .map((t) => t.measurement.status)
+        .sort(),
+    ).toEqual([...STATUSES].sort());
+  });
+});
+
+describe("a workload", () => {
+  it.each(OPERATORS.map((o) => [o.name, o] as const))("of %s becomes its computation again", (_, operator) => {
+    const computation = instantiate(operator);
+    const id = recordTrial(db, newTrial(60, { workload: { computation } }));
+    const { workload } = showTrial(db, id);
+    expect(computationKey(computationOf(workload))).toBe(computationKey(computation));
+  });
+
+  it("whose parts were changed is refused", () => {
+    const { workload } = showTrial(db, recordTrial(db, newTrial(60)));
+    expect(told(() => computationOf({ ...workload, extents: { ...workload.extents, c: 63 } }))).toMatch(
+      /its parts do not make the computation it names/,
+    );
+  });
+});
+
+describe("facts", () => {
+  it("cannot be changed, replaced or deleted by SQL, except in a prune", () => {
+    const id = recordTrial(db, newTrial(60));
+    recordCalibration(db, { environment: MACHINE, data: { l1: 403e9 }, at: 1 });
+    beginRun(db, { workload: CONV, environment: MACHINE, seed: 1, options: {}, budget: {}, started: 1 });
+    const { sqlite } = db;
+    for (const table of ["environments", "workloads", "runs", "trials", "calibrations"]) {
+      expect(() => sqlite.exec(`UPDATE ${table} SET id = 'x'`), table).toThrow(/are facts/);
+      expect(() => sqlite.exec(`DELETE FROM ${table}`), table).toThrow(/are facts: only automap db prune deletes them/);
+      const columns = sqlite.pragma(`table_info(${table})`) as { name: string }[];
+      const other = columns.map((c) => (c.name === "started" || c.name === "at" ? `${c.name} + 1` : c.name));
+      expect(
+        sqlite.prepare(`INSERT OR REPLACE INTO ${table} SELECT ${other.join(", ")} FROM ${table}`).run().changes,
+      ).toBe(0);
+    }
+    expect(showTrial(db, id).at).toBe(newTrial(60).trial.at);
+    sqlite.exec("BEGIN; INSERT INTO pruning VALUES ('test'); DELETE FROM trials; DELETE FROM pruning; COMMIT");
+    expect(queryTrials(db)).toEqual([]);
+  });
+
+  it("hold together: no number without success, no failure without a log", () => {
+    recordTrial(db, newTrial(60));
+    const insert = (column: string, value: string): void => {
+      const columns = (db.sqlite.pragma("table_info(trials)") as { name: string }[]).map((c) => c.name);
+      const values = columns.map((c) => (c === "id" ? "'new'" : c === column ? value : c));
+      db.sqlite.exec(`INSERT INTO trials SELECT ${values.join(", ")} FROM trials`);
+    };
+    expect(() => insert("median", "NULL")).toThrow(/CHECK/);
+    expect(() => insert("samples", "'[1,'")).toThrow(/CHECK/);
+    expect(() => insert("log", "'x'")).toThrow(/CHECK/);
+    expect(() => insert("status", "'crashed'")).toThrow(/CHECK/);
+    expect(() => insert("median", "'fast'")).toThrow(/cannot store TEXT value in REAL column/);
+    expect(() => insert("workload", "'none'")).toThrow(/FOREIGN KEY/);
+  });
+});
+
+describe("a run", () => {
+  const begin = {
+    workload: CONV,
+    environment: MACHINE,
+    seed: 7,
+    options: { strategy: "genetic" },
+    budget: { trials: 9 },
+  };
+
+  it("ends once", () => {
+    const run = beginRun(db, { ...begin, started: 100 });
+    expect(showRun(db, run)).toMatchObject({
+      seed: 7,
+      options: { strategy: "genetic" },
+      status: "running",
+      ended: undefined,
+    });
+    endRun(db, run, { status: "done", ended: 200 });
+    endRun(db, run, { status: "done", ended: 300 });
+    expect(showRun(db, run.slice(0, 8))).toMatchObject({ status: "done", ended: 200, started: 100 });
+    expect(() => endRun(db, run, { status: "failed", ended: 300 })).toThrow(/already done, not failed/);
+    expect(() => db.sqlite.exec("UPDATE runs SET status = 'failed'")).toThrow(/a run ends once/);
+  });
+
+  it("of another process that starts at the same instant is another run", () => {
+    expect(beginRun(db, { ...begin, started: 1, process: 10 })).not.toBe(
+      beginRun(db, { ...begin, started: 1, process: 11 }),
+    );
+  });
+});
+
+describe("trialsOf", () => {
+  const found = (options = {}, environment = MACHINE): number[] =>
+    trialsOf(db, CONV, environment, options).map((t) => t.at);
+
+  beforeEach(() => {
+    const at = (time: number, given = {}): string =>
+      recordTrial(db, newTrial(60, { trial: trial(measured(60), time), ...given }));
+    at(3);
+    at(1);
+    at(2, { trial: trial({ status: "crashed", log: "signal 11" }, 2) });
+    at(4, { environment: { ...MACHINE, node: "v22.0.0" } });
+    at(5, { workload: workloadNamed("conv2d", { c: 32 }, "u8s8") });
+    at(6, { intrinsic: { ...vnni(), declaration: { ...vnni().declaration, emit: "{c} = other({a}, {b});" } } });
+  });
+
+  it("gives what was measured of a computation in an environment, failures too, earliest first", () => {
+    expect(found()).toEqual([1, 2, 3, 6]);
+  });
+
+  it("leaves out trials of an instruction that was declared otherwise", () => {
+    expect(found({ intrinsics: [vnni()] })).toEqual([1, 2, 3]);
+    expect(found({ intrinsics: [] })).toEqual([]);
+  });
+
+  it("can be told which fields of the environment must agree", () => {
+    const later = { ...MACHINE, node: "v24.0.0", kernel: "Linux 7" };
+    expect(found({}, later)).toEqual([]);
+    expect(found({ match: ["target", "cpu", "isa", "compiler_version", "flags"] }, later)).toEqual([1, 2, 3, 4, 6]);
+  });
+
+  it("finds a computation under another name", () => {
+    const { computation } = CONV;
+    expect(trialsOf(db, { computation: { ...computation, name: "equation" } }, MACHINE)).toHaveLength(4);
+  });
+});
+
+describe("best", () => {
+  it("is the smallest median, the earliest of equal ones, for each thread count and cache state", () => {
+    const record = (microseconds: number, at: number, conditions: typeof WARM = WARM): string =>
+      recordTrial(db, newTrial(microseconds, { trial: trial(measured(microseconds), at), conditions }));
+    record(70, 1);
+    const tie = record(60, 3);
+    const first = record(60, 2);
+    const two = record(35, 4, { ...WARM, threads: 2 });
+    const cold = record(80, 5, { ...WARM, cache: "flushed" });
+    recordTrial(db, newTrial(1, { trial: trial({ status: "wrong", log: "off by one" }) }));
+    expect(best(db).map((t) => t.id)).toEqual([two, first, cold]);
+    expect(best(db, { computation: CONV.computation, top: 1 }).map((t) => t.id)).toEqual([two]);
+    // Filters choose among trials, not among the best.
+    expect(best(db, { since: 3 }).map((t) => t.id)).toEqual([two, tie, cold]);
+    const view = db.sqlite.prepare("SELECT id FROM best ORDER BY median").pluck().all();
+    expect(view).toEqual([two, first, cold]);
+  });
+});
+
+describe("queryTrials", () => {
+  const matmul = workloadNamed("matmul", { m: 128, n: 64, k: 256 }, "f16->f16");
+  beforeEach(() => {
+    const record = (label: number, given = {}): string => recordTrial(db, newTrial(label, given));
+    record(1, { trial: trial(measured(1), 1000) });
+    record(2, {
+      trial: { ...trial(measured(2), 2000), prediction: { seconds: 9e-6, uncorrectedSeconds: 9e-6, levels: [] } },
+    });
+    record(3, {
+      trial: { ...trial(measured(3), 3000), prediction: { seconds: 4e-6, uncorrectedSeconds: 4e-6, levels: [] } },
+    });
+    record(4, { trial: trial({ status: "timed-out", log: "after 10 s" }, 4000) });
+    record(5, { workload: matmul, trial: trial(measured(5), 5000, candidate(1, "amx.tdpbusd")), intrinsic: undefined });
+  });
+  const times = (filter: TrialFilter): number[] => queryTrials(db, filter).map((t) => t.at / 1000);
+
+  it.each<[string, TrialFilter, number[]]>([
+    ["nothing asked: fastest first, failures last", {}, [1, 2, 3, 5, 4]],
+    ["an operator", { operator: "matmul" }, [5]],
+    ["types of the inputs", { dtype: "u8s8" }, [1, 2, 3, 4]],
+    ["types with the output's", { dtype: "f16->f16" }, [5]],
+    ["types with another output", { dtype: "f16->f32" }, []],
+    ["an instruction", { intrinsic: "amx.tdpbusd" }, [5]],
+    ["a family of instructions", { intrinsic: ["amx.tdpbusd", "avx512.vpdpbusd"], status: "ok" }, [1, 2, 3, 5]],
+    ["a status", { status: "timed-out" }, [4]],
+    ["from an instant, that included", { since: 4000 }, [5, 4]],
+    ["before an instant", { until: 2000 }, [1]],
+    ["an extent", { extents: { c: { min: 64, max: 64 } } }, [1, 2, 3, 4]],
+    ["a range of an axis both have", { extents: { k: { min: 65 } } }, [5]],
+    ["a parameter that is no axis", { extents: { h: { max: 56 } } }, [1, 2, 3, 4]],
+    ["several at once", { extents: { c: { min: 1 } }, since: 2000, status: "ok", top: 1 }, [2]],
+    ["the newest", { sort: "at", top: 2 }, [5, 4]],
+    ["by prediction, those without one last", { sort: "predicted" }, [3, 2, 1, 4, 5]],
+    ["an operator nobody tried", { operator: "scan" }, []],
+    ["an extent nobody has", { extents: { 'a"b': { min: 1 } } }, []],
+    ["a computation", { computation: matmul.computation }, [5]],
+  ])("answers %s", (_, filter, expected) => {
+    expect(times(filter)).toEqual(expected);
+  });
+});
+
+describe("showTrial", () => {
+  it("finds a trial by the first digits of its id, and says why not", () => {
+    const id = recordTrial(db, newTrial(60));
+    expect(showTrial(db, id.slice(0, 6)).id).toBe(id);
+    expect(told(() => showTrial(db, "best"))).toMatchInlineSnapshot(`
+      ""best" is not the id of a trial
+        an id is 4 to 32 hexadecimal digits; automap db query lists them"
+    `);
+    expect(told(() => showTrial(db, "0000"))).toMatchInlineSnapshot(`
+      "/automap.db holds no trial 0000
+        automap db query lists what it holds"
+    `);
+    const copy = `${id.slice(0, 6)}00`;
+    const columns = (db.sqlite.pragma("table_info(trials)") as { name: string }[]).map((c) => c.name);
+    db.sqlite.exec(`INSERT INTO trials SELECT '${copy}', ${columns.slice(1).join(", ")} FROM trials`);
+    expect(told(() => showTrial(db, id.slice(0, 6)))).toContain("several trials begin with");
+  });
+});
+
+describe("calibrations", () => {
+  it("are found again, the newest of this environment", () => {
+    recordCalibration(db, { environment: MACHINE, data: { l1: 2 }, at: 2 });
+    recordCalibration(db, { environment: MACHINE, data: { l1: 1 }, at: 1 });
+    expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 2, data: { l1: 2 } });
+    expect(calibrationOf(db, { ...MACHINE, cores: 4 })).toBeUndefined();
+    expect(calibrationOf(db, { ...MACHINE, cores: 4 }, ["cpu"])).toMatchObject({ at: 2 });
+  });
+});
+
+describe("a file", () => {
+  it("is set to keep what was committed", () => {
+    const pragma = (what: string): unknown => db.sqlite.pragma(what, { simple: true });
+    expect(
+      ["journal_mode", "synchronous", "foreign_keys", "trusted_schema", "application_id", "user_version"].map(pragma),
+    ).toEqual(["wal", 2, 1, 0, 0x616d6170, 1]);
+    const tables = db.sqlite.pragma("table_list") as { schema: string; name: string; type: string; strict: number }[];
+    const ours = tables.filter((t) => t.type === "table" && !t.name.startsWith("sqlite_"));
+    expect(ours.filter((t) => t.strict !== 1)).toEqual([]);
+  });
+
+  it("that is no database of automap's is refused and left alone", () => {
+    const path = shop.path("other.db");
+    const other = new Sqlite(path);
+    other.exec("CREATE TABLE notes (text)");
+    other.close();
+    const before = readFileSync(path);
+    expect(told(() => openDatabase(path))).toMatchInlineSnapshot(`
+      "/other.db is a SQLite database, but not one of automap's
+        name another file with --db; this one was not touched"
+    `);
+    expect(readFileSync(path).equals(before)).toBe(true);
+    writeFileSync(shop.path("text.db"), "once upon a time ".repeat(100));
+    expect(told(() => openDatabase(shop.path("text.db")))).toMatchInlineSnapshot(`
+      "/text.db is not a SQLite database
+        name another file with --db"
+    `);
+    mkdirSync(shop.path("folder"));
+    expect(told(() => openDatabase(shop.path("folder")))).toMatchInlineSnapshot(`
+      "/folder is a directory
+        name a file in it with --db"
+    `);
+    expect(told(() => openDatabase(shop.path("no/automap.db")))).toMatchInlineSnapshot(`
+      "there is no directory /no
+        make it first, or name another with --db"
+    `);
+  });
+
+  it("that is missing or empty is made for writing, and refused for reading with how to make one", () => {
+    expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
+      "there is no database at /new.db
+        automap tune makes one: automap tune conv2d --dtype u8s8 --db /new.db; or name yours with --db"
+    `);
+    expect(existsSync(shop.path("new.db"))).toBe(false);
+    writeFileSync(shop.path("new.db"), "");
+    expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
+      "/new.db is empty
+        automap tune fills it: automap tune --help"
+    `);
+    const made = openDatabase(shop.path("new.db"));
+    expect(queryTrials(made)).toEqual([]);
+    made.close();
+  });
+
+  it("open for reading cannot be written", () => {
+    const reader = openDatabase(shop.path("automap.db"), { readonly: true });
+    expect(told(() => recordTrial(reader, newTrial(60)))).toMatchInlineSnapshot(`
+      "/automap.db is open for reading only
+        open it without readonly to write"
+    `);
+    reader.close();
+  });
+
+  it("that stays locked is given up with what to do", () => {
+    const holder = new Sqlite(shop.path("automap.db"));
+    holder.exec("BEGIN IMMEDIATE");
+    const hasty = openDatabase(shop.path("automap.db"), { patience: 50 });
+    expect(told(() => recordTrial(hasty, newTrial(60)))).toMatchInlineSnapshot(`
+      "locked: /automap.db stayed locked by another process while recording a trial
+        end the program that holds it (lsof names it) and run the same command again"
+    `);
+    holder.exec("ROLLBACK");
+    expect(told(() => recordTrial(hasty, newTrial(60)))).toBe("nothing");
+    holder.close();
+    hasty.close();
+  });
+
+  it("on a full disk keeps what it held and takes nothing half", () => {
+    const id = recordTrial(db, newTrial(60));
+    db.sqlite.pragma(`max_page_count = ${String(db.sqlite.pragma("page_count", { simple: true }))}`);
+    const log = "x".repeat(100_000);
+    expect(
+      told(() =>
+        recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial({ status: "wrong", log }) })),
+      ),
+    ).toMatchInlineSnapshot(`
+      "full: /automap.db: no space left on the device while recording a trial
+        nothing of it was written; free some space and run the same command again"
+    `);
+    expect(queryTrials(db).map((t) => t.id)).toEqual([id]);
+    expect(db.sqlite.prepare("SELECT count(*) FROM workloads").pluck().get()).toBe(1);
+  });
+
+  it("with a damaged record says which", () => {
+    const id = recordTrial(db, newTrial(60));
+    db.sqlite.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET candidate = '{\"intrinsic\":3}'");
+    expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
+      "/automap.db: trial ID is damaged: candidate.intrinsic: Invalid input: expected string, received number
+        something other than this automap wrote it, or a newer one"
+    `);
+  });
+});
+
+describe("the schema", () => {
+  const next: Migration = { version: 2, summary: "notes", sql: "CREATE TABLE notes (text TEXT NOT NULL) STRICT" };
+  const path = (): string => shop.path("automap.db");
+
+  it("is brought forward after a backup of the file", () => {
+    const id = recordTrial(db, newTrial(60));
+    const newer = openAt(path(), {}, [...MIGRATIONS, next]);
+    expect(newer.notice?.replaceAll(shop.path(""), "")).toMatchInlineSnapshot(
+      `"/automap.db was brought from schema 1 to 2; the file as it was is kept in /automap.v1-backup.db"`,
+    );
+    expect(showTrial(newer, id).id).toBe(id);
+    expect(newer.sqlite.pragma("user_version", { simple: true })).toBe(2);
+    newer.close();
+    const backup = openDatabase(shop.path("automap.v1-backup.db"), { readonly: true });
+    expect(queryTrials(backup).map((t) => t.id)).toEqual([id]);
+    backup.close();
+  });
+
+  it("that is newer is opened for reading only, and says so", () => {
+    const id = recordTrial(db, newTrial(60));
+    openAt(path(), {}, [...MIGRATIONS, next]).close();
+    const older = openDatabase(path());
+    expect(older.readonly).toBe(true);
+    expect(queryTrials(older).map((t) => t.id)).toEqual([id]);
+    expect(told(() => recordTrial(older, newTrial(61)))).toMatchInlineSnapshot(`
+      "/automap.db was written by a newer automap (schema 2, this one knows 1): it is open for reading only
+        upgrade automap to write to it"
+    `);
+    older.close();
+  });
+
+  it("that is older is not changed by a reader", () => {
+    expect(told(() => openAt(path(), { readonly: true }, [...MIGRATIONS, next]))).toMatchInlineSnapshot(`
+      "/automap.db has schema 1, this automap reads 2
+        the first command that writes to it brings it forward and keeps a backup: automap tune --help"
+    `);
+  });
+
+  it("stays as it was when a migration fails", () => {
+    const bad: Migration = {
+      version: 2,
+      summary: "bad",
+      sql: "CREATE TABLE notes (text); INSERT INTO nowhere VALUES (1)",
+    };
+    expect(() => openAt(path(), {}, [...MIGRATIONS, bad])).toThrow(/nowhere/);
+    expect(db.sqlite.pragma("user_version", { simple: true })).toBe(1);
+    expect(db.sqlite.prepare("SELECT count(*) FROM sqlite_schema WHERE name = 'notes'").pluck().get()).toBe(0);
+  });
+
+  it("as shipped is never edited", () => {
+    expect(MIGRATIONS.map((m) => [m.version, idOf(m.sql.replaceAll(/\s+/g, " "))])).toMatchInlineSnapshot(`
+      [
+        [
+          1,
+          "1a6ec65109d52663c2e163f6ff845a07",
+        ],
+      ]
+    `);
+  });
+});

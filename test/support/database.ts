@@ -1,0 +1,104 @@
+/**
+ * @file Databases for tests: a made-up machine, trials with numbers that can be told apart, and db/ compiled for child processes.
+ */
+
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import ts from "typescript";
+import type { Candidate } from "../../abstraction/candidate.ts";
+import type { Measurement, Trial } from "../../abstraction/trial.ts";
+import type { Conditions, Environment, NewTrial, Workload } from "../../db/index.ts";
+import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { parseDataTypes } from "../../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../../operators/index.ts";
+
+export const MACHINE: Environment = {
+  target: "native",
+  cpu: "Testium 9000",
+  cores: 2,
+  isa: ["avx512f", "avx512_vnni", "amx_int8"],
+  compiler: { path: "/usr/bin/g++", version: "12.2.0", flags: ["-O3", "-march=native"] },
+  kernel: "Linux 6.1.0 x64",
+  node: "v20.20.2",
+  automap: "0.1.0",
+};
+
+export const WARM: Conditions = { threads: 1, cache: "warm" };
+
+/** An operator's instance, recorded with all its parameters, those left at their defaults too. */
+export function workloadNamed(name: string, given: Readonly<Record<string, number>> = {}, types = "f32"): Workload {
+  const operator = operatorNamed(name);
+  const defaults = Object.entries(operator.parameters).map(([p, { default: value }]) => [p, value] as const);
+  const parameters = { ...Object.fromEntries(defaults), ...given };
+  return { computation: instantiate(operator, { parameters, types: parseDataTypes(types) }), parameters };
+}
+
+export const CONV = workloadNamed("conv2d", { c: 64, k: 64, h: 56, w: 56 }, "u8s8");
+
+export const [VNNI] = intrinsicsNamed("avx512.vpdpbusd");
+
+export function candidate(block = 1, intrinsic = VNNI?.name ?? ""): Candidate {
+  return {
+    intrinsic,
+    matching: { n: ["k"], k: ["c"] },
+    operands: { a: "in", b: "w", c: "out" },
+    schedule: { order: ["p", "q", "k"], block: { q: block }, placement: { in: "padded", w: "tiled" }, threads: 1 },
+  };
+}
+
+/** A measurement whose median is `microseconds`. */
+export function measured(microseconds: number): Measurement {
+  const median = microseconds * 1e-6;
+  return {
+    status: "ok",
+    samples: [median * 1.1, median, median * 0.9],
+    median,
+    interval: [median * 0.95, median * 1.05],
+    instructions: 12,
+  };
+}
+
+export function trial(measurement: Measurement, at = 1_700_000_000_000, tried = candidate()): Trial {
+  return { candidate: tried, prediction: undefined, measurement, at };
+}
+
+/** A trial of the convolution that took so long. */
+export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): NewTrial {
+  return {
+    workload: CONV,
+    environment: MACHINE,
+    ...(VNNI === undefined ? {} : { intrinsic: VNNI }),
+    trial: trial(measured(microseconds)),
+    conditions: WARM,
+    ...given,
+  };
+}
+
+/** A directory of its own, and how to remove it. */
+export function workshop(): { readonly path: (name: string) => string; readonly remove: () => void } {
+  const root = mkdtempSync(join(tmpdir(), "automap-db-"));
+  return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };
+}
+
+/** db/ and abstraction/ as JavaScript in `folder`, so that `node` can run them in a process of its own. */
+export function compileDatabase(folder: string): void {
+  const root = resolve(import.meta.dirname, "../..");
+  for (const part of ["db", "abstraction"]) {
+    mkdirSync(join(folder, part), { recursive: true });
+    for (const file of readdirSync(join(root, part)).filter((name) => name.endsWith(".ts"))) {
+      const { outputText } = ts.transpileModule(readFileSync(join(root, part, file), "utf8"), {
+        fileName: file,
+        compilerOptions: {
+          target: ts.ScriptTarget.ES2023,
+          module: ts.ModuleKind.ESNext,
+          verbatimModuleSyntax: true,
+          rewriteRelativeImportExtensions: true,
+        },
+      });
+      writeFileSync(join(folder, part, file.replace(/\.ts$/, ".js")), outputText);
+    }
+  }
+  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
+}

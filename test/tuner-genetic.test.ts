@@ -1,0 +1,197 @@
+/** @file The genetic strategy: better than blind, harmless to others, and not led astray by what fails. */
+
+import Genetic from "genetic-js";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { Measurement } from "../abstraction/trial.ts";
+import { genetic } from "../tuner/genetic.ts";
+import { random } from "../tuner/random.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import type { Strategy } from "../tuner/strategy.ts";
+import { secondsOf } from "../tuner/trials.ts";
+import type { TuneEvent } from "../tuner/tune.ts";
+import {
+  failed,
+  fakeTune,
+  grid,
+  mostlyWorks,
+  nearlyRight,
+  noiseAt,
+  OPTIMUM,
+  type Point,
+  predicts,
+  secondsAt,
+  took,
+} from "./support/fake-space.ts";
+
+const works = (point: Point): Measurement => took(secondsAt(point));
+const base = { space: grid, predict: nearlyRight, answer: works, earlyStop: false, budget: { trials: 40 } } as const;
+const seeds = [1, 2, 3, 4, 5];
+
+async function bestOf(
+  strategy: Strategy,
+  options: Partial<Parameters<typeof fakeTune<Point>>[0]> = {},
+): Promise<number[]> {
+  const runs = seeds.map((seed) => fakeTune<Point>({ ...base, seed, strategy, ...options }));
+  return (await Promise.all(runs)).map(
+    ({ result }) => (result.best && secondsOf(result.best)) ?? Number.POSITIVE_INFINITY,
+  );
+}
+
+describe("the genetic strategy", () => {
+  it("finds the optimum of 4096 points in 40 trials under a good model, where random does not", async () => {
+    const [bred, drawn] = [await bestOf(genetic), await bestOf(random)];
+    expect(bred).toEqual(seeds.map(() => secondsAt(OPTIMUM)));
+    expect(Math.min(...drawn)).toBeGreaterThan(secondsAt(OPTIMUM));
+  });
+
+  it("beats random under a bad model as well", async () => {
+    const bad = (point: Point) => predicts(secondsAt(point) * (0.3 + 1.4 * noiseAt(point)));
+    const [bred, drawn] = [await bestOf(genetic, { predict: bad }), await bestOf(random)];
+    for (const [i, seconds] of bred.entries()) expect(seconds).toBeLessThanOrEqual(drawn[i] ?? 0);
+  });
+
+  it("proposes the best expected first, then unlike ones", async () => {
+    const { result } = await fakeTune({ ...base, seed: 1, strategy: genetic, budget: { trials: 8 } });
+    const expected = result.trials.map(({ prediction }) => prediction?.seconds ?? 0);
+    const best = expected.slice(0, 5);
+    expect(best).toEqual([...best].sort((a, b) => a - b));
+    const apart = (from: number, to: number): number =>
+      Math.min(
+        ...result.trials.slice(from, to).map((trial) =>
+          Math.min(
+            ...result.trials
+              .slice(0, 5)
+              .filter((other) => other !== trial)
+              .map((other) => grid.distance?.(trial.candidate, other.candidate) ?? 0),
+          ),
+        ),
+      );
+    expect(apart(5, 7)).toBeGreaterThan(apart(0, 5));
+  });
+
+  it("doubts what lies next to failures, and so leaves a region where everything fails although the model likes it", async () => {
+    const answer = (p: Point): Measurement => (p.packed === 1 ? failed("missing-instruction") : works(p));
+    const failures = async (doubt: number): Promise<number> => {
+      const run = { ...base, answer, strategy: genetic, strategyOptions: { doubt }, budget: { trials: 80 } };
+      const results = await Promise.all(seeds.map((seed) => fakeTune({ ...run, seed })));
+      return results.flatMap(({ result }) => result.trials.filter(({ measurement }) => measurement.status !== "ok"))
+        .length;
+    };
+    expect(await failures(4)).toBeLessThan(0.8 * (await failures(1)));
+  });
+
+  it("keeps half of a population for the next round, so that only the other half is new to the model when nothing worked", async () => {
+    let predictions = 0;
+    const predict = (point: Point) => {
+      predictions++;
+      return nearlyRight(point);
+    };
+    const rounds: number[] = [];
+    const onEvent = (event: TuneEvent<Point>) => {
+      if (event.kind === "round") rounds.push(predictions);
+    };
+    const strategyOptions = { population: 64, generations: 1, explore: 0 };
+    const answer = () => failed("crashed");
+    await fakeTune({
+      ...base,
+      predict,
+      answer,
+      onEvent,
+      seed: 1,
+      strategy: genetic,
+      strategyOptions,
+      budget: { trials: 16 },
+    });
+    const [first = 0, second = 0] = rounds;
+    expect(first).toBeGreaterThan(60);
+    expect(second - first).toBeGreaterThan(20);
+    expect(second - first).toBeLessThanOrEqual(32);
+  });
+
+  it("works in a space that has no distance and no size", async () => {
+    const { distance: _, ...rest } = grid;
+    const space: SearchSpace<Point> = { ...rest, size: undefined };
+    expect(await bestOf(genetic, { space })).toEqual(seeds.map(() => secondsAt(OPTIMUM)));
+  });
+
+  it("works with the smallest options", async () => {
+    const strategyOptions = { population: 4, generations: 1, crossover: 0, mutation: 0, different: 1, explore: 1 };
+    const { measured } = await fakeTune({ ...base, seed: 1, strategy: genetic, strategyOptions, batch: 1 });
+    expect(measured).toHaveLength(40);
+  });
+});
+
+describe("a prediction that is no number", () => {
+  const hopeless = (point: Point): boolean => point.m < 4;
+
+  it.each([
+    ["NaN", predicts(Number.NaN)],
+    ["infinite", predicts(Number.POSITIVE_INFINITY)],
+    ["zero", predicts(0)],
+    ["undefined", undefined],
+  ])("(%s) counts as none: others go first", async (_, none) => {
+    const predict = (point: Point) => (hopeless(point) ? none : nearlyRight(point));
+    const { result } = await fakeTune({ ...base, predict, seed: 1, strategy: genetic, budget: { trials: 60 } });
+    expect(result.trials.filter(({ candidate }) => hopeless(candidate))).toEqual([]);
+    expect(result.best?.candidate).toEqual(OPTIMUM);
+  });
+
+  it("costs a large finite number, as does a failure: genetic-js would sort NaN first", async () => {
+    const create = vi.spyOn(Genetic, "create");
+    const predict = (point: Point) => (hopeless(point) ? predicts(Number.NaN) : nearlyRight(point));
+    const answer = (point: Point) => (point.m === 5 ? failed("wrong") : works(point));
+    const { result } = await fakeTune({ ...base, predict, answer, seed: 1, strategy: genetic });
+    const evolution = create.mock.results.at(-1)?.value;
+    create.mockRestore();
+    const broken = result.trials.find(({ candidate }) => candidate.m === 5);
+    for (const point of [{ ...OPTIMUM, m: 0 }, broken?.candidate]) expect(evolution?.fitness(point)).toBe(1e12);
+    expect(evolution?.fitness({ ...OPTIMUM, m: 7, n: 0 })).toBeLessThan(1);
+  });
+
+  it("everywhere leaves a blind search", async () => {
+    const predict = () => predicts(Number.NaN);
+    const { result } = await fakeTune({ ...base, predict, answer: mostlyWorks, seed: 1, strategy: genetic });
+    expect(result.trials).toHaveLength(40);
+    expect(result.trials.every(({ prediction }) => prediction === undefined)).toBe(true);
+  });
+});
+
+describe("Math.random", () => {
+  const original = Math.random;
+  afterEach(() => {
+    Math.random = original;
+  });
+
+  it("is put back after every round", async () => {
+    const seen = new Set<unknown>();
+    const onEvent = () => seen.add(Math.random);
+    await fakeTune({ ...base, seed: 1, strategy: genetic, onEvent });
+    expect([...seen]).toEqual([original]);
+    expect(Math.random).toBe(original);
+  });
+
+  it("is put back when the model throws", async () => {
+    let calls = 0;
+    const predict = (point: Point) => {
+      if (++calls > 30) throw new Error("no such level");
+      return nearlyRight(point);
+    };
+    await expect(fakeTune({ ...base, predict, seed: 1, strategy: genetic })).rejects.toThrow("no such level");
+    expect(calls).toBe(31);
+    expect(Math.random).toBe(original);
+  });
+
+  it("is not drawn from, and one that somebody else put there stays", async () => {
+    let drawn = 0;
+    const theirs = () => {
+      drawn++;
+      return 0.5;
+    };
+    Math.random = theirs;
+    const a = await fakeTune({ ...base, seed: 1, strategy: genetic });
+    expect([Math.random, drawn]).toEqual([theirs, 0]);
+    Math.random = original;
+    const b = await fakeTune({ ...base, seed: 1, strategy: genetic });
+    expect(a).toEqual(b);
+  });
+});

@@ -1,0 +1,151 @@
+/**
+ * @file The space of one workload: every instruction of the target, every mapping worth a schedule, every schedule.
+ *
+ *     conv2d u8s8 on a CPU with VNNI
+ *       avx512.vpdpbusd     n <- k   k <- c         ideal 57,600 cycles     kept
+ *       avx512.vpdpbusd     n <- k   k <- c,r,s     ideal 57,600 cycles     kept
+ *       avxvnni.vpdpbusd    n <- k   k <- c         ideal 115,200 cycles    left out: beyond 1.6 times the least
+ */
+
+import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import type { Random } from "../abstraction/random.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { physicalMapping } from "../mapper/physical.ts";
+import { scheduleProblem } from "../mapper/schedule.ts";
+import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import type { SearchSpace } from "./space.ts";
+
+/** A mapping and the cycles its issues alone would take. */
+export interface RankedMapping {
+  readonly mapping: Mapping;
+  readonly idealCycles: number;
+}
+
+/** Mappings beyond this many times the least ideal cycles are left out: no schedule makes up for issuing that much more. */
+const IDEAL_SPREAD = 1.6;
+
+/** Mappings kept at most: more would leave no trials for schedules. */
+const MAPPINGS_KEPT = 48;
+
+/** How often a mutation moves to another mapping. */
+const MAPPING_MUTATION = 0.12;
+
+export interface CandidateSpace extends SearchSpace<Candidate> {
+  readonly mappings: readonly RankedMapping[];
+  /** The mapping of a candidate of this space. @throws Error for another's */
+  mappingOf(candidate: Candidate): Mapping;
+}
+
+/**
+ * The space over all intrinsics; or, when nothing maps, the reasons, most hopeful first.
+ * @param issueCycles cycles one issue takes on this target, as calibrated
+ */
+export function candidateSpace(
+  computation: Computation,
+  intrinsics: readonly Intrinsic[],
+  issueCycles: (intrinsic: Intrinsic) => number,
+  threads: number,
+): CandidateSpace | readonly Refusal[] {
+  const refused: Refusal[] = [];
+  const found: RankedMapping[] = [];
+  for (const intrinsic of intrinsics) {
+    const set = mappings(computation, intrinsic);
+    if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
+    for (const mapping of set.valid) {
+      if (scheduleProblem(mapping, plainSchedule(mapping)) !== undefined) continue;
+      found.push({ mapping, idealCycles: physicalMapping(mapping).issues * issueCycles(intrinsic) });
+    }
+  }
+  if (found.length === 0) return refused;
+  found.sort((a, b) => a.idealCycles - b.idealCycles);
+  const least = found[0]?.idealCycles ?? 0;
+  const kept = found.filter((m) => m.idealCycles <= IDEAL_SPREAD * least).slice(0, MAPPINGS_KEPT);
+  return new Space(kept, threads);
+}
+
+class Space implements CandidateSpace {
+  readonly size = undefined;
+  readonly mappings: readonly RankedMapping[];
+  private readonly byKey: ReadonlyMap<string, Mapping>;
+  private readonly threads: number;
+
+  constructor(kept: readonly RankedMapping[], threads: number) {
+    this.mappings = kept;
+    this.threads = threads;
+    this.byKey = new Map(kept.map(({ mapping }) => [mappingText(toCandidate(mapping)), mapping]));
+  }
+
+  key(candidate: Candidate): string {
+    return candidateKey(candidate);
+  }
+
+  mappingOf(candidate: Candidate): Mapping {
+    const mapping = this.byKey.get(mappingText(candidate));
+    if (!mapping) throw new Error(`internal: ${printMatching(candidate.matching)} is no mapping of this space`);
+    return mapping;
+  }
+
+  random(random: Random): Candidate {
+    const mapping = this.pickMapping(random);
+    return { ...toCandidate(mapping), schedule: randomSchedule(mapping, random, this.threads) };
+  }
+
+  mutate(candidate: Candidate, random: Random): Candidate {
+    if (this.mappings.length > 1 && random() < MAPPING_MUTATION) return this.random(random);
+    const mapping = this.mappingOf(candidate);
+    return { ...candidate, schedule: mutateSchedule(mapping, candidate.schedule, random) };
+  }
+
+  crossover(a: Candidate, b: Candidate, random: Random): Candidate {
+    if (mappingText(a) !== mappingText(b)) return random() < 0.5 ? a : b;
+    return { ...a, schedule: crossSchedules(this.mappingOf(a), a.schedule, b.schedule, random) };
+  }
+
+  /** The plainest schedule of every mapping: what an exhaustive search of so large a space can still visit. */
+  *all(): Generator<Candidate> {
+    for (const { mapping } of this.mappings) {
+      yield { ...toCandidate(mapping), schedule: plainSchedule(mapping, this.threads) };
+    }
+  }
+
+  distance(a: Candidate, b: Candidate): number {
+    let apart = mappingText(a) === mappingText(b) ? 0 : 4;
+    const [left, right] = [a.schedule, b.schedule];
+    const dimensions = new Set([...left.order, ...right.order]);
+    for (const d of dimensions) if ((left.block[d] ?? 1) !== (right.block[d] ?? 1)) apart++;
+    if (left.order.join() !== right.order.join()) apart++;
+    for (const o of Object.keys(left.placement)) if (left.placement[o] !== right.placement[o]) apart++;
+    return apart;
+  }
+
+  /** Fewer ideal cycles, more often: with the square of the ratio. */
+  private pickMapping(random: Random): Mapping {
+    const least = this.mappings[0]?.idealCycles ?? 1;
+    const weights = this.mappings.map((m) => (least / m.idealCycles) ** 2);
+    let at = random() * weights.reduce((sum, w) => sum + w, 0);
+    for (const [i, weight] of weights.entries()) {
+      at -= weight;
+      const chosen = this.mappings[i];
+      if (at <= 0 && chosen) return chosen.mapping;
+    }
+    const last = this.mappings.at(-1);
+    if (!last) throw new Error("internal: a space without mappings");
+    return last.mapping;
+  }
+}
+
+/** A candidate without its schedule's decisions: which mapping it is. */
+function toCandidate(mapping: Mapping): Candidate {
+  const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
+  return { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands, schedule: plainSchedule(mapping) };
+}
+
+function mappingText({ intrinsic, matching, operands }: Candidate): string {
+  return `${intrinsic}; ${printMatching(matching)}; ${Object.entries(operands)
+    .map(([o, text]) => `${o}=${text}`)
+    .join("; ")}`;
+}
