@@ -160,12 +160,16 @@ function checkPath(path: string, readonly: boolean): void {
 
 /** The version of the schema; 0 for a file nobody has written to. @throws UsageError when the file is someone else's */
 function recognise(sqlite: Sqlite.Database, path: string): number {
-  const [application, version, tables] = [
-    sqlite.pragma("application_id", { simple: true }),
-    sqlite.pragma("user_version", { simple: true }),
-    sqlite.prepare("SELECT count(*) FROM sqlite_schema").pluck().get(),
-  ].map(Number);
-  if (application === APPLICATION_ID && version !== undefined && version > 0) return version;
+  // One statement, so one instant: another process may be making the file just now.
+  const found = sqlite
+    .prepare<[], { application: number; version: number; tables: number }>(
+      `SELECT application_id AS application, user_version AS version, (SELECT count(*) FROM sqlite_schema) AS tables
+       FROM pragma_application_id, pragma_user_version`,
+    )
+    .get();
+  if (!found) throw new Error("internal: a pragma has no value");
+  const { application, version, tables } = found;
+  if (application === APPLICATION_ID && version > 0) return version;
   if (application === 0 && version === 0 && tables === 0) return 0;
   throw new UsageError(`${path} is a SQLite database, but not one of automap's`, {
     hint: "name another file with --db; this one was not touched",

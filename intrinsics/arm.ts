@@ -8,7 +8,11 @@
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 
 /** Two a cycle on cores with two vector pipes, four on the large ones. */
-const DOT_COST = { issueCycles: 0.5, latencyCycles: 3, source: "facts/space-time.md 5.3 (Arm's optimisation guides)" };
+const DOT_COST = {
+  issueCycles: 0.5,
+  latencyCycles: 3,
+  source: "Arm's software optimisation guides, cores with two vector pipes; not measured",
+};
 
 const S8 = { dtype: "s8", load: "{reg} = vld1q_s8((const int8_t*)({ptr}));" } as const;
 const U8 = { dtype: "u8", load: "{reg} = vld1q_u8((const uint8_t*)({ptr}));" } as const;

@@ -7,8 +7,10 @@
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 
+const SCHEDULER = "Intel Graphics Compiler, scheduler tables, Xe: float pipe 10 cycles, 11 at SIMD16; not measured";
+
 /** Occupancy 1 a SIMD8 instruction, 2 a SIMD16; latency of the float pipe. */
-const COST = { issueCycles: 2, latencyCycles: 11, source: "facts/space-time.md 3.2 (IGC's scheduler tables)" };
+const COST = { issueCycles: 2, latencyCycles: 11, source: SCHEDULER };
 
 export const cmFmaF32 = defineIntrinsic({
   name: "cm.fma.f32",

@@ -104,8 +104,11 @@ const B16_K16 = "frag[4*(4*n + (k%8)/2) + 2*(k/8) + k%2]";
 const A8_K32 = "frag[16*(4*(m%8) + (k%16)/4) + 8*(k/16) + 4*(m/8) + k%4]";
 const B8_K32 = "frag[8*(4*n + (k%16)/4) + 4*(k/16) + k%4]";
 
+const PUBLISHED =
+  "Luo et al., Hopper micro-benchmarks, H800: m16n8k16 f16 takes 24.1 cycles and reaches 494 T operations a second, 63 % of peak";
+
 /** 63 % of the tensor cores' 4096 operations a cycle and multiprocessor; m16n8k16 is 4096 operations. */
-const COST = { issueCycles: 1.6, latencyCycles: 24, source: "facts/space-time.md 5.2 (Luo et al., H800)" };
+const COST = { issueCycles: 1.6, latencyCycles: 24, source: PUBLISHED };
 
 const FLOAT = ["float", "f"] as const;
 const INT = ["int", "r"] as const;

@@ -499,7 +499,7 @@ class Lowering {
     }
     // Tiles side by side in a scratch block, then one scalar loop nest over it.
     const size = tileElements(this.target);
-    const buffer = this.names.fresh(`${this.target.name}_block`);
+    const buffer = this.names.fresh(`${this.target.name}_results`);
     const { accumulators } = registersOf(this.mapping, this.schedule);
     if (!this.scratch.some((s) => s.name === buffer)) {
       this.scratch.push({ name: buffer, dtype: this.target.dtype, elements: accumulators * size, scope: "local" });

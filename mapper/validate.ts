@@ -8,7 +8,6 @@
  */
 
 import { createHash } from "node:crypto";
-import { isDeepStrictEqual } from "node:util";
 import { bitAt } from "../abstraction/binary-matrix.ts";
 import { type Axis, extentsOf } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -76,9 +75,9 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   if (first) return refuseAccess(problem, matching, first.row, first.column);
 
   // 3. Axes left empty although a loop could feed them: one that feeds nothing, or one that feeds its axis together with others.
-  const isAlone = (loop: string): boolean => axes.some((a) => isDeepStrictEqual(matching[a.name], [loop]));
+  const alone = new Set(axes.filter((a) => matching[a.name]?.length === 1).flatMap((a) => matching[a.name] ?? []));
   for (const axis of axes) {
-    const free = (problem.feeders[axis.name] ?? []).filter((l) => !isAlone(l));
+    const free = (problem.feeders[axis.name] ?? []).filter((l) => !alone.has(l));
     if (matching[axis.name]?.length === 0 && free.length > 0) {
       return refuse("unfed-axis", `nothing feeds axis ${axis.name}, though ${free.join(", ")} could`, {
         hint: `try ${axis.name} <- ${free.join(",")}`,

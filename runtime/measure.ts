@@ -139,7 +139,7 @@ export async function createRunner(
     };
 
   // 2. What lives as long as the runner.
-  const scratch = await mkdtemp(join(workdir, `${SCRATCH}${process.pid}-`));
+  const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
   const pool = compilePool({ compiler, workdir, ...pick(options, "jobs"), ...pick(options, "flags") });
   const oneAtATime = pLimit(1);
   const stopping = new AbortController();
@@ -211,6 +211,7 @@ export async function createRunner(
         const verdict = verdicts.get(i);
         if (verdict) results.set(at, toMeasurement(fit, verdict));
       }
+      if (verdicts.size === 0) lost();
       left = left.filter(({ at }) => !results.has(at));
     }
     return kernels.map((_, at) => results.get(at) ?? lost());
@@ -295,17 +296,20 @@ function defaultWorkdir(): string {
   return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "runtime");
 }
 
-const SCRATCH = "runner-";
+/** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */
+const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
+/** What was compiled. */
+const COMPILED = /^[0-9a-f]{32}\.(so|out|cpp)$/;
 
-/** Deletes what runners left that were killed, and what was compiled long ago. */
+/** Deletes what runners left that were killed, and what was compiled long ago; nothing else, whatever the folder holds. */
 async function sweep(workdir: string): Promise<void> {
   const oldest = Date.now() - CACHE_DAYS * 24 * 3600 * 1000;
   for (const name of await readdir(workdir)) {
     const path = join(workdir, name);
-    const pid = name.startsWith(SCRATCH) ? Number.parseInt(name.slice(SCRATCH.length), 10) : undefined;
-    const about = await stat(path).catch(() => undefined);
-    const stale = pid === undefined ? about !== undefined && about.mtimeMs < oldest : !isAlive(pid);
-    if (stale) await rm(path, { recursive: true, force: true });
+    const owner = OWNED.exec(name)?.[1];
+    const orphaned = owner !== undefined && !isAlive(Number(owner));
+    const about = COMPILED.test(name) ? await stat(path).catch(() => undefined) : undefined;
+    if (orphaned || (about && about.mtimeMs < oldest)) await rm(path, { recursive: true, force: true });
   }
 }
 

@@ -43,7 +43,7 @@ export async function interpretCompiled(
   const program = await compileSource(referenceSource(computation), FLAGS, ".out", options);
   if (program.status !== "compiled")
     throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
-  const folder = await mkdtemp(join(options.workdir, "reference-"));
+  const folder = await mkdtemp(join(options.workdir, `reference-${process.pid}-`));
   try {
     const files = await Promise.all(
       inputsOf(computation).map(async ({ name }) => {

@@ -29,7 +29,7 @@ import {
   type Workload,
 } from "../db/index.ts";
 import { lowerSchedule } from "../mapper/schedule.ts";
-import type { EnvironmentProblem } from "../runtime/compiler.ts";
+import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
@@ -185,7 +185,7 @@ export async function tuneComputation(
   }
 }
 
-/** Kernels compile together, ahead; they are measured one at a time, in order. */
+/** Kernels compile together; when all are there they are measured one at a time, so that no compiler runs beside a clock. */
 async function* measureAll(
   batch: readonly Candidate[],
   space: CandidateSpace,
@@ -193,7 +193,7 @@ async function* measureAll(
   reference: Awaited<ReturnType<Runner["reference"]>>,
 ): AsyncGenerator<Measurement> {
   const kernels = batch.map((c) => generate(c, space.mappingOf(c)));
-  for (const kernel of kernels) void runner.compile(kernel);
+  await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
   for (const kernel of kernels) yield await runner.measure(kernel, reference);
 }
 
@@ -269,7 +269,7 @@ function environmentOf(runner: Runner): Environment {
     cpu: cpus()[0]?.model.trim() ?? "unknown",
     cores: cpus().length,
     isa: target.isa,
-    compiler: { path, version, flags: [] },
+    compiler: { path, version, flags: kernelFlags({ features: [] }) },
     kernel: `${system()} ${release()} ${arch()}`,
     node: process.version,
     automap: VERSION,

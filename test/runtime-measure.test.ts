@@ -1,11 +1,12 @@
 /** @file Kernels that are right, wrong and hostile, each written by hand, through the whole of runtime/measure.ts. */
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements, targetOf } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { examineMachine } from "../runtime/doctor.ts";
@@ -33,6 +34,8 @@ interface KernelText {
   readonly promises?: string;
 }
 
+const C_TYPES: Readonly<Partial<Record<DType, string>>> = { u8: "uint8_t", s8: "int8_t", s32: "int32_t" };
+
 function kernelOf(text: KernelText, computation: Computation = product): Kernel {
   const output = targetOf(computation);
   return {
@@ -48,9 +51,10 @@ extern "C" void automap_prepare(void* workspace, const void* const* tensors) { (
 extern "C" int automap_phases(void) { return ${text.phases ?? 1}; }
 extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {
   auto* out = (int32_t*)tensors[0];
-  auto* a = (const uint8_t*)tensors[1];
-  auto* b = (const int8_t*)tensors[2];
-  (void)workspace; (void)phase; (void)part; (void)parts; (void)out; (void)a; (void)b;
+  ${inputsOf(computation)
+    .map(({ name, dtype }, i) => `auto* ${name} = (const ${C_TYPES[dtype]}*)tensors[${i + 1}]; (void)${name};`)
+    .join("\n  ")}
+  (void)workspace; (void)phase; (void)part; (void)parts; (void)out;
   ${text.run}
 }
 `,
@@ -132,8 +136,10 @@ describe("a right kernel", () => {
     expect(median).toBeLessThan(1e-3);
   });
 
-  it("may use a workspace, pack in prepare and run in phases with a barrier between, its parts on two threads", async () => {
-    if (allowedCpus().length < 2) return;
+  it("may use a workspace, pack in prepare and run in phases with a barrier between, its parts on two threads", async ({
+    skip,
+  }) => {
+    skip(allowedCpus().length < 2, "this machine has one processor");
     const made = await createRunner({ ...QUICK, workdir, threads: 2 });
     if (made.status === "environment") throw new Error(made.what);
     const phased = kernelOf({
@@ -143,7 +149,7 @@ describe("a right kernel", () => {
       phases: 2,
       run: `auto* packed = (int32_t*)workspace; auto* sums = packed + K;
         if (phase == 0) for (int m = part; m < M; m += parts) { sums[m] = 0; for (int k = 0; k < K; k++) sums[m] += a[m*K + k] * packed[k]; }
-        else for (int m = part; m < M; m += parts) out[m] = sums[M - 1 - (M - 1 - m)] + 0 * sums[M - 1 - m];`,
+        else for (int m = parts - 1 - part; m < M; m += parts) out[m] = sums[m];`,
     });
     try {
       expect(await made.runner.measure(phased, reference)).toMatchObject({ status: "ok" });
@@ -169,17 +175,8 @@ describe("a right kernel", () => {
     const own = await runner.reference(blocked, 1);
     const holes = (own.checked ?? []).slice(5);
     expect([...holes]).toEqual([0, 0, 0]);
-    const copy = kernelOf(
-      {
-        run: "for (int i = 0; i < 8; i++) out[i] = i < 5 ? ((const int32_t*)tensors[1])[i] : 99;".replace(
-          "tensors[2]",
-          "tensors[1]",
-        ),
-      },
-      blocked,
-    );
-    const source = copy.source.replace("auto* b = (const int8_t*)tensors[2];", "const int8_t* b = nullptr;");
-    expect(await runner.measure({ ...copy, source }, own)).toMatchObject({ status: "ok" });
+    const copy = kernelOf({ run: "for (int i = 0; i < 8; i++) out[i] = i < 5 ? x[i] : 99;" }, blocked);
+    expect(await runner.measure(copy, own)).toMatchObject({ status: "ok" });
   });
 
   it("is compiled once, however often it is asked for", async () => {
@@ -449,6 +446,26 @@ describe("the machine", () => {
       status: "environment",
       what: "the C++ compiler named by CXX does not work: g++-0 is not on the PATH",
     });
+  });
+
+  it("keeps its folder: what was left or is old goes, what is not ours stays", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "automap-sweep-"));
+    const names = [
+      "notes.txt",
+      `${"0".repeat(32)}.so`,
+      `${"1".repeat(32)}.so`,
+      `runner-${process.pid}-a`,
+      "runner-999999999-b",
+      `${"2".repeat(32)}.999999999.0.cpp`,
+    ];
+    for (const name of names) writeFileSync(join(folder, name), "");
+    for (const name of names.slice(0, 2)) utimesSync(join(folder, name), 0, 0);
+    const made = await createRunner({ workdir: folder });
+    if (made.status === "environment") throw new Error(made.what);
+    await made.runner.close();
+    const left = readdirSync(folder).filter((name) => names.includes(name));
+    expect(left).toEqual([`${"1".repeat(32)}.so`, "notes.txt", `runner-${process.pid}-a`]);
+    rmSync(folder, { recursive: true });
   });
 
   it("refuses more threads than processors", async () => {

@@ -137,6 +137,7 @@ static inline __m512 _mm512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b) {
 
 static Register<1024> tiles[8];
 static inline void amx_begin(void) { memset(tiles, 0, sizeof tiles); }
+static inline void _tile_zero(int t) { memset(tiles[t].bytes, 0, 1024); }
 static inline void _tile_loadd(int t, const void* base, long stride) {
   for (int row = 0; row < 16; row++) memcpy(tiles[t].bytes + 64 * row, (const char*)base + row * stride, 64);
 }

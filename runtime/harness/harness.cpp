@@ -698,6 +698,7 @@ static void answer_samples(int kernel, const std::vector<double>& samples) {
 
 /** Batches long enough for the clock; with several kernels in turn, in an order that rotates. */
 static void time_kernels(const Request& r, const std::vector<Kernel>& kernels) {
+  // Fractions rather than the exact set's small integers: the usual case.
   const InputSet& set = r.sets.size() > 1 && r.sets[0].name == "exact" ? r.sets[1] : r.sets[0];
   std::vector<void*> tensors = place_tensors(r, set, Placement::spread);
   double least = std::max(50 * clock_tick(), r.batch);
@@ -804,6 +805,7 @@ static void set_limits(const Request& r) {
 
 int main() {
   install_handlers();
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // what a kernel prints before it dies is in the log
   Request r = read_request();
   set_limits(r);
   answer(format("tick %.9g", clock_tick()));

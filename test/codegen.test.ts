@@ -1,0 +1,151 @@
+/** Generated C++: golden sources, and every kernel compiled, run and compared element by element. */
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { randomSchedule } from "../mapper/schedule-space.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { generate } from "../session/tune.ts";
+import { nativeTarget } from "../targets/index.ts";
+
+const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
+
+let runner: Runner;
+beforeAll(async () => {
+  const made = await createRunner({ threads: 1 });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  runner = made.runner;
+}, 60_000);
+afterAll(() => runner.close());
+
+function intrinsic(name: string): Intrinsic {
+  const [found] = intrinsicsNamed(name);
+  if (!found) throw new Error(`no intrinsic ${name}`);
+  return found;
+}
+
+function typed(
+  operator: string,
+  on: Intrinsic,
+  parameters: Readonly<Record<string, number>>,
+  layouts?: string,
+): Computation {
+  const [c, a, b] = on.operands;
+  const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"] as const, sum: c?.dtype ?? "f32" };
+  return instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
+}
+
+function mappingOf(computation: Computation, on: Intrinsic, matching: string): Mapping {
+  const found = mappings(computation, on).valid.find((m) => printMatching(m.matching) === matching);
+  if (!found) throw new Error(`no mapping ${matching}`);
+  return found;
+}
+
+/** The same kernel against the emulation header: what this CPU lacks runs too. */
+function emulated(kernel: Kernel, on: Intrinsic): Kernel {
+  const header = fileURLToPath(new URL("../runtime/emulation/x86.h", import.meta.url));
+  const prelude = on.prelude ?? "#include <immintrin.h>";
+  const source = kernel.source.replace(prelude, `#include "${header}"`);
+  return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
+}
+
+describe("the C++ of a convolution", () => {
+  const small = { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3 };
+  const cases = [
+    { name: "avx512.vpdpbusd", matching: "n <- k   k <- c", block: { k: 2, q: 3 } },
+    { name: "avx512.fma.f32.broadcast", matching: "n <- k", block: { k: 2, q: 4 } },
+    { name: "amx.tdpbusd", matching: "m <- q   n <- k   k <- c", block: { k: 2 } },
+  ];
+  it.each(cases)("on $name reads as its golden file", async ({ name, matching, block }) => {
+    const on = intrinsic(name);
+    const mapping = mappingOf(typed("conv2d", on, small, "NHWC"), on, matching);
+    const schedule = {
+      order: ["n", "k", "p", "q", "r", "s", "c"],
+      block,
+      placement: { a: "padded", b: "tiled" } as const,
+      threads: 1,
+    };
+    const { source } = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    await expect(source.replace(/automap \d+\.\d+\.\d+/, "automap")).toMatchFileSnapshot(`golden/conv2d.${name}.cpp`);
+  });
+});
+
+const CONFORMANCE = [
+  { operator: "conv2d", parameters: { c: 6, k: 18, h: 7, w: 5, r: 3, s: 3, stride: 2, pad: 1 }, layouts: "NHWC" },
+  { operator: "conv2d", parameters: { c: 4, k: 16, h: 5, w: 6, r: 3, s: 3, dilation: 2, pad: 2 }, layouts: "NCHW" },
+  { operator: "matmul", parameters: { m: 7, n: 33, k: 19 } },
+  { operator: "depthwise-conv2d", parameters: { c: 19, h: 6, w: 5, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
+  {
+    operator: "transposed-conv2d",
+    parameters: { c: 4, k: 5, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 },
+    layouts: "NCHW",
+  },
+  { operator: "variance", parameters: { n: 1, c: 5, h: 3, w: 4 } },
+];
+const ON = [
+  "avx2.fma.f32.broadcast",
+  "avx512.fma.f32.broadcast",
+  "avx512.fma.f32",
+  "avx512.vpdpbusd",
+  "avx512.vpdpbusd.lanes",
+  "avx512.vdpbf16ps",
+  "amx.tdpbusd",
+  "amx.tdpbf16ps",
+];
+
+describe("every kernel, compiled and run, equals its equation", () => {
+  it.each(ON)(
+    "on %s, by the CPU or under emulation",
+    async (name) => {
+      const on = intrinsic(name);
+      const here = nativeTarget().isa.includes(on.isa);
+      const random = seededRandom(11);
+      const ran: Promise<string | undefined>[] = [];
+      for (const { operator, parameters, layouts } of CONFORMANCE) {
+        const computation = typed(operator, on, parameters, layouts);
+        const { valid } = mappings(computation, on);
+        const mapping = valid[Math.floor(random() * valid.length)];
+        if (!mapping) continue;
+        const schedule = randomSchedule(mapping, random);
+        const kernel = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
+        ran.push(
+          runner.reference(computation, 3).then(async (reference) => {
+            const measured = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
+            if (measured.status === "ok") return undefined;
+            return `${operator} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${measured.status} ${measured.log}`;
+          }),
+        );
+      }
+      expect(ran.length).toBeGreaterThan(0);
+      expect((await Promise.all(ran)).filter((problem) => problem !== undefined)).toEqual([]);
+    },
+    120_000,
+  );
+
+  it("a generator that is wrong in one address is caught", async () => {
+    const on = intrinsic("avx512.vpdpbusd");
+    const computation = typed("conv2d", on, { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3 }, "NHWC");
+    const mapping = mappingOf(computation, on, "n <- k   k <- c");
+    const schedule = {
+      order: ["n", "k", "p", "q", "r", "s", "c"],
+      block: { k: 2, q: 3 },
+      placement: { a: "padded", b: "tiled" } as const,
+      threads: 1,
+    };
+    const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    const reference = await runner.reference(computation, 3);
+    expect((await runner.measure(right, reference, QUICK)).status).toBe("ok");
+    // One accumulator reads its neighbour's pixel.
+    const line = right.source.split("\n").find((l) => l.includes("a0 = ")) ?? "";
+    const wrong = { ...right, source: right.source.replace(line, line.replace("+ (s_outer", "+ 8 + (s_outer")) };
+    expect(wrong.source).not.toBe(right.source);
+    expect((await runner.measure(wrong, reference, QUICK)).status).toBe("wrong");
+  }, 60_000);
+});
