@@ -68,8 +68,14 @@ export function printMatrix(a: BinaryMatrix): string {
   return [head, ...body].join("\n");
 }
 
+const known = new WeakMap<BinaryMatrix, Matrix>();
+
+/** Made once a matrix: X and Z of an enumeration meet every Y. */
 function toMatrix(a: BinaryMatrix): Matrix {
-  return a.rows.length === 0 || a.columns.length === 0
-    ? new Matrix(a.rows.length, a.columns.length)
-    : new Matrix(a.bits.map((row) => [...row]));
+  const before = known.get(a);
+  if (before) return before;
+  const empty = a.rows.length === 0 || a.columns.length === 0;
+  const matrix = empty ? new Matrix(a.rows.length, a.columns.length) : new Matrix(a.bits.map((row) => [...row]));
+  known.set(a, matrix);
+  return matrix;
 }

@@ -28,10 +28,12 @@ import type { Problem } from "./problem.ts";
 
 /** Points looked at before a loop is taken to have no effect. */
 const SEARCH_LIMIT = 20_000;
-/** Points of one maximum that are compared; of a longer one a single point is. */
+/** Points of one output element that are compared; where more join it a single point is. */
 const SIBLING_LIMIT = 500;
+/** Elements are integers up to this size, whose sums and products are exact. */
+const LARGEST = 1000;
 /** By how much the elements of a point are larger than the others, or smaller. */
-const STAND_OUT = [10, -10];
+const STAND_OUT = [10 * LARGEST, -10 * LARGEST];
 
 /** What an operand is given at a point once `loop` feeds an axis it should not: another point's element, or padding. */
 export function misread(
@@ -108,10 +110,9 @@ function resultAt(
   });
 }
 
-/** Under a maximum or minimum the points that join the same output element; under a sum the point itself is enough. */
+/** The points that join the same output element: a sum or a maximum over them may hide what one of them changes. */
 function siblingsOf({ computation }: Problem, point: Point): Point[] {
-  const { op, target } = computation.equation;
-  if (op !== "max=" && op !== "min=") return [point];
+  const { target } = computation.equation;
   const plain = new Set(target.index.map((e) => (e.kind === "axis" ? e.name : undefined)));
   const free = computation.axes.filter((a) => !plain.has(a.name));
   if (free.reduce((product, a) => product * a.extent, 1) > SIBLING_LIMIT) return [point];
@@ -127,7 +128,20 @@ function siblingsOf({ computation }: Problem, point: Point): Point[] {
 }
 
 function join({ computation }: Problem, values: readonly number[]): number {
-  return computation.equation.op === "min=" ? Math.min(...values) : Math.max(...values);
+  const { op } = computation.equation;
+  switch (op) {
+    case "=":
+      return values.at(-1) ?? 0;
+    case "+=":
+    case "sat+=":
+      return values.reduce((sum, x) => sum + x, 0);
+    case "max=":
+      return Math.max(...values);
+    case "min=":
+      return Math.min(...values);
+    default:
+      return op satisfies never;
+  }
 }
 
 type Point = Readonly<Record<string, number>>;
@@ -155,7 +169,7 @@ function isInside(problem: Problem, { tensor, index }: Access, point: Point): bo
 }
 
 /**
- * The tensors, each element a number of its own between -1 and 1. What one point reads stands out by a constant, so that
+ * The tensors, each element an integer of its own. What one point reads stands out by a constant, so that
  * neither a maximum nor a max(x, 0) hides it.
  */
 class Elements {
@@ -175,7 +189,7 @@ class Elements {
     const name = printRead(a, point);
     let hash = 0;
     for (const character of name) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) | 0;
-    return 2 * seededRandom(hash)() - 1 + (this.outstanding.has(name) ? this.standOut : 0);
+    return randomInteger(seededRandom(hash), -LARGEST, LARGEST) + (this.outstanding.has(name) ? this.standOut : 0);
   }
 }
 

@@ -424,6 +424,17 @@ describe("a witness", () => {
       axis-kind | n is kept, axis k of maxplus.f32 is summed | n may feed m"
     `);
   });
+
+  it("is an operand whose error does not cancel in the sum", () => {
+    // The window of 4 holds all of x at both steps of p: reading p = 0 for p = 1 changes terms of the sum and not the sum.
+    const box = defineComputation({
+      equation: "out[p] += s32(x[p+r-2]) * s32(3)",
+      extents: { p: 2, r: 4 },
+      tensors: { x: { dtype: "s8", shape: [2] } },
+    });
+    const refusal = refusalOf(judge(box, named("holes.s8"), { m: [], n: ["p"], k: [] }));
+    expect(refusal.witness?.operand).toBe("b");
+  });
 });
 
 describe("the space", () => {
@@ -452,7 +463,7 @@ describe("the space", () => {
     ["conv1d", "matmul.f32", {}],
     ["conv2d", "broadcast.f32", {}],
     ["conv1d", "virtual.conv", {}],
-    ["conv2d", "virtual.conv", {}],
+    ["conv2d", "virtual.gemv", {}],
     ["matvec", "virtual.conv", {}],
     ["matvec", "matmul.f32", {}],
   ] as const)("of %s on %s is known before it is listed", (operator, intrinsic, parameters) => {

@@ -48,6 +48,7 @@ struct Problem {
   algorithm how;                     /* of a convolution */
   memory::dims step, dilation, pad; /* of a convolution */
   int threads;
+  int implementation; /* 0: the one it prefers, 1: the next in its list ... */
   std::optional<dnnl::cpu_isa> most; /* instructions oneDNN may use; all this processor has when left out */
   Tensor source, weights, output;
   int scale_argument; /* f32, a factor for each output channel; 0 when there is none */
@@ -175,7 +176,7 @@ static const dnnl::engine& engine() {
 
 static size_t channels() { return PROBLEM.output.dims[1]; }
 
-static dnnl::primitive_desc describe(const std::vector<float>& scales) {
+static dnnl::primitive_desc first_choice(const std::vector<float>& scales) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (PROBLEM.scale_argument) attributes.set_output_scales(1 << 1, scales);
@@ -192,7 +193,7 @@ static dnnl::primitive_desc describe(const std::vector<float>& scales) {
       dnnl::convolution_forward::desc what(inference, p.how, source, weights, output, p.step, p.dilation, p.pad, p.pad);
       return dnnl::convolution_forward::primitive_desc(what, attributes, engine());
     }
-    case Problem::Form::matmul: return {
+    case Problem::Form::matmul: {
       dnnl::matmul::desc what(source, weights, output);
       return dnnl::matmul::primitive_desc(what, attributes, engine());
     }
@@ -200,6 +201,13 @@ static dnnl::primitive_desc describe(const std::vector<float>& scales) {
   }
   dnnl::inner_product_forward::desc what(inference, source, weights, output);
   return dnnl::inner_product_forward::primitive_desc(what, attributes, engine());
+}
+
+static dnnl::primitive_desc describe(const std::vector<float>& scales) {
+  dnnl::primitive_desc chosen = first_choice(scales);
+  for (int i = 0; i < PROBLEM.implementation; i++)
+    if (!chosen.next_impl()) refuse("there are " + std::to_string(i + 1) + " implementations");
+  return chosen;
 }
 
 /** Where a tensor lies: where the caller has it, or in the workspace. */

@@ -44,6 +44,8 @@ export interface OnednnOptions {
   readonly activations?: "preferred" | "given";
   /** The harness must run it with as many. 1 by default. */
   readonly threads?: number;
+  /** Which of oneDNN's implementations, in the order it prefers them; 0 by default. Their own layouts differ. */
+  readonly implementation?: number;
   /** Kernels of one process must agree. */
   readonly maxIsa?: string;
   readonly epilogue?: OnednnEpilogue;
@@ -244,7 +246,7 @@ const TYPES: Readonly<Partial<Record<DType, string>>> = {
 };
 
 function problemText(problem: Problem, options: OnednnOptions, all: readonly KernelArgument[]): string {
-  const { threads = 1, maxIsa, epilogue, activations = "preferred" } = options;
+  const { threads = 1, maxIsa, epilogue, activations = "preferred", implementation = 0 } = options;
   if (maxIsa !== undefined && !ONEDNN_ISAS.some((isa) => isa === maxIsa))
     throw new Refusal(`maxIsa: oneDNN knows ${ONEDNN_ISAS.join(", ")}, got ${maxIsa}`);
   const list = (numbers: readonly number[]): string => `{${numbers.join(", ")}}`;
@@ -261,6 +263,7 @@ function problemText(problem: Problem, options: OnednnOptions, all: readonly Ker
     algorithm::convolution_${options.algorithm === "winograd" ? "winograd" : "direct"},
     /* step, dilation, pad */ ${list(problem.step)}, ${list(problem.dilation)}, ${list(problem.pad)},
     /* threads */ ${threads},
+    /* implementation */ ${implementation},
     /* ISA at most */ ${maxIsa === undefined ? "std::nullopt" : `dnnl::cpu_isa::${maxIsa}`},
     /* source: argument, type, dims, strides, free */
     ${operand(problem.source, isFree(problem.source))},

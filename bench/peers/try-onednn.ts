@@ -1,9 +1,13 @@
 /**
  * @file oneDNN alone on one layer, in all types: the numbers to beat.
  *
+ * Node does not read TypeScript before 22: until then, `node --input-type=module -e 'import { runnerImport } from "vite";
+ * await runnerImport("./bench/peers/try-onednn.ts")' -- ARGUMENTS`.
+ *
  *     node bench/peers/try-onednn.ts                      conv2d C=64 56x56 K=64 3x3, NHWC, one thread
  *     node bench/peers/try-onednn.ts --threads 2
  *     node bench/peers/try-onednn.ts --suite grp,dep      rows of bench/suites/amos-operators.json
+ *     node bench/peers/try-onednn.ts --implementation 1   the second in oneDNN's list, with its own layouts
  *     node bench/peers/try-onednn.ts --isa avx512_core_vnni
  */
 
@@ -36,7 +40,7 @@ const SUITE = z.object({
 });
 
 const { values } = parseArgs({
-  options: { threads: { type: "string" }, suite: { type: "string" }, isa: { type: "string" } },
+  options: { threads: { type: "string" }, suite: { type: "string" }, isa: { type: "string" }, implementation: { type: "string" } },
 });
 const threads = Number(values.threads ?? 1);
 const suite = SUITE.parse(JSON.parse(readFileSync(new URL("../suites/amos-operators.json", import.meta.url), "utf8")));
@@ -56,7 +60,7 @@ for (const { id, op, params } of chosen) {
 await made.runner.close();
 
 function rowsOf(op: string): Row[] {
-  const shared = { threads, ...(values.isa === undefined ? {} : { maxIsa: values.isa }) };
+  const shared = { threads, implementation: Number(values.implementation ?? 0), ...(values.isa === undefined ? {} : { maxIsa: values.isa }) };
   const isProduct = op === "gmm" || op === "gmv";
   const algorithms = isProduct ? (["matmul", "inner-product"] as const) : (["direct", "winograd"] as const);
   return TYPES.flatMap(([what, types, epilogue]) =>
