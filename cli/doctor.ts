@@ -4,7 +4,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { table } from "../report/text.ts";
+import { table, WIDTH } from "../report/text.ts";
 import { examineMachine } from "../runtime/doctor.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
@@ -23,13 +23,11 @@ async function examine(json: boolean): Promise<ExitCode> {
   const findings = await examineMachine();
   if (json) printJson({ findings });
   else {
-    const rows = findings.map((f) => [
-      f.subject,
-      f.status === "ok" ? style("green", "ok") : f.status,
-      f.detail,
-      f.remedy === undefined ? "" : `${f.why}: ${f.remedy}`,
+    const rows = findings.flatMap((f) => [
+      [f.subject, f.status === "ok" ? style("green", "ok") : f.status, f.detail],
+      ...(f.remedy === undefined ? [] : [["", "", `${f.why}: ${f.remedy}`]]),
     ]);
-    print(table(rows));
+    print(table(rows, WIDTH));
   }
   return findings.some((f) => f.status === "missing") ? EXIT.environment : EXIT.ok;
 }

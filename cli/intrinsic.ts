@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
 import { type Intrinsic, printStorage, registerElements } from "../abstraction/intrinsic.ts";
-import { indent, table } from "../report/text.ts";
+import { indent, table, WIDTH } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { parseOptions } from "./map.ts";
@@ -56,13 +56,13 @@ function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
   }
   const rows = intrinsics.map((i) => [
     i.name,
-    i.family,
-    i.isa,
-    here.has(i.isa) ? "here" : "",
+    i.computation.axes.map((a) => a.extent).join("x"),
     printEquation(i.computation.equation),
-    sizes(i),
+    i.family,
+    `${i.isa}${here.has(i.isa) ? "*" : ""}`,
   ]);
-  print(table([["instruction", "family", "needs", "", "equation", "extents"], ...rows]));
+  print(table([["instruction", "extents", "equation", "family", "needs"], ...rows]));
+  print(style("dim", "\n* this machine has it; one declaration, whole: automap intrinsic show amx.tdpbusd"));
   return EXIT.ok;
 }
 
@@ -80,19 +80,23 @@ function describe(i: Intrinsic): string {
     `${registerElements(i, o)} elements`,
     o.broadcast.length > 0 ? `broadcast along ${o.broadcast.join(", ")}` : "",
   ]);
-  const lines = [
-    `${style("bold", i.name)}   ${i.summary}`,
+  const facts = [
+    ["needs", `${i.isa} (${i.language}, one ${i.scope})`],
+    ...(i.cost
+      ? [
+          ["cost", `one issue in ${i.cost.issueCycles} cycles, latency ${i.cost.latencyCycles} cycles`],
+          ["", i.cost.source],
+        ]
+      : []),
+    ["source", i.source],
+  ];
+  return [
+    table([[style("bold", i.name), i.summary]], WIDTH),
     indent(`${printEquation(i.computation.equation)}     ${sizes(i)}`),
     indent(table(operands)),
     indent(`emits   ${i.emit.replaceAll("\n", `\n${" ".repeat(10)}`)}`),
-    indent(`needs   ${i.isa} (${i.language}, one ${i.scope})`),
-  ];
-  if (i.cost)
-    lines.push(
-      indent(`cost    one issue in ${i.cost.issueCycles} cycles, latency ${i.cost.latencyCycles} (${i.cost.source})`),
-    );
-  lines.push(indent(`source  ${i.source}`));
-  return lines.join("\n");
+    indent(table(facts, WIDTH - 2)),
+  ].join("\n");
 }
 
 async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof options>): Promise<ExitCode> {
@@ -109,7 +113,7 @@ async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof opt
       `${r.cases} cases`,
       r.status === "skipped" ? `missing: ${r.missing ?? "?"}` : (r.detail ?? ""),
     ]);
-    print(table(rows));
+    print(table(rows, WIDTH));
     print(
       `\n${results.length - differing.length - skipped.length} agree with their equation, ${differing.length} differ, ${skipped.length} skipped`,
     );

@@ -11,12 +11,12 @@ import { z } from "zod";
 import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { boundName, type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import { boundName, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { type MappingSet, mappings } from "../mapper/enumerate.ts";
 import { physicalMapping } from "../mapper/physical.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
-import { indent, percent, table } from "../report/text.ts";
-import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { indent, percent, table, WIDTH } from "../report/text.ts";
+import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readIntrinsics, readParameters, subjectOptions } from "./subject.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
@@ -36,6 +36,7 @@ export const mappingOptions = subjectOptions.extend({
 });
 
 const options = mappingOptions.extend({ why: z.boolean().optional(), all: z.boolean().optional() });
+type Options = z.infer<typeof options>;
 
 export function addMappingOptions(command: Command): Command {
   return addSubjectOptions(command)
@@ -78,15 +79,26 @@ export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
   return result.data;
 }
 
-function runMap(subject: string, words: readonly string[], given: z.infer<typeof options>): ExitCode {
+function runMap(subject: string, words: readonly string[], given: Options): ExitCode {
   const parameters = readParameters(words);
   const intrinsics = readIntrinsics(given.intrinsic);
   const sets = mapOntoAll(subject, parameters, given, intrinsics);
   const maps = sets.some((s) => s.valid.length > 0);
   if (given.json) printJson(mapDocument(given.intrinsic, sets));
-  else if (sets.length === 1 && sets[0]) print(describeSet(sets[0], given.why ?? false, given.all ?? false));
-  else print(describeSurvey(sets, given.why ?? false, given.all ?? false));
+  else {
+    const explain = (intrinsic: string): string => explainCommand(subject, words, given, intrinsic);
+    print(sets.length === 1 && sets[0] ? describeSet(sets[0], given, explain) : describeSurvey(sets, given, explain));
+  }
   return maps ? EXIT.ok : EXIT.nothingMaps;
+}
+
+/** The command that explains a mapping of the same computation. */
+function explainCommand(subject: string, words: readonly string[], given: Options, intrinsic: string): string {
+  const { dtype, sum, layout, rule, binding, strict } = given;
+  const kept = Object.entries({ dtype, sum, layout, intrinsic, rule, binding }).flatMap(([name, value]) =>
+    value === undefined ? [] : [`--${name}`, value],
+  );
+  return ["automap explain", ...[subject, ...words, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])].join(" ");
 }
 
 /** One set per instruction. In a family, rows the given types cannot be written for are refusals like any other. */
@@ -124,7 +136,10 @@ function mapDocument(name: string | undefined, sets: readonly MappingSet[]): Rec
     total: sets.reduce((sum, s) => sum + s.total, 0),
     sampled: sets.some((s) => s.sampled),
     mappings: sets.flatMap((s) => s.valid.map(mappingDocument)),
-    refusals: sets.flatMap((s) => s.refused.map((r) => refusalDocument(r, s.intrinsic))),
+    refusals: sets
+      .flatMap((s) => s.refused.map((r) => ({ refusal: r, intrinsic: s.intrinsic })))
+      .sort((a, b) => RULES.indexOf(a.refusal.rule) - RULES.indexOf(b.refusal.rule))
+      .map(({ refusal, intrinsic }) => refusalDocument(refusal, intrinsic)),
   };
 }
 
@@ -140,26 +155,26 @@ export function refusalDocument(refusal: Refusal, intrinsic: Intrinsic): Record<
 }
 
 /** One instruction: its mappings, best first. */
-function describeSet(set: MappingSet, why: boolean, all: boolean): string {
+function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic: string) => string): string {
   const { valid, refused } = set;
   const lines = [drawSubjects(set.computation, set.intrinsic), ""];
-  if (valid.length === 0)
-    return [...lines, style("red", "nothing maps"), "", ...describeRefusals(refused, true)].join("\n");
+  if (valid.length === 0) return [...lines, style("red", "nothing maps"), "", ...describeRefusals(refused)].join("\n");
   const shown = all ? valid : valid.slice(0, SHOWN);
   const count = `${valid.length} mapping${valid.length === 1 ? "" : "s"}`;
-  const looked = set.sampled ? `a sample of a space of ${set.total}` : `of ${set.total} candidate matches`;
+  const looked = set.sampled
+    ? `in a sample of ${set.total} matches`
+    : `of ${set.total} candidate match${set.total === 1 ? "" : "es"}`;
   lines.push(
-    `${style("bold", count)} (${looked}; rule ${set.rule}${set.strict ? ", strict" : ""}), least waste first`,
+    `${style("bold", count)} ${looked} (rule ${set.rule}${set.strict ? ", strict" : ""}), least waste first`,
     "",
   );
-  lines.push(indent(table([["id", "matching", "operands", "waste", "issues"], ...shown.map(mappingRow)])));
+  lines.push(indent(table([["id", "matching", "operands", "waste", "calls"], ...shown.map(mappingRow)])));
   if (shown.length < valid.length) lines.push(indent(style("dim", `... ${valid.length - shown.length} more (--all)`)));
-  if (why) lines.push("", ...describeRefusals(refused, true));
-  else if (refused.length > 0) lines.push("", style("dim", `${refused.length} matches refused (--why)`));
-  lines.push(
-    "",
-    style("dim", `explain the best: automap explain ... --intrinsic ${set.intrinsic.name} --id ${valid[0]?.id}`),
-  );
+  if (why) lines.push("", ...describeRefusals(refused));
+  else if (refused.length > 0)
+    lines.push("", style("dim", `${refused.length} other match${refused.length === 1 ? "" : "es"} refused (--why)`));
+  lines.push("", style("dim", "draw the best, or another by its --id:"));
+  lines.push(style("dim", `  ${explain(set.intrinsic.name)} --id ${valid[0]?.id}`));
   return lines.join("\n");
 }
 
@@ -177,36 +192,46 @@ function mappingRow(mapping: Mapping): string[] {
   ];
 }
 
-function describeRefusals(refused: readonly Refusal[], whole: boolean): string[] {
-  const shown = whole ? refused : refused.slice(0, SHOWN);
-  const rows = shown.map((r) => [
-    r.rule,
-    Object.keys(r.matching).length === 0 ? "" : printMatching(r.matching),
-    r.because,
-    r.hint === undefined ? "" : `(${r.hint})`,
-  ]);
-  return ["refused, most hopeful first", indent(table(rows))];
+/** What was tried, and why it does not map with the change that would help. */
+function describeRefusals(refused: readonly Refusal[]): string[] {
+  const matched = refused.some((r) => Object.keys(r.matching).length > 0);
+  const rows = refused.map((r) => [r.rule, ...(matched ? [printMatching(r.matching)] : []), sentence(r)]);
+  return ["refused, most hopeful first", indent(table(rows, WIDTH - 2))];
+}
+
+function sentence({ because, hint }: Refusal): string {
+  return hint === undefined ? because : `${because} (${hint})`;
 }
 
 /** Many instructions: a line each. */
-function describeSurvey(sets: readonly MappingSet[], why: boolean, all: boolean): string {
+function describeSurvey(
+  sets: readonly MappingSet[],
+  { why, all }: Options,
+  explain: (intrinsic: string) => string,
+): string {
   const [first] = sets;
   if (!first) return "no instruction";
-  const rows = sets.map((s) => {
-    const [best] = s.valid;
-    const [hope] = s.refused;
-    if (best)
-      return [s.intrinsic.name, String(s.valid.length), printMatching(best.matching), percent(best.waste), best.id];
-    return [s.intrinsic.name, "-", hope ? `${hope.rule}: ${hope.because}` : "", "", ""];
-  });
-  const mapped = rows.filter((r) => r[1] !== "-");
-  const listed = all || mapped.length === 0 ? rows : mapped;
-  const head = `${first.computation.name} onto ${sets.length} instructions: ${mapped.length} can compute it`;
-  const lines = [head, "", indent(table([["instruction", "mappings", "best matching", "waste", "id"], ...listed]))];
-  if (listed.length < rows.length)
-    lines.push(indent(style("dim", `... ${rows.length - listed.length} cannot (--all)`)));
+  const able = sets.flatMap((s) => (s.valid[0] ? [{ set: s, best: s.valid[0] }] : []));
+  const unable = sets.flatMap((s) => (s.valid.length === 0 && s.refused[0] ? [{ set: s, hope: s.refused[0] }] : []));
+  const lines = [`${first.computation.name} onto ${sets.length} instructions: ${able.length || "none"} can compute it`];
+  if (able.length > 0) {
+    const rows = able.map(({ set, best }) => [
+      set.intrinsic.name,
+      String(set.valid.length),
+      printMatching(best.matching),
+      percent(best.waste),
+      best.id,
+    ]);
+    lines.push("", indent(table([["instruction", "mappings", "best matching", "waste", "id"], ...rows])));
+  }
+  if (able.length === 0 || all) {
+    const byHope = unable.toSorted((a, b) => RULES.indexOf(a.hope.rule) - RULES.indexOf(b.hope.rule));
+    const rows = byHope.map(({ set, hope }) => [set.intrinsic.name, hope.rule, sentence(hope)]);
+    if (rows.length > 0) lines.push("", "refused, most hopeful first", indent(table(rows, WIDTH - 2)));
+  } else if (unable.length > 0) lines.push(indent(style("dim", `... ${unable.length} cannot (--all)`)));
   if (why)
     for (const s of sets.filter((s) => s.refused.length > 0))
-      lines.push("", `${s.intrinsic.name}`, ...describeRefusals(s.refused, all));
+      lines.push("", `${style("bold", s.intrinsic.name)}: ${describeRefusals(s.refused).join("\n")}`);
+  if (able[0]) lines.push("", style("dim", `draw one: ${explain(able[0].set.intrinsic.name)}`));
   return lines.join("\n");
 }

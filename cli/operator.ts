@@ -8,7 +8,7 @@ import { elementCount, equationText, pointCount } from "../abstraction/computati
 import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { indent, table } from "../report/text.ts";
+import { indent, table, WIDTH } from "../report/text.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { readComputation, readParameters } from "./subject.ts";
@@ -25,7 +25,7 @@ export function registerOperator(program: Command, finish: (code: ExitCode) => v
   const operator = program.command("operator").summary("the operators automap knows");
   operator
     .command("list")
-    .summary("name, aliases and equation of every operator")
+    .summary("every operator: name, alias, what it computes")
     .option("--json", "print a JSON document")
     .action((raw: unknown) => finish(list(parseOptions(listOptions, raw).json ?? false)));
   operator
@@ -57,8 +57,9 @@ function list(json: boolean): ExitCode {
     });
     return EXIT.ok;
   }
-  const rows = OPERATORS.map((o) => [o.name, o.aliases.join(" "), o.summary, o.equation]);
-  print(table([["operator", "alias", "what", "equation"], ...rows]));
+  const rows = OPERATORS.map((o) => [o.name, o.aliases.join(" "), o.summary]);
+  print(table([["operator", "alias", "what"], ...rows], WIDTH));
+  print(style("dim", "\nequation, parameters and tensors of one: automap operator show conv2d"));
   return EXIT.ok;
 }
 

@@ -6,6 +6,7 @@
 
 import { CommanderError } from "commander";
 import { UsageError } from "../abstraction/error.ts";
+import { indent, table, WIDTH } from "../report/text.ts";
 
 /** What the shell learns. */
 export const EXIT = {
@@ -22,6 +23,11 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /** Version of every `--json` document. */
 export const SCHEMA_VERSION = 1;
+
+/** What the shell reads as one word. */
+export function shellWord(word: string): string {
+  return /^[\w.,:=+/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
 
 export function print(text: string): void {
   process.stdout.write(`${text}\n`);
@@ -55,7 +61,10 @@ export function style(kind: Style, text: string): string {
 export function reportError(error: unknown): ExitCode {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (error instanceof UsageError) {
-    say(`automap: ${error.explain()}`);
+    const lines = error.explain().split("\n");
+    // A hint may list all there is; the source line and its marks stay as they are.
+    const hint = error.hint === undefined ? [] : lines.splice(-1).map((h) => indent(table([[h.trim()]], WIDTH - 2)));
+    say(`automap: ${[...lines, ...hint].join("\n")}`);
     return EXIT.usage;
   }
   const message = error instanceof Error ? error.message : String(error);

@@ -16,7 +16,7 @@ import { parseEquation } from "../abstraction/parse.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { type OperandTypes, parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
+import { instantiate, type Operator } from "../operators/operator.ts";
 
 /** Options every command that takes an operator has. */
 export const subjectOptions = z.object({
@@ -55,6 +55,7 @@ export function readParameters(words: readonly string[]): Record<string, number>
     const text = match[2] ?? words[++i];
     if (text === undefined) throw new UsageError(`--${match[1]} needs a value, for example --${match[1]} 64`);
     if (!/^[+-]?\d+$/.test(text)) throw new UsageError(`--${match[1]} must be an integer, got "${text}"`);
+    if (!Number.isSafeInteger(Number(text))) throw new UsageError(`--${match[1]} is too large: ${text}`);
     if (Object.hasOwn(values, match[1])) throw new UsageError(`--${match[1]} is given twice`);
     values[match[1]] = Number(text);
   }
@@ -92,7 +93,8 @@ export function readComputation(
     );
   }
   const operator = operatorNamed(subject);
-  const types = options.dtype === undefined ? like && typesTakenBy(like) : parseDataTypes(options.dtype, options.sum);
+  const types =
+    options.dtype === undefined ? like && typesTakenBy(like) : readTypes(operator, options.dtype, options.sum);
   const layouts =
     options.layout === undefined
       ? undefined
@@ -106,6 +108,26 @@ export function readComputation(
       : { types: options.sum === undefined ? types : parseDataTypes(types.inputs.join(""), options.sum) }),
     ...(layouts === undefined ? {} : { layouts }),
   });
+}
+
+/** `u8s8`, or by tensor as in `in=u8,w=s8`: an operator has one type for each factor and one for the sum. */
+function readTypes(operator: Operator, text: string, sum: string | undefined): OperandTypes {
+  if (!text.includes("=")) return parseDataTypes(text, sum);
+  const given: Record<string, { tensor: string; dtype: string }> = {};
+  for (const [tensor, dtype] of Object.entries(readPairs(text, "--dtype"))) {
+    const place = operator.tensors[tensor]?.type;
+    const known = Object.keys(operator.tensors);
+    if (place === undefined)
+      throw new UsageError(`--dtype: ${operator.name} has no tensor "${tensor}"`, { hint: suggestion(tensor, known) });
+    if (!isDType(dtype))
+      throw new UsageError(`unknown data type "${dtype}" of ${tensor}`, { hint: suggestion(dtype, DTYPES) });
+    const other = given[place];
+    if (other && other.dtype !== dtype)
+      throw new UsageError(`--dtype: ${operator.name} gives ${other.tensor} and ${tensor} one type`);
+    given[place] = { tensor, dtype };
+  }
+  const first = given["first"]?.dtype ?? given["second"]?.dtype ?? "f32";
+  return parseDataTypes(`${first}${given["second"]?.dtype ?? first}`, given["sum"]?.dtype ?? sum);
 }
 
 function attempt<T>(make: () => T): T | undefined {

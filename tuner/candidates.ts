@@ -60,7 +60,8 @@ export function candidateSpace(
       found.push({ mapping, idealCycles: physicalMapping(mapping).issues * issueCycles(intrinsic) });
     }
   }
-  if (found.length === 0) return refused;
+  if (found.length === 0)
+    return refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i);
   found.sort((a, b) => a.idealCycles - b.idealCycles);
   const least = found[0]?.idealCycles ?? 0;
   const kept = found.filter((m) => m.idealCycles <= IDEAL_SPREAD * least).slice(0, MAPPINGS_KEPT);

@@ -176,7 +176,16 @@ static const dnnl::engine& engine() {
 
 static size_t channels() { return PROBLEM.output.dims[1]; }
 
-static dnnl::primitive_desc first_choice(const std::vector<float>& scales) {
+/** The implementation asked for; the list is read while the description is alive, to which oneDNN keeps a pointer. */
+template <class Operation>
+static dnnl::primitive_desc choose(const typename Operation::desc& what, const dnnl::primitive_attr& attributes) {
+  typename Operation::primitive_desc chosen(what, attributes, engine());
+  for (int i = 0; i < PROBLEM.implementation; i++)
+    if (!chosen.next_impl()) refuse("there are only " + std::to_string(i + 1) + " implementations");
+  return chosen;
+}
+
+static dnnl::primitive_desc describe(const std::vector<float>& scales) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (PROBLEM.scale_argument) attributes.set_output_scales(1 << 1, scales);
@@ -187,27 +196,14 @@ static dnnl::primitive_desc first_choice(const std::vector<float>& scales) {
   }
   const memory::desc source = PROBLEM.source.wanted(), weights = PROBLEM.weights.wanted(), output = PROBLEM.output.wanted();
   const auto inference = dnnl::prop_kind::forward_inference;
-  switch (PROBLEM.form) {
-    case Problem::Form::convolution: {
-      const Problem& p = PROBLEM;
-      dnnl::convolution_forward::desc what(inference, p.how, source, weights, output, p.step, p.dilation, p.pad, p.pad);
-      return dnnl::convolution_forward::primitive_desc(what, attributes, engine());
-    }
-    case Problem::Form::matmul: {
-      dnnl::matmul::desc what(source, weights, output);
-      return dnnl::matmul::primitive_desc(what, attributes, engine());
-    }
+  const Problem& p = PROBLEM;
+  switch (p.form) {
+    case Problem::Form::convolution:
+      return choose<dnnl::convolution_forward>({inference, p.how, source, weights, output, p.step, p.dilation, p.pad, p.pad}, attributes);
+    case Problem::Form::matmul: return choose<dnnl::matmul>({source, weights, output}, attributes);
     case Problem::Form::inner_product: break;
   }
-  dnnl::inner_product_forward::desc what(inference, source, weights, output);
-  return dnnl::inner_product_forward::primitive_desc(what, attributes, engine());
-}
-
-static dnnl::primitive_desc describe(const std::vector<float>& scales) {
-  dnnl::primitive_desc chosen = first_choice(scales);
-  for (int i = 0; i < PROBLEM.implementation; i++)
-    if (!chosen.next_impl()) refuse("there are " + std::to_string(i + 1) + " implementations");
-  return chosen;
+  return choose<dnnl::inner_product_forward>({inference, source, weights, output}, attributes);
 }
 
 /** Where a tensor lies: where the caller has it, or in the workspace. */

@@ -40,7 +40,12 @@ const SUITE = z.object({
 });
 
 const { values } = parseArgs({
-  options: { threads: { type: "string" }, suite: { type: "string" }, isa: { type: "string" }, implementation: { type: "string" } },
+  options: {
+    threads: { type: "string" },
+    suite: { type: "string" },
+    isa: { type: "string" },
+    implementation: { type: "string" },
+  },
 });
 const threads = Number(values.threads ?? 1);
 const suite = SUITE.parse(JSON.parse(readFileSync(new URL("../suites/amos-operators.json", import.meta.url), "utf8")));
@@ -60,7 +65,11 @@ for (const { id, op, params } of chosen) {
 await made.runner.close();
 
 function rowsOf(op: string): Row[] {
-  const shared = { threads, implementation: Number(values.implementation ?? 0), ...(values.isa === undefined ? {} : { maxIsa: values.isa }) };
+  const shared = {
+    threads,
+    implementation: Number(values.implementation ?? 0),
+    ...(values.isa === undefined ? {} : { maxIsa: values.isa }),
+  };
   const isProduct = op === "gmm" || op === "gmv";
   const algorithms = isProduct ? (["matmul", "inner-product"] as const) : (["direct", "winograd"] as const);
   return TYPES.flatMap(([what, types, epilogue]) =>
