@@ -8,10 +8,12 @@
  *     })
  *
  * The target starts at the identity of its combine (0 for sums): a computation is a function of its inputs.
+ * An epilogue, behind a semicolon or by itself, makes the output of the target, element by element (epilogue.ts).
  */
 
 import { boundsOf, type Extents, offendingPart } from "./affine.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
+import { checkEpilogue, checkEveryElementOnce, type Epilogue, elementExtents } from "./epilogue.ts";
 import {
   accessesOf,
   axesOf,
@@ -49,12 +51,15 @@ export interface Computation {
   readonly name: string;
   readonly equation: Equation;
   readonly axes: readonly Axis[];
-  /** By name; the target's first, then inputs as the equation reads them. */
+  /** What lies in memory, by name: the output first, then inputs as the equations read them. */
   readonly tensors: Readonly<Record<string, Tensor>>;
+  /** What is made of each element of the target before it is stored. */
+  readonly epilogue?: Epilogue;
 }
 
 export interface TensorSpec {
-  readonly dtype: DType;
+  /** May be left out where it follows: of what an equation assigns. */
+  readonly dtype?: DType;
   /** Names for the dimensions; by default the axis that indexes it alone, else `d0`, `d1` ... */
   readonly dims?: readonly string[];
   /** Sizes; by default the smallest that hold every index the equation reaches. */
@@ -68,7 +73,10 @@ export interface TensorSpec {
 
 export interface ComputationSpec {
   readonly name?: string;
+  /** As text with its epilogue behind a semicolon, if it has one. */
   readonly equation: string | Equation;
+  /** `res[i,j] = max(c[i,j], 0)`: the output is `res`, and `c` is never stored. */
+  readonly epilogue?: string | Equation;
   /** Extent of every axis, and values of named integer parameters (`stride`). */
   readonly extents: Extents;
   /** Type, or more, of each tensor. The target's type defaults to the type of the value. */
@@ -82,8 +90,8 @@ export interface ComputationSpec {
  * @throws UsageError when an axis has no extent, an index is not affine, types disagree or a tensor is not described
  */
 export function defineComputation(spec: ComputationSpec): Computation {
-  const parsed = typeof spec.equation === "string" ? parseEquation(spec.equation) : spec.equation;
   const name = spec.name ?? "equation";
+  const [parsed, ending] = readEquations(name, spec);
   const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
 
   // 1. Axes: the target's are spatial, the rest are summed.
@@ -108,8 +116,11 @@ export function defineComputation(spec: ComputationSpec): Computation {
   });
 
   // 2. Types: every input is described; the target's follows from the value unless given.
+  const epilogue = ending && (bound.size === 0 ? ending : substituteAxes(ending, bound));
+  if (epilogue) checkEpilogue(name, epilogue, equation);
   const target = equation.target.tensor;
-  const used = tensorsOf(equation);
+  const used = [...new Set([...tensorsOf(equation), ...(epilogue ? tensorsOf(epilogue) : [])])];
+  const assigned = [target, epilogue?.target.tensor];
   const specs = new Map(
     Object.entries(spec.tensors).map(([tensor, given]) => [
       tensor,
@@ -121,6 +132,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
       throw new UsageError(`${name}: the equation has no tensor "${given}"`, { hint: suggestion(given, used) });
   const dtypes: Record<string, DType> = {};
   for (const [tensor, { dtype }] of specs) {
+    if (dtype === undefined) continue;
     if (!isDType(dtype))
       throw new UsageError(`${name}: unknown data type "${String(dtype)}" of ${tensor}`, {
         hint: suggestion(String(dtype), DTYPES),
@@ -128,13 +140,14 @@ export function defineComputation(spec: ComputationSpec): Computation {
     dtypes[tensor] = dtype;
   }
   for (const tensor of used) {
-    if (tensor !== target && !(tensor in dtypes))
+    if (!assigned.includes(tensor) && !(tensor in dtypes))
       throw new UsageError(`${name}: tensor "${tensor}" has no data type`, {
         hint: `known types: ${DTYPES.join(", ")}`,
       });
   }
   if (equation.where !== undefined) checkCondition(name, equation.where);
-  for (const node of walk(equation.value)) if (node.kind === "select") checkCondition(name, node.condition);
+  for (const value of [equation.value, ...(epilogue ? [epilogue.value] : [])])
+    for (const node of walk(value)) if (node.kind === "select") checkCondition(name, node.condition);
   const recurrent = accessesOf(equation)
     .slice(1)
     .some((a) => a.tensor === target);
@@ -142,43 +155,101 @@ export function defineComputation(spec: ComputationSpec): Computation {
     throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);
   if (recurrent && equation.op !== "=")
     throw new UsageError(`${name}: "${target}" reads itself, so it must be assigned with "=", not "${equation.op}"`);
+  if (recurrent && epilogue)
+    throw new UsageError(`${name}: "${target}" reads itself, so it must be stored; an epilogue cannot take its place`);
+  const typed = typeTarget(name, equation, dtypes);
+
+  // 3. Shapes and layouts.
+  const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
+  const complete = (tensor: string, within: Equation, sizes: Extents): Tensor => {
+    const accesses = accessesOf(within).filter((a) => a.tensor === tensor);
+    return completeTensor(name, tensor, dtypes[tensor] ?? "f32", specs.get(tensor), accesses, sizes);
+  };
+  const tensors = Object.fromEntries(tensorsOf(typed).map((tensor) => [tensor, complete(tensor, typed, extents)]));
+  const sum = tensors[target];
+  if (!epilogue || !sum) return { name, equation: typed, axes, tensors };
+
+  // 4. The epilogue: the same over the elements of the target, which is not stored.
+  const held = specs.get(target);
+  if (held?.layout !== undefined || held?.storage !== undefined)
+    throw new UsageError(`${name}: ${target} is never stored; ${epilogue.target.tensor} has the layout`);
+  checkEveryElementOnce(name, typed.target, sum, axes);
+  const finished = typeTarget(name, epilogue, dtypes);
+  const elements = elementExtents(finished, sum);
+  const { [target]: _, ...inputs } = tensors;
+  const added = tensorsOf(finished).filter((tensor) => !(tensor in tensors));
+  const all: Record<string, Tensor> = {};
+  for (const tensor of [...added.slice(0, 1), ...Object.keys(inputs), ...added.slice(1)])
+    all[tensor] = inputs[tensor] ?? complete(tensor, finished, elements);
+  for (const read of accessesOf(finished)) checkInside(name, read, all[read.tensor] ?? sum, elements);
+  return { name, equation: typed, axes, tensors: all, epilogue: { equation: finished, sum } };
+}
+
+/** The equation and its epilogue, from one text or two. */
+function readEquations(subject: string, { equation, epilogue }: ComputationSpec): [Equation, Equation | undefined] {
+  const read = (given: string | Equation): Equation => (typeof given === "string" ? parseEquation(given) : given);
+  if (typeof equation !== "string") return [equation, epilogue === undefined ? undefined : read(epilogue)];
+  const [text = "", ...behind] = equation.split(";");
+  const ending = epilogue ?? behind[0];
+  if (behind.length + (epilogue === undefined ? 0 : 1) > 1)
+    throw new UsageError(
+      `${subject}: there can be one epilogue, got ${behind.length + (epilogue === undefined ? 0 : 1)}`,
+    );
+  return [read(text), ending === undefined ? undefined : read(ending)];
+}
+
+/** The equation without idle casts; `dtypes` learns the type of its target. @throws UsageError when that and the value disagree */
+function typeTarget(subject: string, equation: Equation, dtypes: Record<string, DType>): Equation {
+  const target = equation.target.tensor;
   const valueType = typeOf(equation.value, dtypes);
   const targetType = dtypes[target] ?? valueType ?? "f32";
   dtypes[target] = targetType;
   if (valueType === undefined) checkLiterals(equation.value, targetType);
   if (valueType !== undefined && valueType !== targetType) {
-    throw new UsageError(`${name}: ${target} is ${targetType} but the value is ${valueType}`, {
+    throw new UsageError(`${subject}: ${target} is ${targetType} but the value is ${valueType}`, {
       hint: `cast the value: ${targetType}(...)`,
     });
   }
-  const typed: Equation = { ...equation, value: dropIdleCasts(equation.value, dtypes) };
+  return { ...equation, value: dropIdleCasts(equation.value, dtypes) };
+}
 
-  // 3. Shapes and layouts.
-  const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
-  const tensors: Record<string, Tensor> = {};
-  for (const tensor of used) {
-    const accesses = accessesOf(typed).filter((a) => a.tensor === tensor);
-    tensors[tensor] = completeTensor(name, tensor, dtypes[tensor] ?? targetType, specs.get(tensor), accesses, extents);
+/** An epilogue reads and writes inside its tensors: padding is what sums have. */
+function checkInside(subject: string, read: Access, tensor: Tensor, extents: Extents): void {
+  for (const [d, e] of read.index.entries()) {
+    const [, max] = boundsOf(e, extents);
+    const extent = tensor.dims[d]?.extent ?? 0;
+    if (read.index.length !== tensor.dims.length || max >= extent)
+      throw new UsageError(
+        `${subject}: epilogue: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
+        spanOf(read) ?? {},
+      );
   }
-  return { name, equation: typed, axes, tensors };
 }
 
-/** The canonical text of the equation, parameters bound and idle casts dropped. */
-export function equationText(computation: Computation): string {
-  return printEquation(computation.equation);
+/** The canonical text of the equation, parameters bound and idle casts dropped; an epilogue follows behind a semicolon. */
+export function equationText({ equation, epilogue }: Computation): string {
+  return [equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation).join("; ");
 }
 
+/** What the equation assigns: with an epilogue it is held in registers and not stored. */
 export function targetOf(computation: Computation): Tensor {
   return tensorOf(computation, computation.equation.target.tensor);
 }
 
-/** Input tensors in the order the equation reads them. */
+/** What is stored: the target of the epilogue, or of the equation where there is none. */
+export function outputOf(computation: Computation): Tensor {
+  return tensorOf(computation, (computation.epilogue?.equation ?? computation.equation).target.tensor);
+}
+
+/** Input tensors in the order the equations read them. */
 export function inputsOf(computation: Computation): Tensor[] {
-  return Object.values(computation.tensors).filter((t) => t.name !== computation.equation.target.tensor);
+  const output = outputOf(computation).name;
+  return Object.values(computation.tensors).filter((t) => t.name !== output);
 }
 
 export function tensorOf(computation: Computation, name: string): Tensor {
-  const tensor = computation.tensors[name];
+  const { sum } = computation.epilogue ?? {};
+  const tensor = sum?.name === name ? sum : computation.tensors[name];
   if (!tensor) throw new Error(`internal: no tensor "${name}" in ${computation.name}`);
   return tensor;
 }
@@ -202,14 +273,16 @@ export function memoryElements(tensor: Tensor): number {
   return boundsOf(tensor.storage, Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent])))[1] + 1;
 }
 
-/** Everything that makes two computations the same: equation, extents, types, shapes, layouts. */
+/** Everything that makes two computations the same: equation, epilogue, extents, types, shapes, layouts. */
 export function computationKey(computation: Computation): string {
   const axes = computation.axes.map((a) => `${a.name}=${a.extent}`).join(",");
   const tensors = Object.values(computation.tensors).map(
     (t) =>
       `${t.name}:${t.dtype}[${t.dims.map((d) => d.extent).join(",")}]@${printExpr(t.storage, "formula")}${t.constant ? " constant" : ""}`,
   );
-  return [equationText(computation), axes, ...tensors].join("; ");
+  const held =
+    computation.epilogue === undefined ? [] : [`${computation.epilogue.sum.name}:${targetOf(computation).dtype}`];
+  return [equationText(computation), axes, ...held, ...tensors].join("; ");
 }
 
 function completeTensor(

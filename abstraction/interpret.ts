@@ -5,12 +5,21 @@
  *     interpretNest(nest, conv2d, { in, w })          the same, by way of the lowered program
  *
  * Integers wrap or saturate as declared. Floats round to nearest even after every operation; the sum over the reduce axes is
- * kept in double precision and rounded once, when it joins the target.
+ * kept in double precision and rounded once, when it joins the target. An epilogue starts from that rounded element.
  */
 
 import { evaluateIndex, pointsOf } from "./affine.ts";
-import { type Computation, elementCount, inputsOf, memoryElements, type Tensor, targetOf } from "./computation.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  memoryElements,
+  outputOf,
+  type Tensor,
+  targetOf,
+} from "./computation.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
+import { partsOf } from "./epilogue.ts";
 import { type CombineOp, type Equation, identityOf } from "./equation.ts";
 import { type Access, compareOp, type Expr, integerOp, printExpr } from "./expression.ts";
 import { type Intrinsic, operandOf, sizesOf, tileOffset, tileRowElements } from "./intrinsic.ts";
@@ -34,6 +43,8 @@ type Run = (env: Environment) => void;
  */
 export function interpret(computation: Computation, inputs: Inputs): Values {
   const target = targetOf(computation);
+  const { sum, epilogue } = partsOf(computation);
+  if (epilogue) return interpret(epilogue, { ...inputs, [target.name]: interpret(sum, inputs) });
   const buffers = bindInputs(computation, inputs);
   const output = new Float64Array(elementCount(target)).fill(identityOf(computation.equation.op, target.dtype));
   buffers.set(target.name, { values: output, shape: shapeOf(target), dtype: target.dtype });
@@ -65,8 +76,9 @@ export function interpretNest(nest: LoopNest, computation: Computation, inputs: 
   for (const tensor of inputsOf(computation)) {
     buffers.set(tensor.name, storedBuffer(tensor, bufferOf(computation.name, tensor, inputs[tensor.name]).values));
   }
-  const output = storedBuffer(target, new Float64Array(elementCount(target)));
-  buffers.set(target.name, output);
+  const stored = outputOf(computation);
+  const output = storedBuffer(stored, new Float64Array(elementCount(stored)));
+  buffers.set(stored.name, output);
   for (const { name, dtype, elements } of nest.scratch) {
     buffers.set(name, { values: new Float64Array(elements), shape: [elements], dtype });
   }
@@ -79,7 +91,8 @@ export function interpretNest(nest: LoopNest, computation: Computation, inputs: 
   const env = scope.environment();
   prepare(env);
   for (let call = 0; call < calls; call++) {
-    output.values.fill(identity);
+    // An epilogue assigns every element: one it leaves out shows.
+    output.values.fill(computation.epilogue ? Number.NaN : identity);
     run(env);
   }
   const { places } = output;

@@ -61,10 +61,11 @@ export function style(kind: Style, text: string): string {
 export function reportError(error: unknown): ExitCode {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (error instanceof UsageError) {
+    // A long list is broken; a line with marks under it or a command to paste is not.
     const lines = error.explain().split("\n");
-    // A hint may list all there is; the source line and its marks stay as they are.
-    const hint = error.hint === undefined ? [] : lines.splice(-1).map((h) => indent(table([[h.trim()]], WIDTH - 2)));
-    say(`automap: ${[...lines, ...hint].join("\n")}`);
+    say(
+      `automap: ${lines.map((l) => (l.startsWith("  known: ") ? indent(table([[l.trim()]], WIDTH - 2)) : l)).join("\n")}`,
+    );
     return EXIT.usage;
   }
   const message = error instanceof Error ? error.message : String(error);

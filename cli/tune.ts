@@ -103,12 +103,13 @@ async function runTune(subject: string, words: readonly string[], given: Options
   process.on("SIGINT", onInterrupt);
   const progress = progressOf(operationsOf(chosen.computation));
   const outcome = await tuneComputation(
-    { computation: chosen.computation, parameters, fixed: chosen.fixed },
+    { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed },
     {
       table: INTRINSICS,
       intrinsics,
       signal: controller.signal,
       onEvent: progress,
+      onNotice: say,
       ...(given.trials === undefined ? {} : { trials: given.trials }),
       ...(given.time === undefined ? {} : { seconds: given.time }),
       ...(given.seed === undefined ? {} : { seed: given.seed }),
@@ -178,7 +179,7 @@ function chooseTypes(
   parameters: Readonly<Record<string, number>>,
   given: Options,
   intrinsics: readonly Intrinsic[],
-): { computation: Computation; fixed: Inputs } {
+): { computation: Computation; fixed: Inputs; parameters: Readonly<Record<string, number>> } {
   const isEquation = subject.includes("[");
   const wanted = given.dtype !== undefined || isEquation ? [given.dtype] : PREFERRED_TYPES;
   const takes = (computation: Computation): boolean => {
@@ -190,7 +191,12 @@ function chooseTypes(
   );
   const computation = made.find(takes) ?? made[0];
   if (!computation) throw new Error("internal: no types to try");
-  return { computation, fixed: isEquation ? {} : constantValues(operatorNamed(subject), computation) };
+  if (isEquation) return { computation, fixed: {}, parameters: {} };
+  const operator = operatorNamed(subject);
+  const complete = Object.fromEntries(
+    Object.entries(operator.parameters).map(([name, p]) => [name, parameters[name] ?? p.default]),
+  );
+  return { computation, fixed: constantValues(operator, computation), parameters: complete };
 }
 
 /** A line when a kernel is the fastest so far, and one a round otherwise. */

@@ -9,15 +9,16 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, equationText, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, memoryElements, outputOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
-import { identityOf } from "../abstraction/equation.ts";
+import { identityOf, printEquation } from "../abstraction/equation.ts";
 import { type Access, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { helpersFor } from "./cpp-helpers.ts";
 import {
   type Clear,
   type LanguagePrinter,
@@ -49,7 +50,7 @@ export function generateCpp(computation: Computation, intrinsic: Intrinsic, nest
       tensor: t.name,
       dtype: t.dtype,
       elements: memoryElements(t),
-      role: t.name === computation.equation.target.tensor ? "output" : t.constant ? "constant" : "input",
+      role: t.name === outputOf(computation).name ? "output" : t.constant ? "constant" : "input",
     })),
   };
 }
@@ -67,6 +68,11 @@ const FEATURES: Readonly<Record<string, readonly string[]>> = {
   amx_int8: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "amx-tile", "amx-int8"],
   amx_bf16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "amx-tile", "amx-bf16"],
 };
+
+/** Compiler flags' names for what a machine has, as the intrinsics table names it; what has none is left out. */
+export function compilerFeatures(isa: readonly string[]): string[] {
+  return [...new Set(isa.flatMap((feature) => FEATURES[feature] ?? []))];
+}
 
 function featuresOf(intrinsic: Intrinsic): readonly string[] {
   const features = FEATURES[intrinsic.isa];
@@ -95,18 +101,6 @@ const C_TYPES: Readonly<Record<DType, string>> = {
   f64: "double",
 };
 
-/** Scalar conversions of the 16-bit floats, which are held as their bits. */
-const CONVERSIONS: Readonly<Partial<Record<DType, string>>> = {
-  bf16: `static inline float from_bf16(uint16_t x) { uint32_t bits = (uint32_t)x << 16; float f; memcpy(&f, &bits, 4); return f; }
-static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
-  uint32_t bits; memcpy(&bits, &f, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
-  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-}`,
-  f16: `static inline float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }
-static inline uint16_t to_f16(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }`,
-};
-
 class CppWriter implements LanguagePrinter {
   private readonly computation: Computation;
   private readonly nest: LoopNest;
@@ -125,13 +119,11 @@ class CppWriter implements LanguagePrinter {
 
   source(intrinsic: Intrinsic, notes: CppNotes): string {
     const workspace = this.nest.scratch.filter((s) => s.scope === "workspace");
+    const { epilogue } = this.computation;
     const phases = phasesOf(this.nest.body);
     const prepare = printStatements(this.nest.prepare, this);
     const bodies = phases.map((p) => printStatements(p, this));
     const used = [...prepare, ...bodies.flat()].join("\n");
-    const conversions = Object.entries(CONVERSIONS)
-      .filter(([dtype]) => new RegExp(`\\b(from|to)_${dtype}\\(`).test(used))
-      .map(([, text]) => text);
     // Offsets in the workspace, each buffer on a cache line.
     let bytes = 0;
     const offsets = workspace.map((s) => {
@@ -140,13 +132,13 @@ class CppWriter implements LanguagePrinter {
       return at;
     });
     const tensors = Object.values(this.computation.tensors);
-    const target = this.computation.equation.target.tensor;
+    const output = outputOf(this.computation).name;
     const pointers = (constant: boolean): string[] => [
       ...workspace.map(
         (s, i) => `${C_TYPES[s.dtype]}* const ${s.name} = (${C_TYPES[s.dtype]}*)((char*)workspace + ${offsets[i]});`,
       ),
       ...tensors.map((t, i) =>
-        t.name === target && !constant
+        t.name === output && !constant
           ? `${C_TYPES[t.dtype]}* const ${t.name} = (${C_TYPES[t.dtype]}*)tensors[${i}];`
           : `const ${C_TYPES[t.dtype]}* const ${t.name} = (const ${C_TYPES[t.dtype]}*)tensors[${i}];`,
       ),
@@ -163,7 +155,7 @@ class CppWriter implements LanguagePrinter {
     return [
       "/*",
       ...[
-        `${equationText(this.computation)}`,
+        ...[this.computation.equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation),
         ...tensors.map(describeTensor),
         `${intrinsic.name}: ${intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ")}`,
         ...notes.lines,
@@ -172,8 +164,7 @@ class CppWriter implements LanguagePrinter {
       "#include <stdint.h>",
       "#include <string.h>",
       intrinsic.prelude ?? "#include <immintrin.h>",
-      FLOOR_DIVISION,
-      ...conversions,
+      ...helpersFor(used),
       "",
       `extern "C" unsigned long automap_workspace_bytes(void) { return ${Math.max(64, bytes)}; }`,
       `extern "C" int automap_phases(void) { return ${phases.length}; }`,
@@ -301,6 +292,8 @@ class CppWriter implements LanguagePrinter {
     switch (e.kind) {
       case "number":
         return this.literal(e.value, dtype);
+      case "axis":
+        return `(int32_t)${e.name}`;
       case "access": {
         const { at, guards } = this.place(e, extents);
         const element = `${e.tensor}[${at}]`;
@@ -310,29 +303,31 @@ class CppWriter implements LanguagePrinter {
       case "select":
         return `(${this.condition(e.condition, extents)} ? ${this.value(e.whenTrue, dtype, extents)} : ${this.value(e.whenFalse, dtype, extents)})`;
       case "cast": {
-        const from = typeOf(e.value, this.dtypes) ?? dtype;
+        // A literal without a typed neighbour is what it says: `sat_s8(200)` is 127.
+        const from = typeOf(e.value, this.dtypes) ?? "f64";
         return this.convert(this.value(e.value, from, extents), from, e.dtype, e.saturate);
       }
       case "negate":
         return this.computed(`-${this.number(e.value, dtype, extents)}`, dtype);
       case "binary":
-        return this.computed(
-          `${this.number(e.left, dtype, extents)} ${e.op} ${this.number(e.right, dtype, extents)}`,
-          dtype,
-        );
+        return this.arithmetic(e, dtype, extents);
       case "call": {
         const [first, second] = e.args.map((arg) => this.number(arg, dtype, extents));
+        const type = calculationType(dtype);
         switch (e.fn) {
           case "square":
             return this.computed(`${first} * ${first}`, dtype);
           case "min":
-            return this.computed(`${first} < ${second} ? ${first} : ${second}`, dtype);
+            return this.computed(`least<${type}>(${first}, ${second})`, dtype);
           case "max":
-            return this.computed(`${first} > ${second} ? ${first} : ${second}`, dtype);
+            return this.computed(`most<${type}>(${first}, ${second})`, dtype);
           case "abs":
+            if (!isInteger(dtype))
+              return this.computed(`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);
             return this.computed(`${first} < 0 ? -${first} : ${first}`, dtype);
           case "round":
-            return this.computed(`__builtin_rintf(${first})`, dtype);
+            if (isInteger(dtype)) return this.computed(`${first}`, dtype);
+            return this.computed(`${dtype === "f64" ? "__builtin_rint" : "__builtin_rintf"}(${first})`, dtype);
           default:
             return e.fn satisfies never;
         }
@@ -349,19 +344,42 @@ class CppWriter implements LanguagePrinter {
     return own === "bf16" || own === "f16" ? `from_${own}(${text})` : `(${text})`;
   }
 
+  private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): string {
+    const [a, b] = [this.number(left, dtype, extents), this.number(right, dtype, extents)];
+    if (isInteger(dtype) && (op === "/" || op === "%")) {
+      if (right.kind === "number" && right.value > 0) return this.computed(`${a} ${op} ${b}`, dtype);
+      return `${op === "/" ? "quotient" : "remainder"}<${C_TYPES[dtype]}>(${a}, ${b})`;
+    }
+    if (op === "%")
+      return this.computed(`${dtype === "f64" ? "__builtin_fmod" : "__builtin_fmodf"}(${a}, ${b})`, dtype);
+    return this.computed(`${a} ${op} ${b}`, dtype);
+  }
+
   /** A calculated number brought back to its type. */
   private computed(text: string, dtype: DType): string {
-    return dtype === "bf16" || dtype === "f16" ? `to_${dtype}(${text})` : `(${C_TYPES[dtype]})(${text})`;
+    return ROUNDED.has(dtype) ? `to_${dtype}(${text})` : `(${C_TYPES[dtype]})(${text})`;
   }
 
   private convert(text: string, from: DType, to: DType, saturate: boolean): string {
     if (from === to) return text;
     const plain = from === "bf16" || from === "f16" ? `from_${from}(${text})` : text;
-    if (to === "bf16" || to === "f16") return `to_${to}((float)(${plain}))`;
-    if (!saturate || !isInteger(to)) return `(${C_TYPES[to]})(${plain})`;
-    const [min, max] = rangeOf(to);
-    const wide = isInteger(from) ? "int64_t" : "float";
-    return `(${C_TYPES[to]})clamp<${wide}>(${plain}, ${min}, ${max})`;
+    if (ROUNDED.has(to)) {
+      // Through a float, which does not hold every double and every integer of 32 bits.
+      const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
+      return wide ? `to_${to}(to_odd(${plain}))` : `to_${to}((float)(${plain}))`;
+    }
+    if (!isInteger(to)) return `(${C_TYPES[to]})(${plain})`;
+    if (isInteger(from)) {
+      if (!saturate) return `(${C_TYPES[to]})(${plain})`;
+      const [min, max] = rangeOf(to);
+      return `(${C_TYPES[to]})clamp<${from === "u32" || to === "u32" ? "int64_t" : "int32_t"}>(${plain}, ${min}, ${max})`;
+    }
+    // By way of a wider integer, whose low bits are the answer.
+    if (!saturate) return `(${C_TYPES[to]})(int64_t)(${plain})`;
+    // A float does not hold the ends of 32 bits.
+    const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
+    const ends = rangeOf(to).map((x) => this.literal(x, wide));
+    return `saturate<${C_TYPES[to]}, ${to === "u32" ? "int64_t" : "int32_t"}, ${C_TYPES[wide]}>(${[plain, ...ends].join(", ")})`;
   }
 
   private literal(value: number, dtype: DType): string {
@@ -412,12 +430,16 @@ class CppWriter implements LanguagePrinter {
   }
 }
 
+/** Types that C has no arithmetic of: results are rounded to them. */
+const ROUNDED: ReadonlySet<DType> = new Set(["bf16", "f16", "tf32"]);
+
+/** What C calculates in. */
+function calculationType(dtype: DType): string {
+  return ROUNDED.has(dtype) ? "float" : C_TYPES[dtype];
+}
+
 /** Vector loads of the last tile of a buffer may read beyond it. */
 const SLACK_BYTES = 64;
-
-const FLOOR_DIVISION = `static inline long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-static inline long floor_mod(long a, long b) { return a - b * floor_div(a, b); }
-template <class T> static inline T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }`;
 
 /** AMX state belongs to a thread: asked for and configured at its first call. */
 function setupOnce(setup: string): string {

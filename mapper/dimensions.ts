@@ -5,6 +5,7 @@
  */
 
 import type { Axis } from "../abstraction/computation.ts";
+import { binary, type Expr, number } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { fuseAxes } from "./physical.ts";
 
@@ -65,4 +66,14 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
     ];
   });
   return [...dimensions.filter((d) => d.kind === "spatial"), ...dimensions.filter((d) => d.kind === "reduce")];
+}
+
+/** The fused index apart again: i = 6*x + y  ->  x = i/6, y = i%6. */
+export function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
+  let stride = d.extent;
+  return d.loops.map((l, position) => {
+    stride /= l.extent;
+    const quotient = binary("/", fused, number(stride));
+    return [l.name, position === 0 ? quotient : binary("%", quotient, number(l.extent))];
+  });
 }

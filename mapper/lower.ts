@@ -12,7 +12,8 @@
  * It uses the addresses of the physical mapping and nothing else, so that interpreting it proves them.
  */
 
-import { identityOf } from "../abstraction/equation.ts";
+import { epilogueAt } from "../abstraction/epilogue.ts";
+import { type Equation, identityOf } from "../abstraction/equation.ts";
 import { access, and, axis, binary, compare, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Operand, operandOf, tileOffset } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../abstraction/loop-nest.ts";
@@ -84,14 +85,14 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   );
   const issue = loops(tileLoops, [{ kind: "issue", intrinsic, tiles }]);
 
-  // 5. Results go where the equation puts them; what was padded is left behind.
+  // 5. Results go where the equation puts them, through the epilogue if there is one; what was padded is left behind.
   const walk = tileWalk(target, operandAxes(target, physical.axes), names);
   const { equation } = computation;
-  const unpacked = {
-    target: { ...equation.target, index: equation.target.index.map((e) => substitute(e, walk.counters)) },
-    op: equation.op,
-    value: access(bufferOf(target), [walk.place]),
-  };
+  const index = equation.target.index.map((e) => substitute(e, walk.counters));
+  const result = access(bufferOf(target), [walk.place]);
+  const unpacked: Equation = computation.epilogue
+    ? epilogueAt(computation.epilogue, index, result)
+    : { target: { ...equation.target, index }, op: equation.op, value: result };
   const unpack = loops(walk.loops, [
     { kind: "scalar", equation: walk.guards.length === 0 ? unpacked : { ...unpacked, where: walk.guards.reduce(and) } },
   ]);

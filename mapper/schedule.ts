@@ -40,10 +40,11 @@ import {
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
+import { digitsOf, dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { FreshNames } from "./names.ts";
 import { defineProblem, type Problem } from "./problem.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded } from "./reach.ts";
+import { storeElements } from "./store.ts";
 import { conditionCarriers } from "./validate.ts";
 
 /** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 14 and 18. */
@@ -465,7 +466,7 @@ class Lowering {
     return unroll(unrolledSummed, step);
   }
 
-  /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block, element by element. */
+  /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
   private storeBlock(
     parts: ReadonlyMap<string, Part>,
     blocked: readonly LoopDimension[],
@@ -484,9 +485,12 @@ class Lowering {
     const whole = this.dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
-    const reach = partial
-      ? "the last tile is not whole"
-      : reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
+    const closed = computation.epilogue
+      ? "an epilogue comes first"
+      : partial
+        ? "the last tile is not whole"
+        : undefined;
+    const reach = closed ?? reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
     if (typeof reach !== "string") {
       const { base } = this.reached(this.target, bound.tensor, reach);
       return unrolled([
@@ -497,7 +501,7 @@ class Lowering {
         },
       ]);
     }
-    // Tiles side by side in a scratch block, then one scalar loop nest over it.
+    // Tiles side by side in a scratch block, then scalar loops over it.
     const size = tileElements(this.target);
     const buffer = this.names.fresh(`${this.target.name}_results`);
     const { accumulators } = registersOf(this.mapping, this.schedule);
@@ -511,40 +515,21 @@ class Lowering {
         memory: { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) },
       },
     ]);
-    const innerName = (name: string): string => this.names.fresh(`${name}_inner`);
-    const counters = new Map<string, Expr>();
-    const guards: Expr[] = [];
-    const at = this.positionIn(parts);
-    for (const d of spatial) {
-      const { outer, inner } = at(d);
-      const step = binary("+", binary("*", outer, number(blockOf(this.schedule, d))), inner);
-      const element = binary(
-        "+",
-        binary("*", step, number(d.step)),
-        d.axis === undefined ? number(0) : axis(innerName(d.axis)),
-      );
-      if (parts.get(d.name)?.partial) guards.push(compare("<", element, number(d.extent)));
-      for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
-    }
-    const padded = this.target.dims.filter((o) => !spatial.some((d) => d.axis === o.name) && o.extent > 1);
-    for (const o of padded) guards.push(compare("<", axis(innerName(o.name)), number(1)));
-    const offset = substitute(
-      tileOffset(this.target),
-      new Map(this.target.dims.map((o) => [o.name, axis(innerName(o.name))])),
-      "index",
-    );
-    const { target } = computation.equation;
-    const equation = {
-      target: { ...target, index: target.index.map((e) => substitute(e, counters, "index")) },
-      op: "=" as const,
-      value: access(buffer, [binary("+", binary("*", counter, number(size)), offset)]),
-      ...(guards.length > 0 ? { where: guards.reduce(and) } : {}),
-    };
-    const walk = [
-      ...blocked.map((d) => ({ name: this.blockName(d), extent: countOf(parts, d) })),
-      ...this.target.dims.map((o) => ({ name: innerName(o.name), extent: o.extent })),
-    ];
-    return [...spill, ...loops(walk, [{ kind: "scalar", equation }])];
+    const stored = storeElements({
+      computation,
+      target: this.target,
+      buffer,
+      tile: counter,
+      dimensions: spatial.map((d) => ({
+        dimension: d,
+        first: binary("*", parts.get(d.name)?.outer ?? number(0), number(blockOf(this.schedule, d))),
+        count: countOf(parts, d),
+        step: this.blockName(d),
+        partial: parts.get(d.name)?.partial ?? false,
+      })),
+      innerName: (name) => this.names.fresh(`${name}_inner`),
+    });
+    return [...spill, ...stored];
   }
 
   // ---- names and numbers ----------------------------------------------------------------------------------------------------
@@ -631,16 +616,6 @@ export function dependsOn({ binding }: Mapping, operand: string, d: LoopDimensio
   if (bound === undefined) return false;
   const used = axesIn(bound);
   return d.loops.some((l) => used.includes(l.name));
-}
-
-/** The fused index apart again: i = 6*x + y  ->  x = i/6, y = i%6. */
-function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
-  let stride = d.extent;
-  return d.loops.map((l, position) => {
-    stride /= l.extent;
-    const quotient = binary("/", fused, number(stride));
-    return [l.name, position === 0 ? quotient : binary("%", quotient, number(l.extent))];
-  });
 }
 
 function substituteScalar(

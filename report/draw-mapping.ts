@@ -20,7 +20,7 @@ import {
 } from "../abstraction/mapping.ts";
 import { type AccessMatrices, accessMatrices } from "../mapper/access.ts";
 import { physicalMapping } from "../mapper/physical.ts";
-import { indent, percent, table } from "./text.ts";
+import { indent, percent, table, WIDTH } from "./text.ts";
 
 /** Everything there is to say about one mapping. */
 export function drawMapping(mapping: Mapping): string {
@@ -66,17 +66,11 @@ export function drawMapping(mapping: Mapping): string {
     "physical mapping (the quotients number the tiles)",
     indent(table(physical.axes.map((a) => [a.axis, "=", modulo(printExpr(a.index, "formula"), a.extent), ""]))),
     indent(
-      table(
-        physical.operands.map((o) => [
-          `base of ${o.operand.name}`,
-          "=",
-          printExpr(o.base, "formula"),
-          o.stride === undefined ? `tile ${o.tile} elements` : `tile ${o.tile} elements, stride ${o.stride}`,
-        ]),
-      ),
+      `elements of a tile: ${physical.operands.map((o) => `${o.operand.name} ${o.tile}${o.stride === undefined ? "" : ` (stride ${o.stride})`}`).join("   ")}`,
     ),
+    indent(table(physical.operands.map((o) => [`base of ${o.operand.name}`, "=", printExpr(o.base, "formula")]))),
     "",
-    `issues ${physical.issues}: ${physical.axes.map((a) => `${a.tiles} ${a.axis}`).join(" * ")}${physical.outer.map((a) => ` * ${a.extent} ${a.name}`).join("")}`,
+    `calls ${physical.issues} = ${physical.axes.map((a) => `${a.tiles} ${a.axis}`).join(" * ")}${physical.outer.map((a) => ` * ${a.extent} ${a.name}`).join("")}`,
     `useful multiplies ${pointCount(computation)} of ${Math.round(pointCount(computation) / (1 - mapping.waste))} issued, waste ${percent(mapping.waste)}`,
   ].join("\n");
 }
@@ -88,8 +82,8 @@ export function drawRefusal(
   intrinsic: Intrinsic,
   judged?: { readonly matrices: AccessMatrices; readonly binding: Binding },
 ): string {
-  const lines = [`refused: ${refusal.rule}`, indent(refusal.because)];
-  if (refusal.hint !== undefined) lines.push(indent(refusal.hint));
+  const lines = [`refused: ${refusal.rule}`, indent(table([[refusal.because]], WIDTH - 2))];
+  if (refusal.hint !== undefined) lines.push(indent(table([[refusal.hint]], WIDTH - 2)));
   lines.push("", drawSubjects(computation, intrinsic));
   if (Object.keys(refusal.matching).length > 0) lines.push("", `matching   ${printMatching(refusal.matching)}`);
   if (refusal.place) lines.push(`row ${refusal.place.row}, column ${refusal.place.column} disagree`);
@@ -115,7 +109,7 @@ export function drawRefusal(
       "counterexample",
       indent(`${element} would be wrong: at ${at}`),
       indent(
-        `the equation reads ${witness.expected} as ${witness.operand}; the instruction would be given ${witness.actual}`,
+        `the equation reads ${witness.expected} as ${witness.operand};\nthe instruction would be given ${witness.actual}`,
       ),
     );
   }
@@ -165,6 +159,6 @@ function drawSideBySide(parts: readonly (readonly [string, BinaryMatrix])[]): st
 }
 
 function modulo(index: string, extent: number): string {
-  if (extent === 1) return "0";
+  if (extent === 1 || index === "0") return "0";
   return /^\w+$/.test(index) ? `${index}%${extent}` : `(${index})%${extent}`;
 }

@@ -17,9 +17,11 @@ const LOOP_X = 24;
 const AXIS_X = 270;
 const AXIS_WIDTH = 210;
 const OPERAND_X = 580;
-const WIDTH = 900;
+const LEAST_WIDTH = 900;
 const TOP = 96;
 const CELL = 24;
+/** Of a small character, rounded up. */
+const CHARACTER = 7.4;
 
 /** The SVG document of one mapping. */
 export function drawMappingSvg(mapping: Mapping): string {
@@ -38,6 +40,8 @@ export function drawMappingSvg(mapping: Mapping): string {
       physical.axes.length,
       physical.axes.findIndex((a) => a.axis === name),
     );
+  const equations = [equationText(computation), printEquation(intrinsic.computation.equation)];
+  const width = Math.max(LEAST_WIDTH, ...equations.map((e) => Math.ceil(2 * LOOP_X + CHARACTER * e.length)));
   const middle = BOX_HEIGHT / 2;
   const parts: string[] = [];
 
@@ -80,9 +84,19 @@ export function drawMappingSvg(mapping: Mapping): string {
     );
   });
 
-  // 3. The matching matrix.
+  // 3. The matching matrix, and what the colours say.
   const matrix = matchingMatrix(computation, intrinsic, matching);
-  const below = TOP + rows * ROW + 40;
+  const below = TOP + rows * ROW + 56;
+  parts.push(text(LOOP_X, below - 34, "matching matrix: which loop feeds which axis", "head"));
+  const legend = [
+    ["spatial", "kept in the result"],
+    ["reduce", "summed"],
+    ["outer", "outer loop: not mapped"],
+  ] as const;
+  legend.forEach(([kind, meaning], i) => {
+    parts.push(`<rect class="${kind}" x="${OPERAND_X}" y="${below + i * CELL}" width="14" height="14" rx="3"/>`);
+    parts.push(text(OPERAND_X + 24, below + i * CELL + 12, meaning, "small"));
+  });
   matrix.columns.forEach((column, j) => {
     parts.push(text(LOOP_X + 120 + j * CELL + CELL / 2, below - 8, column, "small", "middle"));
   });
@@ -96,17 +110,16 @@ export function drawMappingSvg(mapping: Mapping): string {
     });
   });
 
-  const height = below + matrix.rows.length * CELL + 56;
-  const summary = `${physical.issues} issues, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
+  const height = below + Math.max(matrix.rows.length, legend.length) * CELL + 56;
+  const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="${escapeXml(`${computation.name} onto ${intrinsic.name}`)}">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeXml(`${computation.name} onto ${intrinsic.name}`)}">`,
     `<style>${STYLE}</style>`,
-    `<rect class="paper" width="${WIDTH}" height="${height}"/>`,
+    `<rect class="paper" width="${width}" height="${height}"/>`,
     text(LOOP_X, 30, `${computation.name} onto ${intrinsic.name}`, "title"),
-    text(LOOP_X, 52, equationText(computation), "small"),
-    text(LOOP_X, 70, printEquation(intrinsic.computation.equation), "small"),
+    ...equations.map((e, i) => text(LOOP_X, 52 + 18 * i, e, "small")),
     text(LOOP_X, TOP - 6, "loops", "head"),
-    text(AXIS_X, TOP - 6, "axes of the instruction", "head"),
+    text(AXIS_X, TOP - 6, "axes of the instruction: extent × tiles", "head"),
     text(OPERAND_X, TOP - 6, "operands", "head"),
     ...parts,
     text(LOOP_X, height - 20, summary, "small"),

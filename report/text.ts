@@ -5,18 +5,47 @@
  *                                                          bias  =  w
  */
 
-/** Columns as wide as their widest cell, two spaces apart. */
-export function table(rows: readonly (readonly string[])[]): string {
+/** Lines that hold sentences are broken here: wide enough for a table, narrow enough for a README. */
+export const WIDTH = 100;
+
+/**
+ * Columns as wide as their widest cell, two spaces apart.
+ * @param wrap where given, the sentences of the last column are broken so that no line is longer
+ */
+export function table(rows: readonly (readonly string[])[], wrap?: number): string {
   const columns = Math.max(0, ...rows.map((r) => r.length));
-  const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => (r[j] ?? "").length)));
+  const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => shown(r[j] ?? ""))));
+  const before = widths.slice(0, -1).reduce((sum, w) => sum + w + 2, 0);
   return rows
-    .map((r) =>
-      r
-        .map((cell, j) => cell.padEnd(widths[j] ?? 0))
-        .join("  ")
-        .trimEnd(),
-    )
+    .flatMap((r) => {
+      const cells = Array.from({ length: columns - 1 }, (_, j) => pad(r[j] ?? "", widths[j] ?? 0));
+      const last = r[columns - 1] ?? "";
+      const parts = wrap === undefined ? [last] : breakWords(last, wrap - before);
+      return parts.map((part, i) => (i === 0 ? [...cells, part].join("  ") : " ".repeat(before) + part).trimEnd());
+    })
     .join("\n");
+}
+
+/** A sentence as lines of at most `width` characters; a remark in parentheses stays in one piece, and a longer word stands alone. */
+function breakWords(text: string, width: number): string[] {
+  const pieces = (text.match(/\([^()]*\)\S*|\S+/g) ?? []).flatMap((p) => (shown(p) > width ? p.split(" ") : [p]));
+  const lines: string[] = [];
+  for (const word of pieces) {
+    const line = lines.at(-1);
+    if (line !== undefined && shown(line) + 1 + shown(word) <= width) lines[lines.length - 1] = `${line} ${word}`;
+    else lines.push(word);
+  }
+  return lines.length === 0 ? [""] : lines;
+}
+
+/** Characters a terminal shows: colours take no room. */
+function shown(text: string): number {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: ESC begins a colour.
+  return text.replace(/\u001b\[\d+m/g, "").length;
+}
+
+function pad(text: string, width: number): string {
+  return text + " ".repeat(Math.max(0, width - shown(text)));
 }
 
 export function indent(text: string, by = "  "): string {

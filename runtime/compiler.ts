@@ -50,8 +50,20 @@ export interface CompileOptions {
 const COMPILE_TIME_LIMIT_MS = 60_000;
 const LOG_CHARACTERS = 16_000;
 
-/** `-fwrapv`: integers of the notation wrap, so those of generated code may. Floats keep their order, NaN and infinities. */
-const KERNEL_FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fwrapv"];
+/**
+ * `-fwrapv`: integers of the notation wrap, so those of generated code may. Floats keep their order, NaN and infinities, and
+ * `-ffp-contract=off` keeps a*b + c of an epilogue two roundings, as written; fused multiply-adds are asked for by intrinsic.
+ */
+const KERNEL_FLAGS = [
+  "-O3",
+  "-std=c++17",
+  "-shared",
+  "-fPIC",
+  "-fno-math-errno",
+  "-fno-trapping-math",
+  "-ffp-contract=off",
+  "-fwrapv",
+];
 /** A function that is defined nowhere is an error of compilation and not of loading. */
 const LINK_FLAGS = ["-Wl,-z,defs"];
 

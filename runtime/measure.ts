@@ -14,7 +14,7 @@ import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
-import { type Computation, inputsOf, memoryElements, targetOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -258,7 +258,7 @@ interface Examined {
 type Failed = Exclude<Measurement, { readonly status: "ok" }>;
 
 function checkArguments(kernel: Kernel, { computation }: Reference): void {
-  const tensors = [targetOf(computation), ...inputsOf(computation)];
+  const tensors = [outputOf(computation), ...inputsOf(computation)];
   const wanted = tensors.map((t) => `${t.name}: ${t.dtype}[${memoryElements(t)}]`).join(", ");
   const given = kernel.arguments.map((a) => `${a.tensor}: ${a.dtype}[${a.elements}]`).join(", ");
   if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);

@@ -37,7 +37,7 @@ import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
-import { predictorFor } from "./predict.ts";
+import { calibrationFor, predictorFor } from "./predict.ts";
 import { VERSION } from "./version.ts";
 
 export interface TuneSubject {
@@ -60,6 +60,8 @@ export interface TuneComputationOptions {
   readonly database?: string;
   readonly signal?: AbortSignal;
   readonly onEvent?: (event: TuneEvent<Candidate>) => void;
+  /** What the user should hear besides. */
+  readonly onNotice?: (text: string) => void;
 }
 
 export interface TunedKernel {
@@ -121,25 +123,23 @@ export async function tuneComputation(
   const seed = options.seed ?? 1;
   const started = Date.now();
 
-  // 1. What can be tried at all.
-  const predictor = predictorFor(threads);
-  const space = candidateSpace(
-    computation,
-    options.intrinsics ?? nativeIntrinsics(options.table),
-    predictor.issueCycles,
-    threads,
-  );
-  if (isRefusals(space)) return { status: "nothing-maps", refused: space };
-
-  // 2. The machine and the records.
+  // 1. The machine, the records, and the model of the machine.
   const made = await createRunner({ threads });
   if (made.status === "environment") return { status: "environment", problem: made };
   const { runner } = made;
   const database = options.database ?? "automap.db";
   const db = openDatabase(database);
   try {
-    const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
     const environment = environmentOf(runner);
+    const announce = options.onNotice ?? (() => undefined);
+    if (db.notice !== undefined) announce(db.notice);
+    const predictor = predictorFor(await calibrationFor(db, environment, options.table, runner, announce));
+
+    // 2. What can be tried at all.
+    const chosen = options.intrinsics ?? nativeIntrinsics(options.table);
+    const space = candidateSpace(computation, chosen, predictor.issueCycles, threads);
+    if (isRefusals(space)) return { status: "nothing-maps", refused: space };
+    const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
     const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };
     const strategy = options.strategy ?? STRATEGIES[0];
     if (!strategy) throw new Error("internal: no strategies");
@@ -153,6 +153,8 @@ export async function tuneComputation(
       started,
     });
     const store = storeIn(db, { workload, environment, run, space, threads });
+
+    // 3. The search.
     const result = await tune<Candidate>({
       space,
       strategy,
@@ -167,7 +169,7 @@ export async function tuneComputation(
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
 
-    // 3. Finalists side by side: what ties is decided by batches taken in turns.
+    // 4. Finalists side by side: what ties is decided by batches taken in turns.
     const best = await decide(result.finalists, space, runner, reference, store.idOf);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {

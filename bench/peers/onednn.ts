@@ -126,12 +126,10 @@ function kernelOf(computation: Computation, options: OnednnOptions): Kernel {
     elements: memoryElements(t),
     role: t === output ? "output" : t.constant ? "constant" : "input",
   }));
-  const scale: KernelArgument = {
-    tensor: "scale",
-    dtype: "f32",
-    elements: problem.output.dims[1] ?? 1,
-    role: "constant",
-  };
+  const channels = (output.dims[1] ?? output.dims[0])?.extent ?? 1;
+  if (epilogue?.scale && problem.output.dims[1] !== channels)
+    throw new Refusal("epilogue: a factor for each row of a matrix product; oneDNN knows one for each column");
+  const scale: KernelArgument = { tensor: "scale", dtype: "f32", elements: channels, role: "constant" };
   const all = epilogue?.scale ? [...tensors, scale] : tensors;
   const template = readFileSync(new URL("./onednn.cpp", import.meta.url), "utf8");
   const about = `// ${computation.name}: ${equationText(computation)}\n`;

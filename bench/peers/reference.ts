@@ -30,7 +30,7 @@ export function randomSetOnly(reference: Reference): Reference {
 export function afterEpilogue(reference: Reference, epilogue: OnednnEpilogue, seed: number): Reference {
   const { computation } = reference;
   const sum = targetOf(computation);
-  const channel = sum.dims[1];
+  const channel = sum.dims[1] ?? sum.dims[0];
   const stride = channel && affineForm(sum.storage)?.terms.get(channel.name);
   if (!channel || stride === undefined) throw new Error(`internal: ${sum.name} has no plain channels`);
   const output = { ...sum, dtype: epilogue.output };

@@ -1,0 +1,122 @@
+/**
+ * @file Results from a scratch block to the output, element by element: where tiles do not lie as the instruction stores them, and
+ * where an epilogue makes something else of them first.
+ *
+ *     c_results[0 .. 31] <- c{0..1}
+ *     for q_block in 0..2
+ *       for n_inner in 0..16                                                    the output is NHWC: k, fed to n, lies innermost
+ *         res[0,16*k_outer+n_inner,p,2*q_outer+q_block] = max(c_results[16*q_block+n_inner], 0)
+ *
+ * Nothing is tested inside: the last tile, where it is not whole, has loops of its own. The loop with the smallest step in
+ * the output is the innermost, which is what a compiler vectorises.
+ */
+
+import { evaluateIndex } from "../abstraction/affine.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { epilogueAt } from "../abstraction/epilogue.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import { access, axesIn, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
+import { loops, type Statement } from "../abstraction/loop-nest.ts";
+import { digitsOf, type LoopDimension } from "./dimensions.ts";
+
+/** Tiles that lie side by side in a scratch buffer. */
+export interface ResultBlock {
+  readonly computation: Computation;
+  /** The instruction's target. */
+  readonly target: Operand;
+  readonly buffer: string;
+  /** Number of a tile in the buffer, over the names of the dimensions' steps. */
+  readonly tile: Expr;
+  /** Every dimension the results have. */
+  readonly dimensions: readonly BlockDimension[];
+  /** Name of the loop over an axis of the tile. */
+  readonly innerName: (axis: string) => string;
+}
+
+export interface BlockDimension {
+  readonly dimension: LoopDimension;
+  /** Number of the block's first step. */
+  readonly first: Expr;
+  readonly count: number;
+  /** Name of the step within the block. */
+  readonly step: string;
+  /** The last step is not whole. */
+  readonly partial: boolean;
+}
+
+/** A run of steps that are alike: whole ones, or the last one. */
+interface Run {
+  readonly from: number;
+  readonly count: number;
+  /** Elements of each step. */
+  readonly elements: number;
+}
+
+/** The loops that store a block. */
+export function storeElements(block: ResultBlock): readonly Statement[] {
+  return combinations(block.dimensions.map(runsOf)).flatMap((runs) => storeRuns(block, runs));
+}
+
+function runsOf({ dimension, count, partial }: BlockDimension): Run[] {
+  const { step, extent, wholeSteps } = dimension;
+  if (!partial) return [{ from: 0, count, elements: step }];
+  const last = { from: count - 1, count: 1, elements: extent - wholeSteps * step };
+  return count === 1 ? [last] : [{ from: 0, count: count - 1, elements: step }, last];
+}
+
+function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement[] {
+  const { computation, target, buffer, dimensions, innerName } = block;
+  const walk: { name: string; extent: number }[] = [];
+  const counter = (name: string, extent: number, from = 0): Expr => {
+    if (extent === 1) return number(from);
+    walk.push({ name, extent });
+    return axis(name);
+  };
+  // 1. Where each loop of the computation stands, and where in its tile. An axis that no loop feeds has one element.
+  const steps = new Map<string, Expr>();
+  const inner = new Map<string, Expr>(target.dims.map((o) => [o.name, number(0)]));
+  const counters = new Map<string, Expr>();
+  for (const [i, { dimension: d, first, step }] of dimensions.entries()) {
+    const run = runs[i];
+    if (!run) throw new Error(`internal: ${d.name} has no run of steps`);
+    const at = counter(step, run.count, run.from);
+    steps.set(step, at);
+    const element = d.axis === undefined ? number(0) : counter(innerName(d.axis), run.elements);
+    if (d.axis !== undefined) inner.set(d.axis, element);
+    const fused = binary("+", binary("*", binary("+", first, at), number(d.step)), element);
+    for (const [name, digit] of digitsOf(d, fused)) counters.set(name, digit);
+  }
+
+  // 2. One assignment of an element.
+  const place = binary(
+    "+",
+    binary("*", substitute(block.tile, steps, "index"), number(tileElements(target))),
+    substitute(tileOffset(target), inner, "index"),
+  );
+  const held = access(buffer, [place]);
+  const index = computation.equation.target.index.map((e) => substitute(e, counters, "index"));
+  const equation: Equation = computation.epilogue
+    ? epilogueAt(computation.epilogue, index, held)
+    : { target: { ...computation.equation.target, index }, op: "=", value: held };
+
+  // 3. Loops, the one with the smallest step in the output innermost.
+  const stride = stridesOf(computation, equation);
+  const ordered = [...walk].sort((a, b) => stride(b.name) - stride(a.name));
+  return loops(ordered, [{ kind: "scalar", equation }]);
+}
+
+/** Elements of the output from the first step of a loop to the second. */
+function stridesOf(computation: Computation, { target }: Equation): (name: string) => number {
+  const output = outputOf(computation);
+  const places = new Map(output.dims.map((d, i) => [d.name, target.index[i] ?? number(0)]));
+  const element = substitute(output.storage, places, "index");
+  const origin = Object.fromEntries(axesIn(element).map((name) => [name, 0]));
+  const start = evaluateIndex(element, origin);
+  return (name) => Math.abs(evaluateIndex(element, { ...origin, [name]: 1 }) - start);
+}
+
+/** One of each list, in every combination. */
+function combinations<T>(lists: readonly (readonly T[])[]): T[][] {
+  return lists.reduce<T[][]>((all, list) => all.flatMap((before) => list.map((item) => [...before, item])), [[]]);
+}

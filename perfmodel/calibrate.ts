@@ -1,0 +1,478 @@
+/**
+ * @file Measures the figures of the model on this machine, with a C++ program generated from the intrinsics table.
+ *
+ *     // avx512.vpdpbusd: 14 accumulators, then one
+ *     for (long i = 0; i < n; i++) { c0 = dot_bytes(c0, a, b); c1 = dot_bytes(c1, a, b); ... }
+ *
+ *     const calibration = await calibrate(nativeTarget(), rows, compileAndRun)
+ *     modelTarget(nativeTarget(), calibration)
+ *
+ * Times are of the thread's own processor time, so that other work on the machine disturbs less; cycles are times over the time of
+ * one dependent addition. Every figure is the median of several samples, with their spread.
+ */
+
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import {
+  fillTemplate,
+  type Intrinsic,
+  type Operand,
+  operandOf,
+  tileElements,
+  tileRowElements,
+} from "../abstraction/intrinsic.ts";
+import { declareRegister } from "../abstraction/register.ts";
+import type { Target } from "../abstraction/target.ts";
+
+export interface Measured {
+  readonly median: number;
+  /** Half the samples lie within this share of the median around it: (upper - lower quartile) / median. */
+  readonly spread: number;
+}
+
+export interface CalibratedIntrinsic {
+  readonly issueCycles: Measured;
+  readonly latencyCycles: Measured;
+  /** By input operand. */
+  readonly loadCycles: Readonly<Record<string, Measured>>;
+  readonly storeCycles: Measured;
+}
+
+/** Plain data that survives JSON. Cycles are of one core; bytes a cycle where data of that footprint lies. */
+export interface Calibration {
+  readonly machine: string;
+  readonly clockHz: Measured;
+  readonly loadsPerCycle: Measured | undefined;
+  readonly memory: Readonly<Record<string, CalibratedMemory>>;
+  readonly intrinsics: Readonly<Record<string, CalibratedIntrinsic>>;
+  readonly scalar: Readonly<Partial<Record<"copyByte" | "copyRun" | "strided" | "indexed" | "scattered", Measured>>>;
+}
+
+export interface CalibratedMemory {
+  /** Of the data that was gone through. */
+  readonly footprintBytes: number;
+  readonly readBytesPerCycle: Measured;
+  readonly writeBytesPerCycle: Measured;
+  /** Read and written, each byte counted once. */
+  readonly copyBytesPerCycle: Measured;
+}
+
+/**
+ * Compiles a C++17 program as kernels are compiled (`-O3`) and runs it on this machine.
+ * @param features what the compiler must be allowed, as the intrinsics table names them: `avx512_vnni`
+ * @returns what the program printed
+ */
+export type CompileAndRun = (source: string, features: readonly string[]) => Promise<string>;
+
+/**
+ * Measures this machine. Takes a few seconds.
+ * @param rows instructions to time; those that the target lacks, or that are not reached from C++, are left out
+ */
+export async function calibrate(
+  target: Target,
+  rows: readonly Intrinsic[],
+  compileAndRun: CompileAndRun,
+): Promise<Calibration> {
+  const timed = calibratable(target, rows);
+  const source = calibrationSource(target, timed);
+  return readCalibration(target, timed, await compileAndRun(source, target.isa));
+}
+
+/** The rows that run on a target. */
+export function calibratable(target: Target, rows: readonly Intrinsic[]): readonly Intrinsic[] {
+  return rows.filter((row) => row.language === "c++" && target.isa.includes(row.isa));
+}
+
+// ---- the program ----------------------------------------------------------------------------------------------------------------
+
+/** Accumulators enough for two issues a cycle of latency seven, with room for two inputs among 16 registers. */
+const ACCUMULATORS = 14;
+/** Of eight tile registers two are inputs. */
+const TILE_ACCUMULATORS = 6;
+/** Tiles loaded or stored in a row. */
+const TILES = 8;
+
+/** The whole program: prints a line of samples, nanoseconds a unit, for each figure. */
+export function calibrationSource(target: Target, rows: readonly Intrinsic[]): string {
+  const preludes = [...new Set(rows.map((row) => row.prelude ?? "#include <immintrin.h>"))];
+  const vector = vectorOf(target.isa);
+  const functions = rows.flatMap((row, i) => [
+    `// ${row.name}`,
+    issueLoop(row, `issue_${i}`, accumulatorsOf(row)),
+    issueLoop(row, `latency_${i}`, 1),
+    ...row.operands.slice(1).map((o, k) => loadLoop(row, o, `load_${i}_${k}`)),
+    storeLoop(row, `store_${i}`),
+  ]);
+  const calls = rows.flatMap((row, i) => [
+    ...(row.setup === undefined ? [] : [row.setup]),
+    measureCall(`issue ${row.name}`, accumulatorsOf(row), `issue_${i}`),
+    measureCall(`latency ${row.name}`, 1, `latency_${i}`),
+    ...row.operands.slice(1).map((o, k) => measureCall(`load ${row.name} ${o.name}`, TILES, `load_${i}_${k}`)),
+    measureCall(`store ${row.name}`, TILES, `store_${i}`),
+  ]);
+  const memory = footprints(target).flatMap(({ name, bytes }) =>
+    ["read", "write", "copy"].map(
+      (kind) => `  measure("${kind} ${name}", ${bytes}, [](long n) { ${kind}_bytes(n, ${bytes}); });`,
+    ),
+  );
+  const largest = Math.max(...footprints(target).map((f) => f.bytes));
+  return [
+    ...preludes,
+    HARNESS,
+    `typedef float vec __attribute__((vector_size(${vector.bytes}), may_alias));`,
+    `#define KEEP(x) asm volatile("" : "+${vector.constraint}"(x))`,
+    MEMORY_LOOPS,
+    SCALAR_LOOPS,
+    ...functions,
+    "int main() {",
+    `  far = (char*)aligned_alloc(4096, ${largest + 4096}); memset(far, 1, ${largest + 4096}); memset(near, 0, sizeof near);`,
+    '  measure("clock", 64, add_chain);',
+    ...calls.map((line) => `  ${line}`),
+    `  measure("loads", 8, [](long n) { for (long i = 0; i < n; i++) { vec* p = (vec*)near; asm volatile("" : "+r"(p)); ${Array.from({ length: 8 }, (_, k) => `{ vec v = p[${k}]; KEEP(v); }`).join(" ")} } });`,
+    ...memory,
+    ...SCALAR_CALLS.map((line) => `  ${line}`),
+    '  measure("clock", 64, add_chain);',
+    "  return 0;",
+    "}",
+    "",
+  ].join("\n");
+}
+
+const HARNESS = `#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+alignas(4096) static char near[32768];
+static char* far;
+
+static double now(void) {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+/* Nine samples of at least half a millisecond, nanoseconds a unit; one call of f does n times so many units. */
+template <class F> static void measure(const char* label, double units, F f) {
+  long n = 1;
+  for (;;) {
+    double begun = now();
+    f(n);
+    double taken = now() - begun;
+    if (taken >= 5e5 || n >= 1L << 40) break;
+    n = taken < 1e4 ? n * 8 : (long)(n * 6e5 / taken) + 1;
+  }
+  printf("%s:", label);
+  for (int i = 0; i < 9; i++) {
+    double begun = now();
+    f(n);
+    printf(" %.6g", (now() - begun) / (n * units));
+  }
+  printf("\\n");
+}
+
+/* One cycle each: the time of a cycle. */
+__attribute__((noinline)) static void add_chain(long n) {
+  long x = n;
+  for (long i = 0; i < n; i++) {
+#define ADD asm volatile("" : "+r"(x)); x += n;
+#define ADD8 ADD ADD ADD ADD ADD ADD ADD ADD
+    ADD8 ADD8 ADD8 ADD8 ADD8 ADD8 ADD8 ADD8
+  }
+  asm volatile("" :: "r"(x));
+}
+`;
+
+/** Four vectors a round, each opaque to the compiler, which would else call memcpy or drop the loop. */
+const MEMORY_LOOPS = `
+__attribute__((noinline)) static void read_bytes(long n, long bytes) {
+  for (; n > 0; n--)
+    for (vec *p = (vec*)far, *end = (vec*)(far + bytes); p < end; p += 4) {
+      vec a = p[0], b = p[1], c = p[2], d = p[3];
+      KEEP(a); KEEP(b); KEEP(c); KEEP(d);
+    }
+}
+__attribute__((noinline)) static void write_bytes(long n, long bytes) {
+  vec v = {};
+  for (; n > 0; n--)
+    for (vec *p = (vec*)far, *end = (vec*)(far + bytes); p < end; p += 4) {
+      KEEP(v);
+      p[0] = v; p[1] = v; p[2] = v; p[3] = v;
+    }
+}
+__attribute__((noinline)) static void copy_bytes(long n, long bytes) {
+  long half = bytes / 2;
+  for (; n > 0; n--)
+    for (vec *p = (vec*)far, *q = (vec*)(far + half), *end = q; p < end; p += 4, q += 4) {
+      vec a = p[0], b = p[1], c = p[2], d = p[3];
+      KEEP(a); KEEP(b); KEEP(c); KEEP(d);
+      q[0] = a; q[1] = b; q[2] = c; q[3] = d;
+    }
+}`;
+
+/**
+ * The scalar loops that lowering puts around an instruction (mapper/schedule.ts), in small: a padded copy, tiles, a scratch block.
+ * As in a kernel the compiler does not know whether the two sides overlap.
+ */
+const SCALAR_LOOPS = `
+static inline void fence(void) { asm volatile("" ::: "memory"); }
+template <class T> static inline T* unknown(T* p) { asm volatile("" : "+r"(p)); return p; }
+#define SIDES(T) const T* const from = unknown((const T*)near); T* const to = unknown((T*)(near + 16384))
+template <int RUN> static void copy_runs(long n) {
+  SIDES(uint8_t);
+  for (; n > 0; n--, fence())
+    for (long h = 0; h < 8; h++)
+      for (long c = 0; c < RUN; c++) to[(h + 1) * (RUN + 32) + c] = from[h * RUN + c];
+}
+__attribute__((noinline)) static void strided_copy(long n) {
+  SIDES(uint8_t);
+  for (; n > 0; n--, fence())
+    for (long h = 0; h < 8; h++)
+      for (long w = 0; w < 14; w++)
+        for (long c = 0; c < 64; c++) to[(h * 16 + w) * 64 + c] = from[(c * 8 + h) * 14 + w];
+}
+__attribute__((noinline)) static void indexed_copy(long n) {
+  SIDES(uint8_t);
+  for (; n > 0; n--, fence())
+    for (long p = 0; p < 4; p++)
+      for (long q = 0; q < 14; q++)
+        for (long c = 0; c < 8; c++)
+          for (long r = 0; r < 3; r++)
+            for (long k = 0; k < 4; k++)
+              to[4 * (q % 6) + 24 * (q / 6) + 72 * c + 576 * r + 1728 * p + k] =
+                (p + r - 1 >= 0 && p + r - 1 < 4) ? from[((p + r - 1) * 14 + q) * 32 + 4 * c + k] : (uint8_t)0;
+}
+__attribute__((noinline)) static void scattered_copy(long n) {
+  SIDES(int32_t);
+  for (; n > 0; n--, fence())
+    for (long q = 0; q < 12; q++)
+      for (long k = 0; k < 2; k++)
+        for (long i = 0; i < 16; i++) to[(16 * k + i) * 64 + q] = from[16 * (2 * q + k) + i];
+}`;
+
+const COPY_RUNS = [64, 1024] as const;
+const SCALAR_CALLS = [
+  ...COPY_RUNS.map((run) => `measure("run ${run}", 8, copy_runs<${run}>);`),
+  `measure("strided", ${8 * 14 * 64}, strided_copy);`,
+  `measure("indexed", ${4 * 14 * 8 * 3 * 4}, indexed_copy);`,
+  `measure("scattered", ${12 * 2 * 16}, scattered_copy);`,
+];
+
+function measureCall(label: string, units: number, name: string): string {
+  return `measure("${label}", ${units}, ${name});`;
+}
+
+function accumulatorsOf(row: Intrinsic): number {
+  return targetOperand(row).file === "tile" ? TILE_ACCUMULATORS : ACCUMULATORS;
+}
+
+function targetOperand(row: Intrinsic): Operand {
+  return operandOf(row, row.computation.equation.target.tensor);
+}
+
+/** Independent accumulators issued in turn; with one the chain shows. */
+function issueLoop(row: Intrinsic, name: string, accumulators: number): string {
+  const target = targetOperand(row);
+  const inputs = row.operands.filter((o) => o !== target);
+  const results = Array.from({ length: accumulators }, (_, i) => registerIn(target, `c${i}`, i));
+  const sources = inputs.map((o, i) => registerIn(o, `x${i}`, TILE_ACCUMULATORS + i));
+  const declarations = [
+    ...results.map((_, i) => declareRegister(row, target, `c${i}`)),
+    ...inputs.map((o, i) => declareRegister(row, o, `x${i}`)),
+  ];
+  const issues = results.map((c) =>
+    fillTemplate(row.emit, {
+      [target.name]: c,
+      ...Object.fromEntries(inputs.map((o, i) => [o.name, sources[i] ?? ""])),
+    }),
+  );
+  return functionText(name, [
+    ...declarations,
+    ...inputs.map((o, i) => loadText(o, sources[i] ?? "", 0)),
+    // Made unknown one by one: equal accumulators would be computed once.
+    ...results.map((c) => `${loadText(target, c, 0)} ${opaque(target, c)}`),
+    "for (long i = 0; i < n; i++) {",
+    ...issues.map((line) => `  ${line}`),
+    // The compiler may not carry an input over from one round to the next as known.
+    ...sources.map((x, i) => `  ${opaque(inputs[i], x)}`),
+    "}",
+    ...results.map((c) => opaque(target, c)),
+  ]);
+}
+
+function loadLoop(row: Intrinsic, operand: Operand, name: string): string {
+  const register = registerIn(operand, "x", TILE_ACCUMULATORS);
+  const loads = Array.from(
+    { length: TILES },
+    (_, i) => `  ${loadText(operand, register, i)} ${opaque(operand, register)}`,
+  );
+  return functionText(name, [
+    declareRegister(row, operand, "x"),
+    "for (long i = 0; i < n; i++) {",
+    ...loads,
+    "  fence();",
+    "}",
+  ]);
+}
+
+function storeLoop(row: Intrinsic, name: string): string {
+  const target = targetOperand(row);
+  const register = registerIn(target, "c", 0);
+  const stores = Array.from({ length: TILES }, (_, i) => `  ${storeText(target, register, i)}`);
+  return functionText(name, [
+    declareRegister(row, target, "c"),
+    loadText(target, register, 0),
+    "for (long i = 0; i < n; i++) {",
+    `  ${opaque(target, register)}`,
+    ...stores,
+    "  fence();",
+    "}",
+  ]);
+}
+
+function functionText(name: string, lines: readonly string[]): string {
+  const body = lines.filter((line) => line !== "").map((line) => `  ${line}`);
+  return [`__attribute__((noinline)) static void ${name}(long n) {`, ...body, "}"].join("\n");
+}
+
+/** The variable, or the number of the tile. */
+function registerIn(operand: Operand, variable: string, tile: number): string {
+  return operand.file === "tile" ? String(tile) : variable;
+}
+
+function loadText(operand: Operand, register: string, tile: number): string {
+  const words = memoryWords(operand, register, tile);
+  return operand.load === undefined
+    ? `memcpy(&${register}, ${words.ptr}, sizeof ${register});`
+    : fillTemplate(operand.load, words);
+}
+
+function storeText(operand: Operand, register: string, tile: number): string {
+  const words = memoryWords(operand, register, tile);
+  return operand.store === undefined
+    ? `memcpy(${words.ptr}, &${register}, sizeof ${register});`
+    : fillTemplate(operand.store, words);
+}
+
+/** The given tile of the near buffer, which holds eight of any kind. */
+function memoryWords(operand: Operand, register: string, tile: number): { reg: string; ptr: string; stride: string } {
+  const bytes = bytesOf(operand.dtype);
+  const at = tile * tileElements(operand) * bytes;
+  return {
+    reg: register,
+    ptr: `((${ELEMENT[operand.dtype]}*)(near + ${at}))`,
+    stride: String(tileRowElements(operand) * bytes),
+  };
+}
+
+const ELEMENT: Readonly<Record<DType, string>> = {
+  u8: "uint8_t",
+  s8: "int8_t",
+  u16: "uint16_t",
+  s16: "int16_t",
+  u32: "uint32_t",
+  s32: "int32_t",
+  f16: "uint16_t",
+  bf16: "uint16_t",
+  tf32: "float",
+  f32: "float",
+  f64: "double",
+};
+
+/** Keeps the compiler from knowing a register's value; tiles are out of its sight anyway. */
+function opaque(operand: Operand | undefined, register: string): string {
+  if (operand === undefined || operand.file === "tile") return "";
+  const constraint = operand.file === "zmm" ? "v" : operand.file === "ymm" ? "x" : "w";
+  return `asm volatile("" : "+${constraint}"(${register}));`;
+}
+
+/** The widest vector of a target, and the letter that stands for its register in inline assembly. */
+function vectorOf(isa: readonly string[]): { bytes: number; constraint: string } {
+  if (isa.includes("avx512f")) return { bytes: 64, constraint: "v" };
+  if (isa.includes("avx2")) return { bytes: 32, constraint: "x" };
+  return { bytes: 16, constraint: isa.includes("asimd") ? "w" : "x" };
+}
+
+/** Half of each cache, and four times the last one for main memory. */
+function footprints(target: Target): readonly { name: string; bytes: number }[] {
+  const caches = target.levels.flatMap(({ name, bytes }) => (bytes === undefined ? [] : [{ name, bytes }])).reverse();
+  const last = caches.at(-1)?.bytes ?? 32 * 1024 ** 2;
+  const rounded = (bytes: number): number => Math.floor(bytes / 512) * 512;
+  return [
+    ...caches.map(({ name, bytes }) => ({ name, bytes: rounded(bytes / 2) })),
+    { name: "dram", bytes: rounded(Math.min(4 * last, MOST_BYTES)) },
+  ];
+}
+
+const MOST_BYTES = 256 * 1024 ** 2;
+
+// ---- what it printed --------------------------------------------------------------------------------------------------------------
+
+/** The figures of what the program printed. @throws Error when a line that must be there is missing */
+export function readCalibration(target: Target, rows: readonly Intrinsic[], printed: string): Calibration {
+  const samples = new Map<string, number[]>();
+  for (const line of printed.split("\n")) {
+    const [label, numbers] = line.split(":");
+    if (label === undefined || numbers === undefined) continue;
+    const values = numbers.trim().split(/\s+/).map(Number);
+    if (values.some((v) => !(v > 0))) throw new Error(`calibration: ${label} printed "${numbers.trim()}"`);
+    samples.set(label, [...(samples.get(label) ?? []), ...values]);
+  }
+  const nanoseconds = (label: string): number[] => {
+    const found = samples.get(label);
+    if (!found) throw new Error(`calibration: the program printed nothing for ${label}`);
+    return found;
+  };
+  const cycle = summary(nanoseconds("clock")).median;
+  const cycles = (label: string): Measured => summary(nanoseconds(label).map((ns) => ns / cycle));
+  const rate = (label: string): Measured => summary(nanoseconds(label).map((ns) => cycle / ns));
+  const [short, long] = COPY_RUNS.map((run) => ({ run, ...cycles(`run ${run}`) }));
+  const copyByte = short && long ? Math.max(0, (long.median - short.median) / (long.run - short.run)) : undefined;
+  const copyRun = short && copyByte !== undefined ? Math.max(0, short.median - short.run * copyByte) : undefined;
+  return {
+    machine: target.name,
+    clockHz: summary(nanoseconds("clock").map((ns) => 1e9 / ns)),
+    loadsPerCycle: rate("loads"),
+    memory: Object.fromEntries(
+      footprints(target).map(({ name, bytes }): [string, CalibratedMemory] => [
+        name,
+        {
+          footprintBytes: bytes,
+          readBytesPerCycle: rate(`read ${name}`),
+          writeBytesPerCycle: rate(`write ${name}`),
+          copyBytesPerCycle: rate(`copy ${name}`),
+        },
+      ]),
+    ),
+    intrinsics: Object.fromEntries(
+      rows.map((row): [string, CalibratedIntrinsic] => [
+        row.name,
+        {
+          issueCycles: cycles(`issue ${row.name}`),
+          latencyCycles: cycles(`latency ${row.name}`),
+          loadCycles: Object.fromEntries(
+            row.operands.slice(1).map((o) => [o.name, cycles(`load ${row.name} ${o.name}`)]),
+          ),
+          storeCycles: cycles(`store ${row.name}`),
+        },
+      ]),
+    ),
+    scalar: {
+      ...(copyByte !== undefined && short ? { copyByte: { median: copyByte, spread: short.spread } } : {}),
+      ...(copyRun !== undefined && short ? { copyRun: { median: copyRun, spread: short.spread } } : {}),
+      strided: cycles("strided"),
+      indexed: cycles("indexed"),
+      scattered: cycles("scattered"),
+    },
+  };
+}
+
+function summary(samples: readonly number[]): Measured {
+  const sorted = [...samples].sort((a, b) => a - b);
+  const quantile = (q: number): number => {
+    const place = q * (sorted.length - 1);
+    const [low, high] = [sorted[Math.floor(place)] ?? 0, sorted[Math.ceil(place)] ?? 0];
+    return low + (high - low) * (place - Math.floor(place));
+  };
+  const median = quantile(0.5);
+  return { median, spread: (quantile(0.75) - quantile(0.25)) / median };
+}

@@ -1,0 +1,431 @@
+/**
+ * @file The layered latency model (AMOS, ISCA 2022, section 5.3) for CPUs: what one call of a scheduled mapping takes.
+ *
+ *     L_0 = steps * max(arithmetic, loads, stores)                  one step: one summed step of one register block
+ *     L_l = trips * max(L_(l-1), R_l, W_l) + fill                   R, W: bytes level l fetches and gives back, over its source's bandwidth
+ *
+ *     registers    3136 x max(24.0 arithmetic, 14.0 read, 0.9 write)           per entry of l1
+ *     l1             16 x max(75264 inner, 4100 read, 900 write)    from l2    per entry of l2
+ *
+ * A mapping is compiled once; a schedule is then a few hundred additions and multiplications and no nest is built.
+ * `max` is the paper's form, everything overlaps; `sum` is the other end, nothing does. The truth lies between.
+ */
+
+import type { Schedule } from "../abstraction/candidate.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { LevelCost, Prediction } from "../abstraction/trial.ts";
+import { apply, type Correction } from "./correct.ts";
+import type { Footprint } from "./footprint.ts";
+import { type DimensionState, type InputState, type Packing, Plan } from "./plan.ts";
+import { type ModelTarget, timingOf } from "./target.ts";
+
+export interface ModelOptions {
+  /** Whether the call before has just used the same data, as when kernels are timed; `warm` by default. */
+  readonly cache?: "warm" | "flushed";
+  /** Which end is the uncorrected prediction; the paper's `max` by default. */
+  readonly form?: "max" | "sum";
+  /** Learnt from trials: {@link fit}. */
+  readonly correction?: Correction;
+}
+
+/** One part of the time of a call, were it alone. */
+export interface CostTerm {
+  /** `issue`, `chain`, `front end`, `load`, `store`, `scatter`, `blocks`, `read l2`, `write l2`, ..., `fill`, `pack`, `pack memory`, `barrier`. */
+  readonly name: string;
+  readonly seconds: number;
+}
+
+export interface Costs {
+  readonly terms: readonly CostTerm[];
+  /** Everything overlaps; nothing does. */
+  readonly bounds: readonly [max: number, sum: number];
+}
+
+/**
+ * Compiles the model of a mapping.
+ * @returns for a schedule its prediction, undefined when it cannot be lowered; a few microseconds
+ */
+export function createModel(
+  mapping: Mapping,
+  target: ModelTarget,
+  options: ModelOptions = {},
+): (schedule: Schedule) => Prediction | undefined {
+  const model = new LayeredModel(mapping, target, options);
+  const { form = "max", correction } = options;
+  return (schedule) => {
+    if (!model.evaluate(schedule)) return undefined;
+    const { max, sum } = model;
+    const uncorrectedSeconds = (form === "max" ? max : sum) * model.secondsPerCycle;
+    const seconds = correction ? apply(correction, model.costs()) : uncorrectedSeconds;
+    return { seconds, uncorrectedSeconds, levels: model.levels() };
+  };
+}
+
+/** The same for the parts of the time: what a correction is fitted from. A part is what it would take alone; parts overlap. */
+export function createTerms(
+  mapping: Mapping,
+  target: ModelTarget,
+  options: Pick<ModelOptions, "cache"> = {},
+): (schedule: Schedule) => Costs | undefined {
+  const model = new LayeredModel(mapping, target, options);
+  return (schedule) => (model.evaluate(schedule) ? model.costs() : undefined);
+}
+
+/** Traffic between a cache and the level behind it, under the schedule evaluated last. Cycles and bytes of one thread and call. */
+interface Layer {
+  readonly name: string;
+  readonly source: string;
+  readonly bytes: number;
+  readonly readBytesPerCycle: number;
+  readonly writeBytesPerCycle: number;
+  /** Bytes fetched by each input while the loops inside a position run, and bytes of output that pass. */
+  readonly fetched: number[];
+  passed: number;
+  /** Trips of the loops outside of the outermost position whose data fits. */
+  entries: number;
+  readCycles: number;
+  writeCycles: number;
+}
+
+class LayeredModel {
+  readonly secondsPerCycle: number;
+  /** Cycles of one call. */
+  max = 0;
+  sum = 0;
+  private readonly plan: Plan;
+  private readonly target: ModelTarget;
+  private readonly warm: boolean;
+  private readonly layers: readonly Layer[];
+  private readonly issueCycles: number;
+  private readonly latencyCycles: number;
+  private readonly loadCycles: ReadonlyMap<InputState, number>;
+  private readonly storeCycles: number;
+  // Cycles of the schedule evaluated last, the thread that finishes last.
+  private steps = 0;
+  private issue = 0;
+  private chain = 0;
+  private frontEnd = 0;
+  private arithmetic = 0;
+  private load = 0;
+  private store = 0;
+  private scatter = 0;
+  private blocks = 0;
+  private fill = 0;
+  private pack = 0;
+  private packMemory = 0;
+  private barrier = 0;
+  // Of one step, while blocks are gone through.
+  private summedSteps = 1;
+  private heldCycles = 0;
+  private streamingCycles = 0;
+  private loopInstructions = 0;
+
+  constructor(mapping: Mapping, target: ModelTarget, { cache = "warm" }: ModelOptions) {
+    const timing = timingOf(target, mapping.intrinsic);
+    this.plan = new Plan(mapping);
+    this.target = target;
+    this.warm = cache === "warm";
+    this.secondsPerCycle = 1 / target.clockHz.value;
+    this.issueCycles = timing.issueCycles;
+    this.latencyCycles = timing.latencyCycles;
+    this.storeCycles = timing.storeCycles;
+    this.loadCycles = new Map(
+      this.plan.inputs.map((i) => [i, timing.loadCycles[i.name] ?? 1 / target.loadsPerCycle.value]),
+    );
+    this.layers = target.memory.flatMap((level, i): Layer[] => {
+      const source = target.memory[i + 1];
+      if (level.bytes === undefined || !source) return [];
+      return [
+        {
+          name: level.name,
+          source: source.name,
+          bytes: level.bytes,
+          readBytesPerCycle: source.readBytesPerCycle.value,
+          writeBytesPerCycle: source.writeBytesPerCycle.value,
+          fetched: this.plan.inputs.map(() => 0),
+          passed: 0,
+          entries: 1,
+          readCycles: 0,
+          writeCycles: 0,
+        },
+      ];
+    });
+  }
+
+  /** Works everything out. @returns false when the schedule cannot be lowered */
+  evaluate(schedule: Schedule): boolean {
+    if (!this.plan.read(schedule)) return false;
+    this.computeBlocks();
+    const packed = this.computePacking(schedule.threads);
+    this.computeTraffic(packed);
+    this.combine();
+    return true;
+  }
+
+  /** Innermost first; each level's trips are within one trip of the level after it. */
+  levels(): readonly LevelCost[] {
+    const levels: LevelCost[] = [];
+    const first = this.layers[0]?.entries ?? 1;
+    const perStep = (cycles: number): number => cycles / this.steps;
+    levels.push(
+      level(
+        "registers",
+        this.steps / first,
+        perStep(this.arithmetic + this.scatter + this.blocks),
+        perStep(this.load),
+        perStep(this.store),
+      ),
+    );
+    let inner = this.innermost() / first;
+    let stages = this.steps / first;
+    for (const [i, layer] of this.layers.entries()) {
+      const outside = this.layers[i + 1]?.entries ?? 1;
+      const trips = layer.entries / outside;
+      const [read, write] = [layer.readCycles / layer.entries, layer.writeCycles / layer.entries];
+      levels.push(level(layer.name, trips, inner, read, write));
+      inner = trips * (Math.max(inner, read, write) + fillOf(inner, read + write, stages));
+      stages = trips;
+    }
+    if (this.pack > 0 || this.packMemory > 0) levels.push(level("pack", 1, this.pack, this.packMemory, 0));
+    return levels;
+  }
+
+  costs(): Costs {
+    const seconds = (name: string, cycles: number): CostTerm => ({ name, seconds: cycles * this.secondsPerCycle });
+    return {
+      terms: [
+        seconds("issue", this.issue),
+        seconds("chain", this.chain),
+        seconds("front end", this.frontEnd),
+        seconds("load", this.load),
+        seconds("store", this.store),
+        seconds("scatter", this.scatter),
+        seconds("blocks", this.blocks),
+        ...this.layers.flatMap((l) => [
+          seconds(`read ${l.source}`, l.readCycles),
+          seconds(`write ${l.source}`, l.writeCycles),
+        ]),
+        seconds("fill", this.fill),
+        seconds("pack", this.pack),
+        seconds("pack memory", this.packMemory),
+        seconds("barrier", this.barrier),
+      ],
+      bounds: [this.max * this.secondsPerCycle, this.sum * this.secondsPerCycle],
+    };
+  }
+
+  // ---- level 0 ----------------------------------------------------------------------------------------------------------------
+
+  private computeBlocks(): void {
+    const { plan, target } = this;
+    const { held, streaming } = plan;
+    this.issue = this.chain = this.frontEnd = this.arithmetic = this.load = 0;
+    this.heldCycles = held ? this.cyclesToLoad(held) : 0;
+    this.streamingCycles = this.cyclesToLoad(streaming);
+    this.summedSteps = 1;
+    // Iterations of the innermost loop a step: what is unrolled shares one.
+    let iterations = 1;
+    for (const d of plan.reduce) {
+      this.summedSteps *= d.steps;
+      iterations *= d.blocks / d.steps;
+    }
+    this.loopInstructions = target.loopInstructions.value * iterations;
+    this.steps = this.summedSteps;
+    let blocks = 1;
+    for (const d of plan.spatial) blocks *= d.ownBlocks;
+    this.steps *= blocks;
+    this.visitBlocks(0, 1, 1, 1, 1);
+    const { tiles, scattered } = plan.ownStores();
+    this.store = tiles * this.storeCycles * (1 + plan.straddling);
+    this.scatter = scattered * plan.targetElements * target.scalar.scattered.value;
+    this.blocks = blocks * target.blockCycles.value;
+  }
+
+  /** Whole blocks and what is left of each kept dimension: every kind of register block, with the times it is run. */
+  private visitBlocks(index: number, trips: number, accumulators: number, held: number, streaming: number): void {
+    const d = this.plan.spatial[index];
+    if (d === undefined) {
+      this.addBlock(trips, accumulators, held, streaming);
+      return;
+    }
+    const ofHeld = this.plan.held?.own.has(d) ?? false;
+    const ofStreaming = this.plan.streaming.own.has(d);
+    const part = (times: number, count: number): void =>
+      this.visitBlocks(
+        index + 1,
+        trips * times,
+        accumulators * count,
+        ofHeld ? held * count : held,
+        ofStreaming ? streaming * count : streaming,
+      );
+    if (d.left === d.block) {
+      part(d.ownBlocks, d.block);
+      return;
+    }
+    if (d.ownWhole > 0) part(d.ownWhole, d.block);
+    if (d.left > 0) part(1, d.left);
+  }
+
+  private addBlock(blocks: number, accumulators: number, held: number, streaming: number): void {
+    const { target, plan } = this;
+    const loaded = (plan.held ? held : 0) + streaming;
+    const steps = blocks * this.summedSteps;
+    const issue = accumulators * this.issueCycles;
+    // Each accumulator waits for itself once a step, but later blocks begin while this one waits, as far as the window reaches.
+    const blockInstructions = this.summedSteps * (accumulators + loaded);
+    const chain = this.latencyCycles / Math.max(1, target.window.value / blockInstructions);
+    const frontEnd = (accumulators + loaded + this.loopInstructions) / target.instructionsPerCycle.value;
+    const load = (plan.held ? held * this.heldCycles : 0) + streaming * this.streamingCycles;
+    this.issue += steps * issue;
+    this.chain += steps * chain;
+    this.frontEnd += steps * frontEnd;
+    this.arithmetic += steps * Math.max(issue, chain, frontEnd);
+    this.load += steps * load;
+  }
+
+  private cyclesToLoad(input: InputState): number {
+    return (this.loadCycles.get(input) ?? 0) * (1 + input.placed.straddling);
+  }
+
+  // ---- packing ----------------------------------------------------------------------------------------------------------------
+
+  /** Scalar work of the packing phases. @returns bytes that they read and write, of the thread that finishes last */
+  private computePacking(threads: number): { read: number; written: number; resident: number } {
+    const moved = { read: 0, written: 0, resident: this.plan.tensorBytes };
+    this.pack = 0;
+    for (const input of this.plan.inputs) {
+      const found = this.plan.packingOf(input);
+      if (found === undefined) continue;
+      const { packing, dealt } = found;
+      const share = threads <= 1 ? 1 : Math.ceil(dealt / threads) / dealt;
+      this.pack += share * this.packingCycles(packing);
+      moved.read += share * packing.sourceBytes;
+      moved.written += share * packing.bytes;
+      moved.resident += packing.bytes;
+    }
+    this.barrier = threads > 1 && moved.written > 0 ? this.target.barrierCycles.value : 0;
+    return moved;
+  }
+
+  private packingCycles({ kind, elements, run, bytes }: Packing): number {
+    const { scalar } = this.target;
+    switch (kind) {
+      case "copy":
+        return bytes * scalar.copyByte.value + (elements / run) * scalar.copyRun.value;
+      case "strided":
+        return elements * scalar.strided.value;
+      case "indexed":
+        return elements * scalar.indexed.value;
+      default:
+        return kind satisfies never;
+    }
+  }
+
+  // ---- memory -----------------------------------------------------------------------------------------------------------------
+
+  /**
+   * From the register block outwards: what the loops inside a position touch, and what each cache must fetch for it. While one trip
+   * of a loop fits, its next trip finds what both share, so the loop fetches its distinct bytes; else every trip fetches its own.
+   */
+  private computeTraffic(packed: { read: number; written: number; resident: number }): void {
+    const { plan, layers } = this;
+    const { inputs, ordered } = plan;
+    for (const d of ordered) d.covered = d.ownWhole > 0 ? d.block : d.left;
+    let total = measured(plan.output);
+    for (const input of inputs) total += measured(input.placed.footprint);
+    let trips = 1;
+    for (const d of ordered) trips *= d.ownBlocks;
+    for (const layer of layers) {
+      for (let i = 0; i < inputs.length; i++) layer.fetched[i] = inputs[i]?.placed.footprint.lines ?? 0;
+      layer.passed = plan.output.lines;
+      layer.entries = trips;
+    }
+    for (let position = ordered.length - 1; position >= 0; position--) {
+      const d = ordered[position];
+      if (d === undefined || d.ownBlocks <= 1) continue;
+      const before = total;
+      d.covered = d.ownSteps;
+      total = this.measureAfter(d);
+      for (const layer of layers) {
+        const kept = keptShare(before, layer.bytes);
+        for (let i = 0; i < inputs.length; i++) {
+          const lines = inputs[i]?.placed.footprint.lines ?? 0;
+          layer.fetched[i] = kept * lines + (1 - kept) * d.ownBlocks * (layer.fetched[i] ?? 0);
+        }
+        // Summed loops pass over accumulators in registers: the output moves once a block.
+        if (d.spatial) layer.passed = kept * plan.output.lines + (1 - kept) * d.ownBlocks * layer.passed;
+      }
+      trips /= d.ownBlocks;
+      for (const layer of layers) if (total <= layer.bytes) layer.entries = trips;
+    }
+    this.packMemory = 0;
+    for (const layer of layers) {
+      // The call before left what fits.
+      const missing = this.warm ? 1 - keptShare(packed.resident, layer.bytes) : 1;
+      let fetched = 0;
+      for (const bytes of layer.fetched) fetched += bytes;
+      layer.readCycles = (missing * fetched) / layer.readBytesPerCycle;
+      layer.writeCycles = (missing * layer.passed) / layer.writeBytesPerCycle;
+      const moved = packed.read / layer.readBytesPerCycle + packed.written / layer.writeBytesPerCycle;
+      this.packMemory = Math.max(this.packMemory, missing * moved);
+    }
+  }
+
+  /** Footprints after a dimension has grown; others stay as they were. @returns lines of all */
+  private measureAfter(d: DimensionState): number {
+    const { inputs, output, outputOwn } = this.plan;
+    if (outputOwn.has(d)) output.measure();
+    let total = output.lines;
+    for (const { own, placed } of inputs) {
+      if (own.has(d)) placed.footprint.measure();
+      total += placed.footprint.lines;
+    }
+    return total;
+  }
+
+  // ---- all levels -------------------------------------------------------------------------------------------------------------
+
+  private innermost(): number {
+    return Math.max(this.arithmetic + this.scatter + this.blocks, this.load, this.store);
+  }
+
+  private combine(): void {
+    let inner = this.innermost();
+    let stages = this.steps / (this.layers[0]?.entries ?? 1);
+    this.fill = 0;
+    this.sum = this.arithmetic + this.scatter + this.blocks + this.load + this.store;
+    for (const [i, layer] of this.layers.entries()) {
+      const { entries, readCycles, writeCycles } = layer;
+      const fill = fillOf(inner, readCycles + writeCycles, stages);
+      this.fill += fill;
+      this.sum += readCycles + writeCycles;
+      inner = Math.max(inner, readCycles, writeCycles) + fill;
+      stages = entries / (this.layers[i + 1]?.entries ?? 1);
+    }
+    this.max = inner + Math.max(this.pack, this.packMemory) + this.barrier;
+    this.sum += this.pack + this.packMemory + this.barrier;
+  }
+}
+
+/**
+ * What fetching and computing cannot overlap: the first stage waits for its data and the last for nothing more. AMOS's
+ * `(trips - 1) * max(memory, compute) + (memory + compute)` (tenet_integrate.py), with a trip of the level inside as the stage.
+ */
+function fillOf(inner: number, moved: number, stages: number): number {
+  return Math.min(inner, moved) / Math.max(1, stages);
+}
+
+/** Share of what a trip touched that the next trip finds: all up to the capacity, nothing from twice of it on. */
+function keptShare(touched: number, capacity: number): number {
+  return Math.min(1, Math.max(0, 2 - touched / capacity));
+}
+
+function measured(footprint: Footprint): number {
+  footprint.measure();
+  return footprint.lines;
+}
+
+function level(name: string, trips: number, inner: number, read: number, write: number): LevelCost {
+  const bound = inner >= read && inner >= write ? "inner" : read >= write ? "read" : "write";
+  return { level: name, trips, inner, read, write, bound };
+}

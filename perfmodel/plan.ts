@@ -1,0 +1,508 @@
+/**
+ * @file What a schedule of a mapping does, counted without lowering it: the mapping is compiled once, a schedule is read into it.
+ *
+ *     conv2d n <- k, k <- c on avx512.vpdpbusd, block q 12, k 2
+ *       issues 451584   loads of a 225792, of b 75264   stores 12544   blocks 560 of 144 summed steps
+ *
+ * Counts are products over dimensions, because a nest is one: a dimension has `whole` blocks of `block` steps and at most one
+ * smaller block of `left` steps. They equal what a walk over the lowered nest counts (test/perfmodel-counts.test.ts).
+ */
+
+import { affineForm, boundsOf } from "../abstraction/affine.ts";
+import type { Placement, Schedule } from "../abstraction/candidate.ts";
+import { type Computation, extentsOf, memoryElements, targetOf, tensorOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { access, accessesIn, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
+import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { dimensionsOf, type LoopDimension } from "../mapper/dimensions.ts";
+import { defineProblem } from "../mapper/problem.ts";
+import { type PaddedCopy, type Reach, reachInPlace, reachPadded } from "../mapper/reach.ts";
+import { dependsOn, placementsOf } from "../mapper/schedule.ts";
+import { conditionCarriers } from "../mapper/validate.ts";
+import {
+  AffineFootprint,
+  type Covered,
+  type Footprint,
+  greatestCommonDivisor,
+  RunFootprint,
+  type Term,
+  term,
+} from "./footprint.ts";
+
+/** Registers of each file, as mapper/schedule.ts counts them; a test holds the two together. */
+const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32 };
+
+/** Bytes that move together between levels of memory. */
+export const LINE_BYTES = 64;
+
+/** A dimension under the schedule that was read last. */
+export interface DimensionState extends Covered {
+  readonly name: string;
+  readonly spatial: boolean;
+  readonly steps: number;
+  /** The last step is not whole. */
+  readonly partial: boolean;
+  /** Steps that register blocks share out: whole ones only where results are stored. */
+  readonly usable: number;
+  /** Steps of a block, number of such blocks, steps of the smaller block that is left, blocks in all. */
+  block: number;
+  whole: number;
+  left: number;
+  blocks: number;
+  /** The share of the thread that finishes last; all of it unless the loop is dealt to threads. */
+  ownSteps: number;
+  ownWhole: number;
+  ownBlocks: number;
+  /** Set while an order is read, so that a name given twice is noticed. */
+  read: number;
+}
+
+/** What the address of one element costs besides additions, what the innermost loop does not change counted once a run of it. */
+export interface IndexArithmetic {
+  /** Quotients and remainders that take a fused index apart. */
+  readonly digits: number;
+  /** Comparisons that keep padding out. */
+  readonly guards: number;
+}
+
+const PLAIN: IndexArithmetic = { digits: 0, guards: 0 };
+
+/** How an input is packed once a call. */
+export interface Packing {
+  /** `copy`: runs of elements side by side on both sides; `strided`: plain loops; `indexed`: divisions and guards an element. */
+  readonly kind: "copy" | "strided" | "indexed";
+  readonly elements: number;
+  /** Elements of one run of the innermost loop. */
+  readonly run: number;
+  readonly arithmetic: IndexArithmetic;
+  readonly bytes: number;
+  /** Bytes of the tensors it reads. */
+  readonly sourceBytes: number;
+  /** Steps of the loop dealt to threads; undefined when the order of the schedule decides. */
+  readonly dealt: number | undefined;
+}
+
+/** An input where one placement puts it. */
+export interface PlacedInput {
+  readonly footprint: Footprint;
+  /** Share of the loads that touch two lines. */
+  readonly straddling: number;
+  /** Undefined for what is loaded in place or was packed ahead of time. */
+  readonly packing: Packing | undefined;
+}
+
+export interface InputState {
+  readonly name: string;
+  readonly operand: Operand;
+  /** Dimensions its tiles change with. */
+  readonly own: ReadonlySet<DimensionState>;
+  readonly placements: Readonly<Partial<Record<Placement, PlacedInput>>>;
+  /** Under the schedule that was read last. */
+  placed: PlacedInput;
+  /** Its tiles in a full register block. */
+  tiles: number;
+}
+
+/** What a walk over the lowered nest would count, all threads together. */
+export interface Counts {
+  readonly issues: number;
+  /** Tiles loaded, by operand. */
+  readonly loads: Readonly<Record<string, number>>;
+  /** Tiles stored, straight or into the scratch block. */
+  readonly stores: number;
+  /** Elements moved from the scratch block to the output, guarded ones included. */
+  readonly scattered: number;
+  /** Elements written by the packing of a call, by operand. */
+  readonly packed: Readonly<Record<string, number>>;
+  /** Bytes loaded at least once, by operand. */
+  readonly distinctBytes: Readonly<Record<string, number>>;
+}
+
+/** A mapping compiled for reading schedules. One schedule at a time: its state is overwritten by the next. */
+export class Plan {
+  readonly mapping: Mapping;
+  readonly inputs: readonly InputState[];
+  readonly target: Operand;
+  readonly output: Footprint;
+  readonly outputOwn: ReadonlySet<DimensionState>;
+  /** Whether whole tiles are stored straight into the output, and the share of such stores that touch two lines. */
+  readonly straight: boolean;
+  readonly straddling: number;
+  /** Elements of an output tile, and what placing one takes when it comes from the scratch block. */
+  readonly targetElements: number;
+  readonly scattering: IndexArithmetic;
+  /** Bytes of all tensors. */
+  readonly tensorBytes: number;
+  /** In the order of the schedule read last, outermost first. */
+  readonly ordered: DimensionState[] = [];
+  readonly spatial: readonly DimensionState[];
+  readonly reduce: readonly DimensionState[];
+  accumulators = 1;
+  /** The input held in registers; undefined when there is one input only. */
+  held: InputState | undefined;
+  streaming: InputState;
+  private readonly byName: ReadonlyMap<string, DimensionState>;
+  private readonly impossible: boolean;
+  private readonly registers: number;
+  private reads = 0;
+
+  constructor(mapping: Mapping) {
+    const { computation, intrinsic } = mapping;
+    const dimensions = dimensionsOf(mapping);
+    const states = dimensions.map(stateOf);
+    this.mapping = mapping;
+    this.byName = new Map(states.map((s) => [s.name, s]));
+    this.spatial = states.filter((s) => s.spatial);
+    this.reduce = states.filter((s) => !s.spatial);
+    this.target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
+    this.targetElements = product(this.target.dims.map((o) => o.extent));
+    this.registers = REGISTERS[this.target.file] ?? Number.POSITIVE_INFINITY;
+    this.impossible = losesCondition(mapping);
+    this.inputs = placementsOf(mapping).map((choice): InputState => {
+      const operand = operandOf(intrinsic, choice.operand);
+      const own = new Set(states.filter((_, i) => dependsOn(mapping, choice.operand, at(dimensions, i))));
+      const placements = Object.fromEntries(
+        choice.open.map((p) => [p, placedInput(mapping, operand, p, dimensions, states, own)]),
+      );
+      return { name: operand.name, operand, own, placements, placed: at(Object.values(placements), 0), tiles: 1 };
+    });
+    this.streaming = at(this.inputs, 0);
+    this.tensorBytes = Object.values(computation.tensors).reduce(
+      (sum, t) => sum + memoryElements(t) * bytesOf(t.dtype),
+      0,
+    );
+
+    // The output, reached as mapper/schedule.ts stores whole tiles: steps that are not whole go by the scratch block.
+    const whole = dimensions.map((d) =>
+      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
+    );
+    const { target } = computation.equation;
+    const reach = reachInPlace(computation, intrinsic, this.target, access(target.tensor, target.index), whole);
+    const elementBytes = bytesOf(targetOf(computation).dtype);
+    this.straight = typeof reach !== "string";
+    this.scattering = indexArithmetic(
+      this.target,
+      dimensions.filter((d) => d.kind === "spatial"),
+      [],
+    );
+    const rowBytes = Math.min(this.targetElements, tileRowElements(this.target)) * elementBytes;
+    this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
+    this.output = outputFootprint(mapping, dimensions, states);
+    this.outputOwn = new Set(this.spatial);
+  }
+
+  /** Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem` */
+  read(schedule: Schedule): boolean {
+    if (this.impossible || schedule.order.length !== this.byName.size) return false;
+    // 1. Order: every dimension once, kept ones first.
+    const turn = ++this.reads;
+    let position = 0;
+    for (const name of schedule.order) {
+      const d = this.byName.get(name);
+      if (d === undefined || d.read === turn || d.spatial !== position < this.spatial.length) return false;
+      d.read = turn;
+      this.ordered[position++] = d;
+    }
+    // 2. Placements.
+    for (const input of this.inputs) {
+      const placement = schedule.placement[input.name];
+      const placed = placement === undefined ? undefined : input.placements[placement];
+      if (placed === undefined) return false;
+      input.placed = placed;
+      input.tiles = 1;
+    }
+    // 3. Blocks, and the registers they take.
+    for (const name in schedule.block) if (!this.byName.has(name)) return false;
+    this.accumulators = 1;
+    for (const d of this.ordered) {
+      const block = schedule.block[d.name] ?? 1;
+      if (!Number.isSafeInteger(block) || block < 1 || block > d.steps) return false;
+      d.block = block;
+      d.whole = Math.floor(d.usable / block);
+      d.left = d.steps - d.whole * block;
+      d.blocks = d.whole + (d.left > 0 ? 1 : 0);
+      if (!d.spatial || block === 1) continue;
+      this.accumulators *= block;
+      for (const input of this.inputs) if (input.own.has(d)) input.tiles *= block;
+    }
+    let fewest = Number.POSITIVE_INFINITY;
+    for (const { tiles } of this.inputs) fewest = Math.min(fewest, tiles);
+    if (this.accumulators + fewest + 1 > this.registers) return false;
+    // 4. The input with fewer tiles is held, the first of equals.
+    const [first, second] = this.inputs;
+    if (first === undefined) return false;
+    this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
+    this.streaming = second === undefined || this.held === second ? first : second;
+    this.deal(schedule.threads);
+    return true;
+  }
+
+  /** The outermost loop is dealt to threads in equal ranges; the last thread also takes the smaller block that is left. */
+  private deal(threads: number): void {
+    let dealt = threads <= 1;
+    for (const d of this.ordered) {
+      const parallel = !dealt && d.spatial && !(d.whole === 1 && d.left === 0);
+      if (parallel) dealt = true;
+      d.ownWhole = parallel ? Math.ceil(d.whole / threads) : d.whole;
+      d.ownSteps = d.ownWhole * d.block + d.left;
+      d.ownBlocks = d.ownWhole + (d.left > 0 ? 1 : 0);
+    }
+  }
+
+  /** Tiles of an input loaded by the thread that finishes last. */
+  ownLoads(input: InputState): number {
+    let loads = 1;
+    for (const d of this.ordered) loads *= !d.spatial || input.own.has(d) ? d.ownSteps : d.ownBlocks;
+    return loads;
+  }
+
+  /** Output tiles of that thread, and those of them that go by way of the scratch block. */
+  ownStores(): { readonly tiles: number; readonly scattered: number } {
+    let tiles = 1;
+    let straight = this.straight ? 1 : 0;
+    for (const d of this.spatial) {
+      tiles *= d.ownSteps;
+      straight *= d.partial ? d.ownWhole * d.block : d.ownSteps;
+    }
+    return { tiles, scattered: tiles - straight };
+  }
+
+  /** Elements an input's packing writes, and the steps of the loop that is dealt to threads. */
+  packingOf(input: InputState): { readonly packing: Packing; readonly dealt: number } | undefined {
+    const { packing } = input.placed;
+    if (packing === undefined) return undefined;
+    let { dealt } = packing;
+    if (dealt === undefined) {
+      // Tiles are packed in the order of the loops: the first that moves is dealt.
+      for (const d of this.ordered) if (dealt === undefined && input.own.has(d) && d.steps > 1) dealt = d.steps;
+      dealt ??= input.operand.dims.find((o) => o.extent > 1)?.extent ?? 1;
+    }
+    return { packing, dealt };
+  }
+}
+
+/**
+ * Counts what the lowered nest of a schedule does, without lowering it.
+ * @returns for a schedule its counts, undefined when it cannot be lowered
+ */
+export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts | undefined {
+  const plan = new Plan(mapping);
+  return (schedule) => {
+    // All threads together do what one thread would do.
+    if (!plan.read({ ...schedule, threads: 1 })) return undefined;
+    for (const d of plan.ordered) d.covered = d.steps;
+    const each = (value: (input: InputState) => number): Record<string, number> =>
+      Object.fromEntries(plan.inputs.map((i) => [i.name, value(i)]));
+    const { tiles, scattered } = plan.ownStores();
+    return {
+      issues: product(plan.ordered.map((d) => d.steps)),
+      loads: each((i) => plan.ownLoads(i)),
+      stores: tiles,
+      scattered: scattered * plan.targetElements,
+      packed: each((i) => plan.packingOf(i)?.packing.elements ?? 0),
+      distinctBytes: each((i) => {
+        i.placed.footprint.measure();
+        return i.placed.footprint.distinct;
+      }),
+    };
+  };
+}
+
+function stateOf(d: LoopDimension): DimensionState {
+  const { name, steps } = d;
+  const spatial = d.kind === "spatial";
+  const fixed = { name, spatial, steps, partial: steps !== d.wholeSteps, usable: spatial ? d.wholeSteps : steps };
+  const blocks = { block: 1, whole: steps, left: 0, blocks: steps };
+  return { ...fixed, ...blocks, ownSteps: steps, ownWhole: steps, ownBlocks: steps, covered: steps, read: 0 };
+}
+
+function losesCondition({ computation, intrinsic, binding }: Mapping): boolean {
+  if (computation.equation.where === undefined) return false;
+  const problem = defineProblem(computation, intrinsic, binding);
+  return conditionCarriers(
+    problem,
+    problem.loops.map((l) => l.name),
+  ).some((c) => c.operand === undefined);
+}
+
+function placedInput(
+  mapping: Mapping,
+  operand: Operand,
+  placement: Placement,
+  dimensions: readonly LoopDimension[],
+  states: readonly DimensionState[],
+  own: ReadonlySet<DimensionState>,
+): PlacedInput {
+  const { computation, intrinsic, binding } = mapping;
+  const bound = binding[operand.name];
+  if (bound === undefined) throw new Error(`internal: ${operand.name} stands for nothing`);
+  const sources = [...new Set(accessesIn(bound).map((a) => a.tensor))].map((name) => tensorOf(computation, name));
+  const constant = sources.every((t) => t.constant);
+  const sourceBytes = sources.reduce((sum, t) => sum + memoryElements(t) * bytesOf(t.dtype), 0);
+  const size = bytesOf(operand.dtype);
+  const tile = product(operand.dims.map((o) => o.extent));
+  const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
+
+  if (placement === "tiled" || bound.kind !== "access") {
+    const elements = tile * product([...own].map((d) => d.steps));
+    const run = operand.dims.at(-1)?.extent ?? 1;
+    const arithmetic = indexArithmetic(
+      operand,
+      dimensions.filter((d) => dependsOn(mapping, operand.name, d)),
+      outsideTests(computation, bound),
+    );
+    return {
+      footprint: new RunFootprint(own, tile * size, LINE_BYTES),
+      straddling: straddles(tile * size, rowBytes),
+      packing: constant
+        ? undefined
+        : { kind: "indexed", elements, run, arithmetic, bytes: elements * size, sourceBytes, dealt: undefined },
+    };
+  }
+  const padded = placement === "padded" ? reachPadded(computation, intrinsic, operand, bound, dimensions) : undefined;
+  const reach =
+    padded === undefined
+      ? reachInPlace(computation, intrinsic, operand, bound, dimensions)
+      : typeof padded === "string"
+        ? padded
+        : padded.reach;
+  if (typeof reach === "string") throw new Error(`internal: ${operand.name} is not reached: ${reach}`);
+  return {
+    footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size, LINE_BYTES),
+    straddling: straddlingShare(reach, size, rowBytes),
+    packing:
+      padded === undefined || typeof padded === "string" || constant
+        ? undefined
+        : copyPacking(mapping, bound.tensor, padded.copy, size, sourceBytes),
+  };
+}
+
+/** Tile and steps in one term: step*s + e takes every value below steps*step. */
+function reachTerms(reach: Reach, dimensions: readonly LoopDimension[], states: readonly DimensionState[]): Term[] {
+  return dimensions.map((d, i) => term((reach.perStep.get(d.name) ?? 0) / d.step, at(states, i), d.step));
+}
+
+/** The output's elements; a fused dimension counts its loops as digits, which need not lie one behind the other. */
+function outputFootprint(
+  { computation }: Mapping,
+  dimensions: readonly LoopDimension[],
+  states: readonly DimensionState[],
+): Footprint {
+  const tensor = targetOf(computation);
+  const size = bytesOf(tensor.dtype);
+  const spatial = dimensions.flatMap((d, i) => (d.kind === "spatial" ? [{ d, state: at(states, i) }] : []));
+  const storage = affineForm(tensor.storage);
+  const flat = affineForm(
+    computation.equation.target.index.reduce<Expr>(
+      (sum, e, i) => binary("+", sum, binary("*", e, number(storage?.terms.get(tensor.dims[i]?.name ?? "") ?? 0))),
+      number(0),
+    ),
+  );
+  if (!storage || !flat)
+    return new RunFootprint(
+      spatial.map((s) => s.state),
+      product(spatial.map((s) => s.d.step)) * size,
+      LINE_BYTES,
+    );
+  const terms = spatial.flatMap(({ d, state }) => {
+    let divisor = d.extent;
+    return d.loops.map((l): Term => {
+      divisor /= l.extent;
+      return { coefficient: flat.terms.get(l.name) ?? 0, dimension: state, perStep: d.step, divisor, most: l.extent };
+    });
+  });
+  return new AffineFootprint(terms, size, LINE_BYTES);
+}
+
+/** The loops of every index that may leave its tensor, once for each side on which it may. */
+function outsideTests(computation: Computation, bound: Expr): readonly string[][] {
+  const extents = extentsOf(computation);
+  return accessesIn(bound).flatMap((a) =>
+    a.index.flatMap((e, i) => {
+      const [least, most] = boundsOf(e, extents);
+      const extent = tensorOf(computation, a.tensor).dims[i]?.extent ?? 0;
+      return [...(least < 0 ? [axesIn(e)] : []), ...(most >= extent ? [axesIn(e)] : [])];
+    }),
+  );
+}
+
+/** Digits of fused dimensions, guards of steps and axes that are not whole, and the given tests, as lowering writes them. */
+function indexArithmetic(
+  operand: Operand,
+  own: readonly LoopDimension[],
+  tests: readonly (readonly string[])[],
+): IndexArithmetic {
+  const innermost = operand.dims.at(-1);
+  const once = 1 / Math.max(1, innermost?.extent ?? 1);
+  const moving = own.find((d) => d.axis !== undefined && d.axis === innermost?.name);
+  let digits = 0;
+  let guards = 0;
+  for (const d of own) {
+    const share = d === moving ? 1 : once;
+    let stride = d.extent;
+    for (const [position, l] of d.loops.entries()) {
+      stride /= l.extent;
+      digits += share * ((stride > 1 ? 1 : 0) + (position > 0 && l.extent > 1 ? 1 : 0));
+    }
+    if (d.steps !== d.wholeSteps) guards += share;
+  }
+  for (const o of operand.dims)
+    if (o.extent > 1 && !own.some((d) => d.axis === o.name)) guards += o === innermost ? 1 : once;
+  for (const loops of tests) guards += moving?.loops.some((l) => loops.includes(l.name)) ? 1 : once;
+  return { digits, guards };
+}
+
+/** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */
+function copyPacking(
+  { computation }: Mapping,
+  name: string,
+  copy: PaddedCopy,
+  elementBytes: number,
+  sourceBytes: number,
+): Packing {
+  const tensor = tensorOf(computation, name);
+  const storage = affineForm(tensor.storage);
+  const walk = copy.dims.map((c) => {
+    const extent = tensor.dims.find((d) => d.name === c.name)?.extent ?? 0;
+    const held = Math.max(0, Math.min(extent, c.low + c.extent) - Math.max(0, c.low));
+    return { extent: held, stride: c.stride, sourceStride: storage?.terms.get(c.name) };
+  });
+  const moving = walk.filter((w) => w.extent > 1);
+  const elements = product(walk.map((w) => w.extent));
+  const innermost = moving.at(-1);
+  return {
+    kind: innermost === undefined || (innermost.stride === 1 && innermost.sourceStride === 1) ? "copy" : "strided",
+    elements,
+    run: innermost?.extent ?? 1,
+    arithmetic: PLAIN,
+    bytes: elements * elementBytes,
+    sourceBytes,
+    dealt: moving[0]?.extent ?? 1,
+  };
+}
+
+function straddlingShare(reach: Reach, elementBytes: number, bytes: number): number {
+  let grain = reach.base * elementBytes;
+  for (const perStep of reach.perStep.values()) grain = greatestCommonDivisor(grain, perStep * elementBytes);
+  return straddles(grain, bytes);
+}
+
+/** Share of the places, every `grain` bytes, from which `bytes` reach into the next line. */
+function straddles(grain: number, bytes: number): number {
+  const step = greatestCommonDivisor(grain, LINE_BYTES);
+  let crossing = 0;
+  for (let place = 0; place < LINE_BYTES; place += step)
+    if (place + Math.min(bytes, LINE_BYTES) > LINE_BYTES) crossing++;
+  return crossing / (LINE_BYTES / step);
+}
+
+function product(numbers: readonly number[]): number {
+  return numbers.reduce((p, n) => p * n, 1);
+}
+
+function at<T>(items: readonly T[], index: number): T {
+  const item = items[index];
+  if (item === undefined) throw new Error(`internal: nothing at ${index} of ${items.length}`);
+  return item;
+}

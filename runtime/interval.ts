@@ -1,0 +1,195 @@
+/**
+ * @file What an epilogue can make of a sum that is not known exactly: interval arithmetic, every operation rounded as it is written.
+ *
+ *     out in [3.4, 3.6]      sat_u8(round(out))      [3, 4]
+ *     out in [-1, 2]         max(out, 0) * scale     [-4, 0] where scale is -2
+ *
+ * Rounding keeps order, so that the ends, rounded like any value, hold every result a kernel may have that rounds each operation
+ * by itself. Where an operation does not keep order (casts that wrap, `%`) the interval is the type's range.
+ */
+
+import { evaluateIndex } from "../abstraction/affine.ts";
+import { type Computation, elementCount, tensorOf } from "../abstraction/computation.ts";
+import { type DType, isInteger, rangeOf, roundHalfEven, saturate, wrap } from "../abstraction/dtype.ts";
+import type { BinaryOp, Expr } from "../abstraction/expression.ts";
+import type { Inputs, Values } from "../abstraction/interpret.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+
+export interface Ends {
+  readonly low: Values;
+  readonly high: Values;
+}
+
+type Interval = readonly [low: number, high: number];
+type Point = Readonly<Record<string, number>>;
+type Evaluate = (at: Point) => Interval;
+
+/**
+ * The interval of every output element of an epilogue.
+ * @param epilogue an element-wise computation, as `partsOf` gives it
+ * @param uncertain the input known to lie between these ends; the others are exact
+ */
+export function intervalsOf(epilogue: Computation, inputs: Inputs, uncertain: string, ends: Ends): Ends {
+  const { equation, axes } = epilogue;
+  const output = tensorOf(epilogue, equation.target.tensor);
+  const types: DTypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
+  const place = placeIn(epilogue, equation.target.tensor, equation.target.index);
+  const read = (tensor: string, index: readonly Expr[]): Evaluate => {
+    const at = placeIn(epilogue, tensor, index);
+    const [low, high] = tensor === uncertain ? [ends.low, ends.high] : [inputs[tensor] ?? [], inputs[tensor] ?? []];
+    return (point) => {
+      const element = at(point);
+      return [low[element] ?? Number.NaN, high[element] ?? Number.NaN];
+    };
+  };
+  const value = compile(equation.value, types, output.dtype, read);
+  const low = new Float64Array(elementCount(output));
+  const high = new Float64Array(elementCount(output));
+  const point: Record<string, number> = {};
+  const descend = (depth: number): void => {
+    const axis = axes[depth];
+    if (!axis) {
+      const at = place(point);
+      const [least, most] = value(point);
+      low[at] = wrap(output.dtype, least);
+      high[at] = wrap(output.dtype, most);
+      return;
+    }
+    for (let i = 0; i < axis.extent; i++) {
+      point[axis.name] = i;
+      descend(depth + 1);
+    }
+  };
+  descend(0);
+  return { low, high };
+}
+
+/** Row-major place of an element; an epilogue never reads outside. */
+function placeIn(epilogue: Computation, tensor: string, index: readonly Expr[]): (at: Point) => number {
+  const { dims } = tensorOf(epilogue, tensor);
+  const names = index.map((e) => (e.kind === "axis" ? e.name : ""));
+  return (at) => names.reduce((sum, name, d) => sum * (dims[d]?.extent ?? 1) + (at[name] ?? 0), 0);
+}
+
+function compile(
+  e: Expr,
+  types: DTypes,
+  expected: DType,
+  read: (tensor: string, index: readonly Expr[]) => Evaluate,
+): Evaluate {
+  const dtype = typeOf(e, types) ?? expected;
+  const part = (inner: Expr): Evaluate => compile(inner, types, dtype, read);
+  const rounded = ([low, high]: Interval): Interval => within(dtype, low, high);
+  switch (e.kind) {
+    case "number": {
+      const value = isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value);
+      return () => [value, value];
+    }
+    case "axis":
+      return (at) => [at[e.name] ?? 0, at[e.name] ?? 0];
+    case "access":
+      return read(e.tensor, e.index);
+    case "cast": {
+      const value = compile(e.value, types, "f64", read);
+      const { dtype: to } = e;
+      if (e.saturate) {
+        return (at) => {
+          const [low, high] = value(at);
+          return [saturate(to, low), saturate(to, high)];
+        };
+      }
+      return (at) => {
+        const [low, high] = value(at);
+        return isInteger(to) ? within(to, Math.trunc(low), Math.trunc(high)) : within(to, low, high);
+      };
+    }
+    case "negate": {
+      const value = part(e.value);
+      return (at) => {
+        const [low, high] = value(at);
+        return rounded([-high, -low]);
+      };
+    }
+    case "binary": {
+      const [left, right] = [part(e.left), part(e.right)];
+      return (at) => arithmetic(e.op, left(at), right(at), dtype);
+    }
+    case "call": {
+      const [first, second = first] = e.args.map(part);
+      if (!first || !second) throw new Error(`internal: ${e.fn} without arguments`);
+      switch (e.fn) {
+        case "min":
+          return both(first, second, Math.min);
+        case "max":
+          return both(first, second, Math.max);
+        case "abs":
+          return (at) => rounded(magnitude(first(at)));
+        case "square":
+          return (at) => {
+            const [low, high] = magnitude(first(at));
+            return rounded([low * low, high * high]);
+          };
+        case "round":
+          return (at) => {
+            const [low, high] = first(at);
+            return [roundHalfEven(low), roundHalfEven(high)];
+          };
+        default:
+          return e.fn satisfies never;
+      }
+    }
+    case "select": {
+      const [yes, no] = [part(e.whenTrue), part(e.whenFalse)];
+      return (at) => (evaluateIndex(e.condition, at) !== 0 ? yes(at) : no(at));
+    }
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+function both(first: Evaluate, second: Evaluate, choose: (a: number, b: number) => number): Evaluate {
+  return (at) => {
+    const [a, b] = [first(at), second(at)];
+    return [choose(a[0], b[0]), choose(a[1], b[1])];
+  };
+}
+
+function magnitude([low, high]: Interval): Interval {
+  if (low >= 0) return [low, high];
+  return high <= 0 ? [-high, -low] : [0, Math.max(-low, high)];
+}
+
+function arithmetic(op: BinaryOp, a: Interval, b: Interval, dtype: DType): Interval {
+  switch (op) {
+    case "+":
+      return within(dtype, a[0] + b[0], a[1] + b[1]);
+    case "-":
+      return within(dtype, a[0] - b[1], a[1] - b[0]);
+    case "*":
+    case "/": {
+      if (op === "/" && b[0] <= 0 && b[1] >= 0) return whole(dtype);
+      const ends = [a[0], a[1]].flatMap((x) => b.map((y) => (op === "*" ? x * y : x / y)));
+      const exact = isInteger(dtype) ? ends.map(Math.trunc) : ends;
+      return within(dtype, Math.min(...exact), Math.max(...exact));
+    }
+    case "%":
+      return a[0] === a[1] && b[0] === b[1] ? within(dtype, a[0] % b[0], a[0] % b[0]) : whole(dtype);
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Both ends brought to the type; all of the type where an integer wraps between them, or an end is not a number. */
+function within(dtype: DType, low: number, high: number): Interval {
+  if (Number.isNaN(low) || Number.isNaN(high)) return whole(dtype);
+  if (!isInteger(dtype)) return [wrap(dtype, low), wrap(dtype, high)];
+  const [min, max] = rangeOf(dtype);
+  return low >= min && high <= max ? [low, high] : whole(dtype);
+}
+
+function whole(dtype: DType): Interval {
+  return isInteger(dtype) ? rangeOf(dtype) : [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+}

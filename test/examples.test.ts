@@ -1,0 +1,134 @@
+/** @file Every example runs and prints what its reader is told. */
+
+import { readdirSync } from "node:fs";
+import { afterEach, expect, it, vi } from "vitest";
+
+afterEach(() => vi.restoreAllMocks());
+
+/** What a program prints; a module runs once, so each example has one test. */
+async function printedBy(example: string): Promise<string> {
+  const lines: string[] = [];
+  vi.spyOn(console, "log").mockImplementation((...words: unknown[]) => void lines.push(words.join(" ")));
+  await import(`../examples/${example}.ts`);
+  return lines.join("\n");
+}
+
+it("has a test here for each example", () => {
+  expect(readdirSync("examples").sort()).toEqual(["lower-and-interpret.ts", "mappings.ts", "own-intrinsic.ts"]);
+});
+
+it("mappings: counts, lists and refuses", async () => {
+  expect(await printedBy("mappings")).toMatchInlineSnapshot(`
+    "98 mappings, 35 under AMOS's rule
+    d6a3db021b9c m <- n,p,q   n <- k   k <- c,r,s waste 0
+    c3301aba4fa7 m <- k   n <- n,p,q   k <- c,r,s waste 0
+    3c663671a75a m <- n,p,q   n <- k   k <- c,r waste 0
+    refused: access-matrix
+      in does not depend on k, but wmma.m16n16k16.f32.f16 indexes a by m
+      k may feed n
+
+    conv2d                  out[n,k,p,q] += f32(in[n,c,p+r-1,q+s-1]) * f32(w[k,c,r,s])
+                            n 1  k 64  p 56  q 56  c 64  r 3  s 3
+    wmma.m16n16k16.f32.f16  c[m,n] += f32(a[m,k]) * f32(b[k,n])
+                            m 16  n 16  k 16
+
+    matching   m <- n,k   n <- -   k <- c
+    row in (a), column k disagree
+
+    counterexample
+      out[0,1,0,0] would be wrong: at n=0 p=0 q=0 c=0 r=1 s=1 k=1
+      the equation reads in[0,0,0,0] as a;
+      the instruction would be given nothing: that place is never filled"
+  `);
+});
+
+it("own-intrinsic: a new instruction is mapped onto at once", async () => {
+  expect(await printedBy("own-intrinsic")).toMatchInlineSnapshot(`
+    "matvec               2 waste 0.000
+    matmul               2 waste 0.000
+    batched-matmul       2 waste 0.000
+    grouped-fc           2 waste 0.000
+    conv1d              12 waste 0.000
+    conv2d              56 waste 0.000
+    conv3d             240 waste 0.000
+    transposed-conv2d   56 waste 0.000
+    grouped-conv2d      56 waste 0.000
+    dilated-conv2d      56 waste 0.000
+    depthwise-conv2d    24 waste 0.250
+    capsule-conv2d      70 waste 0.000
+    batched-conv2d      28 waste 0.000
+    mean                 2 waste 0.000
+    variance             2 waste 0.000
+    scan                 2 waste 0.000
+
+    mapping 2dbae2cea518   n <- m   k <- k   waste 37.5 %
+
+    matvec     out[m] += a[m,k] * b[k]
+               m 20  k 6
+    mine.dot4  c[n] += a[k] * b[k,n]
+               n 8  k 4
+
+    loops feeding axes
+      m 20  --->  n 8  kept    3 tiles  padded 20 -> 24
+      k 6   --->  k 4  summed  2 tiles  padded 6 -> 8
+      every loop is mapped
+
+    operands
+      c  =  out  f32  vec[n]
+      a  =  b    f32  vec[4*n + k]
+      b  =  a    f32  vec[4*n + k]
+
+    X: software access     Y: matching     Z: intrinsic access
+             m k              m k                   n k
+    b (a)    0 1           n  1 0          b (a)    0 1
+    a (b)    1 1           k  0 1          a (b)    1 1
+    out (c)  1 0                           out (c)  1 0
+
+    virtual mapping (one matrix an operand, base 0)
+      n  =  m  of 20
+      k  =  k  of 6
+
+    physical mapping (the quotients number the tiles)
+      n  =  m%8
+      k  =  k%4
+      elements of a tile: c 8 (stride 1)   a 4 (stride 1)   b 32
+      base of c  =  m/8*8
+      base of a  =  k/4*4
+      base of b  =  k/4*96 + m/8*32
+
+    calls 6 = 3 n * 2 k
+    useful multiplies 120 of 192 issued, waste 37.5 %"
+  `);
+});
+
+it("lower-and-interpret: the loop nest gives the equation's numbers", async () => {
+  expect(await printedBy("lower-and-interpret")).toMatchInlineSnapshot(`
+    "m <- i   n <- -   k <- r waste 0.6875
+    workspace c_tiles: f32[12]
+    workspace a_tiles: f32[24]
+    workspace b_tiles: f32[8]
+    for element in 0..12
+      c_tiles[element] = 0
+    for m_outer in 0..3
+      for m_inner in 0..2
+        for k_outer in 0..2
+          for k_inner in 0..2
+            a_tiles[m_outer*8+k_outer*4+(2*m_inner+k_inner)] = select(m_outer*2+m_inner < 5 and k_outer*2+k_inner < 3, x[m_outer*2+m_inner+(k_outer*2+k_inner)-1], 0)
+    for k_outer in 0..2
+      for k_inner in 0..2
+        for n_outer in 0..1
+          for n_inner in 0..2
+            b_tiles[k_outer*4+n_outer*4+(2*k_inner+n_inner)] = select(k_outer*2+k_inner < 3 and n_outer*2+n_inner < 1, w[k_outer*2+k_inner], 0)
+    for m_tile in 0..3
+      for n_tile in 0..1
+        for k_tile in 0..2
+          c_tiles[m_tile*4 + n_tile*4 ..] <- toy.2x2x2(a_tiles[m_tile*8 + k_tile*4 ..], b_tiles[k_tile*4 + n_tile*4 ..])
+    for m_outer in 0..3
+      for m_inner in 0..2
+        for n_outer in 0..1
+          for n_inner in 0..2
+            y[m_outer*2+m_inner] += c_tiles[m_outer*4+n_outer*4+(2*m_inner+n_inner)] where m_outer*2+m_inner < 5 and n_outer*2+n_inner < 1
+    equation  210 321 432 543 54
+    loop nest 210 321 432 543 54"
+  `);
+});

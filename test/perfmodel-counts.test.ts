@@ -1,0 +1,228 @@
+/** The model counts without lowering: what it counts is what a walk over the lowered nest meets. */
+
+import { expect, test } from "vitest";
+import { evaluateIndex } from "../abstraction/affine.ts";
+import type { Placement, Schedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { tilePlaces } from "../abstraction/interpret.ts";
+import { operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { dimensionsOf } from "../mapper/dimensions.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule, scheduleProblem } from "../mapper/schedule.ts";
+import { mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { type OperandTypes, operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { AffineFootprint, term } from "../perfmodel/footprint.ts";
+import { type Counts, createCounts } from "../perfmodel/plan.ts";
+
+const CASES = [
+  { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
+  {
+    operator: "conv2d",
+    parameters: { c: 4, k: 16, h: 6, w: 5, r: 3, s: 3, stride: 2, pad: 2, dilation: 3 },
+    layouts: "NCHW",
+  },
+  { operator: "conv2d", parameters: { c: 20, k: 33, h: 3, w: 5, r: 1, s: 1, pad: 0 }, layouts: "NHWC" },
+  { operator: "conv2d", parameters: { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3, pad: 0 }, layouts: "NHWC" },
+  {
+    operator: "grouped-conv2d",
+    parameters: { c: 12, k: 6, h: 5, w: 4, r: 3, s: 3, groups: 3, pad: 1 },
+    layouts: "NHWC",
+  },
+  { operator: "depthwise-conv2d", parameters: { c: 17, h: 5, w: 6, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
+  { operator: "depthwise-conv2d", parameters: { c: 32, h: 5, w: 6, m: 1, r: 2, s: 3, stride: 2 }, layouts: "NHWC" },
+  { operator: "matmul", parameters: { m: 5, n: 37, k: 9 } },
+  { operator: "matmul", parameters: { m: 6, n: 48, k: 12 } },
+  { operator: "transposed-conv2d", parameters: { c: 4, k: 3, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 } },
+];
+const NAMES = [
+  "avx512.fma.f32.broadcast",
+  "avx512.fma.f32",
+  "avx512.vpdpbusd",
+  "avx512.vpdpbusd.lanes",
+  "avx512.vdpbf16ps",
+  "avx2.fma.f32.broadcast",
+  "amx.tdpbusd",
+  "toy.2x2x2",
+];
+
+/** Every mapping of the cases, as `conv2d on avx512.vpdpbusd`. */
+function* cases(): Generator<{ label: string; valid: readonly Mapping[] }> {
+  for (const { operator, parameters, layouts } of CASES)
+    for (const name of NAMES) {
+      const [intrinsic] = intrinsicsNamed(name);
+      if (!intrinsic) throw new Error(`no intrinsic ${name}`);
+      const [c, a, b] = intrinsic.operands;
+      const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
+      const computation = instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
+      const { valid } = mappings(computation, intrinsic);
+      if (valid.length > 0) yield { label: `${operator} on ${name}`, valid };
+    }
+}
+
+test("every count equals what a walk over the lowered nest meets", () => {
+  const random = seededRandom(11);
+  let walked = 0;
+  for (const { label, valid } of cases()) {
+    for (let i = 0; i < 8; i++) {
+      const mapping = pick(random, valid);
+      let schedule = randomSchedule(mapping, random);
+      for (let steps = randomInteger(random, 0, 3); steps > 0; steps--)
+        schedule = mutateSchedule(mapping, schedule, random);
+      const counted = createCounts(mapping)(schedule);
+      const met = walk(lowerSchedule(mapping, schedule), mapping);
+      expect(counted, `${label}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}`).toEqual(met);
+      walked++;
+    }
+  }
+  expect(walked).toBeGreaterThan(200);
+});
+
+test("a schedule is refused exactly when it cannot be lowered", () => {
+  const random = seededRandom(5);
+  const seen = { legal: 0, illegal: 0 };
+  for (const { label, valid } of cases()) {
+    const mapping = pick(random, valid);
+    const counts = createCounts(mapping);
+    for (let i = 0; i < 40; i++) {
+      const schedule = spoiled(mapping, randomSchedule(mapping, random), random);
+      const problem = scheduleProblem(mapping, schedule);
+      expect(counts(schedule) === undefined, `${label}: ${problem} ${JSON.stringify(schedule)}`).toBe(
+        problem !== undefined,
+      );
+      seen[problem === undefined ? "legal" : "illegal"]++;
+    }
+  }
+  expect(seen.legal).toBeGreaterThan(100);
+  expect(seen.illegal).toBeGreaterThan(100);
+});
+
+test("no instruction of the table has more inputs than a register block holds and streams", () => {
+  expect(INTRINSICS.filter((row) => row.operands.length > 3)).toEqual([]);
+});
+
+test("a footprint is the number of distinct addresses while terms nest or two overlap", () => {
+  const random = seededRandom(3);
+  for (let i = 0; i < 2000; i++) {
+    const inner = randomInteger(random, 1, 6);
+    const [x, y] = [
+      [randomInteger(random, 1, 7), randomInteger(random, 1, 9)],
+      [randomInteger(random, -7, 9), randomInteger(random, 1, 9)],
+    ] as const;
+    // A run of `inner` elements inside steps that are longer than it.
+    const terms = [[1, inner], [x[0] * 8, x[1]], [y[0] * 8, y[1]]] as const; // biome-ignore format: one a line says no more
+    const footprint = new AffineFootprint(
+      terms.map(([coefficient, count]) => term(coefficient, undefined, count)),
+      1,
+      64,
+    );
+    footprint.measure();
+    const addresses = new Set<number>();
+    for (let a = 0; a < inner; a++)
+      for (let b = 0; b < x[1]; b++) for (let c = 0; c < y[1]; c++) addresses.add(a + x[0] * 8 * b + y[0] * 8 * c);
+    expect(footprint.distinct, JSON.stringify(terms)).toBe(addresses.size);
+  }
+});
+
+/** A schedule with something changed that may or may not be allowed. */
+function spoiled(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
+  const dimensions = dimensionsOf(mapping);
+  const name = pick(random, dimensions).name;
+  const order = [...schedule.order];
+  switch (randomInteger(random, 0, 7)) {
+    case 0:
+      return { ...schedule, order: order.reverse() };
+    case 1:
+      return { ...schedule, order: order.map(() => name) };
+    case 2:
+      return { ...schedule, order: order.slice(1) };
+    case 3:
+      return { ...schedule, block: { ...schedule.block, [name]: randomInteger(random, -1, 40) } };
+    case 4:
+      return { ...schedule, block: { ...schedule.block, nothing: 2 } };
+    case 5:
+      return { ...schedule, block: { ...schedule.block, [name]: 1.5 } };
+    case 6: {
+      const placements: readonly Placement[] = ["in-place", "padded", "tiled"];
+      const operand = pick(random, Object.keys(schedule.placement));
+      return { ...schedule, placement: { ...schedule.placement, [operand]: pick(random, placements) } };
+    }
+    default:
+      return schedule;
+  }
+}
+
+/** Runs the loops of a nest and counts what stands in them. */
+function walk(nest: LoopNest, { computation, intrinsic, binding }: Mapping): Counts {
+  const inputs = intrinsic.operands.slice(1).map((o) => o.name);
+  const none = (): Record<string, number> => Object.fromEntries(inputs.map((name) => [name, 0]));
+  const counts = { issues: 0, stores: 0, scattered: 0, loads: none(), packed: none() };
+  const touched = new Map(inputs.map((name) => [name, new Set<number>()]));
+  const places = new Map(
+    inputs.map((name) => {
+      const row = tileRowElements(operandOf(intrinsic, name));
+      return [name, Array.from(tilePlaces(intrinsic, name), (p) => [Math.floor(p / row), p % row] as const)];
+    }),
+  );
+  const visit = (statements: readonly Statement[], point: Record<string, number>): void => {
+    for (const s of statements) {
+      switch (s.kind) {
+        case "loop":
+          for (let i = 0; i < s.extent; i++) {
+            point[s.axis] = i;
+            visit(s.body, point);
+          }
+          break;
+        case "register-issue":
+          counts.issues++;
+          break;
+        case "store":
+          counts.stores++;
+          break;
+        case "load": {
+          const operand = nest.registers.find((r) => r.name === s.register.file)?.operand ?? "";
+          counts.loads[operand] = (counts.loads[operand] ?? 0) + 1;
+          const base = evaluateIndex(s.memory.base, point);
+          for (const [row, column] of places.get(operand) ?? [])
+            touched.get(operand)?.add(base + row * s.memory.stride + column);
+          break;
+        }
+        case "scalar": {
+          const { tensor } = s.equation.target;
+          if (isOutput(computation, tensor)) counts.scattered++;
+          else {
+            const operand =
+              inputs.find((name) => tensor.startsWith(`${packedFrom(name)}_padded`) || tensor === `${name}_tiles`) ??
+              "";
+            counts.packed[operand] = (counts.packed[operand] ?? 0) + 1;
+          }
+          break;
+        }
+        case "clear":
+        case "barrier":
+        case "issue":
+          break;
+        default:
+          s satisfies never;
+      }
+    }
+  };
+  const packedFrom = (operand: string): string => {
+    const bound = binding[operand];
+    return bound?.kind === "access" ? bound.tensor : "?";
+  };
+  visit(nest.body, {});
+  const distinctBytes = Object.fromEntries(
+    inputs.map((name) => [name, (touched.get(name)?.size ?? 0) * bytesOf(operandOf(intrinsic, name).dtype)]),
+  );
+  return { ...counts, distinctBytes };
+}
+
+function isOutput(computation: Computation, tensor: string): boolean {
+  return tensor === computation.equation.target.tensor;
+}

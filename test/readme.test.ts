@@ -1,0 +1,137 @@
+/**
+ * @file README.md and docs/ say what is true: each `$ automap` line in them is run, and what they show beneath is what it prints.
+ *
+ * `...` on a line of its own stands for any lines. A line that shows nothing must only succeed.
+ */
+
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { commandLine, shellWords } from "./support/command-line.ts";
+
+const PAGES = ["README.md", ...readdirSync("docs").map((page) => `docs/${page}`)];
+const read = (page: string): string => readFileSync(page, "utf8");
+const README = read("README.md");
+
+const scratch = mkdtempSync(join(tmpdir(), "automap-readme-"));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+interface Shown {
+  readonly page: string;
+  readonly command: string;
+  /** Empty when the page shows no output. */
+  readonly output: readonly string[];
+}
+
+/** The blocks fenced with a language. */
+function fences(text: string, language: string): string[] {
+  return [...text.matchAll(/^```(\w*)\n([\s\S]*?)^```$/gm)].flatMap(([, of, body]) =>
+    of === language && body ? [body] : [],
+  );
+}
+
+/** Commands with what is shown beneath them. */
+function shownOn(page: string): Shown[] {
+  return fences(read(page), "console").flatMap((body) =>
+    body.split(/^\$ /m).flatMap((part) => {
+      const [command = "", ...output] = part.trimEnd().split("\n");
+      return command === "" ? [] : [{ page, command, output }];
+    }),
+  );
+}
+
+const shown = PAGES.flatMap(shownOn);
+/** `npm ci && npx automap map` begins a newcomer's session; what it runs is `automap map`. */
+const ours = shown
+  .map((s) => ({ ...s, command: s.command.replace(/^npm ci && npx /, "") }))
+  .filter((s) => s.command.startsWith("automap "));
+
+describe("README.md and docs/", () => {
+  it("show commands, with output for many", () => {
+    expect(ours.length).toBeGreaterThan(20);
+    expect(ours.filter((s) => s.output.length > 0).length).toBeGreaterThan(8);
+  });
+
+  it.each(ours.map((s) => [`${s.page}: ${s.command}`, s] as const))("%s", async (_, { command, output }) => {
+    const [, ...words] = shellWords(command);
+    // Files are drawn beside the tests, not into the repository.
+    const { code, out, err } = await commandLine(words.map((w) => (w.endsWith(".svg") ? join(scratch, w) : w)));
+    const printed = (code === 2 ? err : out).trimEnd().split("\n");
+    if (output.length === 0) expect({ code, err: code === 0 ? "" : err }).toEqual({ code: 0, err: "" });
+    else if (!fits(output, printed)) expect(printed.join("\n")).toBe(output.join("\n"));
+    expect(Math.max(...output.map((l) => l.length), 0)).toBeLessThanOrEqual(130);
+  });
+
+  it("tell nothing else to run but scripts the package has", () => {
+    const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
+    const others = shown.map((s) => s.command).filter((c) => !/^(npm ci && npx )?automap /.test(c));
+    expect(others).toEqual(["npm run check"]);
+    expect(scripts["check"]).toContain("test");
+  });
+
+  it("link to files that are there, and to no path of ours outside", () => {
+    for (const page of PAGES) {
+      for (const [, target = ""] of read(page).matchAll(/\]\((?!https?:)([^)#]+)\)/g))
+        expect(existsSync(join(dirname(page), target)), `${page}: ${target}`).toBe(true);
+      expect(read(page)).not.toMatch(/\/work\/|\bfacts\/|shared\//);
+    }
+  });
+});
+
+/** Whether lines are as shown, with `...` for any number of them. */
+function fits(pattern: readonly string[], lines: readonly string[]): boolean {
+  const [first, ...rest] = pattern;
+  if (first === undefined) return lines.length === 0;
+  if (first === "...") return lines.some((_, i) => fits(rest, lines.slice(i))) || rest.length === 0;
+  return first.trimEnd() === lines[0] && fits(rest, lines.slice(1));
+}
+
+describe("README.md", () => {
+  it("shows the program of examples/mappings.ts", () => {
+    const example = read("examples/mappings.ts")
+      .replace(/^\/\*\*.*\*\/\n\n/, "")
+      .replace('"../automap.ts"', '"automap"');
+    const [program = ""] = fences(README, "ts");
+    const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
+    expect(joined(program)).toBe(joined(example));
+  });
+
+  it("counts as the mapper does", () => {
+    const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
+    if (!wmma) throw new Error("no such row");
+    const rows = [...README.matchAll(/^\| ([a-z0-9-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$/gm)];
+    expect(rows).toHaveLength(15);
+    for (const [, name = "", ...counts] of rows) {
+      const computation = instantiate(operatorNamed(name), { types: parseDataTypes("f16") });
+      const count = (options: Parameters<typeof mappings>[2]): number =>
+        mappings(computation, wmma, options).valid.length;
+      const ours = [count({ rule: "amos" }), count({ rule: "amos" }), count({ binding: "fixed" }), count({})];
+      expect([name, ...counts.map(Number)]).toEqual([name, ...ours]);
+    }
+  });
+
+  it("states the notation in equations that parse", async () => {
+    const { parseEquation, parseExpr } = await import("../abstraction/parse.ts");
+    const notation = README.slice(README.indexOf("## The notation"));
+    const [block = ""] = fences(notation, "");
+    const texts = block
+      .trimEnd()
+      .split("\n")
+      .map((line) => line.split(/ {2,}/)[0] ?? "");
+    expect(texts.length).toBeLessThanOrEqual(10);
+    for (const text of texts) {
+      if (text.startsWith("s32(x)")) for (const cast of text.split(/, /)) parseExpr(cast.replace("x", "x[i]"));
+      else if (/^(tile|select)/.test(text)) parseExpr(text);
+      else parseEquation(text);
+    }
+  });
+
+  it("names Node as the package does", () => {
+    const { engines } = JSON.parse(read("package.json")) as { engines: { node: string } };
+    expect(README).toContain(`Node ${engines.node.replace(">=", "")} or newer`);
+  });
+});
