@@ -77,7 +77,7 @@ export function checkEveryElementOnce(subject: string, target: Access, sum: Tens
   const whole = target.index.every((e, d) => {
     // The digits of a number, smallest first: g*16+k with 16 steps of k.
     const form = affineForm(e);
-    if (!form || form.constant !== 0) return false;
+    if (form?.constant !== 0) return false;
     const digits = spatial
       .filter((a) => form.terms.has(a.name))
       .map((a) => ({ name: a.name, factor: form.terms.get(a.name) ?? 0, extent: a.extent }))

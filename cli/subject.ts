@@ -9,12 +9,14 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { DTYPES, isDType } from "../abstraction/dtype.ts";
-import { accessesOf, axesOf, tensorsOf } from "../abstraction/equation.ts";
+import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { parseEquation } from "../abstraction/parse.ts";
+import { typeOf } from "../abstraction/typing.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { type OperandTypes, parseDataTypes } from "../operators/data-types.ts";
+import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
 
@@ -23,6 +25,7 @@ export const subjectOptions = z.object({
   dtype: z.string().optional(),
   sum: z.string().optional(),
   layout: z.string().optional(),
+  epilogue: z.string().optional(),
   intrinsic: z.string().optional(),
 });
 export type SubjectOptions = z.infer<typeof subjectOptions>;
@@ -37,6 +40,10 @@ export function addSubjectOptions(command: Command): Command {
     )
     .option("--sum <type>", "type sums are formed in (default: s32 for integers, f32 for f16, bf16, tf32)")
     .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KCRS (default: row-major)")
+    .option(
+      "--epilogue <name or equation>",
+      `made of each element before it is stored: ${EPILOGUE_NAMES.join(", ")}, or an equation in quotes`,
+    )
     .option("--intrinsic <name>", "an instruction or a family of them (`automap intrinsic list`); by default all")
     .allowUnknownOption()
     .allowExcessArguments();
@@ -107,6 +114,7 @@ export function readComputation(
       ? {}
       : { types: options.sum === undefined ? types : parseDataTypes(types.inputs.join(""), options.sum) }),
     ...(layouts === undefined ? {} : { layouts }),
+    ...(options.epilogue === undefined ? {} : { epilogue: options.epilogue }),
   });
 }
 
@@ -140,11 +148,12 @@ function attempt<T>(make: () => T): T | undefined {
 }
 
 function readEquation(
-  text: string,
+  subject: string,
   extents: Readonly<Record<string, number>>,
   options: SubjectOptions,
   like?: Intrinsic,
 ): Computation {
+  const [text = "", behind] = subject.split(";");
   const equation = parseEquation(text);
   const target = equation.target.tensor;
   const inputs = tensorsOf(equation).filter((t) => t !== target);
@@ -153,17 +162,6 @@ function readEquation(
   const types =
     byTensor || options.dtype === undefined ? like && typesTakenBy(like) : parseDataTypes(options.dtype, options.sum);
   const layouts = options.layout === undefined ? {} : readPairs(options.layout, "--layout");
-  for (const [given, what] of [
-    [byTensor ?? {}, "--dtype"],
-    [layouts, "--layout"],
-  ] as const) {
-    for (const name of Object.keys(given)) {
-      if (name !== target && !inputs.includes(name))
-        throw new UsageError(`${what}: the equation has no tensor "${name}"`, {
-          hint: suggestion(name, [target, ...inputs]),
-        });
-    }
-  }
   inputs.forEach((name, i) => {
     const dtype = byTensor?.[name] ?? types?.inputs[Math.min(i, 1)] ?? "f32";
     if (!isDType(dtype))
@@ -179,6 +177,26 @@ function readEquation(
       throw new UsageError(`unknown data type "${sum}" of ${target}`, { hint: suggestion(sum, DTYPES) });
     tensors[target] = { dtype: sum };
   }
+  const epilogue = options.epilogue ?? behind;
+  const ending = epilogue === undefined ? undefined : readEpilogue(epilogue, equation, tensors);
+  const output = ending?.equation.target.tensor;
+  for (const [name, spec] of Object.entries(ending?.tensors ?? {})) {
+    const dtype = byTensor?.[name] ?? spec.dtype ?? "f32";
+    if (!isDType(dtype))
+      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: suggestion(dtype, DTYPES) });
+    tensors[name] ??= { ...spec, dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }) };
+  }
+  if (output !== undefined && layouts[output] !== undefined) tensors[output] = { layout: layouts[output] };
+  for (const [given, what] of [
+    [byTensor ?? {}, "--dtype"],
+    [layouts, "--layout"],
+  ] as const) {
+    for (const name of Object.keys(given)) {
+      const known = [...new Set([target, ...inputs, ...(ending ? tensorsOf(ending.equation) : [])])];
+      if (!known.includes(name))
+        throw new UsageError(`${what}: the equation has no tensor "${name}"`, { hint: suggestion(name, known) });
+    }
+  }
   const targetLayout = layouts[target];
   if (targetLayout !== undefined) {
     const held = tensors[target]?.dtype ?? types?.sum ?? "f32";
@@ -192,7 +210,25 @@ function readEquation(
       { hint: `for example ${missing.map((a) => `--${a} 64`).join(" ")}` },
     );
   }
-  return defineComputation({ equation, extents, tensors });
+  if (!ending) return defineComputation({ equation, extents, tensors });
+  return defineComputation({ equation, epilogue: ending.equation, extents, tensors });
+}
+
+/** An epilogue of an equation: its channels are nobody's to guess, so names that need them are refused. */
+function readEpilogue(
+  text: string,
+  { target, value }: Equation,
+  tensors: Readonly<Record<string, TensorSpec>>,
+): ReturnType<typeof epilogueFor> {
+  const dtypes = Object.fromEntries(
+    Object.entries(tensors).flatMap(([name, { dtype }]) => (dtype === undefined ? [] : [[name, dtype] as const])),
+  );
+  return epilogueFor(text, {
+    name: "equation",
+    target: target.tensor,
+    dtype: dtypes[target.tensor] ?? typeOf(value, dtypes) ?? "f32",
+    axes: target.index.map((e, d) => (e.kind === "axis" ? e.name : `d${d}`)),
+  });
 }
 
 /** `in=NHWC,w=KCRS` as a record. */

@@ -9,7 +9,7 @@ import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
+import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -183,7 +183,7 @@ function chooseTypes(
   const isEquation = subject.includes("[");
   const wanted = given.dtype !== undefined || isEquation ? [given.dtype] : PREFERRED_TYPES;
   const takes = (computation: Computation): boolean => {
-    const types = new Set(Object.values(computation.tensors).map((t) => t.dtype));
+    const types = new Set([targetOf(computation), ...Object.values(computation.tensors)].map((t) => t.dtype));
     return intrinsics.some((i) => i.operands.every((o) => types.has(o.dtype)));
   };
   const made = wanted.map((dtype) =>

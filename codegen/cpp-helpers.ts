@@ -26,6 +26,14 @@ const HELPERS: readonly Helper[] = [
     text: "template <class T> static inline T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }",
   },
   {
+    name: "at_least",
+    text: "template <class T> static inline T at_least(T x, T low) { return x < low ? low : x; } /* keeps NaN */",
+  },
+  {
+    name: "at_most",
+    text: "template <class T> static inline T at_most(T x, T high) { return x > high ? high : x; } /* keeps NaN */",
+  },
+  {
     name: "most",
     text: "template <class T> static inline T most(T x, T y) { return x > y || x != x ? x : y; } /* NaN wins */",
   },

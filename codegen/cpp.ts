@@ -305,6 +305,11 @@ class CppWriter implements LanguagePrinter {
       case "cast": {
         // A literal without a typed neighbour is what it says: `sat_s8(200)` is 127.
         const from = typeOf(e.value, this.dtypes) ?? "f64";
+        // s32(sat_u8(x)) is clamped and never narrowed: a loop of it stays in vectors of 32 bits.
+        if (e.dtype === "s32" && e.value.kind === "cast" && e.value.saturate && isInteger(from) && bytesOf(from) < 4) {
+          const wide = typeOf(e.value.value, this.dtypes) ?? "f64";
+          return this.saturated(this.value(e.value.value, wide, extents), wide, from, "s32");
+        }
         return this.convert(this.value(e.value, from, extents), from, e.dtype, e.saturate);
       }
       case "negate":
@@ -318,9 +323,13 @@ class CppWriter implements LanguagePrinter {
           case "square":
             return this.computed(`${first} * ${first}`, dtype);
           case "min":
-            return this.computed(`least<${type}>(${first}, ${second})`, dtype);
-          case "max":
-            return this.computed(`most<${type}>(${first}, ${second})`, dtype);
+          case "max": {
+            const [bound, either] = e.fn === "max" ? ["at_least", "most"] : ["at_most", "least"];
+            // A constant is a number: one comparison, which is one instruction.
+            if (e.args[1]?.kind === "number") return this.computed(`${bound}<${type}>(${first}, ${second})`, dtype);
+            if (e.args[0]?.kind === "number") return this.computed(`${bound}<${type}>(${second}, ${first})`, dtype);
+            return this.computed(`${either}<${type}>(${first}, ${second})`, dtype);
+          }
           case "abs":
             if (!isInteger(dtype))
               return this.computed(`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);
@@ -369,17 +378,24 @@ class CppWriter implements LanguagePrinter {
       return wide ? `to_${to}(to_odd(${plain}))` : `to_${to}((float)(${plain}))`;
     }
     if (!isInteger(to)) return `(${C_TYPES[to]})(${plain})`;
+    if (saturate) return this.saturated(text, from, to, to);
+    // A float by way of a wider integer, whose low bits are the answer.
+    return isInteger(from) ? `(${C_TYPES[to]})(${plain})` : `(${C_TYPES[to]})(int64_t)(${plain})`;
+  }
+
+  /** A number clamped to the range of an integer type, held in `held`. */
+  private saturated(text: string, from: DType, to: DType, held: DType): string {
+    const [min, max] = rangeOf(to);
     if (isInteger(from)) {
-      if (!saturate) return `(${C_TYPES[to]})(${plain})`;
-      const [min, max] = rangeOf(to);
-      return `(${C_TYPES[to]})clamp<${from === "u32" || to === "u32" ? "int64_t" : "int32_t"}>(${plain}, ${min}, ${max})`;
+      const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
+      return `(${C_TYPES[held]})clamp<${between}>(${text}, ${min}, ${max})`;
     }
-    // By way of a wider integer, whose low bits are the answer.
-    if (!saturate) return `(${C_TYPES[to]})(int64_t)(${plain})`;
+    const plain = from === "bf16" || from === "f16" ? `from_${from}(${text})` : text;
     // A float does not hold the ends of 32 bits.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
-    const ends = rangeOf(to).map((x) => this.literal(x, wide));
-    return `saturate<${C_TYPES[to]}, ${to === "u32" ? "int64_t" : "int32_t"}, ${C_TYPES[wide]}>(${[plain, ...ends].join(", ")})`;
+    const ends = [this.literal(min, wide), this.literal(max, wide)];
+    const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]];
+    return `saturate<${types.join(", ")}>(${[plain, ...ends].join(", ")})`;
   }
 
   private literal(value: number, dtype: DType): string {
@@ -419,7 +435,7 @@ class CppWriter implements LanguagePrinter {
       return names.map((n) => declareRegister(file.intrinsic, operand, n));
     });
     const issues = text.includes("_tile_");
-    return [...(intrinsic.setup !== undefined && issues ? [setupOnce(intrinsic.setup)] : []), ...declared];
+    return [...(intrinsic.setup !== undefined && issues ? [intrinsic.setup] : []), ...declared];
   }
 
   private localsFor(body: readonly string[]): string[] {
@@ -440,11 +456,6 @@ function calculationType(dtype: DType): string {
 
 /** Vector loads of the last tile of a buffer may read beyond it. */
 const SLACK_BYTES = 64;
-
-/** AMX state belongs to a thread: asked for and configured at its first call. */
-function setupOnce(setup: string): string {
-  return `static thread_local bool ready = false; if (!ready) { ${setup} ready = true; }`;
-}
 
 function phaseFunction(number: number, locals: readonly string[], body: readonly string[]): string {
   const lines = [...locals, ...body].map((l) => `  ${l}`);

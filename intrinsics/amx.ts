@@ -4,8 +4,8 @@
  *     amx.tdpbusd     c[m,n] += s32(a[m,k]) * s32(b[k,n])      16 x 16 x 64
  *     b               tile[64*(k/4) + 4*n + k%4]               four consecutive k side by side, a row of n each
  *
- * Registers are the tile numbers 0 to 7 and must be constants. A thread runs `amx_begin();` (the `setup`) once before: it asks
- * Linux for the tile state and configures every tile to its full size. Loads carry a compiler barrier, because g++ 12 gives
+ * Registers are the tile numbers 0 to 7 and must be constants. A thread runs `amx_begin();` (the `setup`) before it uses tiles: it
+ * asks Linux for the tile state and configures every tile to its full size. Loads carry a compiler barrier, because g++ 12 gives
  * `_tile_loadd` no memory operand and would move stores past it.
  */
 
@@ -15,12 +15,15 @@ const PRELUDE = `#include <immintrin.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-/* Asks Linux for the AMX tile state (arch_prctl 0x1023: ARCH_REQ_XCOMP_PERM, feature 18) and makes all tiles 16 rows of 64 bytes. */
+/* Asks Linux for the AMX tile state once (arch_prctl 0x1023: ARCH_REQ_XCOMP_PERM, feature 18) and makes all tiles 16 rows of 64 bytes:
+   at every call, since other code of the process may have configured them otherwise. */
 static inline void amx_begin(void) {
   struct { unsigned char palette, start_row, reserved[14]; unsigned short row_bytes[16]; unsigned char rows[16]; } tiles = {};
   tiles.palette = 1;
   for (int t = 0; t < 8; t++) tiles.row_bytes[t] = 64, tiles.rows[t] = 16;
-  if (syscall(SYS_arch_prctl, 0x1023, 18)) abort();
+  static thread_local bool allowed = false;
+  if (!allowed && syscall(SYS_arch_prctl, 0x1023, 18)) abort();
+  allowed = true;
   asm volatile("" :: "r"(&tiles) : "memory"); /* g++ 12 takes _tile_loadconfig to read 8 bytes only */
   _tile_loadconfig(&tiles);
 }

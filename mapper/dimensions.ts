@@ -51,7 +51,7 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
     }
     // A fused dimension stands where its first loop stands.
     if (feeding.loops[0]?.name !== loop.name) return [];
-    const own = loops.filter((l) => feeding.loops.some((f) => f.name === l.name));
+    const own = feeding.loops.flatMap((f) => loops.filter((l) => l.name === f.name));
     return [
       {
         name: own.map((l) => l.name).join("_"),

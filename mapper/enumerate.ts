@@ -189,10 +189,11 @@ function refusedPairs(problem: Problem, groups: readonly Group[], rule: Enumerat
     for (const loop of problem.loops) {
       if (problem.feeders[axis.name]?.includes(loop.name)) continue;
       const moved = Object.fromEntries(
-        Object.entries(base).map(([name, fed]) => [
-          name,
-          name === axis.name ? [...fed, loop.name] : fed.filter((l) => l !== loop.name),
-        ]),
+        Object.entries(base).map(([name, fed]) => {
+          const others = fed.filter((l) => l !== loop.name);
+          const wanted = name === axis.name ? [...others, loop.name] : others;
+          return [name, problem.loops.map((l) => l.name).filter((l) => wanted.includes(l))];
+        }),
       );
       const verdict = validate(problem, moved, { rule, strict: false });
       if (!verdict.ok) found.push(verdict.refusal);

@@ -75,7 +75,7 @@ export function physicalMapping(mapping: Mapping): PhysicalMapping {
 /** The fused index of every axis of the instruction, in the instruction's order. */
 export function fuseAxes({ computation, intrinsic, matching }: Mapping): FusedAxis[] {
   return intrinsic.computation.axes.map((a): FusedAxis => {
-    const loops = computation.axes.filter((l) => matching[a.name]?.includes(l.name));
+    const loops = (matching[a.name] ?? []).flatMap((name) => computation.axes.filter((l) => l.name === name));
     const fused = loops.reduce((product, l) => product * l.extent, 1);
     const tiles = Math.ceil(fused / a.extent);
     return {

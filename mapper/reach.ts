@@ -7,6 +7,7 @@
 
 import { affineForm, boundsOf, pointsOf } from "../abstraction/affine.ts";
 import { type Computation, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../abstraction/expression.ts";
 import { tilePlaces } from "../abstraction/interpret.ts";
 import { type Intrinsic, type Operand, sizesOf, tileRowElements } from "../abstraction/intrinsic.ts";
@@ -30,6 +31,13 @@ export interface PaddedCopy {
     readonly stride: number;
   }[];
   readonly elements: number;
+}
+
+export interface PaddedReach {
+  readonly copy: PaddedCopy;
+  readonly reach: Reach;
+  /** The last step of fused summed loops reads elements that are not its own: the other operand must be zero there. */
+  readonly runsPast: boolean;
 }
 
 /** The reach of an access in the tensor itself, or why it cannot be loaded in place. */
@@ -63,13 +71,20 @@ export function reachPadded(
   operand: Operand,
   access: Access,
   dimensions: readonly LoopDimension[],
-): { readonly copy: PaddedCopy; readonly reach: Reach } | string {
+): PaddedReach | string {
   const tensor = tensorOf(computation, access.tensor);
-  // 1. Loops run to the end of their last step, whole or not.
+  // 1. Loops run to the end of their last step, whole or not. Fused loops run past their end into what lies behind: where the other
+  // operand is zero that is harmless for integers, and for floats only as long as they are finite, so floats are refused.
   const extents: Record<string, number> = {};
+  const past: LoopDimension[] = [];
   for (const d of dimensions) {
-    if (d.loops.length > 1 && d.steps !== d.wholeSteps) return `${d.name} is ${d.extent}, no multiple of ${d.step}`;
-    for (const l of d.loops) extents[l.name] = d.loops.length > 1 ? l.extent : d.steps * d.step;
+    const fused = d.loops.length > 1;
+    const partial = d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis);
+    if (fused && partial) {
+      if (d.kind === "spatial" || !isInteger(tensor.dtype)) return `${d.name} is ${d.extent}, no multiple of ${d.step}`;
+      past.push(d);
+    }
+    for (const l of d.loops) extents[l.name] = fused ? l.extent : d.steps * d.step;
   }
   // 2. Outer dimensions keep the tensor's own order; those the tile runs over lie innermost, in the operand's order.
   const storage = affineForm(tensor.storage);
@@ -96,7 +111,12 @@ export function reachPadded(
   });
   const shift = ranges.reduce((sum, [low], d) => sum - low * (strides[d] ?? 0), 0);
   const reach = reachOf(intrinsic, operand, access, dimensions, strides, shift);
-  return typeof reach === "string" ? reach : { copy: { dims, elements }, reach };
+  if (typeof reach === "string") return reach;
+  const slack = past.reduce(
+    (sum, d) => sum + ((d.steps * d.step - d.extent) * (reach.perStep.get(d.name) ?? 0)) / d.step,
+    0,
+  );
+  return { copy: { dims, elements: elements + slack }, reach, runsPast: past.length > 0 };
 }
 
 /** Coefficients of every dimension, when fused loops nest and the tile is one load. */

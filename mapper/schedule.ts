@@ -44,7 +44,7 @@ import { digitsOf, dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { FreshNames } from "./names.ts";
 import { defineProblem, type Problem } from "./problem.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded } from "./reach.ts";
-import { storeElements } from "./store.ts";
+import { calculatedWide, storeElements } from "./store.ts";
 import { conditionCarriers } from "./validate.ts";
 
 /** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 14 and 18. */
@@ -55,6 +55,8 @@ export interface PlacementChoice {
   readonly operand: string;
   readonly open: readonly Placement[];
   readonly closed: Readonly<Partial<Record<Placement, string>>>;
+  /** In a padded copy the last step reads elements that are not its own. */
+  readonly runsPast: boolean;
 }
 
 const knownPlacements = new WeakMap<Mapping, readonly PlacementChoice[]>();
@@ -80,7 +82,12 @@ function findPlacements(mapping: Mapping): PlacementChoice[] {
     const condition = carriers.some((c) => c.operand === operand.name);
     if (bound?.kind !== "access" || condition) {
       const because = condition ? "it carries the condition" : "it is computed while it is packed";
-      return { operand: operand.name, open: ["tiled"], closed: { "in-place": because, padded: because } };
+      return {
+        operand: operand.name,
+        open: ["tiled"],
+        closed: { "in-place": because, padded: because },
+        runsPast: false,
+      };
     }
     const closed: Partial<Record<Placement, string>> = {};
     const inPlace = reachInPlace(computation, intrinsic, operand, bound, dimensions);
@@ -89,7 +96,8 @@ function findPlacements(mapping: Mapping): PlacementChoice[] {
     if (typeof padded === "string") closed.padded = padded;
     else if (!zeroPads) closed.padded = "what lies outside a tensor is no zero here";
     const all: readonly Placement[] = ["in-place", "padded", "tiled"];
-    return { operand: operand.name, open: all.filter((p) => closed[p] === undefined), closed };
+    const runsPast = typeof padded !== "string" && padded.runsPast;
+    return { operand: operand.name, open: all.filter((p) => closed[p] === undefined), closed, runsPast };
   });
 }
 
@@ -115,6 +123,9 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     if (placement === undefined) return `operand ${choice.operand} has no placement`;
     if (!choice.open.includes(placement)) return `${choice.operand} ${placement}: ${choice.closed[placement]}`;
   }
+  const past = placementsOf(mapping).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
+  if (past.length > 1)
+    return `${past.map((c) => c.operand).join(" and ")} would both read past their end; one must be tiled`;
   for (const [name, block] of Object.entries(schedule.block)) {
     const dimension = dimensions.find((d) => d.name === name);
     if (!dimension) return `block of ${name}: there is no such dimension`;
@@ -508,6 +519,10 @@ class Lowering {
     if (!this.scratch.some((s) => s.name === buffer)) {
       this.scratch.push({ name: buffer, dtype: this.target.dtype, elements: accumulators * size, scope: "local" });
     }
+    const wide = calculatedWide(computation) ? this.names.fresh(`${this.target.name}_wide`) : undefined;
+    if (wide !== undefined && !this.scratch.some((s) => s.name === wide)) {
+      this.scratch.push({ name: wide, dtype: "s32", elements: accumulators * size, scope: "local" });
+    }
     const spill = unrolled([
       {
         kind: "store",
@@ -519,6 +534,7 @@ class Lowering {
       computation,
       target: this.target,
       buffer,
+      wide,
       tile: counter,
       dimensions: spatial.map((d) => ({
         dimension: d,

@@ -8,11 +8,14 @@
  *         res[0,16*k_outer+n_inner,p,2*q_outer+q_block] = max(c_results[16*q_block+n_inner], 0)
  *
  * Nothing is tested inside: the last tile, where it is not whole, has loops of its own. The loop with the smallest step in
- * the output is the innermost, which is what a compiler vectorises.
+ * the output is the innermost, which is what a compiler vectorises. Bytes are calculated in 32 bits first, in loops of their own
+ * and in the order of the tiles: one loop would have vectors of 16 bytes throughout, and took 2 to 3 times as long (requantisation
+ * of 14 tiles, g++ 12, Xeon with AVX-512, 2026-11-21).
  */
 
 import { evaluateIndex } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { access, axesIn, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
@@ -26,6 +29,8 @@ export interface ResultBlock {
   /** The instruction's target. */
   readonly target: Operand;
   readonly buffer: string;
+  /** A scratch buffer of s32, of the same size, where {@link calculatedWide}. */
+  readonly wide: string | undefined;
   /** Number of a tile in the buffer, over the names of the dimensions' steps. */
   readonly tile: Expr;
   /** Every dimension the results have. */
@@ -53,9 +58,16 @@ interface Run {
   readonly elements: number;
 }
 
+/** Whether an epilogue's results are held in 32 bits before they are stored. */
+export function calculatedWide(computation: Computation): boolean {
+  const { dtype } = outputOf(computation);
+  return computation.epilogue !== undefined && isInteger(dtype) && bytesOf(dtype) < 4;
+}
+
 /** The loops that store a block. */
 export function storeElements(block: ResultBlock): readonly Statement[] {
-  return combinations(block.dimensions.map(runsOf)).flatMap((runs) => storeRuns(block, runs));
+  const stores = combinations(block.dimensions.map(runsOf)).map((runs) => storeRuns(block, runs));
+  return [...stores.flatMap((s) => s.calculate), ...stores.flatMap((s) => s.store)];
 }
 
 function runsOf({ dimension, count, partial }: BlockDimension): Run[] {
@@ -65,8 +77,11 @@ function runsOf({ dimension, count, partial }: BlockDimension): Run[] {
   return count === 1 ? [last] : [{ from: 0, count: count - 1, elements: step }, last];
 }
 
-function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement[] {
-  const { computation, target, buffer, dimensions, innerName } = block;
+function storeRuns(
+  block: ResultBlock,
+  runs: readonly Run[],
+): { readonly calculate: readonly Statement[]; readonly store: readonly Statement[] } {
+  const { computation, target, buffer, wide, dimensions, innerName } = block;
   const walk: { name: string; extent: number }[] = [];
   const counter = (name: string, extent: number, from = 0): Expr => {
     if (extent === 1) return number(from);
@@ -100,17 +115,31 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
     ? epilogueAt(computation.epilogue, index, held)
     : { target: { ...computation.equation.target, index }, op: "=", value: held };
 
-  // 3. Loops, the one with the smallest step in the output innermost.
-  const stride = stridesOf(computation, equation);
-  const ordered = [...walk].sort((a, b) => stride(b.name) - stride(a.name));
-  return loops(ordered, [{ kind: "scalar", equation }]);
+  // 3. Loops, the one with the smallest step innermost: in the output, and in the buffer.
+  const stored = sorted(walk, stridesOf(computation, equation));
+  if (wide === undefined) return { calculate: [], store: loops(stored, [{ kind: "scalar", equation }]) };
+  const calculated = access(wide, [place]);
+  const cast = (dtype: DType, value: Expr): Expr => ({ kind: "cast", dtype, saturate: false, value });
+  const first: Equation = { target: calculated, op: "=", value: cast("s32", equation.value) };
+  const second: Equation = { ...equation, value: cast(outputOf(computation).dtype, calculated) };
+  return {
+    calculate: loops(sorted(walk, stridesIn(place)), [{ kind: "scalar", equation: first }]),
+    store: loops(stored, [{ kind: "scalar", equation: second }]),
+  };
+}
+
+function sorted<T extends { readonly name: string }>(walk: readonly T[], stride: (name: string) => number): T[] {
+  return [...walk].sort((a, b) => stride(b.name) - stride(a.name));
 }
 
 /** Elements of the output from the first step of a loop to the second. */
 function stridesOf(computation: Computation, { target }: Equation): (name: string) => number {
   const output = outputOf(computation);
   const places = new Map(output.dims.map((d, i) => [d.name, target.index[i] ?? number(0)]));
-  const element = substitute(output.storage, places, "index");
+  return stridesIn(substitute(output.storage, places, "index"));
+}
+
+function stridesIn(element: Expr): (name: string) => number {
   const origin = Object.fromEntries(axesIn(element).map((name) => [name, 0]));
   const start = evaluateIndex(element, origin);
   return (name) => Math.abs(evaluateIndex(element, { ...origin, [name]: 1 }) - start);

@@ -134,7 +134,7 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   };
 }
 
-/** Every axis present, loops in the order of the computation. @throws UsageError naming what does not exist */
+/** Every axis present, each loop once, in the order given: the last one is fastest. @throws UsageError naming what does not exist */
 export function normaliseMatching({ computation, intrinsic, axes, loops }: Problem, given: Matching): Matching {
   for (const [axis, fed] of Object.entries(given)) {
     if (!axes.some((a) => a.name === axis)) {
@@ -155,9 +155,7 @@ export function normaliseMatching({ computation, intrinsic, axes, loops }: Probl
         });
     }
   }
-  return Object.fromEntries(
-    axes.map((a) => [a.name, loops.filter((l) => given[a.name]?.includes(l.name)).map((l) => l.name)]),
-  );
+  return Object.fromEntries(axes.map((a) => [a.name, [...new Set(given[a.name] ?? [])]]));
 }
 
 /**

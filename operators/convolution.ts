@@ -33,7 +33,7 @@ const IN_GROUP = { g: "groups", k: "k/groups", c: "c/groups" };
 
 const images: OperatorTensor = { type: "first", dims: "n c h w", sized: true };
 const filters: OperatorTensor = { type: "second", dims: "k c r s", constant: true };
-const results: OperatorTensor = { type: "sum", dims: "n k p q" };
+const results: OperatorTensor = { type: "sum", dims: "n k p q", channels: "k" };
 
 const CONV2D = {
   parameters: { ...LAYER, ...GROUPS },
@@ -69,7 +69,7 @@ export const CONVOLUTION: readonly Operator[] = [
     tensors: {
       in: { type: "first", dims: "n c l", sized: true },
       w: { type: "second", dims: "k c r", constant: true },
-      out: { type: "sum", dims: "n k p" },
+      out: { type: "sum", dims: "n k p", channels: "k" },
     },
     rules: [divides("groups", "c"), divides("groups", "k"), fits("r", "l")],
   }),
@@ -96,7 +96,7 @@ export const CONVOLUTION: readonly Operator[] = [
     tensors: {
       in: { type: "first", dims: "n c d h w", sized: true },
       w: { type: "second", dims: "k c t r s", constant: true },
-      out: { type: "sum", dims: "n k o p q" },
+      out: { type: "sum", dims: "n k o p q", channels: "k" },
     },
     rules: [divides("groups", "c"), divides("groups", "k"), fits("t", "d", "pad_d"), fits("r", "h"), fits("s", "w")],
   }),
@@ -187,7 +187,7 @@ export const CONVOLUTION: readonly Operator[] = [
     tensors: {
       in: images,
       w: { type: "second", dims: "k c r s u", constant: true },
-      out: { type: "sum", dims: "n k p q u" },
+      out: { type: "sum", dims: "n k p q u", channels: "k" },
     },
     rules: [fits("r", "h"), fits("s", "w")],
   }),

@@ -17,7 +17,7 @@ export const LINEAR: readonly Operator[] = [
     summary: "matrix times vector",
     parameters: { m: size("rows"), k: size("columns, summed") },
     equation: "out[m] += acc(a[m,k]) * acc(b[k])",
-    tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum" } },
+    tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum", channels: "m" } },
   }),
   defineOperator({
     name: "matmul",
@@ -25,7 +25,7 @@ export const LINEAR: readonly Operator[] = [
     summary: "matrix times matrix",
     parameters: { m: size("rows of the output"), n: size("columns of the output"), k: size("summed") },
     equation: "out[m,n] += acc(a[m,k]) * acc(b[k,n])",
-    tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum" } },
+    tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum", channels: "n" } },
   }),
   // Its matrices are x and y: b is the batch.
   defineOperator({
@@ -39,7 +39,7 @@ export const LINEAR: readonly Operator[] = [
       k: size("summed", 512),
     },
     equation: "out[b,m,n] += acc(x[b,m,k]) * acc(y[b,k,n])",
-    tensors: { x: { type: "first" }, y: { type: "second" }, out: { type: "sum" } },
+    tensors: { x: { type: "first" }, y: { type: "second" }, out: { type: "sum", channels: "n" } },
   }),
   defineOperator({
     name: "grouped-fc",
@@ -56,7 +56,7 @@ export const LINEAR: readonly Operator[] = [
     tensors: {
       in: { type: "first", dims: "n i" },
       w: { type: "second", dims: "o c", constant: true },
-      out: { type: "sum", dims: "n o" },
+      out: { type: "sum", dims: "n o", channels: "o" },
     },
     rules: [divides("groups", "i"), divides("groups", "o")],
   }),

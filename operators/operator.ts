@@ -20,6 +20,7 @@ import { compareOp, type Expr, number, printExpr, rewrite, substitute } from "..
 import { layoutStorage } from "../abstraction/layout.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import type { OperandTypes } from "./data-types.ts";
+import { epilogueFor } from "./epilogue.ts";
 
 export interface Parameter {
   readonly default: number;
@@ -38,6 +39,8 @@ export interface OperatorTensor {
   readonly storage?: string;
   /** Known before the run, as weights are. */
   readonly constant?: true;
+  /** Of an output: the dimension that counts channels, which have a bias and a scale each. */
+  readonly channels?: string;
   /** The element at an index, where the operator itself fixes it. */
   readonly value?: (index: readonly number[], shape: readonly number[]) => number;
 }
@@ -84,6 +87,8 @@ export interface InstantiateOptions {
   readonly types?: OperandTypes;
   /** One layout (`NHWC`) for the input `in` and, letter by letter in its place, the output `out`; or a layout for each tensor. */
   readonly layouts?: Readonly<Record<string, string>> | string;
+  /** Made of the output before it is stored: a name (relu, bias, bias-relu, requantize, bf16) or an equation, `res[m,n] = max(out[m,n], 0)`. */
+  readonly epilogue?: string;
 }
 
 const F32: OperandTypes = { inputs: ["f32", "f32"], sum: "f32" };
@@ -105,11 +110,45 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
   const extents = Object.fromEntries(
     axesOf(equation).map((axis) => [axis, extentOfAxis(operator, axis, parameters)] as const),
   );
-  const layouts = layoutsOf(operator, options.layouts ?? {});
+  const target = equation.target.tensor;
+  const ending = options.epilogue === undefined ? undefined : epilogueOf(operator, equation, types, options.epilogue);
+  const output = ending?.equation.target.tensor ?? target;
+  const { [target]: outer, ...layouts } = layoutsOf(operator, options.layouts ?? {}, output);
+  const stored = layouts[output] ?? outer;
+  const dims = operator.tensors[target]?.dims?.split(" ");
   const tensors = Object.fromEntries(
-    tensorsOf(equation).map((tensor) => [tensor, tensorSpec(operator, tensor, parameters, types, layouts[tensor])]),
+    tensorsOf(equation).map((tensor) => {
+      const layout = tensor === output ? stored : layouts[tensor];
+      return [tensor, tensorSpec(operator, tensor, parameters, types, layout)];
+    }),
   );
-  return defineComputation({ name: operator.name, equation, extents, tensors });
+  if (!ending) return defineComputation({ name: operator.name, equation, extents, tensors });
+  return defineComputation({
+    name: operator.name,
+    equation,
+    epilogue: ending.equation,
+    extents,
+    tensors: {
+      ...tensors,
+      ...ending.tensors,
+      [output]: { ...(dims && { dims }), ...(stored !== undefined && { layout: stored }) },
+    },
+  });
+}
+
+function epilogueOf(
+  operator: Operator,
+  equation: Equation,
+  types: OperandTypes,
+  text: string,
+): ReturnType<typeof epilogueFor> {
+  const { tensor, index } = equation.target;
+  const { dims, channels } = operator.tensors[tensor] ?? {};
+  const names = dims?.split(" ") ?? [];
+  // Where the equation has no axis for a whole dimension, as in out[n,g*16+k,p,q], the dimension's own name.
+  const axes = index.map((e, d) => (e.kind === "axis" ? e.name : (names[d] ?? `d${d}`)));
+  const channel = channels === undefined ? undefined : (axes[names.indexOf(channels)] ?? channels);
+  return epilogueFor(text, { name: operator.name, target: tensor, dtype: types.sum, axes, channel });
 }
 
 /**
@@ -249,9 +288,10 @@ function storageText(operator: Operator, tensor: OperatorTensor, text: string, p
 function layoutsOf(
   operator: Operator,
   layouts: Readonly<Record<string, string>> | string,
+  output: string,
 ): Readonly<Record<string, string>> {
   if (typeof layouts === "string") return activationLayouts(operator, layouts);
-  const known = Object.keys(operator.tensors);
+  const known = [...new Set([...Object.keys(operator.tensors), output])];
   for (const tensor of Object.keys(layouts))
     if (!known.includes(tensor))
       throw new UsageError(`${operator.name}: no tensor "${tensor}" to lay out`, { hint: suggestion(tensor, known) });

@@ -35,7 +35,7 @@ export const REDUCTION: readonly Operator[] = [
     parameters: IMAGES,
     equation: "out[c] += acc(in[c,l]) * acc(average[l])",
     axes: { l: "n*h*w" },
-    tensors: { in: pixels, average, out: { type: "sum" } },
+    tensors: { in: pixels, average, out: { type: "sum", channels: "c" } },
   }),
   defineOperator({
     name: "variance",
@@ -44,7 +44,7 @@ export const REDUCTION: readonly Operator[] = [
     parameters: IMAGES,
     equation: "out[c] += acc(square(in[c,l] - mean[c])) * acc(average[l])",
     axes: { l: "n*h*w" },
-    tensors: { in: pixels, mean: { type: "first" }, average, out: { type: "sum" } },
+    tensors: { in: pixels, mean: { type: "first" }, average, out: { type: "sum", channels: "c" } },
   }),
   defineOperator({
     name: "scan",

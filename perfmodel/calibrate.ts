@@ -44,8 +44,11 @@ export interface Calibration {
   readonly loadsPerCycle: Measured | undefined;
   readonly memory: Readonly<Record<string, CalibratedMemory>>;
   readonly intrinsics: Readonly<Record<string, CalibratedIntrinsic>>;
-  readonly scalar: Readonly<Partial<Record<"copyByte" | "copyRun" | "strided" | "indexed" | "scattered", Measured>>>;
+  readonly scalar: Readonly<Partial<Record<ScalarFigure, Measured>>>;
 }
+
+/** As in {@link ScalarCycles}. */
+export type ScalarFigure = "copyByte" | "copyRun" | "strided" | "indexed" | "scattered" | "digit" | "guard";
 
 export interface CalibratedMemory {
   /** Of the data that was gone through. */
@@ -230,16 +233,24 @@ __attribute__((noinline)) static void strided_copy(long n) {
       for (long w = 0; w < 14; w++)
         for (long c = 0; c < 64; c++) to[(h * 16 + w) * 64 + c] = from[(c * 8 + h) * 14 + w];
 }
+/* Tiles of four: k from the innermost dimension; from two fused, two digits; from one that is guarded on both sides. */
+#define TILES(INDEX, GUARD, FUSED) \\
+  for (; n > 0; n--, fence()) \\
+    for (long p = 0; p < 6; p++) \\
+      for (long q = 0; q < 14; q++) \\
+        for (long c = 0; c < FUSED / 4; c++) \\
+          for (long k = 0; k < 4; k++) to[4 * (q % 6) + 24 * (q / 6) + 72 * c + 1728 * p + k] = GUARD ? from[INDEX] : (uint8_t)0
 __attribute__((noinline)) static void indexed_copy(long n) {
   SIDES(uint8_t);
-  for (; n > 0; n--, fence())
-    for (long p = 0; p < 4; p++)
-      for (long q = 0; q < 14; q++)
-        for (long c = 0; c < 8; c++)
-          for (long r = 0; r < 3; r++)
-            for (long k = 0; k < 4; k++)
-              to[4 * (q % 6) + 24 * (q / 6) + 72 * c + 576 * r + 1728 * p + k] =
-                (p + r - 1 >= 0 && p + r - 1 < 4) ? from[((p + r - 1) * 14 + q) * 32 + 4 * c + k] : (uint8_t)0;
+  TILES((p * 16 + q) * 48 + 4 * c + k, true, 48);
+}
+__attribute__((noinline)) static void digit_copy(long n) {
+  SIDES(uint8_t);
+  TILES((p * 16 + q + (4 * c + k) % 3) * 16 + (4 * c + k) / 3, true, 48);
+}
+__attribute__((noinline)) static void guard_copy(long n) {
+  SIDES(uint8_t);
+  TILES((p * 16 + q) * 48 + 4 * c + k - 1, (4 * c + k - 1 >= 0 && 4 * c + k - 1 < 46), 48);
 }
 __attribute__((noinline)) static void scattered_copy(long n) {
   SIDES(int32_t);
@@ -253,7 +264,7 @@ const COPY_RUNS = [64, 1024] as const;
 const SCALAR_CALLS = [
   ...COPY_RUNS.map((run) => `measure("run ${run}", 8, copy_runs<${run}>);`),
   `measure("strided", ${8 * 14 * 64}, strided_copy);`,
-  `measure("indexed", ${4 * 14 * 8 * 3 * 4}, indexed_copy);`,
+  ...["indexed", "digit", "guard"].map((kind) => `measure("${kind}", ${6 * 14 * 48}, ${kind}_copy);`),
   `measure("scattered", ${12 * 2 * 16}, scattered_copy);`,
 ];
 
@@ -428,6 +439,7 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
   const [short, long] = COPY_RUNS.map((run) => ({ run, ...cycles(`run ${run}`) }));
   const copyByte = short && long ? Math.max(0, (long.median - short.median) / (long.run - short.run)) : undefined;
   const copyRun = short && copyByte !== undefined ? Math.max(0, short.median - short.run * copyByte) : undefined;
+  const indexed = cycles("indexed");
   return {
     machine: target.name,
     clockHz: summary(nanoseconds("clock").map((ns) => 1e9 / ns)),
@@ -460,10 +472,18 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
       ...(copyByte !== undefined && short ? { copyByte: { median: copyByte, spread: short.spread } } : {}),
       ...(copyRun !== undefined && short ? { copyRun: { median: copyRun, spread: short.spread } } : {}),
       strided: cycles("strided"),
-      indexed: cycles("indexed"),
+      indexed,
+      // Each of those loops has two.
+      digit: beyond(cycles("digit"), indexed, 2),
+      guard: beyond(cycles("guard"), indexed, 2),
       scattered: cycles("scattered"),
     },
   };
+}
+
+/** What one of `parts` equal parts takes that a loop has and a plain one has not. */
+function beyond(loop: Measured, plain: Measured, parts: number): Measured {
+  return { median: Math.max(0, loop.median - plain.median) / parts, spread: loop.spread };
 }
 
 function summary(samples: readonly number[]): Measured {

@@ -6,10 +6,10 @@ import type { Costs } from "./model.ts";
 /**
  * A prediction as text.
  *
- *     level         trips       inner        read       write   bound
- *     registers      3136        24.0        14.0         0.9   inner
- *     l1               16     75264.0      4100.0       900.0   inner
- *     29.1 us (27.4 us before correction)
+ *     level            trips         inner        read       write   bound
+ *     registers          720          11.2         6.6         0.2   inner
+ *     l1                   2        8072.2       397.8       124.0   inner
+ *     234 us
  *
  * @param costs the parts of the time, when they are to be shown too
  */

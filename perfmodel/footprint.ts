@@ -33,7 +33,7 @@ export function term(coefficient: number, dimension: Covered | undefined, perSte
 export interface Footprint {
   /** Distinct bytes. */
   readonly distinct: number;
-  /** Bytes of the cache lines they lie in, the operand beginning at a line. */
+  /** Bytes of the cache lines they lie in, with one more for each of several runs: runs straddle, and prefetchers overshoot. */
   readonly lines: number;
   measure(): void;
 }
@@ -124,7 +124,8 @@ export class AffineFootprint implements Footprint {
     if (unit * elementBytes < lineBytes) nearSpan += span;
     else far *= count;
     this.distinct = elements * elementBytes;
-    this.lines = Math.ceil(((nearSpan + 1) * elementBytes) / lineBytes) * lineBytes * far;
+    const run = Math.ceil(((nearSpan + 1) * elementBytes) / lineBytes);
+    this.lines = (far > 1 ? run + 1 : run) * lineBytes * far;
   }
 }
 

@@ -1,24 +1,33 @@
 /**
  * @file What a schedule of a mapping does, counted without lowering it: the mapping is compiled once, a schedule is read into it.
  *
- *     conv2d n <- k, k <- c on avx512.vpdpbusd, block q 12, k 2
- *       issues 451584   loads of a 225792, of b 75264   stores 12544   blocks 560 of 144 summed steps
+ *     conv2d u8s8 NHWC 64x56x56, n <- k, k <- c on avx512.vpdpbusd, block q 12, k 2, a padded, b tiled
+ *       issues 1806336    loads of a 903168, of b 161280    stores 12544    packed 200704    distinct bytes of a 215296, of b 36864
  *
  * Counts are products over dimensions, because a nest is one: a dimension has `whole` blocks of `block` steps and at most one
  * smaller block of `left` steps. They equal what a walk over the lowered nest counts (test/perfmodel-counts.test.ts).
  */
 
-import { affineForm, boundsOf } from "../abstraction/affine.ts";
+import { type AffineForm, affineForm, boundsOf } from "../abstraction/affine.ts";
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
-import { type Computation, extentsOf, memoryElements, targetOf, tensorOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  extentsOf,
+  memoryElements,
+  outputOf,
+  type Tensor,
+  tensorOf,
+} from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { access, accessesIn, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
+import { epilogueAt } from "../abstraction/epilogue.ts";
+import { access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
 import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { dimensionsOf, type LoopDimension } from "../mapper/dimensions.ts";
 import { defineProblem } from "../mapper/problem.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded } from "../mapper/reach.ts";
 import { dependsOn, placementsOf } from "../mapper/schedule.ts";
+import { calculatedWide } from "../mapper/store.ts";
 import { conditionCarriers } from "../mapper/validate.ts";
 import {
   AffineFootprint,
@@ -86,6 +95,8 @@ export interface Packing {
 /** An input where one placement puts it. */
 export interface PlacedInput {
   readonly footprint: Footprint;
+  /** Of the memory it is loaded from, padding included. */
+  readonly bufferBytes: number;
   /** Share of the loads that touch two lines. */
   readonly straddling: number;
   /** Undefined for what is loaded in place or was packed ahead of time. */
@@ -98,10 +109,32 @@ export interface InputState {
   /** Dimensions its tiles change with. */
   readonly own: ReadonlySet<DimensionState>;
   readonly placements: Readonly<Partial<Record<Placement, PlacedInput>>>;
+  /** Padded, its last step reads elements that are not its own: one input only may. */
+  readonly runsPast: boolean;
   /** Under the schedule that was read last. */
   placed: PlacedInput;
   /** Its tiles in a full register block. */
   tiles: number;
+}
+
+/** What one kept dimension contributes to storing element by element. */
+interface ResultDimension {
+  readonly state: DimensionState;
+  readonly step: number;
+  readonly extent: number;
+  /** Elements of the output from one value to the next; infinite where that is no constant. */
+  readonly coefficient: number;
+  readonly digits: number;
+}
+
+export interface Stores {
+  readonly tiles: number;
+  /** Elements moved from the scratch block to the output. */
+  readonly scattered: number;
+  /** Digits worked out for each of them. */
+  readonly digits: number;
+  /** They lie side by side in the output. */
+  readonly sideBySide: boolean;
 }
 
 /** What a walk over the lowered nest would count, all threads together. */
@@ -111,7 +144,7 @@ export interface Counts {
   readonly loads: Readonly<Record<string, number>>;
   /** Tiles stored, straight or into the scratch block. */
   readonly stores: number;
-  /** Elements moved from the scratch block to the output, guarded ones included. */
+  /** Elements moved from the scratch block to the output. */
   readonly scattered: number;
   /** Elements written by the packing of a call, by operand. */
   readonly packed: Readonly<Record<string, number>>;
@@ -129,11 +162,11 @@ export class Plan {
   /** Whether whole tiles are stored straight into the output, and the share of such stores that touch two lines. */
   readonly straight: boolean;
   readonly straddling: number;
-  /** Elements of an output tile, and what placing one takes when it comes from the scratch block. */
-  readonly targetElements: number;
-  readonly scattering: IndexArithmetic;
-  /** Bytes of all tensors. */
-  readonly tensorBytes: number;
+  /** Operations of the epilogue, and whether they have loops of their own before results are stored. */
+  readonly operations: number;
+  readonly wide: boolean;
+  private readonly results: readonly ResultDimension[];
+  readonly outputBytes: number;
   /** In the order of the schedule read last, outermost first. */
   readonly ordered: DimensionState[] = [];
   readonly spatial: readonly DimensionState[];
@@ -156,7 +189,6 @@ export class Plan {
     this.spatial = states.filter((s) => s.spatial);
     this.reduce = states.filter((s) => !s.spatial);
     this.target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
-    this.targetElements = product(this.target.dims.map((o) => o.extent));
     this.registers = REGISTERS[this.target.file] ?? Number.POSITIVE_INFINITY;
     this.impossible = losesCondition(mapping);
     this.inputs = placementsOf(mapping).map((choice): InputState => {
@@ -165,30 +197,32 @@ export class Plan {
       const placements = Object.fromEntries(
         choice.open.map((p) => [p, placedInput(mapping, operand, p, dimensions, states, own)]),
       );
-      return { name: operand.name, operand, own, placements, placed: at(Object.values(placements), 0), tiles: 1 };
+      const placed = at(Object.values(placements), 0);
+      return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, tiles: 1 };
     });
     this.streaming = at(this.inputs, 0);
-    this.tensorBytes = Object.values(computation.tensors).reduce(
-      (sum, t) => sum + memoryElements(t) * bytesOf(t.dtype),
-      0,
-    );
+    this.outputBytes = bytesOfTensor(outputOf(computation));
 
     // The output, reached as mapper/schedule.ts stores whole tiles: steps that are not whole go by the scratch block.
     const whole = dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
     const { target } = computation.equation;
-    const reach = reachInPlace(computation, intrinsic, this.target, access(target.tensor, target.index), whole);
-    const elementBytes = bytesOf(targetOf(computation).dtype);
+    const reach = computation.epilogue
+      ? "an epilogue comes first"
+      : reachInPlace(computation, intrinsic, this.target, access(target.tensor, target.index), whole);
+    const elementBytes = bytesOf(outputOf(computation).dtype);
+    const tile = product(this.target.dims.map((o) => o.extent));
+    const rowBytes = Math.min(tile, tileRowElements(this.target)) * elementBytes;
     this.straight = typeof reach !== "string";
-    this.scattering = indexArithmetic(
-      this.target,
-      dimensions.filter((d) => d.kind === "spatial"),
-      [],
-    );
-    const rowBytes = Math.min(this.targetElements, tileRowElements(this.target)) * elementBytes;
     this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
-    this.output = outputFootprint(mapping, dimensions, states);
+    this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
+    this.wide = calculatedWide(computation);
+    const flat = outputPlace(computation);
+    this.output = outputFootprint(computation, flat, dimensions, states);
+    this.results = dimensions.flatMap((d, i): ResultDimension[] =>
+      d.kind === "spatial" ? [resultDimension(d, at(states, i), flat)] : [],
+    );
     this.outputOwn = new Set(this.spatial);
   }
 
@@ -205,10 +239,12 @@ export class Plan {
       this.ordered[position++] = d;
     }
     // 2. Placements.
+    let past = 0;
     for (const input of this.inputs) {
       const placement = schedule.placement[input.name];
       const placed = placement === undefined ? undefined : input.placements[placement];
       if (placed === undefined) return false;
+      if (input.runsPast && placement === "padded" && ++past > 1) return false;
       input.placed = placed;
       input.tiles = 1;
     }
@@ -257,15 +293,32 @@ export class Plan {
     return loads;
   }
 
-  /** Output tiles of that thread, and those of them that go by way of the scratch block. */
-  ownStores(): { readonly tiles: number; readonly scattered: number } {
+  /** Output tiles of that thread, and the elements of those that go by way of the scratch block. */
+  ownStores(): Stores {
     let tiles = 1;
+    let elements = 1;
     let straight = this.straight ? 1 : 0;
-    for (const d of this.spatial) {
-      tiles *= d.ownSteps;
-      straight *= d.partial ? d.ownWhole * d.block : d.ownSteps;
+    // The innermost loop over the scratch block is the one whose steps lie closest in the output (mapper/store.ts).
+    let innermost: ResultDimension | undefined;
+    let digits = 0;
+    for (const r of this.results) {
+      const { state, step } = r;
+      const wholeElements = (state.partial ? state.ownWhole * state.block : state.ownSteps) * step;
+      tiles *= state.ownSteps;
+      elements *= state.partial ? wholeElements + r.extent - state.whole * state.block * step : wholeElements;
+      straight *= wholeElements;
+      digits += r.digits;
+      if ((step > 1 || state.block > 1) && (innermost === undefined || r.coefficient < innermost.coefficient))
+        innermost = r;
     }
-    return { tiles, scattered: tiles - straight };
+    const own = innermost?.digits ?? 0;
+    const run = innermost === undefined ? 1 : Math.max(innermost.step, innermost.state.block);
+    return {
+      tiles,
+      scattered: elements - straight,
+      digits: own + (digits - own) / run,
+      sideBySide: innermost?.coefficient === 1 && own === 0,
+    };
   }
 
   /** Elements an input's packing writes, and the steps of the loop that is dealt to threads. */
@@ -299,7 +352,7 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
       issues: product(plan.ordered.map((d) => d.steps)),
       loads: each((i) => plan.ownLoads(i)),
       stores: tiles,
-      scattered: scattered * plan.targetElements,
+      scattered,
       packed: each((i) => plan.packingOf(i)?.packing.elements ?? 0),
       distinctBytes: each((i) => {
         i.placed.footprint.measure();
@@ -339,7 +392,7 @@ function placedInput(
   if (bound === undefined) throw new Error(`internal: ${operand.name} stands for nothing`);
   const sources = [...new Set(accessesIn(bound).map((a) => a.tensor))].map((name) => tensorOf(computation, name));
   const constant = sources.every((t) => t.constant);
-  const sourceBytes = sources.reduce((sum, t) => sum + memoryElements(t) * bytesOf(t.dtype), 0);
+  const sourceBytes = sources.reduce((sum, t) => sum + bytesOfTensor(t), 0);
   const size = bytesOf(operand.dtype);
   const tile = product(operand.dims.map((o) => o.extent));
   const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
@@ -354,6 +407,7 @@ function placedInput(
     );
     return {
       footprint: new RunFootprint(own, tile * size, LINE_BYTES),
+      bufferBytes: elements * size,
       straddling: straddles(tile * size, rowBytes),
       packing: constant
         ? undefined
@@ -370,6 +424,7 @@ function placedInput(
   if (typeof reach === "string") throw new Error(`internal: ${operand.name} is not reached: ${reach}`);
   return {
     footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size, LINE_BYTES),
+    bufferBytes: padded === undefined || typeof padded === "string" ? sourceBytes : padded.copy.elements * size,
     straddling: straddlingShare(reach, size, rowBytes),
     packing:
       padded === undefined || typeof padded === "string" || constant
@@ -383,23 +438,34 @@ function reachTerms(reach: Reach, dimensions: readonly LoopDimension[], states: 
   return dimensions.map((d, i) => term((reach.perStep.get(d.name) ?? 0) / d.step, at(states, i), d.step));
 }
 
+/** Where an element of the output lies, over the computation's loops; undefined when it is stored in blocks. */
+function outputPlace(computation: Computation): AffineForm | undefined {
+  const { equation, epilogue } = computation;
+  const held = access(equation.target.tensor, equation.target.index);
+  const { index } = epilogue ? epilogueAt(epilogue, equation.target.index, held).target : equation.target;
+  const { dims, storage } = outputOf(computation);
+  const form = affineForm(storage);
+  return (
+    form &&
+    affineForm(
+      index.reduce<Expr>(
+        (sum, e, i) => binary("+", sum, binary("*", e, number(form.terms.get(dims[i]?.name ?? "") ?? 0))),
+        number(0),
+      ),
+    )
+  );
+}
+
 /** The output's elements; a fused dimension counts its loops as digits, which need not lie one behind the other. */
 function outputFootprint(
-  { computation }: Mapping,
+  computation: Computation,
+  flat: AffineForm | undefined,
   dimensions: readonly LoopDimension[],
   states: readonly DimensionState[],
 ): Footprint {
-  const tensor = targetOf(computation);
-  const size = bytesOf(tensor.dtype);
+  const size = bytesOf(outputOf(computation).dtype);
   const spatial = dimensions.flatMap((d, i) => (d.kind === "spatial" ? [{ d, state: at(states, i) }] : []));
-  const storage = affineForm(tensor.storage);
-  const flat = affineForm(
-    computation.equation.target.index.reduce<Expr>(
-      (sum, e, i) => binary("+", sum, binary("*", e, number(storage?.terms.get(tensor.dims[i]?.name ?? "") ?? 0))),
-      number(0),
-    ),
-  );
-  if (!storage || !flat)
+  if (!flat)
     return new RunFootprint(
       spatial.map((s) => s.state),
       product(spatial.map((s) => s.d.step)) * size,
@@ -413,6 +479,36 @@ function outputFootprint(
     });
   });
   return new AffineFootprint(terms, size, LINE_BYTES);
+}
+
+function resultDimension(d: LoopDimension, state: DimensionState, flat: AffineForm | undefined): ResultDimension {
+  const moving = d.loops.findLast((l) => l.extent > 1);
+  const coefficient = flat === undefined || moving === undefined ? undefined : flat.terms.get(moving.name);
+  return {
+    state,
+    step: d.step,
+    extent: d.extent,
+    coefficient: coefficient === undefined ? Number.POSITIVE_INFINITY : Math.abs(coefficient),
+    digits: digitsIn(d),
+  };
+}
+
+/** Quotients and remainders that take a fused dimension apart, as mapper/dimensions.ts writes them. */
+function digitsIn(d: LoopDimension): number {
+  let stride = d.extent;
+  let digits = 0;
+  for (const [position, l] of d.loops.entries()) {
+    stride /= l.extent;
+    digits += (stride > 1 ? 1 : 0) + (position > 0 && l.extent > 1 ? 1 : 0);
+  }
+  return digits;
+}
+
+function operationsIn(e: Expr): number {
+  let operations = 0;
+  for (const part of walk(e))
+    if (part.kind !== "access" && part.kind !== "number" && part.kind !== "axis") operations++;
+  return operations;
 }
 
 /** The loops of every index that may leave its tensor, once for each side on which it may. */
@@ -440,11 +536,7 @@ function indexArithmetic(
   let guards = 0;
   for (const d of own) {
     const share = d === moving ? 1 : once;
-    let stride = d.extent;
-    for (const [position, l] of d.loops.entries()) {
-      stride /= l.extent;
-      digits += share * ((stride > 1 ? 1 : 0) + (position > 0 && l.extent > 1 ? 1 : 0));
-    }
+    digits += share * digitsIn(d);
     if (d.steps !== d.wholeSteps) guards += share;
   }
   for (const o of operand.dims)
@@ -480,6 +572,10 @@ function copyPacking(
     sourceBytes,
     dealt: moving[0]?.extent ?? 1,
   };
+}
+
+function bytesOfTensor(tensor: Tensor): number {
+  return memoryElements(tensor) * bytesOf(tensor.dtype);
 }
 
 function straddlingShare(reach: Reach, elementBytes: number, bytes: number): number {

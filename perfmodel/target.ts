@@ -47,10 +47,18 @@ export interface ScalarCycles {
   readonly copyRun: Figure;
   /** Copied with a stride on one side. */
   readonly strided: Figure;
-  /** Packed into tiles, with divisions by constants and guards. */
+  /** Packed into tiles, without digits and guards. */
   readonly indexed: Figure;
-  /** Moved from the scratch block to the output. */
+  /** Moved from the scratch block to the output, without digits. */
   readonly scattered: Figure;
+  /** The same where elements lie side by side, which the compiler turns into vectors. */
+  readonly sideBySide: Figure;
+  /** An operation of an epilogue on one element alone. */
+  readonly operation: Figure;
+  /** A quotient or remainder that takes a fused index apart. */
+  readonly digit: Figure;
+  /** A comparison that keeps padding out. */
+  readonly guard: Figure;
 }
 
 export interface ModelTarget {
@@ -122,14 +130,18 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
     instructionsPerCycle: assumed(6, "the rename width of Golden Cove, below the eight of Zen 5"),
     loopInstructions: assumed(4, "a counter, a fused comparison and branch, two addresses"),
     window: { value: 448, source: "AMD Zen 5 Optimization Guide: retire queue of 448; Golden Cove has 512" },
-    blockCycles: assumed(10, "half the cost of one mispredicted loop exit"),
+    blockCycles: assumed(5, "one mispredicted loop exit in three or four blocks"),
     barrierCycles: assumed(2000, "half a microsecond for two cores to meet"),
     scalar: {
       copyByte: of(scalar?.copyByte, assumed(0.03, "32 bytes a cycle")),
       copyRun: of(scalar?.copyRun, assumed(8, "a call of memcpy or the tail of a vector loop")),
       strided: of(scalar?.strided, assumed(1, "a load, a store and two addresses an element")),
-      indexed: of(scalar?.indexed, assumed(2, "as strided, with a quotient and a guard")),
-      scattered: of(scalar?.scattered, assumed(1.5, "as strided, with a guard")),
+      indexed: of(scalar?.indexed, assumed(0.6, "short runs side by side")),
+      scattered: of(scalar?.scattered, assumed(1, "as strided")),
+      sideBySide: assumed(0.2, "vectors of eight elements, a load and a store each"),
+      operation: assumed(0.5, "two a cycle"),
+      digit: of(scalar?.digit, assumed(1.5, "a multiplication, shifts and a subtraction")),
+      guard: of(scalar?.guard, assumed(0.4, "a comparison beside others, well predicted")),
     },
     timings: Object.fromEntries(
       Object.entries(calibration?.intrinsics ?? {}).map(([name, t]): [string, IntrinsicTiming] => [

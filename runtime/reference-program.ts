@@ -14,6 +14,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { type CombineOp, identityOf } from "../abstraction/equation.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";
 import type { Inputs, Values } from "../abstraction/interpret.ts";
@@ -40,6 +41,11 @@ export async function interpretCompiled(
   inputs: Inputs,
   options: ProgramOptions,
 ): Promise<Values> {
+  const { sum, epilogue } = partsOf(computation);
+  if (epilogue) {
+    const sums = await interpretCompiled(sum, inputs, options);
+    return interpretCompiled(epilogue, { ...inputs, [targetOf(sum).name]: sums }, options);
+  }
   const program = await compileSource(referenceSource(computation), FLAGS, ".out", options);
   if (program.status !== "compiled")
     throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
@@ -64,7 +70,7 @@ export async function interpretCompiled(
   }
 }
 
-/** The text of the program: arguments are a file of doubles for every input, then the file it writes. */
+/** The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes. */
 export function referenceSource(computation: Computation): string {
   const { equation, axes } = computation;
   const target = targetOf(computation);

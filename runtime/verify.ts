@@ -17,6 +17,9 @@
  *
  * with eps of the coarsest type the value is computed in: an upper bound for any order of summation and with or without fused
  * multiply-adds (Higham, Accuracy and Stability, section 4.2), and for units that flush subnormal numbers. NaN never passes.
+ *
+ * An epilogue is exact, operation by operation: of integer sums it makes exact outputs, of float sums whatever it makes of the
+ * sums within their tolerance (interval.ts).
  */
 
 import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
@@ -26,16 +29,19 @@ import {
   extentsOf,
   inputsOf,
   memoryElements,
+  outputOf,
   pointCount,
   type Tensor,
   targetOf,
 } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { type Access, accessesIn, axesIn, type Expr, number, walk } from "../abstraction/expression.ts";
 import { type Inputs, interpret, type Values } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { encodeElements } from "./bytes.ts";
+import { intervalsOf } from "./interval.ts";
 import { interpretCompiled, type ProgramOptions } from "./reference-program.ts";
 
 export interface ReferenceSet {
@@ -69,13 +75,13 @@ export async function referenceFor(
   seed: number,
   options: ReferenceOptions,
 ): Promise<Reference> {
-  const target = targetOf(computation);
-  const names: ReferenceSet["name"][] = isInteger(target.dtype)
+  const output = outputOf(computation);
+  const names: ReferenceSet["name"][] = isInteger(targetOf(computation).dtype)
     ? ["random", "extreme"]
     : ["exact", "random", "extreme"];
   const evaluate = (what: Computation, inputs: Inputs): Promise<Values> | Values =>
     pointCount(what) <= INTERPRETED_POINTS ? interpret(what, inputs) : interpretCompiled(what, inputs, options);
-  const bound = await boundOf(computation, evaluate);
+  const bound = await boundOf(partsOf(computation).sum, evaluate);
   const sets: ReferenceSet[] = [];
   for (const name of names) {
     const { inputs, expected, tolerance } = await drawSet(
@@ -97,11 +103,11 @@ export async function referenceFor(
           return [tensor.name, encodeElements(tensor.dtype, toMemory(tensor, inputs[tensor.name] ?? [], hole))];
         }),
       ),
-      expected: toMemory(target, expected, () => 0),
-      tolerance: toMemory(target, tolerance, () => 0),
+      expected: toMemory(output, expected, () => 0),
+      tolerance: toMemory(output, tolerance, () => 0),
     });
   }
-  const everywhere = toMemory(target, new Float64Array(elementCount(target)).fill(1), () => 0);
+  const everywhere = toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0);
   return { computation, sets, checked: everywhere.every((x) => x === 1) ? undefined : Uint8Array.from(everywhere) };
 }
 
@@ -164,19 +170,94 @@ async function drawSet(
   bound: Bound | undefined,
   evaluate: Evaluate,
 ): Promise<DrawnSet> {
+  const { sum, epilogue } = partsOf(computation);
   // Products of large values may leave the type: the values are drawn smaller until every sum fits.
-  for (let large = largestInput(computation); ; large = Math.sqrt(large)) {
-    const inputs = drawInputs(computation, name, large, seed, fixed);
-    const expected = await evaluate(computation, inputs);
-    if (!bound) return { inputs, expected, tolerance: new Float64Array(expected.length) };
-    const sums = await evaluate(bound.magnitude, absoluteInputs(inputs));
-    if (name === "extreme" && large > 2 && sums.some((sum) => !(sum < bound.roof))) continue;
-    const tolerance = sums.map((sum, i) => {
-      if (name === "exact" && bound.integral && sum <= bound.exactBelow && Number.isInteger(expected[i])) return 0;
-      return ((bound.terms[i] ?? 1) + bound.operations + 1) * (bound.epsilon * sum + bound.smallest);
-    });
-    return { inputs, expected, tolerance };
+  for (let large = largestInput(sum); ; large = Math.sqrt(large)) {
+    const smaller = name === "extreme" && large > 2;
+    const inputs = drawInputs(sum, name, large, seed, fixed);
+    const expected = await evaluate(sum, inputs);
+    const tolerance = new Float64Array(expected.length);
+    if (bound) {
+      const sizes = await evaluate(bound.magnitude, absoluteInputs(inputs));
+      if (smaller && sizes.some((size) => !(size < bound.roof))) continue;
+      sizes.forEach((size, i) => {
+        if (name === "exact" && bound.integral && size <= bound.exactBelow && Number.isInteger(expected[i])) return;
+        tolerance[i] = ((bound.terms[i] ?? 1) + bound.operations + 1) * (bound.epsilon * size + bound.smallest);
+      });
+    }
+    if (!epilogue) return { inputs, expected, tolerance };
+    const drawn = drawEpilogueInputs(epilogue, targetOf(sum).name, expected, name, seed, { ...fixed, ...inputs });
+    const all = { ...inputs, ...drawn };
+    const finished = await finish(epilogue, all, targetOf(sum).name, { expected, tolerance }, evaluate);
+    if (smaller && bound && !finished.tolerance.every(Number.isFinite)) continue;
+    return { inputs: all, ...finished };
   }
+}
+
+/** What an epilogue makes of sums, and of all they may be. */
+async function finish(
+  epilogue: Computation,
+  inputs: Readonly<Record<string, Float64Array>>,
+  sum: string,
+  { expected, tolerance }: Pick<DrawnSet, "expected" | "tolerance">,
+  evaluate: Evaluate,
+): Promise<Pick<DrawnSet, "expected" | "tolerance">> {
+  const output = await evaluate(epilogue, { ...inputs, [sum]: expected });
+  if (tolerance.every((x) => x === 0)) return { expected: output, tolerance: new Float64Array(output.length) };
+  const { low, high } = intervalsOf(epilogue, inputs, sum, {
+    low: expected.map((x, i) => x - (tolerance[i] ?? 0)),
+    high: expected.map((x, i) => x + (tolerance[i] ?? 0)),
+  });
+  const reach = output.map((x, i) => {
+    const [least = x, most = x] = [low[i], high[i]];
+    return Number.isFinite(x) ? Math.max(x - least, most - x) : Number.POSITIVE_INFINITY;
+  });
+  return { expected: output, tolerance: reach };
+}
+
+/** Factors and terms of such a size that the sums reach the whole range of the output, both ends and what lies between. */
+function drawEpilogueInputs(
+  epilogue: Computation,
+  sum: string,
+  sums: Values,
+  name: ReferenceSet["name"],
+  seed: number,
+  known: Inputs,
+): Record<string, Float64Array> {
+  const random = seededRandom(seed * 3 + { exact: 0, random: 1, extreme: 2 }[name] + 1000);
+  const spread = Math.sqrt(sums.reduce((total, x) => total + (x / sums.length) * x, 0)) || 1;
+  const output = outputOf(epilogue).dtype;
+  const aim = isInteger(output) ? (rangeOf(output)[1] - rangeOf(output)[0]) / 2 : spread;
+  const beside = (op: "*" | "/"): Set<string> =>
+    new Set(
+      [...valueNodes(epilogue.equation.value)]
+        .filter((e) => e.kind === "binary" && e.op === op)
+        .flatMap((e) => (e.kind === "binary" ? (op === "/" ? [e.right] : [e.left, e.right]) : []))
+        .flatMap((side) => accessesIn(side).map((a) => a.tensor)),
+    );
+  const [factors, divisors] = [beside("*"), beside("/")];
+  const ratio = isInteger(output) ? aim / spread : 1;
+  const value = (tensor: Tensor): number => {
+    const [min, max] = rangeOf(tensor.dtype);
+    if (name === "extreme" && isInteger(tensor.dtype) && random() < 0.25) return random() < 0.5 ? min : max;
+    const sign = random() < 0.125 ? -1 : 1;
+    const factor = sign * (0.25 + 1.5 * random());
+    const drawn = divisors.has(tensor.name)
+      ? factor / ratio
+      : factors.has(tensor.name)
+        ? factor * ratio
+        : (2 * random() - 1) * aim;
+    return wrap(tensor.dtype, Math.min(max, Math.max(min, isInteger(tensor.dtype) ? Math.round(drawn) || 1 : drawn)));
+  };
+  return Object.fromEntries(
+    inputsOf(epilogue)
+      .filter((t) => t.name !== sum)
+      .map((t) => {
+        const given = known[t.name];
+        if (given) return [t.name, Float64Array.from(given)];
+        return [t.name, Float64Array.from({ length: elementCount(t) }, () => value(t))];
+      }),
+  );
 }
 
 function drawInputs(

@@ -83,6 +83,8 @@ test("figures are medians with their spread, in cycles of the measured clock", (
     "run 1024: 28 28 28",
     "strided: 0.25 0.25 0.25",
     "indexed: 0.5 0.5 0.5",
+    "digit: 1 1 1",
+    "guard: 0.625 0.625 0.625",
     "scattered: 0.5 0.5 0.5",
     "clock: 0.25 0.25 0.25",
   ];
@@ -95,6 +97,8 @@ test("figures are medians with their spread, in cycles of the measured clock", (
   expect(calibration.memory["l2"]?.readBytesPerCycle.median).toBe(25);
   expect(calibration.scalar.copyByte?.median).toBeCloseTo(0.1);
   expect(calibration.scalar.copyRun?.median).toBeCloseTo(9.6);
+  expect(calibration.scalar.digit?.median).toBe(1);
+  expect(calibration.scalar.guard?.median).toBe(0.25);
   const target = modelTarget(TARGET, calibration);
   expect(target.clockHz).toEqual({ value: 4e9, source: "calibrated on a test's CPU" });
   const [row] = rows;

@@ -7,9 +7,12 @@ import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { bindOperands } from "../mapper/bind.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { lowerSchedule } from "../mapper/schedule.ts";
+import { defineProblem } from "../mapper/problem.ts";
+import { lowerSchedule, placementsOf } from "../mapper/schedule.ts";
 import { randomSchedule } from "../mapper/schedule-space.ts";
+import { validate } from "../mapper/validate.ts";
 import type { OperandTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -80,6 +83,37 @@ test("every schedule of every mapping computes the equation, twice in a row", ()
     }
   }
   expect(ran).toBeGreaterThan(200);
+});
+
+test("fused loops may run past their end in a padded copy of integers, not of floats", () => {
+  const random = seededRandom(3);
+  const stem = { c: 3, k: 17, h: 9, w: 8, r: 3, s: 5, stride: 2, pad: 1 };
+  for (const name of ["avx512.vpdpbusd", "amx.tdpbusd", "avx512.vdpbf16ps"]) {
+    const [intrinsic] = intrinsicsNamed(name);
+    if (!intrinsic) throw new Error(`no intrinsic ${name}`);
+    const [c, a, b] = intrinsic.operands;
+    const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
+    const computation = instantiate(operatorNamed("conv2d"), { parameters: stem, types, layouts: "NHWC" });
+    const matching = { ...(name.startsWith("amx") ? { m: ["q"] } : {}), n: ["k"], k: ["s", "c"] };
+    const { bindings } = bindOperands(computation, intrinsic, false);
+    const [binding] = bindings;
+    if (!binding) throw new Error("no binding");
+    const verdict = validate(defineProblem(computation, intrinsic, binding), matching, {
+      rule: "gather",
+      strict: false,
+    });
+    if (!verdict.ok) throw new Error(verdict.refusal.because);
+    const choice = placementsOf(verdict.mapping).find((p) => p.operand === "a");
+    expect([name, choice?.open]).toEqual([name, name === "avx512.vdpbf16ps" ? ["tiled"] : ["padded", "tiled"]]);
+    const inputs = smallInputs(computation, random);
+    const expected = interpret(computation, inputs);
+    for (let i = 0; i < 4; i++) {
+      const drawn = randomSchedule(verdict.mapping, random);
+      const placement = { ...drawn.placement, a: choice?.open[0] ?? "tiled", b: "tiled" as const };
+      const nest = lowerSchedule(verdict.mapping, { ...drawn, placement });
+      expect(interpretNest(nest, computation, inputs, 2)).toEqual(expected);
+    }
+  }
 });
 
 /** Small integers, exact in every type. */

@@ -15,8 +15,10 @@ import { type Mapping, printMatching, type Refusal } from "../abstraction/mappin
 import type { Random } from "../abstraction/random.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { physicalMapping } from "../mapper/physical.ts";
-import { scheduleProblem } from "../mapper/schedule.ts";
+import { defineProblem } from "../mapper/problem.ts";
+import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
 import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { validate } from "../mapper/validate.ts";
 import type { SearchSpace } from "./space.ts";
 
 /** A mapping and the cycles its issues alone would take. */
@@ -55,7 +57,7 @@ export function candidateSpace(
   for (const intrinsic of intrinsics) {
     const set = mappings(computation, intrinsic);
     if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
-    for (const mapping of set.valid) {
+    for (const mapping of set.valid.flatMap((m) => [m, ...reordered(m)])) {
       if (scheduleProblem(mapping, plainSchedule(mapping)) !== undefined) continue;
       found.push({ mapping, idealCycles: physicalMapping(mapping).issues * issueCycles(intrinsic) });
     }
@@ -66,6 +68,31 @@ export function candidateSpace(
   const least = found[0]?.idealCycles ?? 0;
   const kept = found.filter((m) => m.idealCycles <= IDEAL_SPREAD * least).slice(0, MAPPINGS_KEPT);
   return new Space(kept, threads);
+}
+
+/**
+ * The mapping with the loops of one summed axis fused in another order, where that lets an input be loaded from where it lies:
+ * of k <- c,s with channels innermost, k <- s,c reads a run of memory.
+ */
+function reordered(mapping: Mapping): Mapping[] {
+  const { computation, intrinsic, binding, matching } = mapping;
+  const problem = defineProblem(computation, intrinsic, binding);
+  const loadable = (m: Mapping): number => placementsOf(m).filter((c) => c.open.length > 1).length;
+  const before = loadable(mapping);
+  return intrinsic.computation.axes
+    .filter((a) => a.kind === "reduce" && (matching[a.name]?.length ?? 0) > 1)
+    .flatMap((a) =>
+      permutations(matching[a.name] ?? []).flatMap((order) => {
+        const verdict = validate(problem, { ...matching, [a.name]: order }, { rule: "gather", strict: false });
+        return verdict.ok && loadable(verdict.mapping) > before ? [verdict.mapping] : [];
+      }),
+    );
+}
+
+function permutations<T>(items: readonly T[]): T[][] {
+  if (items.length > 4) return [[...items]];
+  if (items.length === 0) return [[]];
+  return items.flatMap((item, i) => permutations(items.filter((_, j) => j !== i)).map((rest) => [item, ...rest]));
 }
 
 class Space implements CandidateSpace {

@@ -21,10 +21,7 @@
 #include <optional>
 #include <sched.h>
 #include <string>
-#include <thread>
 #include <vector>
-
-#include <immintrin.h>
 
 using type = dnnl::memory::data_type;
 using dnnl::algorithm;
@@ -67,7 +64,7 @@ struct Problem {
 
 static void spin_until(bool (*condition)(unsigned), unsigned value) {
   for (unsigned spins = 0; !condition(value); spins++) {
-    if (spins < 1 << 14) _mm_pause();
+    if (spins < 1 << 14) __builtin_ia32_pause();
     else sched_yield();
   }
 }
@@ -350,6 +347,8 @@ extern "C" void automap_run(void*, void* const* tensors, int, int part, int part
 // ---------------------------------------------------------------------------------------------------- what oneDNN chose
 
 #ifdef DESCRIBE
+#include <thread>
+
 /** One call on zeros; oneDNN says in its own words what it runs. */
 int main() {
   std::vector<void*> tensors;

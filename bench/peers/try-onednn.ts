@@ -72,18 +72,21 @@ function rowsOf(op: string): Row[] {
   };
   const isProduct = op === "gmm" || op === "gmv";
   const algorithms = isProduct ? (["matmul", "inner-product"] as const) : (["direct", "winograd"] as const);
-  // A matrix has one layout worth having, and Winograd does not take NHWC.
-  const layouts = isProduct ? (["preferred"] as const) : (["preferred", "given"] as const);
   return TYPES.flatMap(([what, types, epilogue]) =>
     algorithms.flatMap((algorithm) =>
-      // oneDNN 2.6 has Winograd for f32 and s8 only; its s8 form wants an AVX-512 of its own.
-      (algorithm === "winograd" && types !== "f32" ? [] : layouts).map((activations) => ({
+      layoutsFor(algorithm, op, types).map((activations) => ({
         what: `${what} ${algorithm}, ${activations}`,
         types,
         options: { ...shared, algorithm, activations, ...(epilogue ? { epilogue } : {}) },
       })),
     ),
   );
+}
+
+/** A matrix has one layout worth having; Winograd is for f32, ungrouped, and does not take NHWC. */
+function layoutsFor(algorithm: string, op: string, types: string): readonly ("preferred" | "given")[] {
+  if (algorithm === "direct") return ["preferred", "given"];
+  return algorithm === "winograd" && (op !== "c2d" || types !== "f32") ? [] : ["preferred"];
 }
 
 function computationOf(op: string, params: Readonly<Record<string, number>>, types: string): Computation {

@@ -14,19 +14,19 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-/* Asks Linux for the AMX tile state (arch_prctl 0x1023: ARCH_REQ_XCOMP_PERM, feature 18) and makes all tiles 16 rows of 64 bytes. */
+/* Asks Linux for the AMX tile state once (arch_prctl 0x1023: ARCH_REQ_XCOMP_PERM, feature 18) and makes all tiles 16 rows of 64 bytes:
+   at every call, since other code of the process may have configured them otherwise. */
 static inline void amx_begin(void) {
   struct { unsigned char palette, start_row, reserved[14]; unsigned short row_bytes[16]; unsigned char rows[16]; } tiles = {};
   tiles.palette = 1;
   for (int t = 0; t < 8; t++) tiles.row_bytes[t] = 64, tiles.rows[t] = 16;
-  if (syscall(SYS_arch_prctl, 0x1023, 18)) abort();
+  static thread_local bool allowed = false;
+  if (!allowed && syscall(SYS_arch_prctl, 0x1023, 18)) abort();
+  allowed = true;
   asm volatile("" :: "r"(&tiles) : "memory"); /* g++ 12 takes _tile_loadconfig to read 8 bytes only */
   _tile_loadconfig(&tiles);
 }
 
-static inline long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-static inline long floor_mod(long a, long b) { return a - b * floor_div(a, b); }
-template <class T> static inline T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 27776; }
 extern "C" int automap_phases(void) { return 2; }
@@ -68,7 +68,7 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
   uint8_t* const in_padded = (uint8_t*)((char*)workspace + 0);
   int8_t* const b_tiles = (int8_t*)((char*)workspace + 9280);
   int32_t* const out = (int32_t*)tensors[0];
-  static thread_local bool ready = false; if (!ready) { amx_begin(); ready = true; }
+  amx_begin();
   for (long p_outer = 6L * part / parts; p_outer < 6L * (part + 1) / parts; p_outer++) {
     _tile_zero(0);
     _tile_zero(1);
@@ -83,10 +83,10 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
     }
     _tile_stored(0, (c_results + 0), 64); asm volatile("" ::: "memory");
     _tile_stored(1, (c_results + 256), 64); asm volatile("" ::: "memory");
-    for (long k_block = 0; k_block < 2; k_block++) {
-      for (long m_inner = 0; m_inner < 16; m_inner++) {
+    for (long m_inner = 0; m_inner < 6; m_inner++) {
+      for (long k_block = 0; k_block < 2; k_block++) {
         for (long n_inner = 0; n_inner < 16; n_inner++) {
-          if (m_inner < 6 && m_inner < 6) out[(p_outer * 6 + m_inner) * 32 + (k_block * 16 + n_inner)] = c_results[k_block * 256 + (16 * m_inner + n_inner)];
+          out[(p_outer * 6 + m_inner) * 32 + (k_block * 16 + n_inner)] = c_results[k_block * 256 + (16 * m_inner + n_inner)];
         }
       }
     }

@@ -20,9 +20,6 @@ static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) {
   return c;
 }
 
-static inline long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-static inline long floor_mod(long a, long b) { return a - b * floor_div(a, b); }
-template <class T> static inline T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 2944; }
 extern "C" int automap_phases(void) { return 2; }

@@ -1,0 +1,103 @@
+/**
+ * @file What is made of an operator's output before it is stored, by name or as an equation.
+ *
+ *     requantize      res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k] + bias[k], 0)))
+ *
+ * The names apply to every operator; those with values for each channel to operators whose output has channels.
+ */
+
+import type { TensorSpec } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { type Equation, tensorsOf } from "../abstraction/equation.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { accessesIn, childrenOf, type Expr, walk } from "../abstraction/expression.ts";
+import { parseEquation } from "../abstraction/parse.ts";
+import { typeOf } from "../abstraction/typing.ts";
+
+/** `out` is the operator's output, `[*]` its element, `[channel]` the channel of that element. */
+const EPILOGUES: Readonly<Record<string, string>> = {
+  relu: "res[*] = max(out[*], 0)",
+  bias: "res[*] = out[*] + bias[channel]",
+  "bias-relu": "res[*] = max(out[*] + bias[channel], 0)",
+  requantize: "res[*] = sat_u8(round(max(f32(out[*]) * scale[channel] + bias[channel], 0)))",
+  bf16: "res[*] = bf16(out[*])",
+};
+
+export const EPILOGUE_NAMES: readonly string[] = Object.keys(EPILOGUES);
+
+/** What an epilogue is written over. */
+export interface EpilogueSubject {
+  /** Of the operator or equation, for messages. */
+  readonly name: string;
+  /** The tensor the equation assigns, its type, and names of its dimensions. */
+  readonly target: string;
+  readonly dtype: DType;
+  readonly axes: readonly string[];
+  /** The dimension that counts channels. */
+  readonly channel?: string | undefined;
+}
+
+/**
+ * The equation and its tensors. What the equation reads besides has the type it is calculated with (f32 where that says nothing),
+ * and is known before the run unless it has an element for each element of the output.
+ * @param text a name of the table, or an equation
+ * @throws UsageError when there is no such name, or the subject has no channels
+ */
+export function epilogueFor(
+  text: string,
+  subject: EpilogueSubject,
+): { readonly equation: Equation; readonly tensors: Readonly<Record<string, TensorSpec>> } {
+  const equation = parseEquation(text.includes("=") ? text : presetText(text, subject));
+  const known: Record<string, DType> = { [subject.target]: subject.dtype };
+  learnTypes(equation.value, known);
+  const output = equation.target.tensor;
+  const inputs = tensorsOf(equation).filter((t) => t !== output && t !== subject.target);
+  const reads = accessesIn(equation.value);
+  return {
+    equation,
+    tensors: Object.fromEntries(
+      inputs.map((name) => {
+        const rank = reads.find((a) => a.tensor === name)?.index.length ?? 0;
+        return [name, { dtype: known[name] ?? "f32", constant: rank < subject.axes.length }];
+      }),
+    ),
+  };
+}
+
+function presetText(name: string, { name: subject, target, axes, channel }: EpilogueSubject): string {
+  const preset = EPILOGUES[name];
+  if (preset === undefined)
+    throw new UsageError(`unknown epilogue "${name}"`, {
+      hint: `${suggestion(name, EPILOGUE_NAMES)}; or an equation such as "res[${axes.join(",")}] = max(${target}[${axes.join(",")}], 0)"`,
+    });
+  if (preset.includes("[channel]") && channel === undefined)
+    throw new UsageError(`${subject}: epilogue ${name} has a value for each channel, and ${target} has no channels`, {
+      hint: 'write the equation, for example --epilogue "res[i,j] = out[i,j] + bias[j]"',
+    });
+  return preset
+    .replaceAll("out[*]", `${target}[${axes.join(",")}]`)
+    .replaceAll("[*]", `[${axes.join(",")}]`)
+    .replaceAll("[channel]", `[${channel}]`);
+}
+
+/** A tensor read beside something of a known type has that type: `out[i,j] + bias[j]`. */
+function learnTypes(value: Expr, known: Record<string, DType>): void {
+  // Inner nodes before outer ones.
+  for (const node of [...walk(value)].reverse()) {
+    if (node.kind !== "binary" && node.kind !== "call") continue;
+    const parts = childrenOf(node);
+    const found = parts.map((part) => attemptType(part, known)).find((dtype) => dtype !== undefined);
+    if (found === undefined) continue;
+    for (const part of parts) if (part.kind === "access") known[part.tensor] ??= found;
+  }
+}
+
+/** Types that disagree are refused where the computation is defined. */
+function attemptType(e: Expr, known: Readonly<Record<string, DType>>): DType | undefined {
+  try {
+    return typeOf(e, known);
+  } catch (error) {
+    if (error instanceof UsageError) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,601 @@
+/** Epilogues: what an element-wise equation makes of the sums before they are stored, from the notation to the machine. */
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  type Computation,
+  type ComputationSpec,
+  computationKey,
+  defineComputation,
+  elementCount,
+  equationText,
+  inputsOf,
+  outputOf,
+  targetOf,
+} from "../abstraction/computation.ts";
+import { rangeOf } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { readComputation } from "../cli/subject.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerMapping } from "../mapper/lower.ts";
+import { lowerSchedule } from "../mapper/schedule.ts";
+import { randomSchedule } from "../mapper/schedule-space.ts";
+import { OPERATORS, operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { intervalsOf } from "../runtime/interval.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { interpretCompiled } from "../runtime/reference-program.ts";
+import { fromMemory } from "../runtime/verify.ts";
+import { generate } from "../session/tune.ts";
+import { nativeTarget } from "../targets/index.ts";
+
+const PRODUCT = {
+  equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
+  extents: { i: 2, j: 2, k: 2 },
+  tensors: { a: "u8", b: "s8" },
+} as const;
+
+/** [[1, 2], [3, 4]] times [[5, -6], [7, 8]] is [[19, 10], [43, 14]]. */
+const FACTORS = { a: [1, 2, 3, 4], b: [5, -6, 7, 8] };
+
+function product(epilogue: string, tensors: ComputationSpec["tensors"] = {}): Computation {
+  return defineComputation({ ...PRODUCT, epilogue, tensors: { ...PRODUCT.tensors, ...tensors } });
+}
+
+function refusal(make: () => unknown): string {
+  try {
+    make();
+  } catch (error) {
+    if (error instanceof UsageError) return error.message;
+    throw error;
+  }
+  return "accepted";
+}
+
+describe("the notation", () => {
+  const requantized = product("res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + bias[j]))", {
+    scale: { dtype: "f32", constant: true },
+    bias: { dtype: "f32", constant: true },
+  });
+
+  it("makes the epilogue's target the output and keeps the sum out of memory", () => {
+    expect(Object.keys(requantized.tensors)).toEqual(["res", "a", "b", "scale", "bias"]);
+    expect([targetOf(requantized).name, targetOf(requantized).dtype]).toEqual(["out", "s32"]);
+    expect([outputOf(requantized).name, outputOf(requantized).dtype]).toEqual(["res", "u8"]);
+    expect(inputsOf(requantized).map((t) => t.name)).toEqual(["a", "b", "scale", "bias"]);
+    const plain = defineComputation(PRODUCT);
+    expect(outputOf(plain)).toBe(targetOf(plain));
+  });
+
+  it("prints behind a semicolon, and what prints reads back to the same key", () => {
+    expect(equationText(requantized)).toBe(
+      "out[i,j] += s32(a[i,k]) * s32(b[k,j]); res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + bias[j]))",
+    );
+    const tensors = Object.fromEntries(
+      Object.values(requantized.tensors).map(({ name, dtype, constant }) => [name, { dtype, constant }]),
+    );
+    const again = defineComputation({ equation: equationText(requantized), extents: PRODUCT.extents, tensors });
+    expect(computationKey(again)).toBe(computationKey(requantized));
+    expect(computationKey(requantized)).not.toBe(computationKey(defineComputation(PRODUCT)));
+    expect(computationKey(product("res[i,j] = max(out[i,j], 0)"))).not.toBe(
+      computationKey(product("res[i,j] = max(out[i,j], 1)")),
+    );
+  });
+
+  it("refuses what is not element-wise over the sum", () => {
+    const because = (epilogue: string, tensors: ComputationSpec["tensors"] = {}): string =>
+      refusal(() => product(epilogue, tensors)).replace("equation: ", "");
+    expect([
+      because("res[i,j] += out[i,j]"),
+      because("res[i,j] = out[i,j] where i < 1"),
+      because("out[i,j] = out[i,j] + 1"),
+      because("a[i,j] = out[i,j]"),
+      because("res[i,j] = res[i,j] + out[i,j]"),
+      because("res[i,j] = x[i,j]", { x: "s32" }),
+      because("res[i,j] = out[j,i]"),
+      because("res[i,j] = out[i,j+1]"),
+      because("res[i,j] = out[i,j] + out[j,i]"),
+      because("res[i,j] = out[i,j] + x[k]", { x: "s32" }),
+      because("res[i,j] = out[i,j] + x[i+j]", { x: "s32" }),
+      because("res[i] = out[i,j]"),
+      because("res[i,j] = select(k < 1, out[i,j], 0)"),
+      because("res[i,j] = out[i,j] + x[j]", { x: "f32" }),
+      because("res[i,j] = out[i,j] + x[j]"),
+      because("res[i,j] = out[i,j] + x[j]", { x: { dtype: "s32", shape: [1] } }),
+      because("res[i,j] = f32(out[i,j])", { res: "u8" }),
+      because("res[i,j] = f32(out[i,j])", { out: { dtype: "s32", layout: "JI" } }),
+      refusal(() =>
+        defineComputation({ ...PRODUCT, equation: `${PRODUCT.equation}; r[i,j] = out[i,j]; s[i,j] = r[i,j]` }),
+      ),
+      refusal(() =>
+        defineComputation({
+          equation: "y[i] = y[i-1] + x[i]; z[i] = max(y[i], 0)",
+          extents: { i: 4 },
+          tensors: { x: "f32", y: "f32" },
+        }),
+      ),
+      refusal(() =>
+        defineComputation({
+          equation: "y[i+j] += x[i] * v[j]; z[i] = max(y[i], 0)",
+          extents: { i: 4, j: 3 },
+          tensors: { x: "f32", v: "f32" },
+        }),
+      ),
+    ]).toMatchInlineSnapshot(`
+      [
+        "epilogue: it assigns each element once: "=", not "+="",
+        "epilogue: a condition cannot leave out elements; use select(condition, a, b)",
+        "epilogue: "out" is already a tensor of the equation; name the output otherwise",
+        "epilogue: "a" is already a tensor of the equation; name the output otherwise",
+        "epilogue: res cannot read itself",
+        "epilogue: it does not read out[i,j]",
+        "epilogue: it must read out at the same element, as out[i,j]",
+        "epilogue: it must read out at the same element, as out[i,j]",
+        "epilogue: it reads out[j,i] beside out[i,j]",
+        "epilogue: x[k] may be indexed by i, j alone",
+        "epilogue: x[i+j] may be indexed by i, j alone",
+        "epilogue: res[i] must be indexed by each of i, j once",
+        "epilogue: it has no axis "k"; its axes are i, j",
+        "type of out[i,j] + x[j]: operands have types s32 and f32; cast one, for example f32(...)",
+        "tensor "x" has no data type",
+        "epilogue: x[j] lies outside x, of shape 1",
+        "res is u8 but the value is f32",
+        "out is never stored; res has the layout",
+        "equation: there can be one epilogue, got 2",
+        "equation: "y" reads itself, so it must be stored; an epilogue cannot take its place",
+        "equation: epilogue: not every element of y[i+j] is computed exactly once",
+      ]
+    `);
+  });
+});
+
+describe("the interpreter", () => {
+  it.each([
+    ["res[i,j] = max(out[i,j] - 15, 0)", {}, [4, 0, 28, 0]],
+    ["res[i,j] = out[i,j] + bias[j]", { bias: [100, -100] }, [119, -90, 143, -86]],
+    ["res[i,j] = sat_u8(out[i,j] * 7)", {}, [133, 70, 255, 98]],
+    // 19 * 0.5 + 1 = 10.5 and 43 * 0.5 + 1 = 22.5 round to even; 10 * -8 saturates at 0.
+    ["res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + 1))", { scale: [0.5, -8] }, [10, 0, 22, 0]],
+    // 1/0 is infinite, its product with 0 is not a number: 255 and 0 as u8.
+    ["res[i,j] = sat_u8((f32(out[i,j]) - 10) / f32(zero[i]))", { zero: [0, 1] }, [255, 0, 33, 4]],
+    // 1001/1000 of 19, 10, 43 and 14 need more than 8 bits.
+    ["res[i,j] = bf16(f32(out[i,j]) * 1.001)", {}, [19, 10, 43, 14]],
+    ["res[j,i] = out[i,j]", {}, [19, 43, 10, 14]],
+    ["res[i,j] = select(i == j, out[i,j], -1)", {}, [19, -1, -1, 14]],
+  ] as const)("makes of 19 10 43 14 by %s and %o: %o", (epilogue, inputs, expected) => {
+    const types = Object.fromEntries(
+      Object.keys(inputs).map((name) => [name, name === "bias" ? ("s32" as const) : ("f32" as const)]),
+    );
+    const computation = product(epilogue, types);
+    expect([...interpret(computation, { ...FACTORS, ...inputs })]).toEqual(expected);
+  });
+
+  it("rounds the sum to its type first", () => {
+    const { equation, extents } = {
+      equation: "out[i] += x[i,k]; res[i] = f32(out[i]) - 2048",
+      extents: { i: 1, k: 2 },
+    };
+    const inF16 = defineComputation({ equation, extents, tensors: { x: "f16" } });
+    const inF32 = defineComputation({ equation, extents, tensors: { x: "f32" } });
+    expect([...interpret(inF16, { x: [2048, 1] })]).toEqual([0]);
+    expect([...interpret(inF32, { x: [2048, 1] })]).toEqual([1]);
+  });
+});
+
+// ------------------------------------------------------------------------------------------------- lowered
+
+const CASES = [
+  { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
+  { operator: "conv2d", parameters: { c: 6, k: 33, h: 5, w: 4, r: 3, s: 3, stride: 2 }, layouts: "NCHW" },
+  { operator: "grouped-conv2d", parameters: { c: 8, k: 12, h: 4, w: 4, r: 3, s: 3, groups: 2 }, layouts: "NHWC" },
+  { operator: "depthwise-conv2d", parameters: { c: 19, h: 5, w: 4, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
+  { operator: "transposed-conv2d", parameters: { c: 4, k: 5, h: 3, w: 3, r: 3, s: 3, stride: 2 }, layouts: "NCHW" },
+  { operator: "matmul", parameters: { m: 7, n: 33, k: 9 } },
+];
+const NAMES = ["requantize", "bias-relu", "bf16"];
+
+function typed(row: (typeof CASES)[number], on: Intrinsic, epilogue: string): Computation {
+  const [c, a, b] = on.operands;
+  const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"] as const, sum: c?.dtype ?? "f32" };
+  const { operator, parameters, layouts } = row;
+  return instantiate(operatorNamed(operator), { parameters, types, epilogue, ...(layouts ? { layouts } : {}) });
+}
+
+function intrinsic(name: string): Intrinsic {
+  const [found] = intrinsicsNamed(name);
+  if (!found) throw new Error(`no intrinsic ${name}`);
+  return found;
+}
+
+/** Small integers, whose sums are exact in every type and order. */
+function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => {
+      const low = rangeOf(t.dtype)[0] === 0 ? 0 : -5;
+      return [t.name, Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, low, 5))];
+    }),
+  );
+}
+
+it("every schedule of every mapping applies the epilogue, twice in a row; so does the trivial one", () => {
+  const random = seededRandom(5);
+  let ran = 0;
+  for (const row of CASES) {
+    for (const name of ["avx512.fma.f32", "avx512.vpdpbusd", "avx512.vdpbf16ps", "amx.tdpbusd", "toy.2x2x2"]) {
+      const on = intrinsic(name);
+      const computation = typed(row, on, pick(random, NAMES));
+      const { valid } = mappings(computation, on);
+      if (valid.length === 0) continue;
+      const inputs = smallInputs(computation, random);
+      const expected = interpret(computation, inputs);
+      for (let i = 0; i < (name.startsWith("amx") ? 1 : 4); i++) {
+        const mapping = pick(random, valid);
+        const schedule = randomSchedule(mapping, random);
+        const nest = i === 3 ? lowerMapping(mapping) : lowerSchedule(mapping, schedule);
+        expect(printNest(nest)).not.toMatch(/^ *out\[/m);
+        const got = interpretNest(nest, computation, inputs, 2);
+        const wrong = got.findIndex((x, at) => x !== expected[at]);
+        if (wrong >= 0)
+          throw new Error(
+            `${row.operator} on ${name}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: element ${wrong} is ${got[wrong]}, not ${expected[wrong]}\n${printNest(nest)}`,
+          );
+        ran++;
+      }
+    }
+  }
+  expect(ran).toBeGreaterThan(60);
+});
+
+it("stores whole blocks without a test, the output's contiguous axis innermost", () => {
+  const on = intrinsic("avx512.vpdpbusd");
+  const parameters = { c: 4, k: 40, h: 2, w: 2, r: 1, s: 1, pad: 0 };
+  const stores = (layouts: string): string => {
+    const computation = typed({ operator: "conv2d", parameters, layouts }, on, "requantize");
+    const mapping = mappings(computation, on).valid.find((m) => printMatching(m.matching) === "n <- k   k <- c");
+    if (!mapping) throw new Error("no mapping");
+    const schedule = {
+      order: ["n", "p", "q", "k", "r", "s", "c"],
+      block: { q: 2, k: 3 },
+      placement: { a: "tiled", b: "tiled" } as const,
+      threads: 1,
+    };
+    const lines = printNest(lowerSchedule(mapping, schedule)).split("\n");
+    return lines.slice(lines.findLastIndex((l) => l.includes("<- c_register{")) + 1).join("\n");
+  };
+  expect(stores("NHWC")).toMatchInlineSnapshot(`
+    "    for q_block in 0..2
+          for k_block in 0..2
+            for n_inner in 0..16
+              c_wide[(q_block*3+k_block)*16+n_inner] = s32(sat_u8(round(max(f32(c_results[(q_block*3+k_block)*16+n_inner]) * scale[k_block*16+n_inner] + bias[k_block*16+n_inner], 0))))
+        for q_block in 0..2
+          for n_inner in 0..8
+            c_wide[(q_block*3+2)*16+n_inner] = s32(sat_u8(round(max(f32(c_results[(q_block*3+2)*16+n_inner]) * scale[32+n_inner] + bias[32+n_inner], 0))))
+        for q_block in 0..2
+          for k_block in 0..2
+            for n_inner in 0..16
+              res[0,k_block*16+n_inner,p_outer,q_block] = u8(c_wide[(q_block*3+k_block)*16+n_inner])
+        for q_block in 0..2
+          for n_inner in 0..8
+            res[0,32+n_inner,p_outer,q_block] = u8(c_wide[(q_block*3+2)*16+n_inner])"
+  `);
+  expect(stores("NCHW")).toMatchInlineSnapshot(`
+    "    for q_block in 0..2
+          for k_block in 0..2
+            for n_inner in 0..16
+              c_wide[(q_block*3+k_block)*16+n_inner] = s32(sat_u8(round(max(f32(c_results[(q_block*3+k_block)*16+n_inner]) * scale[k_block*16+n_inner] + bias[k_block*16+n_inner], 0))))
+        for q_block in 0..2
+          for n_inner in 0..8
+            c_wide[(q_block*3+2)*16+n_inner] = s32(sat_u8(round(max(f32(c_results[(q_block*3+2)*16+n_inner]) * scale[32+n_inner] + bias[32+n_inner], 0))))
+        for k_block in 0..2
+          for n_inner in 0..16
+            for q_block in 0..2
+              res[0,k_block*16+n_inner,p_outer,q_block] = u8(c_wide[(q_block*3+k_block)*16+n_inner])
+        for n_inner in 0..8
+          for q_block in 0..2
+            res[0,32+n_inner,p_outer,q_block] = u8(c_wide[(q_block*3+2)*16+n_inner])"
+  `);
+});
+
+// ------------------------------------------------------------------------------------------------- compiled
+
+const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
+
+let runner: Runner;
+beforeAll(async () => {
+  const made = await createRunner({ threads: 1 });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  runner = made.runner;
+}, 60_000);
+afterAll(() => runner.close());
+
+/** The same kernel against the emulation header: what this CPU lacks runs too. */
+function emulated(kernel: Kernel, on: Intrinsic): Kernel {
+  const header = fileURLToPath(new URL("../runtime/emulation/x86.h", import.meta.url));
+  const source = kernel.source.replace(on.prelude ?? "#include <immintrin.h>", `#include "${header}"`);
+  return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
+}
+
+async function measured(computation: Computation, on: Intrinsic, random: Random): Promise<string | undefined> {
+  const { valid } = mappings(computation, on);
+  const mapping = valid[Math.floor(random() * valid.length)];
+  if (!mapping) return "no mapping";
+  const schedule = randomSchedule(mapping, random);
+  const kernel = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+  const here = nativeTarget().isa.includes(on.isa);
+  const reference = await runner.reference(computation, 3);
+  const result = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
+  if (result.status === "ok") return undefined;
+  return `${equationText(computation)} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${result.status} ${result.log}`;
+}
+
+describe("every kernel with an epilogue, compiled and run, equals its equations", () => {
+  const ON = [
+    "avx2.fma.f32.broadcast",
+    "avx512.fma.f32.broadcast",
+    "avx512.fma.f32",
+    "avx512.vpdpbusd",
+    "avx512.vpdpbusd.lanes",
+    "avx512.vdpbf16ps",
+    "amx.tdpbusd",
+    "amx.tdpbf16ps",
+  ];
+  it.each(ON)(
+    "on %s, by the CPU or under emulation",
+    async (name) => {
+      const on = intrinsic(name);
+      const random = seededRandom(23);
+      const ran = NAMES.map((epilogue, i) => {
+        const rows = CASES.filter((row) => mappings(typed(row, on, epilogue), on).valid.length > 0);
+        const row = rows[(i * 2) % rows.length];
+        return row ? measured(typed(row, on, epilogue), on, random) : "nothing maps";
+      });
+      expect((await Promise.all(ran)).filter((problem) => problem !== undefined)).toEqual([]);
+    },
+    120_000,
+  );
+
+  it("of every kind of arithmetic", async () => {
+    const on = intrinsic("avx512.vpdpbusd");
+    const random = seededRandom(29);
+    const epilogues = [
+      "res[m,n] = sat_s8(round(f32(out[m,n]) * x[n]) - 3)",
+      "res[m,n] = s16(f32(out[m,n]) * x[n])",
+      "res[m,n] = sat_s32(f32(out[m,n]) * x[n] * 1e9)",
+      "res[m,n] = sat_u32(f64(out[m,n]) * -3.5)",
+      "res[m,n] = u8(out[m,n] / 3 % 100) + y[n]",
+      "res[m,n] = sat_s16(min(out[m,n] / z[m,n], abs(out[m,n])))",
+      "res[m,n] = f16(out[m,n])",
+      "res[m,n] = bf16(f64(out[m,n]) * 1.0000001)",
+      "res[m,n] = v[m] * bf16(out[m,n]) + v[m]",
+      "res[m,n] = max(f32(out[m,n]) * x[n], x[n]) + f32(n)",
+      "res[m,n] = sat_u8(f32(out[m,n]) * (x[n] - x[n]) / (x[n] - x[n]))",
+      "res[n,m] = min(-square(f32(out[m,n])), 7) / x[n]",
+    ];
+    const ran = epilogues.map((epilogue) =>
+      measured(
+        defineComputation({
+          equation: "out[m,n] += s32(a[m,k]) * s32(b[k,n])",
+          epilogue,
+          extents: { m: 5, n: 37, k: 6 },
+          tensors: {
+            a: "u8",
+            b: "s8",
+            ...(epilogue.includes("x[") ? { x: "f32" } : {}),
+            ...(epilogue.includes("y[") ? { y: "u8" } : {}),
+            ...(epilogue.includes("z[") ? { z: "s32" } : {}),
+            ...(epilogue.includes("v[") ? { v: "bf16" } : {}),
+          },
+        }),
+        on,
+        random,
+      ),
+    );
+    expect((await Promise.all(ran)).filter((problem) => problem !== undefined)).toEqual([]);
+  }, 120_000);
+
+  it("a kernel that is wrong in its epilogue alone is caught", async () => {
+    const on = intrinsic("avx512.vpdpbusd");
+    const computation = typed({ operator: "matmul", parameters: { m: 4, n: 32, k: 8 } }, on, "requantize");
+    const [mapping] = mappings(computation, on).valid;
+    if (!mapping) throw new Error("no mapping");
+    const schedule = randomSchedule(mapping, seededRandom(1));
+    const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    const reference = await runner.reference(computation, 3);
+    const of = async (source: string): Promise<string> =>
+      (
+        await runner.measure(
+          nativeTarget().isa.includes(on.isa) ? { ...right, source } : emulated({ ...right, source }, on),
+          reference,
+          QUICK,
+        )
+      ).status;
+    expect(await of(right.source)).toBe("ok");
+    const wrongs = [
+      ["255.0f", "254.0f"],
+      ["__builtin_rintf", "__builtin_truncf"],
+      ["(0.0f)", "(9.0f)"],
+      ["+ (bias", "- (bias"],
+    ] as const;
+    for (const [from, to] of wrongs) {
+      expect(right.source).toContain(from);
+      expect([from, await of(right.source.replaceAll(from, to))]).toEqual([from, "wrong"]);
+    }
+  }, 60_000);
+});
+
+describe("the reference of a computation with an epilogue", () => {
+  it("is exact for integer sums, whatever the output", async () => {
+    for (const epilogue of NAMES) {
+      const on = intrinsic("avx512.vpdpbusd");
+      const row = { operator: "matmul", parameters: { m: 6, n: 20, k: 9 } };
+      const { sets } = await runner.reference(typed(row, on, epilogue), 4);
+      for (const set of sets) expect(set.tolerance.every((x) => x === 0)).toBe(true);
+    }
+  });
+
+  it("draws scales and biases for which the output is neither constant nor saturated throughout", async () => {
+    const on = intrinsic("avx512.vpdpbusd");
+    const { sets } = await runner.reference(
+      typed({ operator: "matmul", parameters: { m: 16, n: 32, k: 64 } }, on, "requantize"),
+      4,
+    );
+    for (const { expected } of sets) {
+      const inside = expected.filter((x) => x > 0 && x < 255);
+      expect(new Set(inside).size).toBeGreaterThan(60);
+      expect([expected.includes(0), expected.includes(255)]).toEqual([true, true]);
+    }
+  });
+
+  it("is computed alike by the interpreter and by the compiled program", async () => {
+    const on = intrinsic("avx512.fma.f32");
+    const computation = typed({ operator: "matmul", parameters: { m: 6, n: 20, k: 9 } }, on, "requantize");
+    const inputs = smallInputs(computation, seededRandom(8));
+    const { compiler, workdir } = runner;
+    expect(await interpretCompiled(computation, inputs, { compiler, workdir })).toEqual(interpret(computation, inputs));
+  });
+
+  it("allows what the epilogue makes of sums within their tolerance, and no more", () => {
+    const of = (epilogue: string, low: number, high: number, x = 2): [number, number] => {
+      const computation = defineComputation({
+        equation: "out[i] += a[i,k]",
+        epilogue,
+        extents: { i: 1, k: 1 },
+        tensors: { a: "f32", ...(epilogue.includes("x[") ? { x: "f32" } : {}) },
+      });
+      const { epilogue: part } = partsOf(computation);
+      if (!part) throw new Error("no epilogue");
+      const ends = { low: Float64Array.of(low), high: Float64Array.of(high) };
+      const got = intervalsOf(part, { x: [x] }, "out", ends);
+      return [(got.low[0] ?? Number.NaN) + 0, (got.high[0] ?? Number.NaN) + 0];
+    };
+    expect(of("r[i] = sat_u8(round(out[i]))", 3.4, 3.6)).toEqual([3, 4]);
+    expect(of("r[i] = sat_u8(round(out[i]))", 3.6, 3.9)).toEqual([4, 4]);
+    expect(of("r[i] = max(out[i], 0) * x[i]", -1, 2, -2)).toEqual([-4, 0]);
+    expect(of("r[i] = square(out[i]) - x[i]", -3, 2)).toEqual([-2, 7]);
+    expect(of("r[i] = abs(out[i])", -3, -2)).toEqual([2, 3]);
+    expect(of("r[i] = x[i] / out[i]", 1, 4)).toEqual([0.5, 2]);
+    expect(of("r[i] = x[i] / out[i]", -1, 4)).toEqual([Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]);
+    expect(of("r[i] = u8(out[i])", 254.5, 255.5)).toEqual([254, 255]);
+    expect(of("r[i] = u8(out[i])", 254.5, 256.5)).toEqual([0, 255]);
+    expect(of("r[i] = out[i] - out[i]", 1, 2)).toEqual([-1, 1]);
+    expect(of("r[i] = bf16(out[i])", 1, 1.005)).toEqual([1, 1.0078125]);
+  });
+
+  it("holds the interval of random sums of random epilogues", async () => {
+    const on = intrinsic("avx512.fma.f32");
+    for (const epilogue of NAMES) {
+      const computation = typed({ operator: "matmul", parameters: { m: 6, n: 20, k: 50 } }, on, epilogue);
+      const reference = await runner.reference(computation, 5);
+      const random = seededRandom(31);
+      const { sum, epilogue: part } = partsOf(computation);
+      if (!part) throw new Error("no epilogue");
+      for (const set of reference.sets.slice(1)) {
+        const inputs = Object.fromEntries(
+          inputsOf(computation).map((t) => [
+            t.name,
+            new Float32Array(Uint8Array.from(set.inputs[t.name] ?? []).buffer),
+          ]),
+        );
+        const sums = interpret(sum, inputs);
+        // Half a unit in the last place of the largest term, many times: well within the bound of any summation.
+        const shaken = sums.map((x) => Math.fround(x * (1 + (random() - 0.5) * 2 ** -22)));
+        const got = interpret(part, { ...inputs, out: shaken });
+        const expected = fromMemory(outputOf(computation), set.expected);
+        const tolerance = fromMemory(outputOf(computation), set.tolerance);
+        for (const [i, x] of got.entries())
+          expect(Math.abs(x - (expected[i] ?? 0))).toBeLessThanOrEqual(tolerance[i] ?? 0);
+      }
+    }
+  });
+});
+
+// ------------------------------------------------------------------------------------------------- operators and words
+
+describe("epilogues by name", () => {
+  it("apply to every operator; those with channels where the output has them", () => {
+    const withChannels: string[] = [];
+    for (const operator of OPERATORS) {
+      for (const epilogue of ["relu", "bf16"]) expect(outputOf(instantiate(operator, { epilogue })).name).toBe("res");
+      if (refusal(() => instantiate(operator, { epilogue: "requantize" })) === "accepted")
+        withChannels.push(operator.name);
+    }
+    expect(withChannels).toMatchInlineSnapshot(`
+      [
+        "matvec",
+        "matmul",
+        "batched-matmul",
+        "grouped-fc",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "transposed-conv2d",
+        "grouped-conv2d",
+        "dilated-conv2d",
+        "depthwise-conv2d",
+        "capsule-conv2d",
+        "batched-conv2d",
+        "mean",
+        "variance",
+      ]
+    `);
+  });
+
+  it("read as equations", () => {
+    const of = (epilogue: string, layouts: string): string => {
+      const types = { inputs: ["u8", "s8"] as const, sum: "s32" as const };
+      const made = instantiate(operatorNamed("conv2d"), { epilogue, layouts, types, parameters: { groups: 2 } });
+      return [
+        equationText(made).split("; ")[1],
+        ...Object.values(made.tensors).map((t) => `${t.name} ${t.dtype}`),
+      ].join(", ");
+    };
+    expect(["relu", "bias", "bias-relu", "requantize", "bf16"].map((name) => of(name, "NHWC"))).toMatchInlineSnapshot(`
+      [
+        "res[n,k,p,q] = max(out[n,k,p,q], 0), res s32, in u8, w s8",
+        "res[n,k,p,q] = out[n,k,p,q] + bias[k], res s32, in u8, w s8, bias s32",
+        "res[n,k,p,q] = max(out[n,k,p,q] + bias[k], 0), res s32, in u8, w s8, bias s32",
+        "res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k] + bias[k], 0))), res u8, in u8, w s8, scale f32, bias f32",
+        "res[n,k,p,q] = bf16(out[n,k,p,q]), res bf16, in u8, w s8",
+      ]
+    `);
+    expect(of("y[n,k,p,q] = f32(out[n,k,p,q]) * alpha[k] + rest[n,k,p,q]", "NHWC")).toMatchInlineSnapshot(
+      `"y[n,k,p,q] = f32(out[n,k,p,q]) * alpha[k] + rest[n,k,p,q], y f32, in u8, w s8, alpha f32, rest f32"`,
+    );
+    expect(refusal(() => of("requantise", "NHWC"))).toMatchInlineSnapshot(`"unknown epilogue "requantise""`);
+  });
+
+  it("give the layout of the output to what is stored", () => {
+    const made = instantiate(operatorNamed("conv2d"), { epilogue: "relu", layouts: "NHWC" });
+    const plain = instantiate(operatorNamed("conv2d"), { layouts: "NHWC" });
+    expect(outputOf(made).storage).toEqual(outputOf(plain).storage);
+  });
+
+  it("are words of the command line", () => {
+    const matmul = { m: 4, n: 8, k: 4 };
+    const named = readComputation("matmul", matmul, { dtype: "u8s8", epilogue: "requantize" });
+    expect(outputOf(named).dtype).toBe("u8");
+    const sizes = { i: 4, j: 8, k: 4 };
+    const text = "c[i,j] += s32(a[i,k]) * s32(b[k,j])";
+    const options = { dtype: "u8s8", epilogue: "d[i,j] = f32(c[i,j]) * s[j]", layout: "d=JI" };
+    const equation = readComputation(text, sizes, options);
+    expect(Object.values(equation.tensors).map((t) => `${t.name} ${t.dtype}`)).toEqual([
+      "d f32",
+      "a u8",
+      "b s8",
+      "s f32",
+    ]);
+    expect(
+      computationKey(readComputation(`${text}; d[i,j] = f32(c[i,j]) * s[j]`, sizes, { dtype: "u8s8", layout: "d=JI" })),
+    ).toBe(computationKey(equation));
+    expect(refusal(() => readComputation(text, sizes, { dtype: "u8s8", epilogue: "bias" }))).toMatchInlineSnapshot(
+      `"equation: epilogue bias has a value for each channel, and c has no channels"`,
+    );
+  });
+});

@@ -1,0 +1,96 @@
+/** The correction: synthetic machines whose constants are known, few trials, many, and trials it has not seen. */
+
+import { expect, test } from "vitest";
+import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { apply, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
+import type { Costs } from "../perfmodel/model.ts";
+import { evaluate } from "../tuner/evaluate.ts";
+
+const PARTS = ["issue", "load", "read l2", "pack"] as const;
+
+/** Parts from 1 to 1000 microseconds; the bounds as the model makes them of parts that overlap, packing apart. */
+function randomCosts(random: Random): Costs {
+  const terms = PARTS.map((name) => ({ name, seconds: 1e-6 * 10 ** (3 * random()) }));
+  const [issue = 0, load = 0, read = 0, pack = 0] = terms.map((t) => t.seconds);
+  return { terms, bounds: [Math.max(issue, load, read) + pack, issue + load + read + pack] };
+}
+
+/** Measured on a machine whose parts take so many times what the model believes, with noise of a few percent. */
+function observe(random: Random, count: number, factors: readonly number[], noise = 0.03): Observation[] {
+  return Array.from({ length: count }, () => {
+    const costs = randomCosts(random);
+    const [issue = 0, load = 0, read = 0, pack = 0] = costs.terms.map((t, i) => t.seconds * (factors[i] ?? 1));
+    const ideal = Math.max(issue, load, read) + pack;
+    return { costs, measuredSeconds: ideal * (1 + noise * (2 * random() - 1)) };
+  });
+}
+
+const judged = (trials: readonly Observation[], predict: (costs: Costs) => number) =>
+  evaluate(trials.map(({ costs, measuredSeconds }) => ({ predicted: predict(costs), measured: measuredSeconds })));
+const errorOf = (trials: readonly Observation[], predict: (costs: Costs) => number): number =>
+  trials.reduce((sum, t) => sum + Math.abs(Math.log(predict(t.costs) / t.measuredSeconds)), 0) / trials.length;
+const uncorrected = (costs: Costs): number => costs.bounds[0];
+
+test("without trials nothing is corrected", () => {
+  const costs = randomCosts(seededRandom(1));
+  expect(fitCorrection([])).toEqual(NO_CORRECTION);
+  expect(apply(fitCorrection([]), costs)).toBe(costs.bounds[0]);
+  expect(fitCorrection([{ costs, measuredSeconds: Number.NaN }])).toEqual(NO_CORRECTION);
+});
+
+test("a machine twice as slow throughout is a factor of two", () => {
+  const random = seededRandom(2);
+  const correction = fitCorrection(observe(random, 60, [2, 2, 2, 2]));
+  for (const { costs } of observe(random, 20, [1, 1, 1, 1]))
+    expect(apply(correction, costs) / costs.bounds[0]).toBeCloseTo(2, 0);
+});
+
+test("parts that take longer than believed are found, and unseen trials are ranked better", () => {
+  const random = seededRandom(3);
+  const factors = [1, 1, 3, 0.4];
+  const correction = fitCorrection(observe(random, 80, factors));
+  const unseen = observe(random, 80, factors);
+  const corrected = (costs: Costs): number => apply(correction, costs);
+  expect(correction.weights["read l2"]).toBeGreaterThan(0.3);
+  expect(correction.weights["pack"]).toBeLessThan(-0.3);
+  expect(errorOf(unseen, corrected)).toBeLessThan(0.6 * errorOf(unseen, uncorrected));
+  expect(judged(unseen, corrected).pairwise).toBeGreaterThan(judged(unseen, uncorrected).pairwise ?? 1);
+  expect(judged(unseen, corrected).pairwise).toBeGreaterThan(0.9);
+});
+
+test("a machine on which nothing overlaps is learnt as such", () => {
+  const random = seededRandom(4);
+  const serial = (count: number): Observation[] =>
+    observe(random, count, [1, 1, 1, 1]).map(({ costs }) => ({ costs, measuredSeconds: costs.bounds[1] }));
+  const correction = fitCorrection(serial(60));
+  expect(correction.overlap).toBeCloseTo(1, 1);
+  expect(errorOf(serial(20), (costs) => apply(correction, costs))).toBeLessThan(0.05);
+});
+
+test("two or three trials move it a little and never make nonsense", () => {
+  for (let seed = 0; seed < 50; seed++) {
+    const random = seededRandom(seed);
+    const factors = PARTS.map(() => 0.7 + 0.6 * random());
+    const correction = fitCorrection(observe(random, randomInteger(random, 1, 3), factors, 0.1));
+    for (const { costs } of observe(random, 20, factors)) {
+      const factor = apply(correction, costs) / costs.bounds[0];
+      expect(factor).toBeGreaterThan(0.5);
+      expect(factor).toBeLessThan(2);
+    }
+  }
+});
+
+test("trials of a machine that is as believed are left alone", () => {
+  const random = seededRandom(6);
+  const correction = fitCorrection(observe(random, 40, [1, 1, 1, 1], 0.05));
+  const unseen = observe(random, 40, [1, 1, 1, 1], 0.05);
+  expect(errorOf(unseen, (costs) => apply(correction, costs))).toBeLessThan(errorOf(unseen, uncorrected) + 0.02);
+});
+
+test("the same trials in another order, or after a trip through JSON, give the same correction", () => {
+  const trials = observe(seededRandom(7), 30, [1, 2, 1, 0.5]);
+  const costs = randomCosts(seededRandom(8));
+  const expected = apply(fitCorrection(trials), costs);
+  expect(apply(fitCorrection([...trials].reverse()), costs)).toBeCloseTo(expected, 12);
+  expect(apply(JSON.parse(JSON.stringify(fitCorrection(trials))), costs)).toBe(expected);
+});
