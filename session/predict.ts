@@ -16,15 +16,13 @@ import { calibrationOf, type Database, type Environment, recordCalibration } fro
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
 import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
 import { createModel, createTerms } from "../perfmodel/model.ts";
-import { modelTarget, timingOf } from "../perfmodel/target.ts";
+import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { type Compiler, compileSource, kernelFlags } from "../runtime/compiler.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 
 export interface Predictor {
-  /** Cycles one issue of an instruction takes when nothing holds it up. */
-  readonly issueCycles: (intrinsic: Intrinsic) => number;
   readonly predict: (mapping: Mapping, schedule: Schedule) => Prediction | undefined;
   /** Fits the correction to all trials so far. */
   readonly learn: (trials: readonly TrialOf<Candidate>[], mappingOf: (c: Candidate) => Mapping) => void;
@@ -42,7 +40,6 @@ export function predictorFor(calibration?: Calibration): Predictor {
     return made;
   };
   return {
-    issueCycles: (intrinsic) => timingOf(target, intrinsic).issueCycles,
     predict: (mapping, schedule) => {
       const model = models.get(mapping) ?? createModel(mapping, target, { correction });
       models.set(mapping, model);
@@ -79,6 +76,8 @@ const scalarFigures = z.object({
   strided: measured,
   indexed: measured,
   scattered: measured,
+  digit: measured,
+  guard: measured,
 });
 
 /** What a database holds is outside input. */

@@ -137,7 +137,13 @@ export async function tuneComputation(
 
     // 2. What can be tried at all.
     const chosen = options.intrinsics ?? nativeIntrinsics(options.table);
-    const space = candidateSpace(computation, chosen, predictor.issueCycles, threads);
+    const space = candidateSpace(
+      computation,
+      chosen,
+      (m, schedule) => predictor.predict(m, schedule)?.seconds,
+      threads,
+      seed,
+    );
     if (isRefusals(space)) return { status: "nothing-maps", refused: space };
     const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
     const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };

@@ -2,33 +2,35 @@
  * @file The space of one workload: every instruction of the target, every mapping worth a schedule, every schedule.
  *
  *     conv2d u8s8 on a CPU with VNNI
- *       avx512.vpdpbusd     n <- k   k <- c         ideal 57,600 cycles     kept
- *       avx512.vpdpbusd     n <- k   k <- c,r,s     ideal 57,600 cycles     kept
- *       avxvnni.vpdpbusd    n <- k   k <- c         ideal 115,200 cycles    left out: beyond 1.6 times the least
+ *       avx512.vpdpbusd     n <- k   k <- c         expected 221 us    kept
+ *       avx512.vpdpbusd     n <- k   k <- c,r,s     expected 640 us    kept
+ *       avxvnni.vpdpbusd    n <- q   k <- r         expected 4.1 ms    left out: beyond 3 times the least
  */
 
-import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { type Candidate, candidateKey, type Schedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
-import type { Random } from "../abstraction/random.ts";
+import { type Random, seededRandom } from "../abstraction/random.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { physicalMapping } from "../mapper/physical.ts";
 import { defineProblem } from "../mapper/problem.ts";
 import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
 import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
 import { validate } from "../mapper/validate.ts";
 import type { SearchSpace } from "./space.ts";
 
-/** A mapping and the cycles its issues alone would take. */
+/** A mapping and what the model expects of the best of a few schedules. */
 export interface RankedMapping {
   readonly mapping: Mapping;
-  readonly idealCycles: number;
+  readonly expectedSeconds: number;
 }
 
-/** Mappings beyond this many times the least ideal cycles are left out: no schedule makes up for issuing that much more. */
-const IDEAL_SPREAD = 1.6;
+/** Mappings expected to take more than this many times the least are left out. */
+const SPREAD = 3;
+
+/** Schedules drawn to judge a mapping by. */
+const DRAWN = 24;
 
 /** Mappings kept at most: more would leave no trials for schedules. */
 const MAPPINGS_KEPT = 48;
@@ -44,29 +46,35 @@ export interface CandidateSpace extends SearchSpace<Candidate> {
 
 /**
  * The space over all intrinsics; or, when nothing maps, the reasons, most hopeful first.
- * @param issueCycles cycles one issue takes on this target, as calibrated
+ * @param predict seconds a schedule is expected to take; undefined when the model cannot say
+ * @param seed of the schedules drawn to judge mappings by
  */
 export function candidateSpace(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
-  issueCycles: (intrinsic: Intrinsic) => number,
+  predict: (mapping: Mapping, schedule: Schedule) => number | undefined,
   threads: number,
+  seed: number,
 ): CandidateSpace | readonly Refusal[] {
   const refused: Refusal[] = [];
   const found: RankedMapping[] = [];
+  const random = seededRandom(seed);
   for (const intrinsic of intrinsics) {
     const set = mappings(computation, intrinsic);
     if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
     for (const mapping of set.valid.flatMap((m) => [m, ...reordered(m)])) {
       if (scheduleProblem(mapping, plainSchedule(mapping)) !== undefined) continue;
-      found.push({ mapping, idealCycles: physicalMapping(mapping).issues * issueCycles(intrinsic) });
+      const plain = plainSchedule(mapping, threads);
+      const drawn = Array.from({ length: DRAWN }, () => randomSchedule(mapping, random, threads));
+      const expected = [plain, ...drawn].flatMap((schedule) => predict(mapping, schedule) ?? []);
+      if (expected.length > 0) found.push({ mapping, expectedSeconds: Math.min(...expected) });
     }
   }
   if (found.length === 0)
     return refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i);
-  found.sort((a, b) => a.idealCycles - b.idealCycles);
-  const least = found[0]?.idealCycles ?? 0;
-  const kept = found.filter((m) => m.idealCycles <= IDEAL_SPREAD * least).slice(0, MAPPINGS_KEPT);
+  found.sort((a, b) => a.expectedSeconds - b.expectedSeconds);
+  const least = found[0]?.expectedSeconds ?? 0;
+  const kept = found.filter((m) => m.expectedSeconds <= SPREAD * least).slice(0, MAPPINGS_KEPT);
   return new Space(kept, threads);
 }
 
@@ -150,10 +158,10 @@ class Space implements CandidateSpace {
     return apart;
   }
 
-  /** Fewer ideal cycles, more often: with the square of the ratio. */
+  /** The shorter expected, the more often: with the square of the ratio. */
   private pickMapping(random: Random): Mapping {
-    const least = this.mappings[0]?.idealCycles ?? 1;
-    const weights = this.mappings.map((m) => (least / m.idealCycles) ** 2);
+    const least = this.mappings[0]?.expectedSeconds ?? 1;
+    const weights = this.mappings.map((m) => (least / m.expectedSeconds) ** 2);
     let at = random() * weights.reduce((sum, w) => sum + w, 0);
     for (const [i, weight] of weights.entries()) {
       at -= weight;
