@@ -1,25 +1,47 @@
 /**
  * @file The public API: re-exports, nothing else.
  *
- *     import { conv2d, intrinsicsNamed, mappings } from "automap";
+ *     import { instantiate, intrinsicsNamed, mappings, operatorNamed, tuneComputation } from "automap";
  */
 
-export { type Computation, type ComputationSpec, defineComputation, equationText } from "./abstraction/computation.ts";
+export type { Candidate, Placement, Schedule } from "./abstraction/candidate.ts";
+export {
+  type Computation,
+  type ComputationSpec,
+  defineComputation,
+  equationText,
+  outputOf,
+} from "./abstraction/computation.ts";
 export type { DType } from "./abstraction/dtype.ts";
 export { type Equation, printEquation } from "./abstraction/equation.ts";
 export { UsageError } from "./abstraction/error.ts";
 export { interpret, interpretNest } from "./abstraction/interpret.ts";
 export { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "./abstraction/intrinsic.ts";
+export type { Kernel } from "./abstraction/kernel.ts";
 export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";
 export { type Mapping, type Matching, printMatching, type Refusal, type Verdict } from "./abstraction/mapping.ts";
 export { parseEquation, parseExpr } from "./abstraction/parse.ts";
 export type { Level, Target } from "./abstraction/target.ts";
+export type { Measurement, Prediction, Trial } from "./abstraction/trial.ts";
+export { best, openDatabase, queryTrials } from "./db/index.ts";
 export { INTRINSICS, intrinsicsNamed } from "./intrinsics/index.ts";
 export { type MappingOptions, type MappingSet, mappings } from "./mapper/enumerate.ts";
 export { lowerMapping } from "./mapper/lower.ts";
 export { type PhysicalMapping, physicalMapping } from "./mapper/physical.ts";
+export { lowerSchedule, scheduleProblem } from "./mapper/schedule.ts";
+export { plainSchedule, randomSchedule } from "./mapper/schedule-space.ts";
 export { type OperandTypes, parseDataTypes } from "./operators/data-types.ts";
 export { OPERATORS, operatorNamed } from "./operators/index.ts";
 export { instantiate, type Operator } from "./operators/operator.ts";
 export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
+export {
+  generate,
+  nativeIntrinsics,
+  type TuneComputationOptions,
+  type TunedKernel,
+  type TuneOutcome,
+  type TuneSubject,
+  tuneComputation,
+} from "./session/tune.ts";
+export { nativeTarget } from "./targets/index.ts";

@@ -20,7 +20,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -87,13 +87,12 @@ function computationOf(op: string, params: Readonly<Record<string, number>>, typ
 }
 
 async function compare(id: string, types: string, computation: Computation): Promise<Row | undefined> {
-  const here = nativeIntrinsics(INTRINSICS);
+  const here = nativeIntrinsics();
   const intrinsics =
     values.intrinsic === undefined ? here : intrinsicsNamed(values.intrinsic).filter((i) => here.includes(i));
   const tuned = await tuneComputation(
     { computation },
     {
-      table: INTRINSICS,
       intrinsics,
       threads,
       seconds: Number(values.seconds),

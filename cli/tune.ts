@@ -14,13 +14,14 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { printMatching } from "../abstraction/mapping.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
 import { indent, table } from "../report/text.ts";
 import {
   nativeIntrinsics,
   operationsOf,
+  rankByModel,
   type TunedKernel,
   type TuneOutcome,
   tuneComputation,
@@ -46,6 +47,7 @@ const options = subjectOptions.extend({
   strategy: z.string().optional(),
   db: z.string().min(1).optional(),
   to: z.string().min(1).optional(),
+  modelOnly: z.boolean().optional(),
   json: z.boolean().optional(),
 });
 type Options = z.infer<typeof options>;
@@ -60,6 +62,7 @@ export function registerTune(program: Command, finish: (code: ExitCode) => void)
     .option("--strategy <name>", `${STRATEGIES.map((s) => s.name).join(", ")} (default ${STRATEGIES[0]?.name})`)
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--to <file>", "write the fastest kernel's C++ source there")
+    .option("--model-only", "rank candidates by the model and measure nothing: works without a compiler")
     .option("--json", "print a JSON document at the end")
     .addHelpText(
       "after",
@@ -90,6 +93,7 @@ async function runTune(subject: string, words: readonly string[], given: Options
       hint: `known: ${STRATEGIES.map((s) => s.name).join(", ")}`,
     });
   }
+  if (given.modelOnly) return rank(chosen.computation, intrinsics, given);
   say(`${chosen.computation.name} on ${nativeTarget().name}: ${intrinsics.length} instructions to choose from`);
 
   // 2. The search, which a first Ctrl-C ends and a second one kills.
@@ -105,7 +109,6 @@ async function runTune(subject: string, words: readonly string[], given: Options
   const outcome = await tuneComputation(
     { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed },
     {
-      table: INTRINSICS,
       intrinsics,
       signal: controller.signal,
       onEvent: progress,
@@ -123,6 +126,34 @@ async function runTune(subject: string, words: readonly string[], given: Options
   return conclude(outcome, given);
 }
 
+/** The candidates the model likes best, nothing measured. */
+function rank(computation: Computation, intrinsics: readonly Intrinsic[], given: Options): ExitCode {
+  const ranked = rankByModel(computation, {
+    intrinsics,
+    ...(given.seed === undefined ? {} : { seed: given.seed }),
+    ...(given.threads === undefined ? {} : { threads: given.threads }),
+  });
+  if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given);
+  if (given.json) {
+    printJson({
+      measured: false,
+      candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
+    });
+    return EXIT.ok;
+  }
+  const rows = ranked.map(({ candidate: { schedule, intrinsic }, mapping, prediction }) => [
+    microseconds(prediction.seconds),
+    intrinsic,
+    printMatching(mapping.matching, "  "),
+    `order ${schedule.order.join(" ")}`,
+    `block ${Object.entries(schedule.block)
+      .map(([d, n]) => `${d} ${n}`)
+      .join(", ")}`,
+  ]);
+  print(["expected by the model of the reference machine, nothing measured", "", indent(table(rows))].join("\n"));
+  return EXIT.ok;
+}
+
 function conclude(outcome: TuneOutcome, given: Options): ExitCode {
   switch (outcome.status) {
     case "nothing-maps": {
@@ -132,6 +163,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
     }
     case "environment": {
       say(`automap: ${outcome.problem.what}\n  ${outcome.problem.why}\n  ${outcome.problem.remedy}`);
+      say("  without it, --model-only ranks candidates by the model");
       return EXIT.environment;
     }
     default: {
@@ -156,7 +188,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
 
 /** The instructions named; by default, and of a family, those that this machine has. */
 function chooseIntrinsics(name: string | undefined): readonly Intrinsic[] {
-  const here = nativeIntrinsics(INTRINSICS);
+  const here = nativeIntrinsics();
   if (name === undefined || name === "all") return here;
   const named = intrinsicsNamed(name);
   const usable = named.filter((i) => here.includes(i));

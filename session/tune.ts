@@ -2,8 +2,8 @@
  * @file A whole tuning session: the space of a computation on this machine, its model, its runner and its database put together.
  *
  *     const outcome = await tuneComputation({ computation }, { trials: 100, seed: 1, database: "automap.db" });
- *     outcome.best?.measurement.median        seconds of one call
- *     outcome.best?.kernel.source             C++
+ *     if ("best" in outcome) outcome.best?.measurement.median        seconds of one call
+ *                            outcome.best?.kernel.source             C++
  *
  * Every part is somebody else's: the search is tuner's, the numbers are runtime's, the records are db's.
  */
@@ -16,6 +16,7 @@ import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { generateCpp } from "../codegen/cpp.ts";
 import {
@@ -28,6 +29,7 @@ import {
   trialsOf,
   type Workload,
 } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/schedule.ts";
 import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
@@ -94,9 +96,9 @@ const DEFAULT_TRIALS = 160;
 const INPUT_SEED = 1;
 
 /** The instructions of the table that this machine has and that C++ reaches. */
-export function nativeIntrinsics(all: readonly Intrinsic[]): Intrinsic[] {
+export function nativeIntrinsics(): Intrinsic[] {
   const isa = new Set(nativeTarget().isa);
-  return all.filter((i) => i.language === "c++" && isa.has(i.isa));
+  return INTRINSICS.filter((i) => i.language === "c++" && isa.has(i.isa));
 }
 
 /** The kernel of a candidate: its mapping lowered under its schedule and printed. */
@@ -114,9 +116,13 @@ export function generate(candidate: Candidate, mapping: Mapping): Kernel {
   return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
 }
 
+/**
+ * Searches for the fastest kernel of a computation on this machine.
+ * @throws UsageError when the database is no database of automap's, or more threads are asked for than there are processors
+ */
 export async function tuneComputation(
   subject: TuneSubject,
-  options: TuneComputationOptions & { readonly table: readonly Intrinsic[] },
+  options: TuneComputationOptions = {},
 ): Promise<TuneOutcome> {
   const { computation } = subject;
   const threads = options.threads ?? 1;
@@ -133,10 +139,10 @@ export async function tuneComputation(
     const environment = environmentOf(runner);
     const announce = options.onNotice ?? (() => undefined);
     if (db.notice !== undefined) announce(db.notice);
-    const predictor = predictorFor(await calibrationFor(db, environment, options.table, runner, announce));
+    const predictor = predictorFor(await calibrationFor(db, environment, INTRINSICS, runner, announce));
 
     // 2. What can be tried at all.
-    const chosen = options.intrinsics ?? nativeIntrinsics(options.table);
+    const chosen = options.intrinsics ?? nativeIntrinsics();
     const space = candidateSpace(
       computation,
       chosen,
@@ -191,6 +197,41 @@ export async function tuneComputation(
     db.close();
     await runner.close();
   }
+}
+
+/** A candidate and what the model expects of it. */
+export interface Expected {
+  readonly candidate: Candidate;
+  readonly mapping: Mapping;
+  readonly prediction: Prediction;
+}
+
+/** Candidates drawn when nothing is measured. */
+const MODEL_DRAWS = 2000;
+
+/**
+ * Ranks candidates by the model alone, with the reference machine's rates: no compiler is needed and nothing is measured.
+ * @returns the shortest expected first, at most `count`; or why nothing maps
+ */
+export function rankByModel(
+  computation: Computation,
+  options: Pick<TuneComputationOptions, "intrinsics" | "threads" | "seed"> & { readonly count?: number } = {},
+): readonly Expected[] | { readonly refused: readonly Refusal[] } {
+  const { threads = 1, seed = 1, count = 10 } = options;
+  const predictor = predictorFor();
+  const expect = (m: Mapping, schedule: Candidate["schedule"]): number | undefined =>
+    predictor.predict(m, schedule)?.seconds;
+  const space = candidateSpace(computation, options.intrinsics ?? nativeIntrinsics(), expect, threads, seed);
+  if (isRefusals(space)) return { refused: space };
+  const random = seededRandom(seed);
+  const drawn = new Map<string, Expected>();
+  for (let i = 0; i < MODEL_DRAWS; i++) {
+    const candidate = space.random(random);
+    const mapping = space.mappingOf(candidate);
+    const prediction = predictor.predict(mapping, candidate.schedule);
+    if (prediction) drawn.set(space.key(candidate), { candidate, mapping, prediction });
+  }
+  return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
 }
 
 /** Kernels compile together; when all are there they are measured one at a time, so that no compiler runs beside a clock. */

@@ -1,0 +1,74 @@
+/** A whole session on this machine, small: found, verified, measured, kept, and taken up again. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Candidate } from "../abstraction/candidate.ts";
+import { openDatabase, queryTrials } from "../db/index.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { rankByModel, tuneComputation } from "../session/tune.ts";
+import type { TuneEvent } from "../tuner/tune.ts";
+
+const matmul = instantiate(operatorNamed("matmul"), {
+  parameters: { m: 32, n: 32, k: 32 },
+  types: parseDataTypes("f32"),
+});
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "automap session "));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe("a session", () => {
+  it("ends with a verified kernel, and goes on from its database without measuring anything twice", async () => {
+    const database = join(folder, "trials.db");
+    const options = { trials: 6, seconds: 60, seed: 5, database };
+    const first = await tuneComputation({ computation: matmul }, options);
+    if (!("best" in first) || !first.best) throw new Error(`no kernel: ${first.status}`);
+    expect(first.best.measurement.instructions).toBeGreaterThan(0);
+    expect(first.best.kernel.source).toContain('extern "C" void automap_run');
+
+    const events: TuneEvent<Candidate>[] = [];
+    const again = await tuneComputation({ computation: matmul }, { ...options, onEvent: (e) => events.push(e) });
+    expect(events.find((e) => e.kind === "stop")).toMatchObject({ trials: first.trials.length, measured: 0 });
+    if (!("trials" in again)) throw new Error(again.status);
+    expect(again.trials.map((t) => t.key)).toEqual(first.trials.map((t) => t.key));
+
+    const db = openDatabase(database, { readonly: true });
+    expect(queryTrials(db, { operator: "matmul" })).toHaveLength(first.trials.length);
+    db.close();
+  }, 120_000);
+
+  it("stops at a signal with the best so far", async () => {
+    const controller = new AbortController();
+    const outcome = await tuneComputation(
+      { computation: matmul },
+      {
+        trials: 500,
+        seconds: 60,
+        database: ":memory:",
+        signal: controller.signal,
+        onEvent: (e) => e.kind === "trial" && controller.abort(),
+      },
+    );
+    expect(outcome.status).toBe("interrupted");
+    expect("best" in outcome && outcome.best).toBeTruthy();
+  }, 120_000);
+
+  it("ranks by the model alone, the shortest expected first", () => {
+    const ranked = rankByModel(matmul, { count: 5 });
+    if ("refused" in ranked) throw new Error("nothing maps");
+    const seconds = ranked.map((r) => r.prediction.seconds);
+    expect(seconds).toHaveLength(5);
+    expect(seconds).toEqual([...seconds].sort((a, b) => a - b));
+  });
+
+  it("says why nothing maps", async () => {
+    const f64 = instantiate(operatorNamed("matmul"), { types: parseDataTypes("bf16", "bf16") });
+    const outcome = await tuneComputation({ computation: f64 }, { database: ":memory:", seconds: 5 });
+    expect(outcome).toMatchObject({ status: "nothing-maps" });
+    expect("refused" in outcome && outcome.refused[0]?.because).toContain("bf16");
+  }, 60_000);
+});
