@@ -122,8 +122,8 @@ type LastWord<S extends string, Word extends string = ""> = S extends `${infer C
   : Word;
 type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
 
-const PLACEHOLDER = /\{(\w+)\}/g;
-const MEMORY_PLACEHOLDERS: readonly string[] = ["reg", "ptr", "stride"];
+const BRACES = /\{(\w+)\}/g;
+const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride"];
 
 /**
  * Completes a declaration and refuses an inconsistent one: an axis without extent, types that disagree, a storage formula that
@@ -220,7 +220,7 @@ const AMX_ROW_BYTES = 64;
 
 /** Fills the braces of a template. */
 export function fillTemplate(template: string, values: Readonly<Record<string, string>>): string {
-  return template.replace(PLACEHOLDER, (whole, name: string) => values[name] ?? whole);
+  return template.replace(BRACES, (whole, name: string) => values[name] ?? whole);
 }
 
 /** `zmm[4*n + k]`, as declared. */
@@ -246,15 +246,15 @@ function parseStorage(text: string, subject: string): { file: string; storage: E
 function checkTemplates({ name, operands, emit }: Intrinsic): void {
   const names = operands.map((o) => o.name);
   const check = (template: string | undefined, known: readonly string[], what: string): void => {
-    for (const [, word] of template?.matchAll(PLACEHOLDER) ?? []) {
+    for (const [, word] of template?.matchAll(BRACES) ?? []) {
       if (word !== undefined && !known.includes(word))
         throw new Error(`${name}: ${what} names {${word}}, which is none of ${known.join(", ")}`);
     }
   };
   check(emit, names, "emit");
   for (const { name: operand, load, store } of operands) {
-    check(load, MEMORY_PLACEHOLDERS, `load of ${operand}`);
-    check(store, MEMORY_PLACEHOLDERS, `store of ${operand}`);
+    check(load, MEMORY_WORDS, `load of ${operand}`);
+    check(store, MEMORY_WORDS, `store of ${operand}`);
   }
 }
 
