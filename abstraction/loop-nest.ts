@@ -32,8 +32,27 @@ export interface RegisterFile {
   readonly count: number;
 }
 
-/** How the steps of a loop run: in order, all written out, or dealt to threads in equal ranges. */
-export type LoopMode = "serial" | "unrolled" | "parallel";
+/**
+ * Vectors of lanes: `count` registers of `lanes` elements, element l of a register in lane l. They are indexed `[register, lane]`, the
+ * register by a number known while printing. `Z[0,lane-1]` is the neighbour's value: a shift. What a lane reads beyond the ends of a
+ * register is unknown (the interpreter gives NaN): whoever reads it must not use it.
+ */
+export interface VectorFile {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly lanes: number;
+  readonly count: number;
+}
+
+/**
+ * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, or all at once on the lanes of a vector.
+ * A `lanes` loop holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
+ *
+ *     for lanes lane in 0..16
+ *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          shift, contiguous load, broadcast, multiply-add
+ *       s[0,0] += X[0,lane]                                      an access that lacks the lane axis on the left: a reduction
+ */
+export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes";
 
 export type Statement =
   | {
@@ -87,6 +106,8 @@ export interface MemoryTile {
 export interface LoopNest {
   readonly scratch: readonly Scratch[];
   readonly registers: readonly RegisterFile[];
+  /** Vectors that lanes compute on; none when left out. */
+  readonly vectors?: readonly VectorFile[];
   /** Run once, ahead of the calls: constants are packed. */
   readonly prepare: readonly Statement[];
   /** Run at every call. */
@@ -112,6 +133,7 @@ export function loops(
 export function printNest(nest: LoopNest): string {
   const lines = nest.scratch.map((s) => `${s.scope} ${s.name}: ${s.dtype}[${s.elements}]`);
   for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
+  for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
   if (nest.prepare.length > 0) lines.push("prepare", ...printStatements(nest.prepare, "  "), "run");
   lines.push(...printStatements(nest.body, nest.prepare.length > 0 ? "  " : ""));
   return lines.join("\n");
