@@ -23,18 +23,54 @@ export { type Mapping, type Matching, printMatching, type Refusal, type Verdict 
 export { parseEquation, parseExpr } from "./abstraction/parse.ts";
 export type { Level, Target } from "./abstraction/target.ts";
 export type { Measurement, Prediction, Trial } from "./abstraction/trial.ts";
-export { best, openDatabase, queryTrials } from "./db/index.ts";
+export {
+  best,
+  type Database,
+  DatabaseError,
+  type Difference,
+  differencesOf,
+  type Environment,
+  exportLines,
+  importLines,
+  mergeDatabase,
+  openDatabase,
+  POLICIES,
+  pruneTrials,
+  queryTrials,
+  type TrialFilter,
+  type TrialRecord,
+  type Trust,
+  verifyDatabase,
+} from "./db/index.ts";
 export { INTRINSICS, intrinsicsNamed } from "./intrinsics/index.ts";
 export { type MappingOptions, type MappingSet, mappings } from "./mapper/enumerate.ts";
 export { lowerMapping } from "./mapper/lower.ts";
 export { type PhysicalMapping, physicalMapping } from "./mapper/physical.ts";
 export { lowerSchedule, scheduleProblem } from "./mapper/schedule.ts";
 export { plainSchedule, randomSchedule } from "./mapper/schedule-space.ts";
+export { type ArrayPass, arrayPass, derive, recurrenceOf } from "./mapper/space-time/derive.ts";
+export { type Design, designOf } from "./mapper/space-time/design.ts";
+export { type DesignSet, enumerateDesigns } from "./mapper/space-time/enumerate.ts";
+export { paretoSet } from "./mapper/space-time/pareto.ts";
+export { refusalOf, type SpaceTimeRefusal } from "./mapper/space-time/validity.ts";
 export { type OperandTypes, parseDataTypes } from "./operators/data-types.ts";
 export { OPERATORS, operatorNamed } from "./operators/index.ts";
 export { instantiate, type Operator } from "./operators/operator.ts";
 export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
+export { reportPage } from "./report/page.ts";
+export type { ReportData } from "./report/report-data.ts";
+export { type Checked, compareBest, type Finding } from "./session/check.ts";
+export {
+  type BoundKernel,
+  EnvironmentError,
+  type KernelDescription,
+  KernelError,
+  type LoadOptions,
+  load,
+} from "./session/load.ts";
+export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
+export { gatherReport } from "./session/report.ts";
 export {
   generate,
   nativeIntrinsics,

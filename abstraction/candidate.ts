@@ -9,11 +9,12 @@ import type { Matching } from "./mapping.ts";
 /**
  * How an input reaches the instruction.
  *
- * - `in-place`: loaded from the user's tensor where it lies
+ * - `in-place`: loaded from the user's tensor where it lies; blocks at its border leave out what is outside
  * - `padded`: the tensor is copied once a call, re-laid so that the instruction's axes lie innermost, with a border of zeros
+ * - `windowed`: copied once a call, with the fused loops of the instruction's axes laid out one by one and zeros behind them
  * - `tiled`: every tile is packed in the order the loops ask for it; ahead of time when the tensor is constant, else once a call
  */
-export type Placement = "in-place" | "padded" | "tiled";
+export type Placement = "in-place" | "padded" | "windowed" | "tiled";
 
 /** What a mapping leaves open. Dimensions are the outer loops by name, and each fed axis of the instruction by its loops joined, `p_q`. */
 export interface Schedule {
@@ -22,6 +23,8 @@ export interface Schedule {
   /** Steps of a dimension unrolled around the instruction: the register block. 1 when left out. */
   readonly block: Readonly<Record<string, number>>;
   readonly placement: Readonly<Record<string, Placement>>;
+  /** Kept dimensions of fused loops that run over the gaps between the rows of a padded copy; none when left out. */
+  readonly spread?: readonly string[] | undefined;
   readonly threads: number;
 }
 

@@ -6,6 +6,7 @@
  *
  * Integers wrap or saturate as declared. Floats round to nearest even after every operation; the sum over the reduce axes is
  * kept in double precision and rounded once, when it joins the target. An epilogue starts from that rounded element.
+ * On lanes each statement runs as a whole before the next: every lane reads before any writes.
  */
 
 import { evaluateIndex, pointsOf } from "./affine.ts";
@@ -20,11 +21,11 @@ import {
 } from "./computation.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
 import { partsOf } from "./epilogue.ts";
-import { type CombineOp, type Equation, identityOf } from "./equation.ts";
-import { type Access, compareOp, type Expr, integerOp, printExpr } from "./expression.ts";
+import { type CombineOp, type Equation, identityOf, printEquation } from "./equation.ts";
+import { type Access, axesIn, compareOp, type Expr, integerOp, printAccess, printExpr } from "./expression.ts";
 import { type Intrinsic, operandOf, sizesOf, tileOffset, tileRowElements } from "./intrinsic.ts";
 import { rowMajor } from "./layout.ts";
-import type { LoopNest, Statement } from "./loop-nest.ts";
+import type { LoopNest, Statement, VectorFile } from "./loop-nest.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */
@@ -82,6 +83,8 @@ export function interpretNest(nest: LoopNest, computation: Computation, inputs: 
   for (const { name, dtype, elements } of nest.scratch) {
     buffers.set(name, { values: new Float64Array(elements), shape: [elements], dtype });
   }
+  const vectors = (nest.vectors ?? []).map((v) => ({ name: v.name, ...vectorsOf(v) }));
+  for (const v of vectors) buffers.set(v.name, v);
   const scope = new Scope(buffers, identity);
   for (const { name, intrinsic, operand, count } of nest.registers) {
     scope.registers.set(name, registersOf(intrinsic, operand, count));
@@ -93,6 +96,7 @@ export function interpretNest(nest: LoopNest, computation: Computation, inputs: 
   for (let call = 0; call < calls; call++) {
     // An epilogue assigns every element: one it leaves out shows.
     output.values.fill(computation.epilogue ? Number.NaN : identity);
+    for (const { values, unknown } of vectors) values.fill(unknown);
     run(env);
   }
   const { places } = output;
@@ -105,6 +109,8 @@ interface Buffer {
   readonly dtype: DType;
   /** Place in memory of each logical element, where they do not lie row-major. */
   readonly places?: Int32Array;
+  /** Of vectors of lanes, indexed `[register, lane]`: what a lane finds beyond the ends of a register, or in one never written. */
+  readonly unknown?: number;
 }
 
 /** Registers of one operand: each holds the logical elements of one tile. */
@@ -221,6 +227,7 @@ function compileStatements(statements: readonly Statement[], scope: Scope): Run 
 function compileStatement(s: Statement, scope: Scope): Run {
   switch (s.kind) {
     case "loop": {
+      if (s.mode === "lanes") return compileLanes(s, scope);
       const slot = scope.slot(s.axis);
       const body = compileStatements(s.body, scope);
       return (env) => {
@@ -261,6 +268,66 @@ function compileScalar({ target, op, value, where }: Equation, scope: Scope): Ru
     if (condition !== undefined && condition(env) === 0) return;
     const at = place(env);
     if (at >= 0) values[at] = join(values[at] ?? 0, evaluate(env));
+  };
+}
+
+/**
+ * Each statement on every lane before the next begins: all lanes read, then all write. A target without the lane axis takes one value
+ * folded from all lanes, rounded once; with `=` at most one lane may meet the condition.
+ */
+function compileLanes({ axis, extent, body }: Extract<Statement, { kind: "loop" }>, scope: Scope): Run {
+  const slot = scope.slot(axis);
+  const runs = body.map((s): Run => {
+    if (s.kind !== "scalar")
+      throw new Error(`internal: lanes of ${axis} run a ${s.kind}; they run scalar statements only`);
+    const { target, op, value, where } = s.equation;
+    const { dtype, values } = scope.buffer(target.tensor);
+    const evaluate = compileValue(value, scope, dtype);
+    const place = compilePlace(target, scope);
+    const join = joinOf(op, dtype);
+    const condition = where === undefined ? undefined : compileIndex(where, scope);
+    const reduces = !target.index.some((index) => axesIn(index).includes(axis));
+    if (reduces) {
+      const fold = foldOf(op, dtype);
+      return (env) => {
+        let sum = 0;
+        let active = 0;
+        for (let lane = 0; lane < extent; lane++) {
+          env[slot] = lane;
+          if (condition !== undefined && condition(env) === 0) continue;
+          sum = active === 0 ? evaluate(env) : fold(sum, evaluate(env));
+          active++;
+        }
+        const at = place(env);
+        if (active > 1 && op === "=") throw new Error(`internal: ${active} lanes assign ${printEquation(s.equation)}`);
+        if (active > 0 && at >= 0) values[at] = join(values[at] ?? 0, sum);
+      };
+    }
+    const places = new Int32Array(extent);
+    const results = new Float64Array(extent);
+    return (env) => {
+      for (let lane = 0; lane < extent; lane++) {
+        env[slot] = lane;
+        const at = condition !== undefined && condition(env) === 0 ? -1 : place(env);
+        places[lane] = at;
+        if (at >= 0) results[lane] = join(values[at] ?? 0, evaluate(env));
+      }
+      let before = -1;
+      let ascending = true;
+      for (let lane = 0; lane < extent; lane++) {
+        const at = places[lane] ?? -1;
+        if (at < 0) continue;
+        if (at <= before) ascending = false;
+        before = at;
+        values[at] = results[lane] ?? Number.NaN;
+      }
+      const written = ascending ? [] : places.filter((at) => at >= 0);
+      if (new Set(written).size < written.length)
+        throw new Error(`internal: two lanes write one element: ${printEquation(s.equation)}`);
+    };
+  });
+  return (env) => {
+    for (const run of runs) run(env);
   };
 }
 
@@ -317,6 +384,14 @@ function registersOf(intrinsic: Intrinsic, operandName: string, count: number): 
     columns: places.map((at) => at % row),
     identity: identityOf(intrinsic.computation.equation.op, operand.dtype),
   };
+}
+
+/** Integers have no NaN: a value that tests do not use stands for what is unknown. */
+const UNKNOWN_INTEGER = 0x5bad_5bad;
+
+function vectorsOf({ dtype, lanes, count }: VectorFile): Buffer & { readonly unknown: number } {
+  const unknown = isInteger(dtype) ? wrap(dtype, UNKNOWN_INTEGER) : Number.NaN;
+  return { values: new Float64Array(count * lanes), shape: [count, lanes], dtype, unknown };
 }
 
 /** A tensor's elements in storage order, with the way back. */
@@ -387,8 +462,19 @@ export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Arra
 
 /** Flat place of an element, or -1 outside the tensor. */
 function compilePlace({ tensor, index }: Access, scope: Scope): Evaluate {
-  const { shape, places } = scope.buffer(tensor);
+  const { shape, places, unknown } = scope.buffer(tensor);
   const row = compileRowMajor(index, shape, scope);
+  const [register] = index;
+  if (unknown !== undefined && register) {
+    const [count = 0] = shape;
+    const number = compileIndex(register, scope);
+    return (env) => {
+      const n = number(env);
+      if (index.length !== 2 || n < 0 || n >= count)
+        throw new Error(`internal: ${printAccess({ kind: "access", tensor, index })} is register ${n} of ${count}`);
+      return row(env);
+    };
+  }
   if (places === undefined) return row;
   return (env) => {
     const at = row(env);
@@ -476,9 +562,9 @@ function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       return (env) => env[slot] ?? 0;
     }
     case "access": {
-      const { values } = scope.buffer(e.tensor);
+      const { values, unknown } = scope.buffer(e.tensor);
       const place = compilePlace(e, scope);
-      const { identity } = scope;
+      const identity = unknown ?? scope.identity;
       return (env) => {
         const at = place(env);
         return at < 0 ? identity : (values[at] ?? identity);

@@ -9,6 +9,14 @@
  *     extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts);
  *
  * One call of the kernel runs every phase in order; within a phase the parts 0 .. parts-1 may run on different threads.
+ *
+ * A CUDA kernel deals the parts itself. Pointers are the device's; what a function returns is a `cudaError_t`:
+ *
+ *     extern "C" unsigned long automap_workspace_bytes(void);
+ *     extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream);
+ *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream);
+ *
+ * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, on how many threads.
  */
 
 import type { DType } from "./dtype.ts";
@@ -21,8 +29,15 @@ export interface KernelArgument {
   readonly role: "output" | "input" | "constant";
 }
 
+/** A function of a CM kernel: so many thread groups of one thread, and the surfaces it takes. */
+export interface Launch {
+  readonly function: string;
+  readonly threads: number;
+  readonly arguments: readonly string[];
+}
+
 export interface Kernel {
-  readonly language: "c++";
+  readonly language: "c++" | "cuda" | "cm";
   readonly source: string;
   /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
   readonly features: readonly string[];
@@ -30,4 +45,6 @@ export interface Kernel {
   readonly promises: string | undefined;
   /** The output first, then inputs in the order the equation reads them. */
   readonly arguments: readonly KernelArgument[];
+  /** Of CM only. */
+  readonly launches?: readonly Launch[];
 }

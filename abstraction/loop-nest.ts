@@ -12,7 +12,7 @@
 
 import type { DType } from "./dtype.ts";
 import { type Equation, printEquation } from "./equation.ts";
-import { type Expr, printExpr } from "./expression.ts";
+import { type Access, type Expr, printAccess, printExpr } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 
 /** Memory of a nest besides the user's tensors, flat, starting at zero. */
@@ -63,7 +63,12 @@ export type Statement =
       readonly body: readonly Statement[];
     }
   /** One scalar statement; its axes are bound by the loops around it. Tensors are indexed logically, scratch by element. */
-  | { readonly kind: "scalar"; readonly equation: Equation }
+  | {
+      readonly kind: "scalar";
+      readonly equation: Equation;
+      /** An element to bring into the cache for later: it changes no value and may lie outside its tensor. */
+      readonly prefetch?: Access;
+    }
   /** One issue of an instruction on memory tiles that begin at the given elements. */
   | { readonly kind: "issue"; readonly intrinsic: Intrinsic; readonly tiles: Readonly<Record<string, TileAt>> }
   /** Moves a tile between memory and a register; `clear` sets a register to the identity of the instruction's combine. */
@@ -147,7 +152,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return [`${indent}for${mode} ${s.axis} in 0..${s.extent}`, ...printStatements(s.body, `${indent}  `)];
       }
       case "scalar":
-        return [indent + printEquation(s.equation)];
+        return [indent + printEquation(s.equation) + (s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "")];
       case "issue": {
         const [target, ...inputs] = s.intrinsic.operands.map((o) => {
           const tile = s.tiles[o.name];

@@ -6,6 +6,8 @@
  *     node dist/bench/layers.js                                             twelve ResNet-18 layers, f32, bf16, u8s8, one thread
  *     node dist/bench/layers.js --ops dep,grp --types f32 --threads 2 --seconds 20 --out bench/results/layers
  *     node dist/bench/layers.js --types u8s8 --intrinsic vnni --isa avx512_core_vnni
+ *     node dist/bench/layers.js --types u8s8 --output u8                    scaled per channel, rectified, rounded and clamped to u8
+ *     node dist/bench/layers.js --types bf16 --output bf16                  rounded to bf16
  *
  * oneDNN has its own choice of implementation and, in the column "own layouts", of activation layouts too, reordered outside the clock;
  * "NHWC" gives it the layout automap is given. Weights are packed ahead of time on both sides. Ratios above 1 say automap is faster;
@@ -16,7 +18,8 @@ import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import type { Computation } from "../abstraction/computation.ts";
+import { type Computation, outputOf, targetOf } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -27,7 +30,7 @@ import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import { nativeIntrinsics, operationsOf, tuneComputation } from "../session/tune.ts";
-import { ONEDNN_FLAGS, type OnednnOptions, onednnKernel } from "./peers/onednn.ts";
+import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "./peers/onednn.ts";
 import { randomSetOnly, withConstant } from "./peers/reference.ts";
 
 const { values } = parseArgs({
@@ -37,6 +40,7 @@ const { values } = parseArgs({
     threads: { type: "string", default: "1" },
     seconds: { type: "string", default: "20" },
     trials: { type: "string", default: "400" },
+    output: { type: "string", default: "sum" },
     intrinsic: { type: "string" },
     isa: { type: "string" },
     db: { type: "string", default: "bench.db" },
@@ -68,25 +72,55 @@ interface Row {
 const rows: Row[] = [];
 for (const types of values.types.split(",")) {
   for (const { id, op, params } of configs) {
-    const computation = computationOf(op, params, types);
-    const row = await compare(id, types, computation);
+    const row = await compare(id, types, subjectOf(op, params, types));
     if (row) rows.push(row);
   }
 }
 writeFileSync(`${values.out}.md`, report());
 
-/** Constant weights on both sides; activations in NHWC where there are any. */
-function computationOf(op: string, params: Readonly<Record<string, number>>, types: string): Computation {
-  const isProduct = op === "gmm" || op === "gmv";
-  const computation = instantiate(operatorNamed(op), {
-    parameters: params,
-    types: parseDataTypes(types),
-    ...(isProduct ? {} : { layouts: "NHWC" }),
-  });
-  return isProduct ? withConstant(computation, op === "gmm" ? "b" : "a") : computation;
+interface Subject {
+  /** What automap is given. */
+  readonly computation: Computation;
+  /** The same without the epilogue, and the epilogue in oneDNN's words. */
+  readonly sum: Computation;
+  readonly epilogue?: OnednnEpilogue;
 }
 
-async function compare(id: string, types: string, computation: Computation): Promise<Row | undefined> {
+/** Constant weights on both sides; activations in NHWC where there are any. */
+function subjectOf(op: string, params: Readonly<Record<string, number>>, types: string): Subject {
+  const isProduct = op === "gmm" || op === "gmv";
+  const make = (epilogue?: string): Computation => {
+    const computation = instantiate(operatorNamed(op), {
+      parameters: params,
+      types: parseDataTypes(types),
+      ...(isProduct ? {} : { layouts: "NHWC" }),
+      ...(epilogue === undefined ? {} : { epilogue }),
+    });
+    return isProduct ? withConstant(computation, op === "gmm" ? "b" : "a") : computation;
+  };
+  const sum = make();
+  switch (values.output) {
+    case "sum":
+      return { computation: sum, sum };
+    case "bf16":
+      return { computation: make("bf16"), sum, epilogue: { output: "bf16" } };
+    case "u8": {
+      if (isProduct) throw new UsageError("--output u8 is for convolutions");
+      const element = targetOf(sum).dims.map((d) => d.name);
+      const factor = `scale[${element[1]}]`;
+      const out = `${targetOf(sum).name}[${element.join(",")}]`;
+      return {
+        computation: make(`res[${element.join(",")}] = sat_u8(round(max(f32(${out}) * ${factor}, 0)))`),
+        sum,
+        epilogue: { output: "u8", scale: true, relu: true },
+      };
+    }
+    default:
+      throw new UsageError(`--output is sum, bf16 or u8, got "${values.output}"`);
+  }
+}
+
+async function compare(id: string, types: string, { computation, sum, epilogue }: Subject): Promise<Row | undefined> {
   const here = nativeIntrinsics();
   const intrinsics =
     values.intrinsic === undefined ? here : intrinsicsNamed(values.intrinsic).filter((i) => here.includes(i));
@@ -112,12 +146,18 @@ async function compare(id: string, types: string, computation: Computation): Pro
       { name: "automap", kernel: tuned.best.kernel, exact: true },
     ];
     for (const [name, options] of variants(types, computation)) {
-      const peer = onednnKernel(computation, {
+      const peer = onednnKernel(sum, {
         ...options,
+        ...(epilogue ? { epilogue } : {}),
         threads,
         ...(values.isa === undefined ? {} : { maxIsa: values.isa }),
       });
-      if (peer.status === "ready") kernels.push({ name, kernel: peer.kernel, exact: options.algorithm !== "winograd" });
+      if (peer.status === "ready")
+        kernels.push({
+          name,
+          kernel: renameOutput(peer.kernel, outputOf(computation).name),
+          exact: options.algorithm !== "winograd",
+        });
     }
     const measured = await measureTogether(runner, computation, kernels);
     const [ours, ...others] = measured;
@@ -135,6 +175,11 @@ async function compare(id: string, types: string, computation: Computation): Pro
   } finally {
     await runner.close();
   }
+}
+
+/** The peer calls its output what the sum is called; the reference calls it what the epilogue assigns. */
+function renameOutput(kernel: Kernel, name: string): Kernel {
+  return { ...kernel, arguments: kernel.arguments.map((a) => (a.role === "output" ? { ...a, tensor: name } : a)) };
 }
 
 /** Winograd cannot be held to the exact sets: with it among the kernels, all are judged on random data. */
@@ -189,7 +234,7 @@ function report(): string {
   const lines = [
     "# automap beside oneDNN",
     "",
-    `${cpus()[0]?.model.trim()}, ${threads} thread${threads === 1 ? "" : "s"}; one process, batches in turns, warm caches; microseconds a call, median and half the 95 % interval; in parentheses the ratio oneDNN / automap.`,
+    `${cpus()[0]?.model.trim()}, ${threads} thread${threads === 1 ? "" : "s"}; one process, batches in turns, ${values.output === "sum" ? "" : `outputs in ${values.output}, `}warm caches; microseconds a call, median and half the 95 % interval; in parentheses the ratio oneDNN / automap.`,
     "",
     `    node dist/bench/layers.js ${process.argv.slice(2).join(" ")}`,
   ];

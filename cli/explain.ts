@@ -1,5 +1,5 @@
 /**
- * @file `automap explain`: one mapping drawn, or one match refused with the entry that disagrees and a counterexample.
+ * @file `automap explain`: one mapping drawn, or one match refused with the entry that disagrees and a counterexample; or a record's time.
  *
  *     automap explain conv2d --intrinsic amx.tdpbusd
  *     automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n=k k=c"
@@ -23,6 +23,7 @@ import { defineProblem } from "../mapper/problem.ts";
 import { validate } from "../mapper/validate.ts";
 import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
+import { explainBest, explainRecord, isRecordId } from "./explain-record.ts";
 import { addMappingOptions, mappingDocument, mappingOptions, parseOptions, refusalDocument } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { readComputation, readIntrinsics, readParameters } from "./subject.ts";
@@ -32,6 +33,8 @@ const options = mappingOptions.extend({
   matching: z.string().optional(),
   svg: z.string().optional(),
   nest: z.boolean().optional(),
+  candidate: z.string().optional(),
+  db: z.string().min(1).optional(),
 });
 type Options = z.infer<typeof options>;
 
@@ -42,6 +45,8 @@ export function registerExplain(program: Command, finish: (code: ExitCode) => vo
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
     .option("--svg <file>", "draw the mapping into an SVG file too")
     .option("--nest", "print the lowered loop nest")
+    .option("--candidate <which>", "tell where the time of a recorded kernel goes: best, or a record's id")
+    .option("--db <file>", "the database of that record (default: automap.db in this directory)")
     .addHelpText(
       "after",
       [
@@ -50,6 +55,8 @@ export function registerExplain(program: Command, finish: (code: ExitCode) => vo
         "  automap explain conv2d --intrinsic amx.tdpbusd",
         '  automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n= k=c"',
         "  automap explain conv2d --intrinsic wmma.m16n16k16.f32.f16 --svg mapping.svg",
+        "  automap explain conv2d --dtype u8s8 --layout NHWC --candidate best --db automap.db",
+        "  automap explain 3f9a1c77d0e2 --db automap.db",
       ].join("\n"),
     )
     .action((subject: string, raw: unknown, command: Command) => {
@@ -68,6 +75,17 @@ type Explained =
   | { readonly kind: "refusal"; readonly refusal: Refusal; readonly judged: Judged | undefined };
 
 function runExplain(subject: string, words: readonly string[], given: Options): ExitCode {
+  const { candidate, db } = given;
+  if (candidate !== undefined) {
+    if (candidate !== "best") return explainRecord(candidate, given);
+    const computation = readComputation(subject, readParameters(words), given);
+    return explainBest(computation, given);
+  }
+  if (isRecordId(subject)) return explainRecord(subject, given);
+  if (db !== undefined)
+    throw new UsageError("--db goes with the id of a record, or with --candidate", {
+      hint: "for example automap explain conv2d --candidate best --db automap.db",
+    });
   if (given.intrinsic === undefined)
     throw new UsageError("explain needs --intrinsic", {
       hint: "for example --intrinsic amx.tdpbusd; `automap intrinsic list` shows all",

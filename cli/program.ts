@@ -6,13 +6,19 @@
 
 import { Command } from "commander";
 import { VERSION } from "../session/version.ts";
+import { registerCalibrate } from "./calibrate.ts";
+import { registerCheck } from "./check.ts";
 import { registerDb } from "./db.ts";
 import { registerDoctor } from "./doctor.ts";
+import { registerEmit } from "./emit.ts";
 import { registerExplain } from "./explain.ts";
 import { registerIntrinsic } from "./intrinsic.ts";
 import { registerMap } from "./map.ts";
 import { registerOperator } from "./operator.ts";
 import { EXIT, type ExitCode, reportError } from "./output.ts";
+import { registerReplay } from "./replay.ts";
+import { registerReport } from "./report.ts";
+import { registerSystolic } from "./systolic.ts";
 import { registerTune } from "./tune.ts";
 
 /** Help is no wider than the terminal, nor than a README holds. */
@@ -49,17 +55,23 @@ function programWith(finish: (code: ExitCode) => void): Command {
         "  automap explain conv2d --intrinsic amx.tdpbusd",
         "  automap intrinsic check",
         "",
-        "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 6 environment,",
-        "130 interrupted.",
+        "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 5 regression,",
+        "6 environment, 130 interrupted.",
       ].join("\n"),
     );
   registerTune(program, finish);
   registerMap(program, finish);
   registerExplain(program, finish);
+  registerEmit(program, finish);
+  registerSystolic(program, finish);
   registerIntrinsic(program, finish);
   registerOperator(program, finish);
   registerDoctor(program, finish);
   registerDb(program, finish);
+  registerReport(program, finish);
+  registerReplay(program, finish);
+  registerCheck(program, finish);
+  registerCalibrate(program, finish);
   pointToHelp(program, "automap");
   return program;
 }

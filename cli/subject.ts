@@ -30,9 +30,9 @@ export const subjectOptions = z.object({
 });
 export type SubjectOptions = z.infer<typeof subjectOptions>;
 
-export function addSubjectOptions(command: Command): Command {
+export function addSubjectOptions(command: Command, argument = "<operator or equation>"): Command {
   return command
-    .argument("<operator or equation>", "an operator's name (`automap operator list`), or an equation in quotes")
+    .argument(argument, "an operator's name (`automap operator list`), or an equation in quotes")
     .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --c 64 --stride 2")
     .option(
       "--dtype <types>",

@@ -296,6 +296,7 @@ function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: u
     ]),
     "",
     `record   automap db show ${best.id.slice(0, 12)} --db ${outcome.database}`,
+    `use it   automap emit ${best.id.slice(0, 12)} --to DIR --db ${outcome.database}`,
   ].join("\n");
 }
 

@@ -25,6 +25,8 @@ export interface LanguagePrinter {
   move(statement: Move, extents: Extents): string[];
   issue(statement: RegisterIssue): string[];
   clear(statement: Clear): string[];
+  /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
+  lanes?(loop: Loop, extents: Extents): string[];
 }
 
 /**
@@ -47,6 +49,10 @@ export function printStatements(
               extents,
             ),
           );
+        }
+        if (s.mode === "lanes") {
+          if (!language.lanes) throw new Error(`internal: lanes of ${s.axis} in a nest of instructions`);
+          return language.lanes(s, extents);
         }
         const inside = printStatements(s.body, language, { ...extents, [s.axis]: s.extent });
         return [language.openLoop(s), ...inside.map((line) => `  ${line}`), language.closeLoop(s)];
@@ -93,7 +99,12 @@ function substituteAxis(s: Statement, name: string, value: Expr): Statement {
         op,
         value: substitute(what, new Map([[name, value]])),
       };
-      return { kind: "scalar", equation: where === undefined ? equation : { ...equation, where: change(where) } };
+      const { prefetch } = s;
+      return {
+        ...s,
+        equation: where === undefined ? equation : { ...equation, where: change(where) },
+        ...(prefetch && { prefetch: { ...prefetch, index: prefetch.index.map(change) } }),
+      };
     }
     case "load":
     case "store":

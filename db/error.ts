@@ -9,12 +9,12 @@ import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
 import { UsageError } from "../abstraction/error.ts";
 
-/** The file or the machine failed us, through no mistake in the words given: exit code 1, not 2. */
+/** The file or the machine failed us, through no mistake in the words given: exit code 6, not 2. */
 export class DatabaseError extends Error {
-  readonly reason: "full" | "locked" | "damaged" | "io";
+  readonly reason: "full" | "locked" | "readonly" | "damaged" | "io";
 
-  constructor(reason: DatabaseError["reason"], message: string, hint: string, cause: unknown) {
-    super(`${message}\n  ${hint}`, { cause });
+  constructor(reason: DatabaseError["reason"], message: string, hint: string, cause?: unknown) {
+    super(`${message}\n  ${hint}`, cause === undefined ? {} : { cause });
     this.name = "DatabaseError";
     this.reason = reason;
   }
@@ -39,18 +39,27 @@ export function explained(error: unknown, path: string, doing: string): unknown 
       return new UsageError(`${path} is not a SQLite database`, { hint: "name another file with --db" });
     case "SQLITE_READONLY":
       if (error.code === "SQLITE_READONLY_DIRECTORY")
-        return new UsageError(`${path} lies in a directory that cannot be written`, {
-          hint: "even reading needs -wal and -shm files beside it: copy it to a directory of yours",
-        });
-      return new UsageError(`${path} cannot be written (${error.code})`, {
-        hint: "make the file and its directory writable, or name another file with --db",
-      });
+        return new DatabaseError(
+          "readonly",
+          `${path} lies in a directory that cannot be written`,
+          "even reading needs -wal and -shm files beside it: copy it to a directory of yours",
+          error,
+        );
+      return new DatabaseError(
+        "readonly",
+        `${path} cannot be written (${error.code}) while ${doing}`,
+        "make the file and its directory writable, or name another file with --db",
+        error,
+      );
     case "SQLITE_CANTOPEN":
     case "SQLITE_PERM":
     case "SQLITE_AUTH":
-      return new UsageError(`${path} cannot be opened`, {
-        hint: `look at the permissions of the file and of ${dirname(path)}: even reading needs -wal and -shm files beside it`,
-      });
+      return new DatabaseError(
+        "readonly",
+        `${path} cannot be opened`,
+        `look at the permissions of the file and of ${dirname(path)}: even reading needs -wal and -shm files beside it`,
+        error,
+      );
     case "SQLITE_FULL":
       return new DatabaseError(
         "full",

@@ -19,6 +19,10 @@ export function shortId(id: string): string {
 }
 
 /** Changes when anything in the declaration does: trials of another declaration are stale. */
-export function declarationHash(intrinsic: Intrinsic): string {
-  return idOf(intrinsic.declaration);
+export function declarationHash({ declaration }: Intrinsic): string {
+  const hash = hashes.get(declaration) ?? idOf(declaration);
+  hashes.set(declaration, hash);
+  return hash;
 }
+/** Declarations are never changed: one is hashed once. */
+const hashes = new WeakMap<object, string>();

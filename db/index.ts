@@ -11,13 +11,14 @@
 export { DatabaseError } from "./error.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export { type Database, type OpenOptions, openDatabase } from "./open.ts";
+export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
   best,
   calibrationOf,
-  ENVIRONMENT_FIELDS,
-  type EnvironmentField,
+  countTrials,
   extentsIn,
   type Filter,
+  intrinsicsIn,
   operatorsIn,
   queryTrials,
   type Range,
@@ -27,6 +28,7 @@ export {
   showRun,
   showTrial,
   type TrialFilter,
+  targetsIn,
   trialsOf,
 } from "./query.ts";
 export {
@@ -36,10 +38,37 @@ export {
   type EnvironmentRecord,
   type RunRecord,
   type RunStatus,
-  STATUSES,
   shapeOf,
   type TrialRecord,
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
+export { STATUSES } from "./rows.ts";
+export {
+  exportLines,
+  type ImportReport,
+  importLines,
+  linesOf,
+  mergeDatabase,
+  type Rejection,
+} from "./transfer.ts";
+export {
+  type Difference,
+  differencesOf,
+  ENVIRONMENT_FIELDS,
+  type EnvironmentField,
+  environmentDifferences,
+  POLICIES,
+  type Policy,
+  type Trust,
+  type World,
+} from "./trust.ts";
+export {
+  type Problem,
+  type Remeasured,
+  recordProblem,
+  remeasure,
+  type VerifyReport,
+  verifyDatabase,
+} from "./verify.ts";
 export { beginRun, endRun, type NewRun, type NewTrial, recordCalibration, recordTrial } from "./write.ts";

@@ -12,7 +12,7 @@ import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, rena
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { UsageError } from "../abstraction/error.ts";
-import { explained, isBusy } from "./error.ts";
+import { DatabaseError, explained, isBusy } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 
 export interface Database {
@@ -64,7 +64,7 @@ export function openDatabase(
       }
       if (readonly && found === 0)
         throw new UsageError(`${path} is empty`, { hint: "automap tune fills it: automap tune --help" });
-      if (readonly && found < latest)
+      if (readonly && migrations.some((m) => m.version > found && m.additive !== true))
         throw new UsageError(`${path} has schema ${found}, this automap reads ${latest}`, {
           hint: "the first command that writes to it brings it forward and keeps a backup: automap tune --help",
         });
@@ -99,6 +99,16 @@ export function write<T>(db: Database, doing: string, work: () => T): T {
   return patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
 }
 
+/** A statement, prepared once for each open file. */
+export function statement(db: Database, sql: string): Sqlite.Statement<unknown[], unknown> {
+  const known = prepared.get(db.sqlite) ?? new Map<string, Sqlite.Statement<unknown[], unknown>>();
+  prepared.set(db.sqlite, known);
+  const found = known.get(sql) ?? db.sqlite.prepare<unknown[], unknown>(sql);
+  known.set(sql, found);
+  return found;
+}
+const prepared = new WeakMap<Sqlite.Database, Map<string, Sqlite.Statement<unknown[], unknown>>>();
+
 /** Several reads that see the same instant. */
 export function read<T>(db: Database, work: () => T): T {
   return patiently(db.path, db.patience, "reading it", () => db.sqlite.transaction(work).deferred());
@@ -132,6 +142,8 @@ function handle(
   // The file may come from someone else: what its schema says is no reason to run functions or to trust its cells.
   sqlite.pragma("trusted_schema = OFF");
   sqlite.pragma("cell_size_check = ON");
+  // Kilobytes: the upper pages of the indexes of a million trials stay in memory.
+  sqlite.pragma("cache_size = -65536");
   return { path, readonly, notice, patience, sqlite, close: () => void sqlite.close() };
 }
 
@@ -152,9 +164,11 @@ function checkPath(path: string, readonly: boolean): void {
   try {
     accessSync(found ? path : dirname(path), constants.W_OK);
   } catch {
-    throw new UsageError(`${path} cannot be written`, {
-      hint: "change its permissions, or name another file with --db",
-    });
+    throw new DatabaseError(
+      "readonly",
+      `${path} cannot be written`,
+      "change its permissions, or name another file with --db",
+    );
   }
 }
 

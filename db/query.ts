@@ -1,28 +1,27 @@
 /**
  * @file Questions to the database. Filters are joined by "and"; times are milliseconds since 1970.
  *
- *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", top: 10 })
- *     best(db, { computation, intrinsic: "amx.tdpbusd" })
+ *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", limit: 10 })
+ *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */
 
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
-import { declarationHash, shortId } from "./identity.ts";
+import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
+import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
+import { environmentOf, environmentRowOf, type Referred, runOf, trialOf, workloadOf } from "./rows.ts";
 import {
-  type Environment,
-  environmentOf,
-  environmentRowOf,
-  type RunRecord,
-  runOf,
-  type TrialRecord,
-  trialOf,
-  type Workload,
-  type World,
-  workloadOf,
-} from "./record.ts";
+  type Condition,
+  DECLARED,
+  declarationsOf,
+  ENVIRONMENT_FIELDS,
+  type EnvironmentField,
+  type Trust,
+  trustedBy,
+} from "./trust.ts";
 
 /** Both ends belong to it; an end left out is open. */
 export interface Range {
@@ -50,6 +49,8 @@ export interface Filter {
   readonly operator?: string;
   /** Types of the inputs, `u8s8`; with the output's type, `f16->f16`, when that matters. */
   readonly dtype?: string;
+  /** Name of the target description. */
+  readonly target?: string;
   readonly intrinsic?: string | readonly string[];
   /** From this instant. */
   readonly since?: number;
@@ -57,28 +58,146 @@ export interface Filter {
   readonly until?: number;
   /** By axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
-  readonly top?: number;
+  /** Only what this world may believe. */
+  readonly trusted?: Trust;
+  /** Only what this world may not believe. */
+  readonly stale?: Trust;
+  /** No more than the first so many. */
+  readonly limit?: number;
 }
 
 export interface TrialFilter extends Filter {
   readonly status?: MeasurementStatus;
   /** `time` by default: fastest first. */
   readonly sort?: Sort;
+  /** No more than so many of each computation, the first in the order asked for. */
+  readonly top?: number;
 }
 
 /** Everything that matches. */
 export function queryTrials(db: Database, filter: TrialFilter = {}): TrialRecord[] {
+  return read(db, () => trialsOfRows(db, rowsWhere(db, filter)));
+}
+
+/** Ids of everything that matches, in no order. */
+export function idsWhere(db: Database, filter: TrialFilter): string[] {
+  const { sql, values } = trialsWhere(db, filter);
+  return strings(db, `SELECT id FROM trials WHERE ${sql}`, values);
+}
+
+/** How many match. */
+export function countTrials(db: Database, filter: TrialFilter = {}): number {
   return read(db, () => {
-    const { where, values } = conditionsOf(filter);
-    if (filter.status !== undefined) {
-      where.push("status = ?");
-      values.push(filter.status);
-    }
-    const rows = db.sqlite
-      .prepare(`SELECT * FROM records WHERE ${allOf(where)} ORDER BY ${ORDER[filter.sort ?? "time"]}, at, id LIMIT ?`)
-      .all(...values, filter.top ?? -1);
-    return trialsOfRows(db, rows);
+    const { sql, values } = trialsWhere(db, filter);
+    return Number(
+      db.sqlite
+        .prepare(`SELECT count(*) FROM trials WHERE ${sql}`)
+        .pluck()
+        .get(...values),
+    );
   });
+}
+
+function rowsWhere(db: Database, filter: TrialFilter): unknown[] {
+  const { status, sort = "time", limit = -1, top } = filter;
+  if (top !== undefined) return firstOfEach(db, filter, top);
+  if (sort === "time" && limit > 0 && (status ?? "ok") === "ok") {
+    const rows = fastest(db, filter, limit);
+    // Failures come last: only when what worked does not fill the list.
+    if (rows.length === limit || status === "ok") return rows;
+  }
+  const { sql, values } = trialsWhere(db, filter);
+  const failures = status !== undefined && status !== "ok";
+  const by =
+    sort === "time" && failures
+      ? "at, id"
+      : `${ORDER[sort].replace("operator", "(SELECT operator FROM workloads WHERE id = workload)")}, at, id`;
+  const some = failures ? `status <> 'ok' AND ${sql}` : sql;
+  return db.sqlite.prepare(`SELECT * FROM trials WHERE ${some} ORDER BY ${by} LIMIT ?`).all(...values, limit);
+}
+
+function firstOfEach(db: Database, filter: TrialFilter, count: number): unknown[] {
+  const { sql, values } = trialsWhere(db, filter);
+  const { sort = "time", limit = -1 } = filter;
+  const key = ORDER[sort];
+  return db.sqlite
+    .prepare(
+      `SELECT trials.* FROM (
+         SELECT trials.id AS first, operator, row_number() OVER (PARTITION BY computation ORDER BY ${key}, at, trials.id) AS place
+         FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
+       ) JOIN trials ON trials.id = first WHERE place <= ? ORDER BY ${key}, at, trials.id LIMIT ?`,
+    )
+    .all(...values, count, limit);
+}
+
+/** A time range or environments that hold no more trials than this are read whole. */
+const FEW = 20_000;
+
+/**
+ * The `limit` trials with the smallest medians, without looking at all that match: the fastest of each workload is one step in an
+ * index, and only workloads whose fastest is among the `limit` smallest can hold one of them.
+ */
+function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
+  const { intrinsic, ...rest } = filter;
+  const { sql, values } = onTrials(db, { ...rest, status: "ok" });
+  const where = allOf([onWorkloads(filter), activeIn(filter)]);
+  const index = sparseIndex(db, filter);
+  if (index !== undefined) {
+    const all = trialsWhere(db, { ...filter, status: "ok" });
+    return db.sqlite
+      .prepare(`SELECT * FROM trials INDEXED BY ${index} WHERE ${all.sql} ORDER BY median, at, id LIMIT ?`)
+      .all(...all.values, limit);
+  }
+
+  // 1. The fastest of each workload, or of each workload and instruction asked for.
+  const named = intrinsic === undefined ? "" : "AND intrinsic = wanted.value";
+  const leaders = db.sqlite
+    .prepare<unknown[], { workload: string; wanted: string; least: number | null }>(
+      `SELECT workloads.id AS workload, wanted.value AS wanted, (
+         SELECT median FROM trials WHERE workload = workloads.id ${named} AND ${sql} ORDER BY median LIMIT 1
+       ) AS least
+       FROM workloads CROSS JOIN json_each(?) AS wanted WHERE ${where.sql} ORDER BY least IS NULL, least`,
+    )
+    .all(...values, JSON.stringify(intrinsic === undefined ? [""] : [intrinsic].flat()), ...where.values)
+    .flatMap(({ workload, wanted, least }) => (least === null ? [] : [{ workload, wanted, least }]));
+
+  // 2. Theirs, up to the last of the `limit` smallest.
+  const bound = leaders[limit - 1]?.least ?? Number.MAX_VALUE;
+  const among = leaders.filter((l) => l.least <= bound).map((l) => [l.workload, l.wanted]);
+  return db.sqlite
+    .prepare(
+      `SELECT trials.* FROM json_each(?) AS leader CROSS JOIN trials
+       WHERE workload = leader.value ->> 0 ${named.replace("wanted.value", "leader.value ->> 1")} AND median <= ? AND ${sql}
+       ORDER BY median, at, trials.id LIMIT ?`,
+    )
+    .all(JSON.stringify(among), bound, ...values, limit);
+}
+
+/** Workloads tried within the range of time: one step in an index spares going through all trials of the others. */
+function activeIn({ since, until }: Filter): Condition | undefined {
+  if (since === undefined && until === undefined) return undefined;
+  return {
+    sql: "EXISTS (SELECT 1 FROM trials WHERE workload = workloads.id AND at >= ? AND at < ?)",
+    values: [since ?? 0, until ?? Number.MAX_SAFE_INTEGER],
+  };
+}
+
+/** The index of a filter that few trials pass. */
+function sparseIndex(db: Database, { since, until, target, trusted }: Filter): string | undefined {
+  const isFew = ({ sql, values }: Condition): boolean =>
+    Number(
+      db.sqlite
+        .prepare(`SELECT count(*) FROM (SELECT 1 FROM trials WHERE ${sql} LIMIT ?)`)
+        .pluck()
+        .get(...values, FEW + 1),
+    ) <= FEW;
+  if (since !== undefined || until !== undefined) {
+    const range = { sql: "at >= ? AND at < ?", values: [since ?? 0, until ?? Number.MAX_SAFE_INTEGER] };
+    if (isFew(range)) return "trials_by_time";
+  }
+  const worlds = allOf([target === undefined ? undefined : onTarget(target), trusted && trustedBy(db, trusted)?.world]);
+  if (worlds.values.length > 0 && isFew(worlds)) return "trials_by_environment";
+  return undefined;
 }
 
 /**
@@ -87,34 +206,19 @@ export function queryTrials(db: Database, filter: TrialFilter = {}): TrialRecord
  */
 export function best(db: Database, filter: Filter = {}): TrialRecord[] {
   return read(db, () => {
-    const { where, values } = conditionsOf(filter);
+    const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
     const rows = db.sqlite
       .prepare(
-        `SELECT * FROM (
-           SELECT *, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
-           FROM records WHERE status = 'ok' AND ${allOf(where)}
-         ) WHERE place = 1 ORDER BY median, at, id LIMIT ?`,
+        `SELECT trials.* FROM trials JOIN (
+           SELECT id, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
+           FROM (SELECT trials.id AS id, environment, threads, cache, median, at, computation
+                 FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql})
+         ) AS winner ON winner.id = trials.id WHERE place = 1 ORDER BY median, at, trials.id LIMIT ?`,
       )
-      .all(...values, filter.top ?? -1);
+      .all(...values, filter.limit ?? -1);
     return trialsOfRows(db, rows);
   });
 }
-
-/** Fields of an environment that can be asked to agree. */
-export const ENVIRONMENT_FIELDS = [
-  "target",
-  "cpu",
-  "cores",
-  "isa",
-  "compiler",
-  "compiler_version",
-  "flags",
-  "kernel",
-  "driver",
-  "node",
-  "automap",
-] as const;
-export type EnvironmentField = (typeof ENVIRONMENT_FIELDS)[number];
 
 export interface ResumeOptions {
   /** Instructions as declared now: trials of another declaration, or of none of these, are left out. */
@@ -143,11 +247,14 @@ export function trialsOf(
     values.push(run);
   }
   if (intrinsics !== undefined) {
-    where.push("(intrinsic, declaration) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))");
-    values.push(JSON.stringify(intrinsics.map((i) => [i.name, declarationHash(i)])));
+    where.push(DECLARED);
+    values.push(declarationsOf(intrinsics));
   }
   return read(db, () =>
-    trialsOfRows(db, db.sqlite.prepare(`SELECT * FROM records WHERE ${allOf(where)} ORDER BY at, id`).all(...values)),
+    trialsOfRows(
+      db,
+      db.sqlite.prepare(`SELECT * FROM records WHERE ${where.join(" AND ")} ORDER BY at, id`).all(...values),
+    ),
   );
 }
 
@@ -176,7 +283,7 @@ export function calibrationOf(
     db.sqlite
       .prepare<unknown[], { id: string; at: number; data: string }>(
         `SELECT calibrations.id, at, data FROM calibrations JOIN environments ON environments.id = environment
-         WHERE ${allOf(match.map((field) => `${field} IS ?`))} ORDER BY at DESC, calibrations.id LIMIT 1`,
+         WHERE ${["1", ...match.map((field) => `${field} IS ?`)].join(" AND ")} ORDER BY at DESC, calibrations.id LIMIT 1`,
       )
       .get(...match.map((field) => world[field] ?? null)),
   );
@@ -188,6 +295,21 @@ export function operatorsIn(db: Database): string[] {
   return read(db, () => strings(db, "SELECT DISTINCT operator FROM workloads ORDER BY operator"));
 }
 
+/** Targets that trials here were measured on. */
+export function targetsIn(db: Database): string[] {
+  return read(db, () => strings(db, "SELECT DISTINCT target FROM environments ORDER BY target"));
+}
+
+/** Instructions that trials here used: each is one step in an index. */
+export function intrinsicsIn(db: Database): string[] {
+  const sql = `
+    WITH RECURSIVE used (name) AS (
+      SELECT min(intrinsic) FROM trials
+      UNION ALL SELECT (SELECT min(intrinsic) FROM trials WHERE intrinsic > name) FROM used WHERE name IS NOT NULL
+    ) SELECT name FROM used WHERE name IS NOT NULL`;
+  return read(db, () => strings(db, sql));
+}
+
 /** Axes and parameters that workloads here have. */
 export function extentsIn(db: Database): string[] {
   return read(db, () =>
@@ -195,40 +317,76 @@ export function extentsIn(db: Database): string[] {
   );
 }
 
-function conditionsOf(filter: Filter): { where: string[]; values: (string | number)[] } {
-  const where: string[] = [];
-  const values: (string | number)[] = [];
-  const require = (condition: string, ...bound: readonly (string | number)[]): void => {
-    where.push(condition);
-    values.push(...bound);
+/** The condition on a row of `trials`. */
+function trialsWhere(db: Database, filter: TrialFilter): Condition {
+  const workloads = onWorkloads(filter);
+  return allOf([onTrials(db, filter), workloads && within(workloads)]);
+}
+
+function within({ sql, values }: Condition): Condition {
+  return { sql: `workload IN (SELECT id FROM workloads WHERE ${sql})`, values };
+}
+
+/** What can be decided by a row of `trials` itself. */
+function onTrials(db: Database, { status, intrinsic, since, until, target, trusted, stale }: TrialFilter): Condition {
+  const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
+  return allOf([
+    // Written out, so that SQLite sees that the indexes of what worked serve.
+    status === "ok" ? { sql: "status = 'ok'", values: [] } : status && { sql: "status = ?", values: [status] },
+    intrinsic === undefined
+      ? undefined
+      : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
+    since === undefined ? undefined : { sql: "at >= ?", values: [since] },
+    until === undefined ? undefined : { sql: "at < ?", values: [until] },
+    target === undefined ? undefined : onTarget(target),
+    ...(trusted ? Object.values(trustedBy(db, trusted) ?? {}) : []),
+    stale && (untrusted.length > 0 ? not(allOf(untrusted)) : { sql: "0", values: [] }),
+  ]);
+}
+
+function onTarget(target: string): Condition {
+  return { sql: "environment IN (SELECT id FROM environments WHERE target = ?)", values: [target] };
+}
+
+function not({ sql, values }: Condition): Condition {
+  return { sql: `NOT (${sql})`, values };
+}
+
+/** What can be decided by a row of `workloads`, of which there are few. */
+function onWorkloads({ computation, operator, dtype, extents = {} }: Filter): Condition | undefined {
+  const [inputs = "", sum] = dtype?.split("->") ?? [];
+  const found = [
+    computation && { sql: "computation = ?", values: [computationKey(computation)] },
+    operator === undefined ? undefined : { sql: "operator = ?", values: [operator] },
+    dtype === undefined ? undefined : { sql: "dtype = ?", values: [inputs] },
+    sum === undefined ? undefined : { sql: "sum = ?", values: [sum] },
+    ...Object.entries(extents).map(([name, { min, max }]): Condition => {
+      const path = `$.${JSON.stringify(name)}`;
+      const shape = "json_extract(json_patch(extents, parameters), ?)";
+      return allOf([
+        { sql: `${shape} IS NOT NULL`, values: [path] },
+        min === undefined ? undefined : { sql: `${shape} >= ?`, values: [path, min] },
+        max === undefined ? undefined : { sql: `${shape} <= ?`, values: [path, max] },
+      ]);
+    }),
+  ].filter((condition) => condition !== undefined);
+  return found.length === 0 ? undefined : allOf(found);
+}
+
+function allOf(conditions: readonly (Condition | undefined)[]): Condition {
+  const given = conditions.filter((condition) => condition !== undefined);
+  return {
+    sql: ["1", ...given.map((c) => c.sql)].join(" AND "),
+    values: given.flatMap((c) => c.values),
   };
-  const { computation, operator, dtype, intrinsic, since, until, extents = {} } = filter;
-  if (computation !== undefined) require("computation = ?", computationKey(computation));
-  if (operator !== undefined) require("operator = ?", operator);
-  if (dtype !== undefined) {
-    const [inputs = "", sum] = dtype.split("->");
-    require("dtype = ?", inputs);
-    if (sum !== undefined) require("sum = ?", sum);
-  }
-  if (intrinsic !== undefined)
-    require("intrinsic IN (SELECT value FROM json_each(?))", JSON.stringify([intrinsic].flat()));
-  if (since !== undefined) require("at >= ?", since);
-  if (until !== undefined) require("at < ?", until);
-  for (const [name, { min, max }] of Object.entries(extents)) {
-    const path = `$.${JSON.stringify(name)}`;
-    require("json_extract(shape, ?) IS NOT NULL", path);
-    if (min !== undefined) require("json_extract(shape, ?) >= ?", path, min);
-    if (max !== undefined) require("json_extract(shape, ?) <= ?", path, max);
-  }
-  return { where, values };
 }
 
-function allOf(conditions: readonly string[]): string {
-  return conditions.length === 0 ? "1" : conditions.join(" AND ");
-}
-
-function strings(db: Database, sql: string): string[] {
-  return db.sqlite.prepare(sql).pluck().all().map(String);
+function strings(db: Database, sql: string, values: readonly (string | number)[] = []): string[] {
+  return db.sqlite
+    .prepare(sql)
+    .pluck()
+    .all(...values)
+    .map(String);
 }
 
 function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
@@ -237,7 +395,7 @@ function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
 }
 
 /** Reads each workload and environment once: thousands of trials share a few. */
-function worldIn(db: Database): World {
+function worldIn(db: Database): Referred {
   const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
     const known = new Map<string, T>();
     return (id: string): T => {

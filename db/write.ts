@@ -7,18 +7,9 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { declarationHash, idOf } from "./identity.ts";
-import { type Database, write } from "./open.ts";
-import {
-  type Conditions,
-  type Environment,
-  environmentRowOf,
-  type Row,
-  type RunStatus,
-  runRowOf,
-  trialRowOf,
-  type Workload,
-  workloadRowOf,
-} from "./record.ts";
+import { type Database, statement, write } from "./open.ts";
+import type { Conditions, Environment, RunStatus, Workload } from "./record.ts";
+import { environmentRowOf, instructionOf, type Row, runRowOf, type Table, trialRowOf, workloadRowOf } from "./rows.ts";
 
 export interface NewTrial {
   readonly workload: Workload;
@@ -35,8 +26,9 @@ export interface NewTrial {
 export function recordTrial(db: Database, given: NewTrial): string {
   const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
   const { run, trial, conditions, intrinsic } = given;
-  if (intrinsic !== undefined && intrinsic.name !== trial.candidate.intrinsic)
-    throw new Error(`recordTrial: the candidate uses ${trial.candidate.intrinsic}, given ${intrinsic.name}`);
+  const instruction = instructionOf(trial.candidate);
+  if (intrinsic !== undefined && intrinsic.name !== instruction)
+    throw new Error(`recordTrial: the candidate uses ${instruction}, given ${intrinsic.name}`);
   const row = trialRowOf({
     workload: idOfRow(workload),
     environment: idOfRow(environment),
@@ -116,17 +108,15 @@ export function recordCalibration(
   return id;
 }
 
-/** The id of a row is the hash of its facts: a row that is there already is the same row. */
-function insert(
-  db: Database,
-  table: "environments" | "workloads" | "runs" | "trials" | "calibrations",
-  row: Row,
-): void {
+/**
+ * The id of a row is the hash of its facts: a row that is there already is the same row.
+ * @returns whether it was new
+ */
+export function insert(db: Database, table: Table, row: Row): boolean {
   const columns = Object.keys(row);
   const values = columns.map((c) => `@${c}`);
-  db.sqlite
-    .prepare(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${values.join(", ")}) ON CONFLICT (id) DO NOTHING`)
-    .run(row);
+  const sql = `INSERT INTO ${table} (${columns.join(", ")}) VALUES (${values.join(", ")}) ON CONFLICT (id) DO NOTHING`;
+  return statement(db, sql).run(row).changes === 1;
 }
 
 /** @returns the run's status */

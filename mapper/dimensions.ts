@@ -16,6 +16,8 @@ export interface LoopDimension {
   readonly kind: "spatial" | "reduce";
   /** Outermost first. */
   readonly loops: readonly Axis[];
+  /** Elements of the index from one value of each loop to the next. */
+  readonly weights: readonly number[];
   /** Axis of the instruction that the dimension feeds; undefined for an outer loop. */
   readonly axis: string | undefined;
   /** Elements one step takes: the extent of the axis, or 1. */
@@ -47,7 +49,19 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
     const feeding = fused.find((a) => a.loops.some((l) => l.name === loop.name));
     if (!feeding) {
       const { name, kind, extent } = loop;
-      return [{ name, kind, loops: [loop], axis: undefined, step: 1, extent, steps: extent, wholeSteps: extent }];
+      return [
+        {
+          name,
+          kind,
+          loops: [loop],
+          weights: [1],
+          axis: undefined,
+          step: 1,
+          extent,
+          steps: extent,
+          wholeSteps: extent,
+        },
+      ];
     }
     // A fused dimension stands where its first loop stands.
     if (feeding.loops[0]?.name !== loop.name) return [];
@@ -57,6 +71,7 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
         name: own.map((l) => l.name).join("_"),
         kind: feeding.kind,
         loops: own,
+        weights: own.map((_, i) => own.slice(i + 1).reduce((inside, l) => inside * l.extent, 1)),
         axis: feeding.axis,
         step: feeding.extent,
         extent: feeding.fused,
@@ -68,12 +83,20 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
   return [...dimensions.filter((d) => d.kind === "spatial"), ...dimensions.filter((d) => d.kind === "reduce")];
 }
 
+/** Loops whose digit may pass their extent: the gaps of a spread dimension. */
+export function gapsOf(d: LoopDimension): readonly Axis[] {
+  return d.loops.filter((l, i) => {
+    const above = d.weights[i - 1];
+    return above !== undefined && above / (d.weights[i] ?? 1) > l.extent;
+  });
+}
+
 /** The fused index apart again: i = 6*x + y  ->  x = i/6, y = i%6. */
 export function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
-  let stride = d.extent;
   return d.loops.map((l, position) => {
-    stride /= l.extent;
-    const quotient = binary("/", fused, number(stride));
-    return [l.name, position === 0 ? quotient : binary("%", quotient, number(l.extent))];
+    const weight = d.weights[position] ?? 1;
+    const quotient = binary("/", fused, number(weight));
+    const above = d.weights[position - 1];
+    return [l.name, above === undefined ? quotient : binary("%", quotient, number(above / weight))];
   });
 }

@@ -5,12 +5,13 @@
  *     the same in NCHW                                 c lies 3136 elements apart: four of them are no one load
  */
 
-import { affineForm, boundsOf, pointsOf } from "../abstraction/affine.ts";
-import { type Computation, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { type AffineForm, affineForm, boundsOf, pointsOf } from "../abstraction/affine.ts";
+import { type Computation, extentsOf, tensorOf } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../abstraction/expression.ts";
 import { tilePlaces } from "../abstraction/interpret.ts";
 import { type Intrinsic, type Operand, sizesOf, tileRowElements } from "../abstraction/intrinsic.ts";
+import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** An operand's tiles in flat memory: `base + sum over dimensions of perStep * step`, rows `stride` apart. */
@@ -30,6 +31,8 @@ export interface PaddedCopy {
     readonly extent: number;
     readonly stride: number;
   }[];
+  /** Loops that are laid out one by one, windows that overlap in the tensor lying apart; their indices have no entry in `dims`. */
+  readonly apart: readonly { readonly name: string; readonly extent: number; readonly stride: number }[];
   readonly elements: number;
 }
 
@@ -40,7 +43,7 @@ export interface PaddedReach {
   readonly runsPast: boolean;
 }
 
-/** The reach of an access in the tensor itself, or why it cannot be loaded in place. */
+/** The reach of an access in the tensor itself, or why it cannot be loaded in place. What crosses a border is to be left out. */
 export function reachInPlace(
   computation: Computation,
   intrinsic: Intrinsic,
@@ -51,17 +54,12 @@ export function reachInPlace(
   const tensor = tensorOf(computation, access.tensor);
   const partial = dimensions.find((d) => d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis));
   if (partial) return `${partial.name} is ${partial.extent}, no multiple of ${partial.step}`;
-  const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
-  for (const [d, index] of access.index.entries()) {
-    const [min, max] = boundsOf(index, extents);
-    const extent = tensor.dims[d]?.extent ?? 0;
-    if (min < 0 || max >= extent)
-      return `index ${d} of ${tensor.name} runs from ${min} to ${max}, outside 0 .. ${extent - 1}`;
-  }
+  const borders = bordersOf(computation, access, dimensions);
+  if (typeof borders === "string") return borders;
   const storage = affineForm(tensor.storage);
   if (!storage) return `${tensor.name} is stored in blocks`;
   const strides = tensor.dims.map((d) => storage.terms.get(d.name) ?? 0);
-  return reachOf(intrinsic, operand, access, dimensions, strides, storage.constant);
+  return reachOf(intrinsic, operand, access, dimensions, flatForm(access, strides, storage.constant));
 }
 
 /** The copy that holds all an access reads, with the instruction's axes innermost, and the reach in it; or why there is none. */
@@ -73,20 +71,40 @@ export function reachPadded(
   dimensions: readonly LoopDimension[],
 ): PaddedReach | string {
   const tensor = tensorOf(computation, access.tensor);
-  // 1. Loops run to the end of their last step, whole or not. Fused loops run past their end into what lies behind: where the other
-  // operand is zero that is harmless for integers, and for floats only as long as they are finite, so floats are refused.
-  const extents: Record<string, number> = {};
+  // 1. Loops run to the end of their last step, whole or not. Fused loops run past their end into what lies behind: of kept ones the
+  // results are left behind; of summed ones that is harmless for integers where the other operand is zero, and for floats only as
+  // long as they are finite, so floats are refused.
   const past: LoopDimension[] = [];
   for (const d of dimensions) {
     const fused = d.loops.length > 1;
     const partial = d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis);
     if (fused && partial) {
-      if (d.kind === "spatial" || !isInteger(tensor.dtype)) return `${d.name} is ${d.extent}, no multiple of ${d.step}`;
+      if (d.kind === "reduce" && !isInteger(tensor.dtype)) return `${d.name} is ${d.extent}, no multiple of ${d.step}`;
       past.push(d);
     }
-    for (const l of d.loops) extents[l.name] = fused ? l.extent : d.steps * d.step;
   }
-  // 2. Outer dimensions keep the tensor's own order; those the tile runs over lie innermost, in the operand's order.
+  // 2. The copy and the reach in it.
+  const { dims, strides, elements } = copyOf(computation, operand, access, dimensions);
+  const shift = dims.reduce((sum, d) => sum - d.low * d.stride, 0);
+  const reach = reachOf(intrinsic, operand, access, dimensions, flatForm(access, strides, shift));
+  if (typeof reach === "string") return reach;
+  const slack = past.reduce(
+    (sum, d) => sum + ((d.steps * d.step - d.extent) * (reach.perStep.get(d.name) ?? 0)) / d.step,
+    0,
+  );
+  const runsPast = past.some((d) => d.kind === "reduce");
+  return { copy: { dims, apart: [], elements: elements + slack }, reach, runsPast };
+}
+
+/** How a padded copy is laid out; `strides` are those of the tensor's own dimensions. */
+export function copyOf(
+  computation: Computation,
+  operand: Operand,
+  access: Access,
+  dimensions: readonly LoopDimension[],
+): { readonly dims: PaddedCopy["dims"]; readonly strides: readonly number[]; readonly elements: number } {
+  const tensor = tensorOf(computation, access.tensor);
+  // 1. Outer dimensions keep the tensor's own order; those the tile runs over lie innermost, in the operand's order.
   const storage = affineForm(tensor.storage);
   const order = tensor.dims.map((_, d) => d);
   const strideOf = (d: number): number => storage?.terms.get(tensor.dims[d]?.name ?? "") ?? -d;
@@ -96,7 +114,10 @@ export function reachPadded(
     return Math.max(-1, ...axes.map((x) => operand.dims.findIndex((o) => o.name === x.axis)));
   };
   order.sort((a, b) => rank(a) - rank(b) || strideOf(b) - strideOf(a));
-  // 3. Extents from the bounds of each index.
+  // 2. Extents from the bounds of each index: unfused loops run to the end of their last step.
+  const extents = Object.fromEntries(
+    dimensions.flatMap((d) => d.loops.map((l) => [l.name, d.loops.length > 1 ? l.extent : d.steps * d.step])),
+  );
   const ranges = access.index.map((index) => boundsOf(index, extents));
   const strides = new Array<number>(order.length).fill(0);
   let elements = 1;
@@ -109,14 +130,90 @@ export function reachPadded(
     const [low, high] = ranges[d] ?? [0, 0];
     return { name: tensor.dims[d]?.name ?? "", low, extent: high - low + 1, stride: strides[d] ?? 0 };
   });
-  const shift = ranges.reduce((sum, [low], d) => sum - low * (strides[d] ?? 0), 0);
-  const reach = reachOf(intrinsic, operand, access, dimensions, strides, shift);
-  if (typeof reach === "string") return reach;
-  const slack = past.reduce(
-    (sum, d) => sum + ((d.steps * d.step - d.extent) * (reach.perStep.get(d.name) ?? 0)) / d.step,
-    0,
+  return { dims, strides, elements };
+}
+
+/**
+ * The copy in which the fused loops of the instruction's axes are laid out one by one, so that a run of them is whole and what lies
+ * behind it is zero; or why there is none.
+ *
+ *     in[n,c,p*2+r-3,q*2+s-3] in NHWC, c 3, s 7, k <- s,c on 32 elements      element = ...*h + 32*q + 3*s + c, 32 for 21
+ */
+export function reachWindowed(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  operand: Operand,
+  access: Access,
+  dimensions: readonly LoopDimension[],
+): PaddedReach | string {
+  const tensor = tensorOf(computation, access.tensor);
+  const storage = affineForm(tensor.storage);
+  const extents = extentsOf(computation);
+  const axisOf = (loop: string): LoopDimension | undefined =>
+    dimensions.find((d) => operand.dims.some((o) => o.name === d.axis) && d.loops.some((l) => l.name === loop));
+  // 1. Indices in which a fused loop meets another lie apart, loop by loop; the others keep their range, whole steps of an axis included.
+  const whole: Record<string, number> = { ...extents };
+  for (const d of dimensions) if (d.loops.length === 1) for (const l of d.loops) whole[l.name] = d.steps * d.step;
+  interface Part {
+    readonly index: number;
+    readonly loop: string | undefined;
+    readonly rank: number;
+    readonly tensorStride: number;
+  }
+  const parts: Part[] = [];
+  const seen = new Set<string>();
+  for (const [index, e] of access.index.entries()) {
+    const form = affineForm(e);
+    if (!form) return `an index of ${tensor.name} divides`;
+    const loops = [...form.terms.keys()];
+    for (const l of loops) {
+      if (seen.has(l)) return `${l} stands in two indices of ${tensor.name}`;
+      seen.add(l);
+    }
+    const tensorStride = storage?.terms.get(tensor.dims[index]?.name ?? "") ?? -index;
+    const rankOf = (loop: string): number => operand.dims.findIndex((o) => o.name === axisOf(loop)?.axis);
+    const fused = loops.some((l) => (axisOf(l)?.loops.length ?? 0) > 1);
+    if (fused) for (const loop of loops) parts.push({ index, loop, rank: rankOf(loop), tensorStride });
+    else parts.push({ index, loop: undefined, rank: Math.max(-1, ...loops.map(rankOf)), tensorStride });
+  }
+  if (!parts.some((p) => p.loop !== undefined)) return "no fused loops meet in an index";
+  // 2. What feeds no axis lies outermost in the tensor's order, then axis by axis, fused loops as they are fused.
+  const turn = (p: Part): number =>
+    p.loop === undefined ? 0 : (axisOf(p.loop)?.loops.findIndex((l) => l.name === p.loop) ?? 0);
+  parts.sort((a, b) => a.rank - b.rank || (a.rank < 0 ? b.tensorStride - a.tensorStride : turn(a) - turn(b)));
+  // 3. Strides from the inside out; an axis is padded to whole steps before the next begins.
+  const dims: { name: string; low: number; extent: number; stride: number }[] = [];
+  const apart: { name: string; extent: number; stride: number }[] = [];
+  let flat: Expr = number(0);
+  let elements = 1;
+  let axisStart = 1;
+  for (const [i, { index, loop, rank }] of [...parts].reverse().entries()) {
+    const before = parts[parts.length - i];
+    if (before === undefined || before.rank !== rank) axisStart = elements;
+    const e = access.index[index] ?? number(0);
+    const [low, high] = loop === undefined ? boundsOf(e, whole) : [0, (extents[loop] ?? 1) - 1];
+    const extent = high - low + 1;
+    if (loop === undefined) dims.unshift({ name: tensor.dims[index]?.name ?? "", low, extent, stride: elements });
+    else apart.unshift({ name: loop, extent, stride: elements });
+    const counted = loop === undefined ? binary("-", e, number(low)) : axis(loop);
+    flat = binary("+", flat, binary("*", counted, number(elements)));
+    elements *= extent;
+    const d = loop === undefined ? undefined : axisOf(loop);
+    if (d && d.loops[0]?.name === loop) elements = axisStart * d.steps * d.step;
+  }
+  const form = affineForm(flat);
+  if (!form) return `an index of ${tensor.name} divides`;
+  const reach = reachOf(intrinsic, operand, access, dimensions, form);
+  return typeof reach === "string" ? reach : { copy: { dims, apart, elements }, reach, runsPast: false };
+}
+
+function flatForm(access: Access, strides: readonly number[], constant: number): AffineForm | undefined {
+  return affineForm(
+    access.index.reduce<Expr>(
+      (sum, e, d) => binary("+", sum, binary("*", e, number(strides[d] ?? 0))),
+      number(constant),
+    ),
   );
-  return { copy: { dims, elements: elements + slack }, reach, runsPast: past.length > 0 };
 }
 
 /** Coefficients of every dimension, when fused loops nest and the tile is one load. */
@@ -125,15 +222,8 @@ function reachOf(
   operand: Operand,
   access: Access,
   dimensions: readonly LoopDimension[],
-  strides: readonly number[],
-  constant: number,
+  flat: AffineForm | undefined,
 ): Reach | string {
-  const flat = affineForm(
-    access.index.reduce<Expr>(
-      (sum, e, d) => binary("+", sum, binary("*", e, number(strides[d] ?? 0))),
-      number(constant),
-    ),
-  );
   if (!flat) return `an index of ${access.tensor} divides`;
   const perElement = new Map<string, number>();
   for (const d of dimensions) {
@@ -142,18 +232,34 @@ function reachOf(
     const inner = moving.at(-1);
     const unit =
       inner === undefined ? (flat.terms.get(d.loops.at(-1)?.name ?? "") ?? 0) : (flat.terms.get(inner.name) ?? 0);
-    let expected = unit;
-    for (const l of [...moving].reverse()) {
-      if ((flat.terms.get(l.name) ?? 0) !== expected)
+    for (const [i, l] of d.loops.entries())
+      if (l.extent > 1 && (flat.terms.get(l.name) ?? 0) !== unit * (d.weights[i] ?? 1))
         return `${d.loops.map((x) => x.name).join(",")} do not lie one behind the other in ${access.tensor}`;
-      expected *= l.extent;
-    }
     perElement.set(d.name, unit);
   }
   const stride = tileStrideOf(intrinsic, operand, dimensions, perElement);
   if (typeof stride === "string") return stride;
   const perStep = new Map(dimensions.map((d) => [d.name, (perElement.get(d.name) ?? 0) * d.step]));
   return { base: flat.constant, perStep, stride };
+}
+
+interface TilePoints {
+  /** Of each element its index in every dimension, and its place in the tile. */
+  readonly points: readonly (readonly number[])[];
+  readonly places: ArrayLike<number>;
+}
+
+const knownPoints = new WeakMap<Operand, TilePoints>();
+
+/** Worked out once an operand: mappings by the hundred ask for the same. */
+function tilePoints(intrinsic: Intrinsic, operand: Operand): TilePoints {
+  const names = operand.dims.map((d) => d.name);
+  const known = knownPoints.get(operand) ?? {
+    points: Array.from(pointsOf(names, sizesOf(operand)), (point) => names.map((name) => point[name] ?? 0)),
+    places: tilePlaces(intrinsic, operand.name),
+  };
+  knownPoints.set(operand, known);
+  return known;
 }
 
 /** Elements between the rows of a tile, when its elements lie as the load expects them. */
@@ -165,18 +271,14 @@ function tileStrideOf(
 ): number | string {
   const unfed = operand.dims.find((o) => o.extent > 1 && !dimensions.some((d) => d.axis === o.name));
   if (unfed) return `axis ${unfed.name} of ${intrinsic.name} is padded`;
-  const places = tilePlaces(intrinsic, operand.name);
+  const { points, places } = tilePoints(intrinsic, operand);
   const row = tileRowElements(operand);
+  const units = operand.dims.map((o) => perElement.get(dimensions.find((d) => d.axis === o.name)?.name ?? "") ?? 0);
   let stride: number | undefined;
-  let i = 0;
-  const names = operand.dims.map((d) => d.name);
-  for (const point of pointsOf(names, sizesOf(operand))) {
-    const at = names.reduce(
-      (sum, name) =>
-        sum + (point[name] ?? 0) * (perElement.get(dimensions.find((d) => d.axis === name)?.name ?? "") ?? 0),
-      0,
-    );
-    const place = places[i++] ?? 0;
+  for (const [i, point] of points.entries()) {
+    let at = 0;
+    for (const [d, value] of point.entries()) at += value * (units[d] ?? 0);
+    const place = places[i] ?? 0;
     const rowNumber = Math.floor(place / row);
     if (rowNumber > 0) stride ??= (at - (place % row)) / rowNumber;
     if (at !== rowNumber * (stride ?? 0) + (place % row))
@@ -191,12 +293,4 @@ export function reachExpr(reach: Reach, stepOf: (dimension: string) => Expr): Ex
   for (const [name, perStep] of reach.perStep)
     if (perStep !== 0) sum = binary("+", sum, binary("*", stepOf(name), number(perStep)));
   return sum;
-}
-
-/** The tensor element an element of a padded copy holds. */
-export function copiedIndex(tensor: Tensor, copy: PaddedCopy, counter: (name: string) => string): Expr[] {
-  return tensor.dims.map((d) => {
-    const dim = copy.dims.find((c) => c.name === d.name);
-    return binary("+", axis(counter(d.name)), number(Math.max(0, dim?.low ?? 0)));
-  });
 }

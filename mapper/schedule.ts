@@ -15,10 +15,12 @@
  * copies of operands, written once, so the inner loops know nothing of it.
  */
 
+import { boundsOf } from "../abstraction/affine.ts";
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
 import { type Computation, inputsOf, type Tensor, targetOf, tensorOf } from "../abstraction/computation.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import {
+  type Access,
   access,
   and,
   axesIn,
@@ -35,20 +37,23 @@ import {
   type LoopNest,
   loop,
   loops,
+  type RegisterAt,
   type RegisterFile,
   type Scratch,
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { digitsOf, dimensionsOf, type LoopDimension } from "./dimensions.ts";
+import { type Border, borderBlocks, bordersOf, isInside } from "./borders.ts";
+import { digitsOf, gapsOf, type LoopDimension } from "./dimensions.ts";
 import { FreshNames } from "./names.ts";
 import { defineProblem, type Problem } from "./problem.ts";
-import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded } from "./reach.ts";
+import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
+import { dimensionsUnder, spreadable } from "./spread.ts";
 import { calculatedWide, storeElements } from "./store.ts";
 import { conditionCarriers } from "./validate.ts";
 
 /** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 14 and 18. */
-const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32 };
+export const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32 };
 
 /** The placements open to each input of a mapping, and why the others are closed. */
 export interface PlacementChoice {
@@ -57,20 +62,22 @@ export interface PlacementChoice {
   readonly closed: Readonly<Partial<Record<Placement, string>>>;
   /** In a padded copy the last step reads elements that are not its own. */
   readonly runsPast: boolean;
+  /** What it crosses when it is loaded in place. */
+  readonly borders: readonly Border[];
 }
 
-const knownPlacements = new WeakMap<Mapping, readonly PlacementChoice[]>();
+const knownPlacements = new WeakMap<readonly LoopDimension[], readonly PlacementChoice[]>();
 
-/** Which placements each input operand may have; worked out once a mapping. */
-export function placementsOf(mapping: Mapping): readonly PlacementChoice[] {
-  const known = knownPlacements.get(mapping) ?? findPlacements(mapping);
-  knownPlacements.set(mapping, known);
+/** Which placements each input operand may have, under what a schedule spreads; worked out once. */
+export function placementsOf(mapping: Mapping, under: Pick<Schedule, "spread"> = {}): readonly PlacementChoice[] {
+  const dimensions = dimensionsUnder(mapping, under);
+  const known = knownPlacements.get(dimensions) ?? findPlacements(mapping, dimensions);
+  knownPlacements.set(dimensions, known);
   return known;
 }
 
-function findPlacements(mapping: Mapping): PlacementChoice[] {
+function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]): PlacementChoice[] {
   const { computation, intrinsic, binding } = mapping;
-  const dimensions = dimensionsOf(mapping);
   const problem = defineProblem(computation, intrinsic, binding);
   const carriers = carriersOf(problem);
   const zeroPads =
@@ -85,25 +92,40 @@ function findPlacements(mapping: Mapping): PlacementChoice[] {
       return {
         operand: operand.name,
         open: ["tiled"],
-        closed: { "in-place": because, padded: because },
+        closed: { "in-place": because, padded: because, windowed: because },
         runsPast: false,
+        borders: [],
       };
     }
     const closed: Partial<Record<Placement, string>> = {};
     const inPlace = reachInPlace(computation, intrinsic, operand, bound, dimensions);
+    const crossed = bordersOf(computation, bound, dimensions);
+    const borders = typeof crossed === "string" ? [] : crossed;
     if (typeof inPlace === "string") closed["in-place"] = inPlace;
+    else if (borders.length > 0 && !zeroPads) closed["in-place"] = NO_ZERO;
     const padded = reachPadded(computation, intrinsic, operand, bound, dimensions);
     if (typeof padded === "string") closed.padded = padded;
-    else if (!zeroPads) closed.padded = "what lies outside a tensor is no zero here";
-    const all: readonly Placement[] = ["in-place", "padded", "tiled"];
+    else if (!zeroPads) closed.padded = NO_ZERO;
+    const windowed = reachWindowed(computation, intrinsic, operand, bound, dimensions);
+    if (typeof windowed === "string") closed.windowed = windowed;
+    else if (!zeroPads) closed.windowed = NO_ZERO;
+    // What is spread has its rows in a padded copy only.
+    const spread = dimensions.some((d) => gapsOf(d).length > 0 && dependsOn(mapping, operand.name, d));
+    for (const p of ["in-place", "windowed", "tiled"] as const)
+      if (spread) closed[p] ??= "it is spread over a padded copy";
+    const all: readonly Placement[] = ["in-place", "padded", "windowed", "tiled"];
     const runsPast = typeof padded !== "string" && padded.runsPast;
-    return { operand: operand.name, open: all.filter((p) => closed[p] === undefined), closed, runsPast };
+    return { operand: operand.name, open: all.filter((p) => closed[p] === undefined), closed, runsPast, borders };
   });
 }
 
+const NO_ZERO = "what lies outside a tensor is no zero here";
+
 /** Why a schedule cannot be lowered; undefined when it can. */
 export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | undefined {
-  const dimensions = dimensionsOf(mapping);
+  const unknown = schedule.spread?.find((name) => !spreadable(mapping).has(name));
+  if (unknown !== undefined) return `${unknown} has no rows with gaps to spread over`;
+  const dimensions = dimensionsUnder(mapping, schedule);
   const names = dimensions.map((d) => d.name);
   const missing = names.filter((n) => schedule.order.filter((o) => o === n).length !== 1);
   if (missing.length > 0 || schedule.order.length !== names.length)
@@ -118,12 +140,12 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     );
     if (lost) return `no operand is indexed by all of ${axesIn(lost.part).join(", ")}, which a condition ties together`;
   }
-  for (const choice of placementsOf(mapping)) {
+  for (const choice of placementsOf(mapping, schedule)) {
     const placement = schedule.placement[choice.operand];
     if (placement === undefined) return `operand ${choice.operand} has no placement`;
     if (!choice.open.includes(placement)) return `${choice.operand} ${placement}: ${choice.closed[placement]}`;
   }
-  const past = placementsOf(mapping).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
+  const past = placementsOf(mapping, schedule).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
   if (past.length > 1)
     return `${past.map((c) => c.operand).join(" and ")} would both read past their end; one must be tiled`;
   for (const [name, block] of Object.entries(schedule.block)) {
@@ -133,6 +155,8 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
       return `block of ${name} must be 1 to ${dimension.steps}, got ${block}`;
   }
   const { accumulators, held } = registersOf(mapping, schedule);
+  const edges = edgeIssues(bordersUnder(mapping, schedule), dimensions, (d) => blockOf(schedule, d), accumulators);
+  if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
   const target = targetOperand(mapping);
   const available = REGISTERS[target.file];
   const needed = accumulators + held + 1;
@@ -140,6 +164,37 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     return `${needed} registers of ${available}: ${accumulators} accumulators, ${held} held, 1 streaming`;
   return undefined;
 }
+
+/** Issues written for blocks at the border at most: beyond, compiling takes seconds. */
+const EDGE_ISSUES = 4096;
+
+/** The borders crossed by inputs that a schedule loads in place. */
+function bordersUnder(mapping: Mapping, schedule: Schedule): readonly Border[] {
+  return placementsOf(mapping, schedule).flatMap((c) =>
+    schedule.placement[c.operand] === "in-place" ? c.borders : [],
+  );
+}
+
+/** Upper bound of the issues that blocks at the border are written as; see {@link EDGE_ISSUES}. */
+export function edgeIssues<D extends { readonly name: string; readonly kind: "spatial" | "reduce" }>(
+  borders: readonly Border[],
+  dimensions: readonly D[],
+  blockOf: (dimension: D) => number,
+  accumulators: number,
+): number {
+  if (borders.length === 0) return 0;
+  let variants = 1;
+  let issues = accumulators;
+  for (const d of dimensions) {
+    const border = borders.find((b) => (d.kind === "spatial" ? b.spatial : b.reduce) === d.name);
+    if (d.kind === "reduce") issues *= border ? border.reduceSteps : blockOf(d);
+    else if (border) variants *= 1 + borderBlocks(border, blockOf(d)).edges;
+  }
+  return (variants - 1) * issues;
+}
+
+/** Whether edges of a schedule are few enough to be written out. */
+export const edgesFit = (issues: number): boolean => issues <= EDGE_ISSUES;
 
 /** Registers the block takes: accumulators, and tiles of the input that is held while the other streams by. */
 export function registersOf(mapping: Mapping, schedule: Schedule): { accumulators: number; held: number } {
@@ -169,13 +224,20 @@ interface Placed {
 /** Where the loops stand: for each dimension the number of its block and the step within the block. */
 type Position = (dimension: LoopDimension) => { readonly outer: Expr; readonly inner: Expr };
 
-/** The part of a dimension the code being written covers: blocks numbered by a loop, or the last smaller one. */
+/** The part of a dimension the code being written covers: blocks numbered by a loop, an edge, the last smaller one, or one step. */
 interface Part {
   readonly outer: Expr;
+  /** Number of the step within the block, where the part is that step alone. */
+  readonly inner?: number;
   readonly count: number;
+  /** Some of its steps cross a border: `outer` is a number. */
+  readonly edge?: boolean;
   /** The last step is not whole. */
   readonly partial: boolean;
 }
+
+/** Steps of unrolled loops, by the names of the loops. */
+type Known = ReadonlyMap<string, number>;
 
 class Lowering {
   private readonly mapping: Mapping;
@@ -186,6 +248,7 @@ class Lowering {
   private readonly dimensions: readonly LoopDimension[];
   private readonly target: Operand;
   private readonly inputs: readonly Operand[];
+  private readonly borders: ReadonlyMap<string, readonly Border[]>;
   private readonly scratch: Scratch[] = [];
   private readonly prepare: Statement[] = [];
   private readonly pack: Statement[] = [];
@@ -196,10 +259,16 @@ class Lowering {
     this.computation = mapping.computation;
     this.problem = defineProblem(mapping.computation, mapping.intrinsic, mapping.binding);
     this.names = new FreshNames(mapping.computation);
-    const all = dimensionsOf(mapping);
+    const all = dimensionsUnder(mapping, schedule);
     this.dimensions = schedule.order.flatMap((name) => all.filter((d) => d.name === name));
     this.target = targetOperand(mapping);
     this.inputs = inputOperands(mapping);
+    this.borders = new Map(
+      placementsOf(mapping, schedule).map((c) => [
+        c.operand,
+        schedule.placement[c.operand] === "in-place" ? c.borders : [],
+      ]),
+    );
   }
 
   lower(): LoopNest {
@@ -235,11 +304,12 @@ class Lowering {
       if (typeof reach === "string") throw new Error(`internal: ${reach}`);
       return this.reached(operand, bound.tensor, reach);
     }
-    const padded = reachPadded(computation, mapping.intrinsic, operand, bound, this.dimensions);
+    const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
+    const padded = reachCopy(computation, mapping.intrinsic, operand, bound, this.dimensions);
     if (typeof padded === "string") throw new Error(`internal: ${padded}`);
     const tensor = tensorOf(computation, bound.tensor);
-    const buffer = this.allocate(`${tensor.name}_padded`, operand, padded.copy.elements);
-    this.packing(tensor.constant).push(...this.copyPadded(tensor, padded.copy, buffer));
+    const buffer = this.allocate(`${tensor.name}_${placement}`, operand, padded.copy.elements);
+    this.packing(tensor.constant).push(...this.copyPadded(tensor, bound, padded.copy, buffer));
     return this.reached(operand, buffer, padded.reach);
   }
 
@@ -254,29 +324,36 @@ class Lowering {
   }
 
   /** Only what lies inside the tensor is copied; the border was zeroed once and stays. */
-  private copyPadded(tensor: Tensor, copy: PaddedCopy, buffer: string): readonly Statement[] {
+  private copyPadded(tensor: Tensor, bound: Access, copy: PaddedCopy, buffer: string): readonly Statement[] {
     const counter = (name: string): string => this.names.fresh(`${name}_copy`);
-    let place: Expr = number(0);
     const held = copy.dims.map((c) => {
       const extent = tensor.dims.find((d) => d.name === c.name)?.extent ?? 0;
       const from = Math.max(0, c.low);
       const to = Math.min(extent, c.low + c.extent);
-      const at = binary("+", axis(counter(c.name)), number(from - c.low));
-      place = binary("+", place, binary("*", at, number(c.stride)));
-      return { name: c.name, from, extent: Math.max(0, to - from) };
+      return { ...c, from, extent: Math.max(0, to - from) };
     });
-    const index = tensor.dims.map((d) => {
-      const h = held.find((x) => x.name === d.name);
-      return binary("+", axis(counter(d.name)), number(h?.from ?? 0));
+    return interiors(tensor, bound, copy).flatMap((starts) => {
+      const loopAt = (l: { readonly name: string }): Expr =>
+        binary("+", axis(counter(l.name)), number(starts.get(l.name)?.from ?? 0));
+      const values = new Map(copy.apart.map((l) => [l.name, loopAt(l)]));
+      const place = [
+        ...held.map((h) => ({ at: binary("+", axis(counter(h.name)), number(h.from - h.low)), stride: h.stride })),
+        ...copy.apart.map((l) => ({ at: loopAt(l), stride: l.stride })),
+      ].reduce<Expr>((sum, { at, stride }) => binary("+", sum, binary("*", at, number(stride))), number(0));
+      const index = tensor.dims.map((d, i) => {
+        const h = held.find((x) => x.name === d.name);
+        if (h) return binary("+", axis(counter(d.name)), number(h.from));
+        return substitute(bound.index[i] ?? number(0), values, "index");
+      });
+      const walk = [
+        ...held.map(({ name, extent, stride }) => ({ name, extent, stride })),
+        ...copy.apart.map(({ name, extent, stride }) => ({ name, extent: starts.get(name)?.count ?? extent, stride })),
+      ];
+      return this.dealt(
+        walk.sort((a, b) => b.stride - a.stride).map(({ name, extent }) => ({ name: counter(name), extent })),
+        [{ kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: access(tensor.name, index) } }],
+      );
     });
-    const move: Statement = {
-      kind: "scalar",
-      equation: { target: access(buffer, [place]), op: "=", value: access(tensor.name, index) },
-    };
-    return this.dealt(
-      held.map((h) => ({ name: counter(h.name), extent: h.extent })),
-      [move],
-    );
   }
 
   /** Every tile an operand has, in the order the loops ask for them: outer blocks, then the steps of a block, then the tile. */
@@ -388,37 +465,55 @@ class Lowering {
     inside: (parts: ReadonlyMap<string, Part>) => readonly Statement[],
   ): readonly Statement[] {
     const [d, ...rest] = dimensions;
-    if (!d) return parallel ? [loop(this.names.fresh("once"), 1, inside(parts), "parallel")] : inside(parts);
+    if (!d) {
+      const body = inside(parts);
+      return parallel ? [loop(this.names.fresh("once"), 1, body, "parallel")] : body;
+    }
     const block = blockOf(this.schedule, d);
+    const within = (part: Part): readonly Statement[] =>
+      this.nest(rest, new Map(parts).set(d.name, part), false, inside);
+    if (this.bordersOf(d).some((b) => b.reduce === d.name && parts.get(b.spatial)?.edge))
+      return Array.from({ length: d.steps }, (_, step) =>
+        within({ outer: number(Math.floor(step / block)), inner: step % block, count: 1, partial: false }),
+      ).flat();
     const usable = d.kind === "spatial" ? d.wholeSteps : d.steps;
     const whole = Math.floor(usable / block);
     const left = d.steps - whole * block;
-    const name = this.names.fresh(`${d.name}_outer`);
-    const statements: Statement[] = [];
+    const [border] = this.bordersOf(d).filter((b) => b.spatial === d.name);
+    const { from, to, leftIsEdge } = border ? borderBlocks(border, block) : { from: 0, to: whole, leftIsEdge: false };
     if (whole === 1 && left === 0)
       return this.nest(
         rest,
-        new Map(parts).set(d.name, { outer: number(0), count: block, partial: false }),
+        new Map(parts).set(d.name, { outer: number(0), count: block, partial: false, edge: from === to }),
         parallel,
         inside,
       );
-    if (whole > 0) {
-      const outer = whole === 1 ? number(0) : axis(name);
-      const body = this.nest(rest, new Map(parts).set(d.name, { outer, count: block, partial: false }), false, inside);
-      if (whole > 1 || parallel) statements.push(loop(name, whole, body, parallel ? "parallel" : "serial"));
-      else statements.push(...body);
+    const alone = (name: string, body: readonly Statement[]): readonly Statement[] =>
+      parallel ? [loop(this.names.fresh(name), 1, body, "parallel")] : body;
+    const edge = (number_: number): readonly Statement[] =>
+      alone(`${d.name}_edge`, within({ outer: number(number_), count: block, partial: false, edge: true }));
+    const statements: Statement[] = [];
+    for (let b = 0; b < from; b++) statements.push(...edge(b));
+    if (to - from === 1) {
+      statements.push(...alone(`${d.name}_outer`, within({ outer: number(from), count: block, partial: false })));
+    } else if (to > from) {
+      const name = this.names.fresh(`${d.name}_outer`);
+      const body = within({ outer: binary("+", axis(name), number(from)), count: block, partial: false });
+      if (body.length > 0) statements.push(loop(name, to - from, body, parallel ? "parallel" : "serial"));
     }
+    for (let b = to; b < whole; b++) statements.push(...edge(b));
     if (left > 0) {
-      const body = this.nest(
-        rest,
-        new Map(parts).set(d.name, { outer: number(whole), count: left, partial: d.steps !== d.wholeSteps }),
-        false,
-        inside,
+      const partial = d.steps !== d.wholeSteps;
+      statements.push(
+        ...alone(`${d.name}_rest`, within({ outer: number(whole), count: left, partial, edge: leftIsEdge })),
       );
-      if (parallel) statements.push(loop(this.names.fresh(`${d.name}_rest`), 1, body, "parallel"));
-      else statements.push(...body);
     }
     return statements;
+  }
+
+  /** Borders at which a dimension takes part, of inputs loaded in place. */
+  private bordersOf(d: LoopDimension): readonly Border[] {
+    return [...this.borders.values()].flat().filter((b) => b.spatial === d.name || b.reduce === d.name);
   }
 
   /** One register block: accumulators cleared, the summed loops, results stored. */
@@ -445,7 +540,6 @@ class Lowering {
     streaming: Placed,
     accumulator: { file: string; index: Expr },
   ): readonly Statement[] {
-    const at = this.positionIn(parts);
     const unroll = (dimensions: readonly LoopDimension[], body: readonly Statement[]): readonly Statement[] =>
       dimensions.reduceRight<readonly Statement[]>(
         (inner, d) => [loop(this.blockName(d), countOf(parts, d), inner, "unrolled")],
@@ -467,14 +561,58 @@ class Lowering {
     const load = (p: Placed, index: Expr): Statement => ({
       kind: "load",
       register: { file: this.fileName(p.operand), index },
-      memory: { buffer: p.buffer, base: p.base(at), stride: p.stride },
+      memory: { buffer: p.buffer, base: p.base(this.positionIn(parts)), stride: p.stride },
     });
-    const step = [
-      ...(held ? unroll(heldDimensions, [load(held, heldIndex)]) : []),
-      ...unroll(streamed, [load(streaming, number(0)), ...unroll(others, [issue])]),
-    ];
     const unrolledSummed = this.dimensions.filter((d) => d.kind === "reduce" && countOf(parts, d) > 1);
-    return unroll(unrolledSummed, step);
+    if (!blocked.some((d) => parts.get(d.name)?.edge) && !this.isOutside(parts)) {
+      const step = [
+        ...(held ? unroll(heldDimensions, [load(held, heldIndex)]) : []),
+        ...unroll(streamed, [load(streaming, number(0)), ...unroll(others, [issue])]),
+      ];
+      return unroll(unrolledSummed, step);
+    }
+    // At an edge every step of the block is a part of its own, and what reads outside is left out.
+    const steps = (dimensions: readonly LoopDimension[], known: ReadonlyMap<string, number>): Known[] =>
+      dimensions.reduce<Known[]>(
+        (all, d) =>
+          all.flatMap((one) =>
+            Array.from({ length: countOf(parts, d) }, (_, i) => new Map(one).set(this.blockName(d), i)),
+          ),
+        [known],
+      );
+    const none: Known = new Map();
+    const isInside = (known: Known): boolean => !this.isOutside(parts, known);
+    const streams = steps(streamed, none).flatMap((known) => {
+      const issues = steps(others, known).filter(isInside);
+      return issues.length === 0
+        ? []
+        : [load(streaming, number(0)), ...issues.map((k) => at(issue, k))].map((s) => at(s, known));
+    });
+    if (streams.length === 0) return [];
+    const loaded = held
+      ? steps(heldDimensions, none)
+          .filter((known) =>
+            steps(
+              blocked.filter((d) => !heldDimensions.includes(d)),
+              known,
+            ).some(isInside),
+          )
+          .map((known) => at(load(held, heldIndex), known))
+      : [];
+    return unroll(unrolledSummed, [...loaded, ...streams]);
+  }
+
+  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
+  private isOutside(parts: ReadonlyMap<string, Part>, known: Known = new Map()): boolean {
+    const stepOf = (name: string): number => {
+      const d = this.dimension(name);
+      const part = parts.get(name);
+      const inner = known.get(this.blockName(d)) ?? part?.inner ?? 0;
+      return (part?.outer.kind === "number" ? part.outer.value : 0) * blockOf(this.schedule, d) + inner;
+    };
+    return [...this.borders.values()].some((borders) =>
+      borders.some((b) => parts.get(b.spatial)?.edge && !isInside(b, stepOf(b.spatial), stepOf(b.reduce))),
+    );
   }
 
   /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
@@ -566,7 +704,7 @@ class Lowering {
   private positionIn(parts: ReadonlyMap<string, Part>): Position {
     return (d) => ({
       outer: parts.get(d.name)?.outer ?? number(0),
-      inner: countOf(parts, d) > 1 ? axis(this.blockName(d)) : number(0),
+      inner: countOf(parts, d) > 1 ? axis(this.blockName(d)) : number(parts.get(d.name)?.inner ?? 0),
     });
   }
 
@@ -623,15 +761,71 @@ function countOf(parts: ReadonlyMap<string, Part>, d: LoopDimension): number {
 }
 
 function blockedDimensions(mapping: Mapping, schedule: Schedule): LoopDimension[] {
-  return dimensionsOf(mapping).filter((d) => d.kind === "spatial" && blockOf(schedule, d) > 1);
+  return dimensionsUnder(mapping, schedule).filter((d) => d.kind === "spatial" && blockOf(schedule, d) > 1);
+}
+
+const knownLoops = new WeakMap<Mapping, ReadonlyMap<string, ReadonlySet<string>>>();
+
+/** The loops that index each operand; worked out once a mapping. */
+function loopsOf(mapping: Mapping): ReadonlyMap<string, ReadonlySet<string>> {
+  const known =
+    knownLoops.get(mapping) ??
+    new Map(Object.entries(mapping.binding).map(([operand, bound]) => [operand, new Set(axesIn(bound))]));
+  knownLoops.set(mapping, known);
+  return known;
 }
 
 /** Whether an operand's element changes with a dimension. */
-export function dependsOn({ binding }: Mapping, operand: string, d: LoopDimension): boolean {
-  const bound = binding[operand];
-  if (bound === undefined) return false;
-  const used = axesIn(bound);
-  return d.loops.some((l) => used.includes(l.name));
+export function dependsOn(mapping: Mapping, operand: string, d: LoopDimension): boolean {
+  const used = loopsOf(mapping).get(operand);
+  return used !== undefined && d.loops.some((l) => used.has(l.name));
+}
+
+/** A part of the values of some loops. */
+type Ranges = ReadonlyMap<string, { readonly from: number; readonly count: number }>;
+
+/**
+ * Ranges of the loops a copy lays apart, together all of them: of an index that leaves the tensor the first loop is split, so that
+ * in one of the ranges nothing is outside and nothing is tested.
+ */
+function interiors(tensor: Tensor, bound: Access, copy: PaddedCopy): readonly Ranges[] {
+  const extents = Object.fromEntries(copy.apart.map((l) => [l.name, l.extent]));
+  let all: Ranges[] = [new Map()];
+  for (const [i, index] of bound.index.entries()) {
+    const loops = axesIn(index);
+    const first = copy.apart.find((l) => loops.includes(l.name));
+    if (!first) continue;
+    const extent = tensor.dims[i]?.extent ?? 0;
+    const isInside = (value: number): boolean => {
+      const [min, max] = boundsOf(substitute(index, new Map([[first.name, number(value)]]), "index"), extents);
+      return min >= 0 && max < extent;
+    };
+    let from = 0;
+    while (from < first.extent && !isInside(from)) from++;
+    let to = from;
+    while (to < first.extent && isInside(to)) to++;
+    const ranges = [
+      { from: 0, count: from },
+      { from, count: to - from },
+      { from: to, count: first.extent - to },
+    ].filter((r) => r.count > 0);
+    all = all.flatMap((one) => ranges.map((r) => new Map(one).set(first.name, r)));
+  }
+  return all;
+}
+
+/** A load or an issue at known steps of the loops around it. */
+function at(s: Statement, known: Known): Statement {
+  const values = new Map([...known].map(([name, value]) => [name, number(value)]));
+  const change = (e: Expr): Expr => substitute(e, values, "index");
+  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
+  if (s.kind === "load")
+    return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
+  if (s.kind !== "register-issue") return s;
+  return {
+    ...s,
+    registers: Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)])),
+  };
 }
 
 function substituteScalar(

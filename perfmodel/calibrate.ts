@@ -403,17 +403,27 @@ function vectorOf(isa: readonly string[]): { bytes: number; constraint: string }
   return { bytes: 16, constraint: isa.includes("asimd") ? "w" : "x" };
 }
 
-/** Half of each cache, and four times the last one for main memory. */
+/**
+ * Half of each cache, but of the last one no more than eight times the one inside it, and four times the last one for main memory.
+ *
+ * A shared cache is reported whole: 480 MiB in a machine of which two processors are ours. What a kernel keeps there is what has just
+ * outgrown the cache inside, and half of the whole would measure main memory.
+ */
 function footprints(target: Target): readonly { name: string; bytes: number }[] {
   const caches = target.levels.flatMap(({ name, bytes }) => (bytes === undefined ? [] : [{ name, bytes }])).reverse();
   const last = caches.at(-1)?.bytes ?? 32 * 1024 ** 2;
   const rounded = (bytes: number): number => Math.floor(bytes / 512) * 512;
   return [
-    ...caches.map(({ name, bytes }) => ({ name, bytes: rounded(bytes / 2) })),
+    ...caches.map(({ name, bytes }, i) => {
+      const inside = i === caches.length - 1 ? caches[i - 1]?.bytes : undefined;
+      return { name, bytes: rounded(Math.min(bytes / 2, inside === undefined ? bytes : OUTGROWN * inside)) };
+    }),
     { name: "dram", bytes: rounded(Math.min(4 * last, MOST_BYTES)) },
   ];
 }
 
+/** Times the cache inside. */
+const OUTGROWN = 8;
 const MOST_BYTES = 256 * 1024 ** 2;
 
 // ---- what it printed --------------------------------------------------------------------------------------------------------------

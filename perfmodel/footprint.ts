@@ -35,6 +35,8 @@ export interface Footprint {
   readonly distinct: number;
   /** Bytes of the cache lines they lie in, with one more for each of several runs: runs straddle, and prefetchers overshoot. */
   readonly lines: number;
+  /** What the lines take of a small cache: those a power of two apart share few of its sets. */
+  readonly crowded: number;
   measure(): void;
 }
 
@@ -42,6 +44,7 @@ export interface Footprint {
 export class RunFootprint implements Footprint {
   distinct = 0;
   lines = 0;
+  crowded = 0;
   private readonly dimensions: readonly Covered[];
   private readonly tileBytes: number;
   private readonly lineBytes: number;
@@ -56,6 +59,7 @@ export class RunFootprint implements Footprint {
     this.distinct = this.tileBytes;
     for (const d of this.dimensions) this.distinct *= d.covered;
     this.lines = Math.ceil(this.distinct / this.lineBytes) * this.lineBytes;
+    this.crowded = this.lines;
   }
 }
 
@@ -66,6 +70,7 @@ export class RunFootprint implements Footprint {
 export class AffineFootprint implements Footprint {
   distinct = 0;
   lines = 0;
+  crowded = 0;
   private readonly terms: readonly Term[];
   private readonly elementBytes: number;
   private readonly lineBytes: number;
@@ -92,6 +97,7 @@ export class AffineFootprint implements Footprint {
     let below = 0;
     let nearSpan = 0;
     let far = 1;
+    let spacing = SET_BYTES;
     for (const { coefficient, dimension, perStep, divisor, most } of this.terms) {
       const n = dimension === undefined ? most : Math.min(most, Math.ceil((dimension.covered * perStep) / divisor));
       if (n <= 1) continue;
@@ -105,7 +111,10 @@ export class AffineFootprint implements Footprint {
         elements *= count;
         below += span;
         if (unit * elementBytes < lineBytes) nearSpan += span;
-        else far *= count;
+        else {
+          far *= count;
+          spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
+        }
         unit = coefficient;
         count = n;
         span = width;
@@ -122,11 +131,24 @@ export class AffineFootprint implements Footprint {
     }
     elements *= count;
     if (unit * elementBytes < lineBytes) nearSpan += span;
-    else far *= count;
+    else {
+      far *= count;
+      spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
+    }
     this.distinct = elements * elementBytes;
     const run = Math.ceil(((nearSpan + 1) * elementBytes) / lineBytes);
     this.lines = (far > 1 ? run + 1 : run) * lineBytes * far;
+    // Runs `spacing` bytes apart begin in every (spacing / 64)th set and leave the sets between empty.
+    this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((run + 1) * lineBytes)) : this.lines;
   }
+}
+
+/** Bytes after which lines fall into the same sets again: the first level of Golden Cove and Zen 5 has 64 sets of 64 bytes. */
+const SET_BYTES = 4096;
+
+/** The largest power of two that divides a number of bytes, at most {@link SET_BYTES}. */
+function powerOfTwoIn(bytes: number): number {
+  return Math.min(SET_BYTES, bytes & -bytes);
 }
 
 export function greatestCommonDivisor(a: number, b: number): number {

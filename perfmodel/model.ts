@@ -17,8 +17,7 @@ import type { Schedule } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
 import { apply, type Correction } from "./correct.ts";
-import type { Footprint } from "./footprint.ts";
-import { type DimensionState, type InputState, type Packing, Plan } from "./plan.ts";
+import { bySpread, type DimensionState, type InputState, type Packing, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
 
 export interface ModelOptions {
@@ -52,10 +51,11 @@ export function createModel(
   target: ModelTarget,
   options: ModelOptions = {},
 ): (schedule: Schedule) => Prediction | undefined {
-  const model = new LayeredModel(mapping, target, options);
+  const modelOf = bySpread(mapping, (spread) => new LayeredModel(mapping, target, options, spread));
   const { form = "max", correction } = options;
   return (schedule) => {
-    if (!model.evaluate(schedule)) return undefined;
+    const model = modelOf(schedule);
+    if (!model?.evaluate(schedule)) return undefined;
     const { max, sum } = model;
     const uncorrectedSeconds = (form === "max" ? max : sum) * model.secondsPerCycle;
     const seconds = correction ? apply(correction, model.costs()) : uncorrectedSeconds;
@@ -69,8 +69,11 @@ export function createTerms(
   target: ModelTarget,
   options: Pick<ModelOptions, "cache"> = {},
 ): (schedule: Schedule) => Costs | undefined {
-  const model = new LayeredModel(mapping, target, options);
-  return (schedule) => (model.evaluate(schedule) ? model.costs() : undefined);
+  const modelOf = bySpread(mapping, (spread) => new LayeredModel(mapping, target, options, spread));
+  return (schedule) => {
+    const model = modelOf(schedule);
+    return model?.evaluate(schedule) ? model.costs() : undefined;
+  };
 }
 
 /** Traffic between a cache and the level behind it, under the schedule evaluated last. Cycles and bytes of one thread and call. */
@@ -118,15 +121,16 @@ class LayeredModel {
   private pack = 0;
   private packMemory = 0;
   private barrier = 0;
+  private crowded = 0;
   // Of one step, while blocks are gone through.
   private summedSteps = 1;
   private heldCycles = 0;
   private streamingCycles = 0;
   private loopInstructions = 0;
 
-  constructor(mapping: Mapping, target: ModelTarget, { cache = "warm" }: ModelOptions) {
+  constructor(mapping: Mapping, target: ModelTarget, { cache = "warm" }: ModelOptions, spread: readonly string[]) {
     const timing = timingOf(target, mapping.intrinsic);
-    this.plan = new Plan(mapping);
+    this.plan = new Plan(mapping, spread);
     this.target = target;
     this.warm = cache === "warm";
     this.secondsPerCycle = 1 / target.clockHz.value;
@@ -277,7 +281,7 @@ class LayeredModel {
   private addBlock(blocks: number, accumulators: number, held: number, streaming: number): void {
     const { target, plan } = this;
     const loaded = (plan.held ? held : 0) + streaming;
-    const steps = blocks * this.summedSteps;
+    const steps = blocks * this.summedSteps * plan.insideShare;
     const issue = accumulators * this.issueCycles;
     // Each accumulator waits for itself once a step, but later blocks begin while this one waits, as far as the window reaches.
     const blockInstructions = this.summedSteps * (accumulators + loaded);
@@ -343,8 +347,10 @@ class LayeredModel {
     const { plan, layers } = this;
     const { inputs, ordered } = plan;
     for (const d of ordered) d.covered = d.ownWhole > 0 ? d.block : d.left;
-    let total = measured(plan.output);
-    for (const input of inputs) total += measured(input.placed.footprint);
+    plan.output.measure();
+    for (const input of inputs) input.placed.footprint.measure();
+    let total = this.touched();
+    let crowded = this.crowded;
     let trips = 1;
     for (const d of ordered) trips *= d.ownBlocks;
     for (const layer of layers) {
@@ -355,11 +361,12 @@ class LayeredModel {
     for (let position = ordered.length - 1; position >= 0; position--) {
       const d = ordered[position];
       if (d === undefined || d.ownBlocks <= 1) continue;
-      const before = total;
+      const [before, beforeCrowded] = [total, crowded];
       d.covered = d.ownSteps;
       total = this.measureAfter(d);
+      crowded = this.crowded;
       for (const layer of layers) {
-        const kept = keptShare(before, layer.bytes);
+        const kept = keptShare(layer === layers[0] ? beforeCrowded : before, layer.bytes);
         for (let i = 0; i < inputs.length; i++) {
           const lines = inputs[i]?.placed.footprint.lines ?? 0;
           layer.fetched[i] = kept * lines + (1 - kept) * d.ownBlocks * (layer.fetched[i] ?? 0);
@@ -387,10 +394,19 @@ class LayeredModel {
   private measureAfter(d: DimensionState): number {
     const { inputs, output, outputOwn } = this.plan;
     if (outputOwn.has(d)) output.measure();
+    for (const { own, placed } of inputs) if (own.has(d)) placed.footprint.measure();
+    return this.touched();
+  }
+
+  /** @returns lines of all footprints as they were measured; `crowded` is what they take of the first level */
+  private touched(): number {
+    const { inputs, output } = this.plan;
     let total = output.lines;
-    for (const { own, placed } of inputs) {
-      if (own.has(d)) placed.footprint.measure();
+    // Results wait in registers while what crowds the sets goes by.
+    this.crowded = output.lines;
+    for (const { placed } of inputs) {
       total += placed.footprint.lines;
+      this.crowded += placed.footprint.crowded;
     }
     return total;
   }
@@ -435,11 +451,6 @@ function fillOf(inner: number, moved: number, stages: number): number {
  */
 function keptShare(touched: number, capacity: number): number {
   return Math.min(1, Math.max(0, 2.5 - (2 * touched) / capacity));
-}
-
-function measured(footprint: Footprint): number {
-  footprint.measure();
-  return footprint.lines;
 }
 
 function level(name: string, trips: number, inner: number, read: number, write: number): LevelCost {

@@ -20,13 +20,15 @@ import {
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
-import { access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
+import { type Access, access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
 import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { dimensionsOf, type LoopDimension } from "../mapper/dimensions.ts";
+import { type Border, type BorderBlocks, borderBlocks } from "../mapper/borders.ts";
+import { gapsOf, type LoopDimension } from "../mapper/dimensions.ts";
 import { defineProblem } from "../mapper/problem.ts";
-import { type PaddedCopy, type Reach, reachInPlace, reachPadded } from "../mapper/reach.ts";
-import { dependsOn, placementsOf } from "../mapper/schedule.ts";
+import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/reach.ts";
+import { dependsOn, edgeIssues, edgesFit, placementsOf, REGISTERS } from "../mapper/schedule.ts";
+import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
 import { calculatedWide } from "../mapper/store.ts";
 import { conditionCarriers } from "../mapper/validate.ts";
 import {
@@ -39,15 +41,13 @@ import {
   term,
 } from "./footprint.ts";
 
-/** Registers of each file, as mapper/schedule.ts counts them; a test holds the two together. */
-const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32 };
-
 /** Bytes that move together between levels of memory. */
 export const LINE_BYTES = 64;
 
 /** A dimension under the schedule that was read last. */
 export interface DimensionState extends Covered {
   readonly name: string;
+  readonly kind: LoopDimension["kind"];
   readonly spatial: boolean;
   readonly steps: number;
   /** The last step is not whole. */
@@ -63,6 +63,9 @@ export interface DimensionState extends Covered {
   ownSteps: number;
   ownWhole: number;
   ownBlocks: number;
+  /** The border at which it is the kept dimension; whether it is the summed one of some border. */
+  border: BorderBlocks | undefined;
+  meets: boolean;
   /** Set while an order is read, so that a name given twice is noticed. */
   read: number;
 }
@@ -101,6 +104,8 @@ export interface PlacedInput {
   readonly straddling: number;
   /** Undefined for what is loaded in place or was packed ahead of time. */
   readonly packing: Packing | undefined;
+  /** What it crosses: what lies outside is left out. */
+  readonly borders: readonly Border[];
 }
 
 export interface InputState {
@@ -175,14 +180,16 @@ export class Plan {
   /** The input held in registers; undefined when there is one input only. */
   held: InputState | undefined;
   streaming: InputState;
+  /** Share of the steps that are inside of every border. */
+  insideShare = 1;
   private readonly byName: ReadonlyMap<string, DimensionState>;
   private readonly impossible: boolean;
   private readonly registers: number;
   private reads = 0;
 
-  constructor(mapping: Mapping) {
+  constructor(mapping: Mapping, spread: readonly string[] = []) {
     const { computation, intrinsic } = mapping;
-    const dimensions = dimensionsOf(mapping);
+    const dimensions = dimensionsUnder(mapping, { spread });
     const states = dimensions.map(stateOf);
     this.mapping = mapping;
     this.byName = new Map(states.map((s) => [s.name, s]));
@@ -191,11 +198,11 @@ export class Plan {
     this.target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
     this.registers = REGISTERS[this.target.file] ?? Number.POSITIVE_INFINITY;
     this.impossible = losesCondition(mapping);
-    this.inputs = placementsOf(mapping).map((choice): InputState => {
+    this.inputs = placementsOf(mapping, { spread }).map((choice): InputState => {
       const operand = operandOf(intrinsic, choice.operand);
       const own = new Set(states.filter((_, i) => dependsOn(mapping, choice.operand, at(dimensions, i))));
       const placements = Object.fromEntries(
-        choice.open.map((p) => [p, placedInput(mapping, operand, p, dimensions, states, own)]),
+        choice.open.map((p) => [p, placedInput(mapping, operand, p, dimensions, states, own, choice.borders)]),
       );
       const placed = at(Object.values(placements), 0);
       return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, tiles: 1 };
@@ -264,7 +271,7 @@ export class Plan {
     }
     let fewest = Number.POSITIVE_INFINITY;
     for (const { tiles } of this.inputs) fewest = Math.min(fewest, tiles);
-    if (this.accumulators + fewest + 1 > this.registers) return false;
+    if (this.accumulators + fewest + 1 > this.registers || !this.readBorders()) return false;
     // 4. The input with fewer tiles is held, the first of equals.
     const [first, second] = this.inputs;
     if (first === undefined) return false;
@@ -274,13 +281,35 @@ export class Plan {
     return true;
   }
 
+  /** @returns false when blocks at the border take more code than is allowed */
+  private readBorders(): boolean {
+    this.insideShare = 1;
+    for (const d of this.ordered) {
+      d.border = undefined;
+      d.meets = false;
+    }
+    for (const { placed } of this.inputs) {
+      if (placed.borders.length === 0) continue;
+      if (!edgesFit(edgeIssues(placed.borders, this.ordered, (d) => d.block, this.accumulators))) return false;
+      for (const border of placed.borders) {
+        const [kept, summed] = [this.byName.get(border.spatial), this.byName.get(border.reduce)];
+        if (kept === undefined || summed === undefined) return false;
+        kept.border = borderBlocks(border, kept.block);
+        summed.meets = true;
+        this.insideShare *= kept.border.insideSteps / (kept.steps * summed.steps);
+      }
+    }
+    return true;
+  }
+
   /** The outermost loop is dealt to threads in equal ranges; the last thread also takes the smaller block that is left. */
   private deal(threads: number): void {
     let dealt = threads <= 1;
     for (const d of this.ordered) {
       const parallel = !dealt && d.spatial && !(d.whole === 1 && d.left === 0);
       if (parallel) dealt = true;
-      d.ownWhole = parallel ? Math.ceil(d.whole / threads) : d.whole;
+      const edges = d.border === undefined ? 0 : d.border.edges - (d.border.leftIsEdge ? 1 : 0);
+      d.ownWhole = parallel ? edges + Math.ceil((d.whole - edges) / threads) : d.whole;
       d.ownSteps = d.ownWhole * d.block + d.left;
       d.ownBlocks = d.ownWhole + (d.left > 0 ? 1 : 0);
     }
@@ -289,7 +318,12 @@ export class Plan {
   /** Tiles of an input loaded by the thread that finishes last. */
   ownLoads(input: InputState): number {
     let loads = 1;
-    for (const d of this.ordered) loads *= !d.spatial || input.own.has(d) ? d.ownSteps : d.ownBlocks;
+    for (const d of this.ordered) {
+      const own = input.own.has(d);
+      if (d.border !== undefined)
+        loads *= own ? (d.border.insideSteps * d.ownSteps) / d.steps : (d.border.insideBlocks * d.ownBlocks) / d.blocks;
+      else if (!d.meets) loads *= !d.spatial || own ? d.ownSteps : d.ownBlocks;
+    }
     return loads;
   }
 
@@ -336,12 +370,34 @@ export class Plan {
 }
 
 /**
+ * One of something for each set of dimensions that schedules spread, made when it is first asked for.
+ * @returns undefined for what cannot be spread
+ */
+export function bySpread<T>(
+  mapping: Mapping,
+  make: (spread: readonly string[]) => T,
+): (schedule: Schedule) => T | undefined {
+  const plain = make([]);
+  const others = new Map<string, T>();
+  return ({ spread }) => {
+    if (spread === undefined || spread.length === 0) return plain;
+    if (spread.some((name) => !spreadable(mapping).has(name))) return undefined;
+    const key = spread.join();
+    const made = others.get(key) ?? make(spread);
+    others.set(key, made);
+    return made;
+  };
+}
+
+/**
  * Counts what the lowered nest of a schedule does, without lowering it.
  * @returns for a schedule its counts, undefined when it cannot be lowered
  */
 export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts | undefined {
-  const plan = new Plan(mapping);
+  const planOf = bySpread(mapping, (spread) => new Plan(mapping, spread));
   return (schedule) => {
+    const plan = planOf(schedule);
+    if (plan === undefined) return undefined;
     // All threads together do what one thread would do.
     if (!plan.read({ ...schedule, threads: 1 })) return undefined;
     for (const d of plan.ordered) d.covered = d.steps;
@@ -349,14 +405,14 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
       Object.fromEntries(plan.inputs.map((i) => [i.name, value(i)]));
     const { tiles, scattered } = plan.ownStores();
     return {
-      issues: product(plan.ordered.map((d) => d.steps)),
+      issues: product(plan.ordered.map((d) => (d.meets ? 1 : (d.border?.insideSteps ?? d.steps)))),
       loads: each((i) => plan.ownLoads(i)),
       stores: tiles,
       scattered,
       packed: each((i) => plan.packingOf(i)?.packing.elements ?? 0),
       distinctBytes: each((i) => {
         i.placed.footprint.measure();
-        return i.placed.footprint.distinct;
+        return Math.min(i.placed.footprint.distinct, i.placed.bufferBytes);
       }),
     };
   };
@@ -365,9 +421,26 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
 function stateOf(d: LoopDimension): DimensionState {
   const { name, steps } = d;
   const spatial = d.kind === "spatial";
-  const fixed = { name, spatial, steps, partial: steps !== d.wholeSteps, usable: spatial ? d.wholeSteps : steps };
+  const fixed = {
+    name,
+    kind: d.kind,
+    spatial,
+    steps,
+    partial: steps !== d.wholeSteps,
+    usable: spatial ? d.wholeSteps : steps,
+  };
   const blocks = { block: 1, whole: steps, left: 0, blocks: steps };
-  return { ...fixed, ...blocks, ownSteps: steps, ownWhole: steps, ownBlocks: steps, covered: steps, read: 0 };
+  return {
+    ...fixed,
+    ...blocks,
+    ownSteps: steps,
+    ownWhole: steps,
+    ownBlocks: steps,
+    covered: steps,
+    read: 0,
+    border: undefined,
+    meets: false,
+  };
 }
 
 function losesCondition({ computation, intrinsic, binding }: Mapping): boolean {
@@ -386,6 +459,7 @@ function placedInput(
   dimensions: readonly LoopDimension[],
   states: readonly DimensionState[],
   own: ReadonlySet<DimensionState>,
+  crossed: readonly Border[],
 ): PlacedInput {
   const { computation, intrinsic, binding } = mapping;
   const bound = binding[operand.name];
@@ -412,9 +486,11 @@ function placedInput(
       packing: constant
         ? undefined
         : { kind: "indexed", elements, run, arithmetic, bytes: elements * size, sourceBytes, dealt: undefined },
+      borders: [],
     };
   }
-  const padded = placement === "padded" ? reachPadded(computation, intrinsic, operand, bound, dimensions) : undefined;
+  const reachCopy = placement === "padded" ? reachPadded : placement === "windowed" ? reachWindowed : undefined;
+  const padded = reachCopy?.(computation, intrinsic, operand, bound, dimensions);
   const reach =
     padded === undefined
       ? reachInPlace(computation, intrinsic, operand, bound, dimensions)
@@ -429,7 +505,8 @@ function placedInput(
     packing:
       padded === undefined || typeof padded === "string" || constant
         ? undefined
-        : copyPacking(mapping, bound.tensor, padded.copy, size, sourceBytes),
+        : copyPacking(mapping, bound, padded.copy, size, sourceBytes),
+    borders: placement === "in-place" ? crossed : [],
   };
 }
 
@@ -472,9 +549,8 @@ function outputFootprint(
       LINE_BYTES,
     );
   const terms = spatial.flatMap(({ d, state }) => {
-    let divisor = d.extent;
-    return d.loops.map((l): Term => {
-      divisor /= l.extent;
+    return d.loops.map((l, position): Term => {
+      const divisor = d.weights[position] ?? 1;
       return { coefficient: flat.terms.get(l.name) ?? 0, dimension: state, perStep: d.step, divisor, most: l.extent };
     });
   });
@@ -493,14 +569,11 @@ function resultDimension(d: LoopDimension, state: DimensionState, flat: AffineFo
   };
 }
 
-/** Quotients and remainders that take a fused dimension apart, as mapper/dimensions.ts writes them. */
+/** Quotients and remainders that take a fused dimension apart, and tests of its gaps, as mapper/dimensions.ts writes them. */
 function digitsIn(d: LoopDimension): number {
-  let stride = d.extent;
-  let digits = 0;
-  for (const [position, l] of d.loops.entries()) {
-    stride /= l.extent;
-    digits += (stride > 1 ? 1 : 0) + (position > 0 && l.extent > 1 ? 1 : 0);
-  }
+  let digits = gapsOf(d).length;
+  for (const [position, l] of d.loops.entries())
+    digits += ((d.weights[position] ?? 1) > 1 ? 1 : 0) + (position > 0 && l.extent > 1 ? 1 : 0);
   return digits;
 }
 
@@ -548,25 +621,33 @@ function indexArithmetic(
 /** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */
 function copyPacking(
   { computation }: Mapping,
-  name: string,
+  bound: Access,
   copy: PaddedCopy,
   elementBytes: number,
   sourceBytes: number,
 ): Packing {
-  const tensor = tensorOf(computation, name);
+  const tensor = tensorOf(computation, bound.tensor);
   const storage = affineForm(tensor.storage);
-  const walk = copy.dims.map((c) => {
+  const ranges = copy.dims.map((c) => {
     const extent = tensor.dims.find((d) => d.name === c.name)?.extent ?? 0;
     const held = Math.max(0, Math.min(extent, c.low + c.extent) - Math.max(0, c.low));
     return { extent: held, stride: c.stride, sourceStride: storage?.terms.get(c.name) };
   });
-  const moving = walk.filter((w) => w.extent > 1);
-  const elements = product(walk.map((w) => w.extent));
-  const innermost = moving.at(-1);
+  const loops = copy.apart.map((l) => {
+    const position = bound.index.findIndex((e) => axesIn(e).includes(l.name));
+    const steps = affineForm(bound.index[position] ?? number(0))?.terms.get(l.name) ?? 1;
+    const between = storage?.terms.get(tensor.dims[position]?.name ?? "");
+    return { extent: l.extent, stride: l.stride, sourceStride: between === undefined ? undefined : between * steps };
+  });
+  const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
+  const elements = product(moving.map((w) => w.extent));
+  // Loops whose steps lie one behind the other on both sides make one run.
+  let run = 1;
+  for (const w of [...moving].reverse()) if (w.stride === run && w.sourceStride === run) run *= w.extent;
   return {
-    kind: innermost === undefined || (innermost.stride === 1 && innermost.sourceStride === 1) ? "copy" : "strided",
+    kind: moving.length === 0 || run > 1 ? "copy" : "strided",
     elements,
-    run: innermost?.extent ?? 1,
+    run: Math.max(run, 1),
     arithmetic: PLAIN,
     bytes: elements * elementBytes,
     sourceBytes,

@@ -9,6 +9,7 @@ import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
 import { matchingMatrix } from "../mapper/access.ts";
 import { physicalMapping } from "../mapper/physical.ts";
+import { escapeMarkup } from "./html.ts";
 import { percent } from "./text.ts";
 
 const ROW = 44;
@@ -113,7 +114,7 @@ export function drawMappingSvg(mapping: Mapping): string {
   const height = below + Math.max(matrix.rows.length, legend.length) * CELL + 56;
   const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeXml(`${computation.name} onto ${intrinsic.name}`)}">`,
+    `<svg class="automap-mapping" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(`${computation.name} onto ${intrinsic.name}`)}">`,
     `<style>${STYLE}</style>`,
     `<rect class="paper" width="${width}" height="${height}"/>`,
     text(LOOP_X, 30, `${computation.name} onto ${intrinsic.name}`, "title"),
@@ -128,15 +129,25 @@ export function drawMappingSvg(mapping: Mapping): string {
   ].join("\n");
 }
 
+/** Each rule names the drawing, so that it may stand in a page beside others. */
+const scoped = (rules: string): string => rules.replace(/(^|\})(?=[^{}@])/g, "$1.automap-mapping ");
+
 const STYLE = [
-  ".paper{fill:#fff}text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#1c2733}",
-  ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}",
-  ".spatial{fill:#dceafb;stroke:#2c6fbb}.reduce{fill:#fde8d3;stroke:#b8651b}.outer{fill:#f1f3f5;stroke:#9aa7b3}.operand{fill:#e5f4e6;stroke:#3b8a44}",
-  "path{fill:none;stroke-width:1.6}path.spatial{fill:none;stroke:#2c6fbb}path.reduce{fill:none;stroke:#b8651b}",
-  ".on{fill:#2c6fbb}.off{fill:#e4e9ee}",
-  "@media (prefers-color-scheme:dark){.paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}",
-  ".spatial{fill:#17324f;stroke:#6aa9ee}.reduce{fill:#452c14;stroke:#e79a55}.outer{fill:#1e262e;stroke:#66788a}.operand{fill:#193620;stroke:#74c17e}",
-  "path.spatial{fill:none;stroke:#6aa9ee}path.reduce{fill:none;stroke:#e79a55}.on{fill:#6aa9ee}.off{fill:#27313b}}",
+  scoped(
+    ".paper{fill:#fff}text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#1c2733}" +
+      ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}" +
+      ".spatial{fill:#dceafb;stroke:#2c6fbb}.reduce{fill:#fde8d3;stroke:#b8651b}.outer{fill:#f1f3f5;stroke:#9aa7b3}.operand{fill:#e5f4e6;stroke:#3b8a44}" +
+      "path{fill:none;stroke-width:1.6}path.spatial{fill:none;stroke:#2c6fbb}path.reduce{fill:none;stroke:#b8651b}" +
+      ".on{fill:#2c6fbb}.off{fill:#e4e9ee}",
+  ),
+  // On paper the light colours are used, whatever the reader's choice.
+  "@media screen and (prefers-color-scheme:dark){",
+  scoped(
+    ".paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}" +
+      ".spatial{fill:#17324f;stroke:#6aa9ee}.reduce{fill:#452c14;stroke:#e79a55}.outer{fill:#1e262e;stroke:#66788a}.operand{fill:#193620;stroke:#74c17e}" +
+      "path.spatial{fill:none;stroke:#6aa9ee}path.reduce{fill:none;stroke:#e79a55}.on{fill:#6aa9ee}.off{fill:#27313b}",
+  ),
+  "}",
 ].join("");
 
 function curve(x1: number, y1: number, x2: number, y2: number, kind: string): string {
@@ -147,14 +158,10 @@ function curve(x1: number, y1: number, x2: number, y2: number, kind: string): st
 function box(x: number, y: number, width: number, label: string, kind: string): string {
   const limit = Math.floor((width - 16) / 7.9);
   const short = label.length > limit ? `${label.slice(0, limit - 1)}…` : label;
-  return `<g><title>${escapeXml(label)}</title><rect class="${kind}" x="${x}" y="${y}" width="${width}" height="${BOX_HEIGHT}" rx="5"/>${text(x + 10, y + 20, short)}</g>`;
+  return `<g><title>${escapeMarkup(label)}</title><rect class="${kind}" x="${x}" y="${y}" width="${width}" height="${BOX_HEIGHT}" rx="5"/>${text(x + 10, y + 20, short)}</g>`;
 }
 
 function text(x: number, y: number, content: string, kind = "", anchor = ""): string {
   const attributes = `${kind === "" ? "" : ` class="${kind}"`}${anchor === "" ? "" : ` text-anchor="${anchor}"`}`;
-  return `<text x="${x}" y="${y}"${attributes} xml:space="preserve">${escapeXml(content)}</text>`;
-}
-
-function escapeXml(content: string): string {
-  return content.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c] ?? c);
+  return `<text x="${x}" y="${y}"${attributes} xml:space="preserve">${escapeMarkup(content)}</text>`;
 }

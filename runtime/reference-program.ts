@@ -18,6 +18,7 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import { type CombineOp, identityOf } from "../abstraction/equation.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";
 import type { Inputs, Values } from "../abstraction/interpret.ts";
+import { rowMajor } from "../abstraction/layout.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
@@ -72,6 +73,46 @@ export async function interpretCompiled(
 
 /** The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes. */
 export function referenceSource(computation: Computation): string {
+  const target = targetOf(computation);
+  const inputs = inputsOf(computation);
+  return [
+    harnessText("arithmetic.h"),
+    harnessText("elements.h"),
+    referenceStruct("Reference", computation),
+    "int main(int, char** files) {",
+    "  Reference it;",
+    ...inputs.map((t, i) => `  it.${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
+    `  it.${dataName(target.name)}.fill(${elementCount(target)}, 0);`,
+    "  it.compute();",
+    `  it.${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
+    "}",
+    "",
+  ].join("\n");
+}
+
+/** How a tensor is held by a {@link referenceStruct}. */
+export interface Holding {
+  /** A type with `operator[]` and `set`. */
+  readonly type: string;
+  /** Element offset over the names of the dimensions. */
+  readonly storage: Expr;
+}
+
+/** As `elements.h` holds one: numbers the interpreter would see, row-major. */
+export function heldAsNumbers(tensor: Tensor): Holding {
+  return { type: `Elements<${elementType(tensor)}>`, storage: rowMajor(tensor.dims) };
+}
+
+/**
+ * A struct with a member `data_in` for every tensor `in`, whose `compute()` fills the target from the others. It wants
+ * `arithmetic.h`.
+ * @param computation without epilogue
+ */
+export function referenceStruct(
+  name: string,
+  computation: Computation,
+  hold: (tensor: Tensor) => Holding = heldAsNumbers,
+): string {
   const { equation, axes } = computation;
   const target = targetOf(computation);
   const inputs = inputsOf(computation);
@@ -84,38 +125,39 @@ export function referenceSource(computation: Computation): string {
   const type = isInteger(target.dtype) ? "Int" : "double";
   const condition = equation.where === undefined ? "" : `if (!${printIndex(equation.where)}) continue;`;
   const { dtype } = target;
+  const places = target.dims.map((_, d) => `i${d}`);
   return [
-    arithmetic(),
-    ...[target, ...inputs].map((tensor) => declareTensor(tensor, identity)),
-    "int main(int, char** files) {",
-    ...inputs.map((t, i) => `  ${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
-    `  ${dataName(target.name)}.fill(${elementCount(target)}, ${literal(identity, dtype)});`,
+    `struct ${name} {`,
+    ...[target, ...inputs].map((tensor) => declareTensor(tensor, identity, hold(tensor))),
+    "  void compute() {",
+    ...target.dims.map(({ extent }, d) => `    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
+    `      ${dataName(target.name)}.set(place_${target.name}(${places.join(", ")}), ${literal(identity, dtype)});`,
     // A loop even without axes, so that the body may continue.
-    "  for (int whole = 0; whole < 1; whole++)",
-    ...loops("spatial").map((loop) => `  ${loop}`),
-    "  {",
-    `    Int at = place_${target.name}(${equation.target.index.map(printIndex).join(", ")});`,
-    "    if (at < 0) continue;",
-    `    ${type} sum = 0;`,
-    "    bool any = false;",
-    ...loops("reduce").map((loop) => `    ${loop}`),
-    "    for (int term = 0; term < 1; term++) {",
-    `      ${condition}`,
-    `      ${type} v = ${printValue(equation.value, dtypes, dtype)};`,
-    `      sum = any ? ${fold(equation.op, dtype)} : v;`,
-    "      any = true;",
+    "    for (int whole = 0; whole < 1; whole++)",
+    ...loops("spatial").map((loop) => `    ${loop}`),
+    "    {",
+    `      Int at = place_${target.name}(${equation.target.index.map((e) => printIndex(e)).join(", ")});`,
+    "      if (at < 0) continue;",
+    `      ${type} sum = 0;`,
+    "      bool any = false;",
+    ...loops("reduce").map((loop) => `      ${loop}`),
+    "      for (int term = 0; term < 1; term++) {",
+    `        ${condition}`,
+    `        ${type} v = ${printValue(equation.value, dtypes, dtype)};`,
+    `        sum = any ? ${fold(equation.op, dtype)} : v;`,
+    "        any = true;",
+    "      }",
+    ...(equation.op === "=" ? [] : [`      ${type} old = ${dataName(target.name)}[at];`]),
+    `      if (any) ${dataName(target.name)}.set(at, ${join_(equation.op, dtype)});`,
     "    }",
-    `    auto& old = ${dataName(target.name)}[at];`,
-    `    if (any) old = ${join_(equation.op, dtype)};`,
     "  }",
-    `  ${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
-    "}",
-    "",
+    "};",
   ].join("\n");
 }
 
-function arithmetic(): string {
-  return readFileSync(fileURLToPath(new URL("./harness/arithmetic.h", import.meta.url)), "utf8");
+/** A header of the reference program. */
+export function harnessText(name: "arithmetic.h" | "elements.h"): string {
+  return readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8");
 }
 
 /** Names of the notation may be words of C++. */
@@ -124,42 +166,44 @@ const dataName = (name: string): string => `data_${name}`;
 const elementType = (tensor: Tensor): string => (isInteger(tensor.dtype) ? "Int" : "double");
 
 /** Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside. */
-function declareTensor(tensor: Tensor, identity: number): string {
+function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): string {
   const { name, dims } = tensor;
   const parameters = dims.map((_, d) => `Int i${d}`).join(", ");
   const arguments_ = dims.map((_, d) => `i${d}`).join(", ");
   const outside = dims.map(({ extent }, d) => `uint64_t(i${d}) >= ${extent}`).join(" || ");
-  const flat = dims.reduce((sum, { extent }, d) => (d === 0 ? "i0" : `(${sum}) * ${extent} + i${d}`), "0");
+  const flat = printIndex(storage, (axis) => `i${dims.findIndex((d) => d.name === axis)}`);
   // An integer element outside may be the infinity of a float maximum.
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
   return [
-    `static Elements<${elementType(tensor)}> ${dataName(name)};`,
-    `static inline Int place_${name}(${parameters}) { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; }`,
-    `static inline ${result} read_${name}(${parameters}) {`,
-    `  Int at = place_${name}(${arguments_});`,
-    `  return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
-    "}",
+    `  ${type} ${dataName(name)};`,
+    `  Int place_${name}(${parameters}) const { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; }`,
+    `  ${result} read_${name}(${parameters}) const {`,
+    `    Int at = place_${name}(${arguments_});`,
+    `    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
+    "  }",
   ].join("\n");
 }
 
-function printIndex(e: Expr): string {
+/** An index or a condition as C++. */
+export function printIndex(e: Expr, named: (axis: string) => string = axisName): string {
+  const print = (part: Expr): string => printIndex(part, named);
   switch (e.kind) {
     case "number":
       return `Int(${e.value})`;
     case "axis":
-      return axisName(e.name);
+      return named(e.name);
     case "negate":
-      return `-(${printIndex(e.value)})`;
+      return `-(${print(e.value)})`;
     case "binary": {
-      const [left, right] = [printIndex(e.left), printIndex(e.right)];
+      const [left, right] = [print(e.left), print(e.right)];
       if (e.op === "/") return `floor_divide(${left}, ${right})`;
       if (e.op === "%") return `floor_remainder(${left}, ${right})`;
       return `(${left} ${e.op} ${right})`;
     }
     case "compare":
-      return `(${printIndex(e.left)} ${e.op} ${printIndex(e.right)})`;
+      return `(${print(e.left)} ${e.op} ${print(e.right)})`;
     case "logic":
-      return `(${printIndex(e.left)} ${e.op === "and" ? "&&" : "||"} ${printIndex(e.right)})`;
+      return `(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
     default:
       throw new Error(`internal: "${e.kind}" cannot stand in an index`);
   }
@@ -211,7 +255,7 @@ function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
 }
 
 function printRead({ tensor, index }: Access): string {
-  return `read_${tensor}(${index.map(printIndex).join(", ")})`;
+  return `read_${tensor}(${index.map((e) => printIndex(e)).join(", ")})`;
 }
 
 /** Joins one more value `v` to the running fold `sum`. */

@@ -228,14 +228,7 @@ function drawEpilogueInputs(
   const spread = Math.sqrt(sums.reduce((total, x) => total + (x / sums.length) * x, 0)) || 1;
   const output = outputOf(epilogue).dtype;
   const aim = isInteger(output) ? (rangeOf(output)[1] - rangeOf(output)[0]) / 2 : spread;
-  const beside = (op: "*" | "/"): Set<string> =>
-    new Set(
-      [...valueNodes(epilogue.equation.value)]
-        .filter((e) => e.kind === "binary" && e.op === op)
-        .flatMap((e) => (e.kind === "binary" ? (op === "/" ? [e.right] : [e.left, e.right]) : []))
-        .flatMap((side) => accessesIn(side).map((a) => a.tensor)),
-    );
-  const [factors, divisors] = [beside("*"), beside("/")];
+  const [factors, divisors] = [tensorsBeside("*", epilogue), tensorsBeside("/", epilogue)];
   const ratio = isInteger(output) ? aim / spread : 1;
   const value = (tensor: Tensor): number => {
     const [min, max] = rangeOf(tensor.dtype);
@@ -257,6 +250,16 @@ function drawEpilogueInputs(
         if (given) return [t.name, Float64Array.from(given)];
         return [t.name, Float64Array.from({ length: elementCount(t) }, () => value(t))];
       }),
+  );
+}
+
+/** Tensors that a value multiplies, or divides by. */
+export function tensorsBeside(op: "*" | "/", { equation }: Computation): Set<string> {
+  return new Set(
+    [...valueNodes(equation.value)]
+      .filter((e) => e.kind === "binary" && e.op === op)
+      .flatMap((e) => (e.kind === "binary" ? (op === "/" ? [e.right] : [e.left, e.right]) : []))
+      .flatMap((side) => accessesIn(side).map((a) => a.tensor)),
   );
 }
 
@@ -320,11 +323,17 @@ function absoluteInputs(inputs: Readonly<Record<string, Float64Array>>): Record<
 
 // ------------------------------------------------------------------------------------------------- the bound
 
-interface Bound {
-  /** The sum of |terms|, computed in f64 from the absolute values of the inputs. */
-  readonly magnitude: Computation;
+interface Bound extends BoundRule {
   /** Terms of each sum. */
   readonly terms: ArrayLike<number>;
+}
+
+/** How far a float result may be off: `(terms + operations + 1) * (epsilon * magnitude + smallest)`. */
+export interface BoundRule {
+  /** The sum of |terms|, computed in f64 from the absolute values of the inputs. */
+  readonly magnitude: Computation;
+  /** Terms of every sum; or, where several points meet in one element, the computation that counts them. */
+  readonly chain: number | Computation;
   /** Operations that make one term. */
   readonly operations: number;
   readonly epsilon: number;
@@ -337,8 +346,19 @@ interface Bound {
   readonly integral: boolean;
 }
 
-/** Undefined when the result is exact: integers, and floats that are only moved or compared. */
 async function boundOf(computation: Computation, evaluate: Evaluate): Promise<Bound | undefined> {
+  const rule = boundRule(computation);
+  if (!rule) return undefined;
+  const { chain } = rule;
+  const terms =
+    typeof chain === "number"
+      ? new Float64Array(elementCount(targetOf(computation))).fill(chain)
+      : await evaluate(chain, zeroInputs(computation));
+  return { ...rule, terms };
+}
+
+/** Undefined when the result is exact: integers, and floats that are only moved or compared. */
+export function boundRule(computation: Computation): BoundRule | undefined {
   const { equation } = computation;
   const target = targetOf(computation);
   if (isInteger(target.dtype)) return undefined;
@@ -355,11 +375,9 @@ async function boundOf(computation: Computation, evaluate: Evaluate): Promise<Bo
   const epsilon = Math.max(...types.map(epsilonOf));
   const magnitude = inDoubles(computation, magnitudeOf(equation.value));
   const plain = equation.target.index.every((e) => e.kind === "axis");
-  const terms = new Float64Array(elementCount(target)).fill(chainLength(computation));
   return {
     magnitude,
-    // Where several points meet in one element, they are counted.
-    terms: plain ? terms : await evaluate(inDoubles(computation, number(1)), zeroInputs(computation)),
+    chain: plain ? chainLength(computation) : inDoubles(computation, number(1)),
     operations: arithmetic.length,
     epsilon,
     smallest: types.includes("f16") ? 2 ** -24 : 2 ** -126,
@@ -476,8 +494,8 @@ function* valueNodes(e: Expr): Generator<Expr> {
   }
 }
 
-/** So large that a sum of products of as many factors as the value has stays within its type. */
-function largestInput(computation: Computation): number {
+/** Inputs of the extreme set: so large that a sum of products of as many factors as the value has stays within its type. */
+export function largestInput(computation: Computation): number {
   const { equation } = computation;
   const roof = rangeOf(targetOf(computation).dtype)[1];
   const reduced = pointCount(computation) / elementCount(targetOf(computation));

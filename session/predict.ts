@@ -6,10 +6,10 @@
  *     predictor.predict(mapping, schedule)?.seconds
  */
 
-import { z } from "zod";
 import type { Candidate, Schedule } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import type { Target } from "../abstraction/target.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { compilerFeatures } from "../codegen/cpp.ts";
 import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
@@ -21,6 +21,7 @@ import { explainRun, runChild } from "../runtime/child.ts";
 import { type Compiler, compileSource, kernelFlags } from "../runtime/compiler.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { readCalibrationData } from "./recorded.ts";
 
 export interface Predictor {
   readonly predict: (mapping: Mapping, schedule: Schedule) => Prediction | undefined;
@@ -28,9 +29,9 @@ export interface Predictor {
   readonly learn: (trials: readonly TrialOf<Candidate>[], mappingOf: (c: Candidate) => Mapping) => void;
 }
 
-/** The model of this machine; without a calibration, with the reference machine's rates. */
-export function predictorFor(calibration?: Calibration): Predictor {
-  const target = modelTarget(nativeTarget(), calibration);
+/** The model of a machine, by default of this one; without a calibration, with the reference machine's rates. */
+export function predictorFor(calibration?: Calibration, machine: Target = nativeTarget()): Predictor {
+  const target = modelTarget(machine, calibration);
   let correction: Correction = NO_CORRECTION;
   let models = new Map<Mapping, (schedule: Schedule) => Prediction | undefined>();
   const terms = new Map<Mapping, ReturnType<typeof createTerms>>();
@@ -57,59 +58,24 @@ export function predictorFor(calibration?: Calibration): Predictor {
   };
 }
 
-const measured = z.object({ median: z.number(), spread: z.number() });
-const memory = z.object({
-  footprintBytes: z.number(),
-  readBytesPerCycle: measured,
-  writeBytesPerCycle: measured,
-  copyBytesPerCycle: measured,
-});
-const instruction = z.object({
-  issueCycles: measured,
-  latencyCycles: measured,
-  loadCycles: z.record(z.string(), measured),
-  storeCycles: measured,
-});
-const scalarFigures = z.object({
-  copyByte: measured,
-  copyRun: measured,
-  strided: measured,
-  indexed: measured,
-  scattered: measured,
-  digit: measured,
-  guard: measured,
-});
-
-/** What a database holds is outside input. */
-const calibrationSchema = z.object({
-  machine: z.string(),
-  clockHz: measured,
-  loadsPerCycle: measured.optional(),
-  memory: z.record(z.string(), memory),
-  intrinsics: z.record(z.string(), instruction),
-  scalar: scalarFigures.partial(),
-});
-
-/** The calibration of this environment: remembered, or measured now and kept. */
+/**
+ * The calibration of this environment: remembered, or measured now and kept.
+ * @param anew to measure even when one is remembered
+ */
 export async function calibrationFor(
   db: Database,
   environment: Environment,
   rows: readonly Intrinsic[],
   runner: { readonly compiler: Compiler; readonly workdir: string },
   announce: (text: string) => void,
+  { anew = false }: { readonly anew?: boolean } = {},
 ): Promise<Calibration> {
-  const known = calibrationSchema.safeParse(calibrationOf(db, environment)?.data);
-  if (known.success) return toCalibration(known.data);
+  const known = anew ? undefined : readCalibrationData(calibrationOf(db, environment)?.data);
+  if (known) return known;
   announce("calibrating this machine, once: some seconds");
   const calibration = await calibrate(nativeTarget(), rows, compileAndRunWith(runner));
   if (!db.readonly) recordCalibration(db, { environment, data: calibration, at: Date.now() });
   return calibration;
-}
-
-function toCalibration(data: z.infer<typeof calibrationSchema>): Calibration {
-  const { loadsPerCycle, scalar, ...rest } = data;
-  const present = Object.fromEntries(Object.entries(scalar).filter(([, figure]) => figure !== undefined));
-  return { ...rest, loadsPerCycle, scalar: present };
 }
 
 function compileAndRunWith({ compiler, workdir }: { compiler: Compiler; workdir: string }): CompileAndRun {

@@ -58,6 +58,8 @@ export interface TuneComputationOptions {
   readonly seed?: number;
   readonly threads?: number;
   readonly strategy?: Strategy;
+  /** Whether a search with nothing left to gain ends before its budget; true by default. */
+  readonly earlyStop?: boolean;
   /** Path of the database; `:memory:` keeps nothing. */
   readonly database?: string;
   readonly signal?: AbortSignal;
@@ -160,7 +162,14 @@ export async function tuneComputation(
       workload,
       environment,
       seed,
-      options: { strategy: strategy.name, threads },
+      // All that decides what the search does: `automap replay` makes the same decisions again from it.
+      options: {
+        strategy: strategy.name,
+        threads,
+        earlyStop: options.earlyStop ?? true,
+        intrinsics: chosen.map((i) => i.name),
+        target: nativeTarget(),
+      },
       budget,
       started,
     });
@@ -177,6 +186,7 @@ export async function tuneComputation(
       predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
       learn: (trials) => predictor.learn(trials, (c) => space.mappingOf(c)),
       measure: (batch) => measureAll(batch, space, runner, reference),
+      ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
@@ -310,7 +320,8 @@ function storeIn(
   };
 }
 
-function environmentOf(runner: Runner): Environment {
+/** This machine and its tools, as records name them. */
+export function environmentOf(runner: Pick<Runner, "compiler">): Environment {
   const target = nativeTarget();
   const { path, version } = runner.compiler;
   return {

@@ -3,9 +3,11 @@
 import { writeFileSync } from "node:fs";
 import { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import type { Measurement } from "../abstraction/trial.ts";
 import { registerDb } from "../cli/db.ts";
 import { reportError } from "../cli/output.ts";
-import { openDatabase, recordTrial } from "../db/index.ts";
+import { openDatabase, recordTrial, type World } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { candidate, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
 
 const shop = workshop();
@@ -37,8 +39,14 @@ beforeAll(() => {
 });
 afterAll(() => shop.remove());
 
+const HERE: World = { environment: MACHINE, intrinsics: INTRINSICS };
+
 /** What a command prints on stdout and stderr, and its exit code. */
-async function automap(line: string, file = FILE): Promise<{ out: string; err: string; code: number }> {
+async function automap(
+  line: string,
+  file = FILE,
+  world: World = HERE,
+): Promise<{ out: string; err: string; code: number }> {
   const said = { out: "", err: "", code: 0 };
   const keep =
     (stream: "out" | "err") =>
@@ -52,9 +60,13 @@ async function automap(line: string, file = FILE): Promise<{ out: string; err: s
   ];
   try {
     const program = new Command("automap").exitOverride();
-    registerDb(program, (code) => {
-      said.code = code;
-    });
+    registerDb(
+      program,
+      (code) => {
+        said.code = code;
+      },
+      async () => world,
+    );
     await program.parseAsync([...line.split(" "), "--db", file], { from: "user" });
   } catch (error) {
     said.code = reportError(error);
@@ -145,7 +157,7 @@ describe("automap db query", () => {
     ["--groups 2", []],
     ["--dtype u8s8 --c 64..256", ["ID0", "ID2", "ID1"]],
     ["--c=65..", ["ID2"]],
-    ["--c ..65 --top 1", ["ID0"]],
+    ["--c ..65 --limit 1", ["ID0"]],
     ["--h 14", ["ID2"]],
     ["--dtype f16", ["ID3"]],
     ["--dtype f16->f32", []],
@@ -156,7 +168,9 @@ describe("automap db query", () => {
     ["--until 2026-11-21T10:00Z", ["ID0", "ID1"]],
     ["--until 2026-11-21 --sort at", ["ID3", "ID2", "ID1", "ID0"]],
     ["--until 2026-11-20", []],
-    ["--sort predicted --top 1", ["ID0"]],
+    ["--sort predicted --limit 1", ["ID0"]],
+    ["--top 1", ["ID3", "ID0", "ID2"]],
+    ["--target native --limit 1", ["ID3"]],
   ])("filters by %s", async (line, expected) => {
     expect(await found(line)).toEqual(expected);
   });
@@ -176,6 +190,8 @@ describe("automap db query", () => {
     ["--status broken", "unknown --status; it is one of ok, wrong, compile-failed"],
     ["--sort speed", "unknown --sort; it is one of time, predicted, at"],
     ["--top 0", "--top must be a positive integer"],
+    ["--limit x", "--limit must be a positive integer"],
+    ["--target h200", 'no record is of a target "h200"'],
     ["--c x", '--c must be an extent or a range, got "x"'],
     ["--c 9..3", "--c: the range 9..3 is empty\n  --c 3..9"],
     ["--c", "--c needs a value, for example --c 64 or --c 64..256"],
@@ -258,15 +274,24 @@ describe("automap db show", () => {
         cache    warm
 
       measured
-        status       ok
-        median       61.25 us   95 % within 58.19 us to 64.31 us
-        samples      3, 55.13 us to 67.38 us
-        instruction  12 in the disassembly
+        status   ok
+        median   61.25 us   95 % within 58.19 us to 64.31 us
+        samples  3, 55.13 us to 67.38 us
 
       predicted
-        time         55 us
+        time         55 us   0.90 of the measured
         uncorrected  50 us
-        l1           4 trips   inner 10   read 3   write 1   bound by inner
+        l1           4 trips   cycles of one: inner 10   read 3   write 1   bound by inner
+
+      proof
+        record       its id is the hash of its facts
+        output       checked against the equation in every element, on random and on extreme data, before it was timed
+        instruction  12 in the disassembly
+        declaration  as it is declared now
+        here         this machine is the record's world
+
+      mapping
+        cannot be drawn: conv2d does not bind to avx512.vpdpbusd as a = in, b = w, c = out
 
       every sample: automap db show ID0 --json
       "
@@ -301,5 +326,186 @@ describe("automap db show", () => {
         "out": "",
       }
     `);
+  });
+});
+
+describe("automap db best, told whom to trust", () => {
+  const ELSEWHERE: World = {
+    environment: { ...MACHINE, kernel: "Linux 7.0", node: "v24.1.0" },
+    intrinsics: INTRINSICS,
+  };
+
+  it("leaves out records of another world, says which fields differ and how to use them", async () => {
+    expect(await automap("db best --op conv2d", FILE, ELSEWHERE)).toMatchInlineSnapshot(`
+      {
+        "code": 0,
+        "err": "automap: no trial matches
+      automap: 2 stale trials were left out, they differ in kernel, node; automap db stale lists them, --trust isa or --trust any uses them
+      ",
+        "out": "",
+      }
+    `);
+    const { out } = await automap("db best --op conv2d --json", FILE, ELSEWHERE);
+    expect(JSON.parse(out)).toEqual({ schemaVersion: 1, trust: "exact", trials: [], stale: [], leftOut: 2 });
+  });
+
+  it("names what differs when they are used", async () => {
+    expect((await automap("db best --op conv2d --trust isa", FILE, ELSEWHERE)).out).toMatchInlineSnapshot(`
+      "id            operator  shape                              types  target  threads  instruction      time      predicted  at (UTC)          differs
+      ID0  conv2d    c 64  h 56  k 64  r 3  s 3  w 56   u8s8   native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00  kernel, node
+      ID2  conv2d    c 256  h 14  k 64  r 3  s 3  w 14  u8s8   native  1        avx512.vpdpbusd  500 us               2026-11-21T11:00  kernel, node
+      "
+    `);
+    const { out } = await automap("db best --op conv2d --c 256 --trust any --json", FILE, ELSEWHERE);
+    expect(JSON.parse(out)).toMatchObject({
+      trials: [{ id: "ID2" }],
+      stale: [
+        {
+          id: "ID2",
+          differs: [
+            { field: "kernel", recorded: "Linux 6.1.0 x64", here: "Linux 7.0" },
+            { field: "node", recorded: "v20.20.2", here: "v24.1.0" },
+          ],
+        },
+      ],
+      leftOut: 0,
+    });
+    expect((await automap("db best --trust me")).err).toContain('unknown --trust "me"\n  it is one of exact, isa, any');
+  });
+
+  it("lists what is stale, field by field", async () => {
+    expect((await automap("db stale --op matmul", FILE, ELSEWHERE)).out).toMatchInlineSnapshot(`
+      "id            operator  shape               types     target  threads  instruction  time  predicted  at (UTC)          differs
+      ID3  matmul    k 256  m 128  n 64  f16->f16  native  1        amx.tdpbusd  8 us             2026-11-21T12:00  kernel: Linux 6.1.0 x64 there, Linux 7.0 here; node: v20.20.2 there, v24.1.0 here
+      "
+    `);
+    expect(await automap("db stale")).toEqual({ out: "", err: "automap: no trial matches\n", code: 0 });
+    const { out } = await automap("db stale --json", FILE, ELSEWHERE);
+    const { trials } = JSON.parse(out) as { trials: { differs: unknown[] }[] };
+    expect(trials.map((t) => t.differs.length)).toEqual([2, 2, 2, 2]);
+  });
+});
+
+describe("automap db compare", () => {
+  const file = shop.path("pairs.db");
+  const pair: string[] = [];
+  beforeAll(() => {
+    const db = openDatabase(file);
+    const samples = (median: number): Measurement => ({
+      status: "ok",
+      samples: Array.from({ length: 9 }, (_, i) => median * (1 + (i - 4) / 1000)),
+      median,
+      interval: [median * 0.999, median * 1.001],
+      instructions: 3,
+    });
+    pair.push(
+      recordTrial(db, newTrial(1, { trial: trial(samples(50e-6), 1) })),
+      recordTrial(db, newTrial(1, { trial: trial(samples(60e-6), 2) })),
+      recordTrial(db, newTrial(1, { trial: trial(samples(50.02e-6), 3), conditions: { threads: 2, cache: "warm" } })),
+      recordTrial(db, newTrial(1, { trial: trial({ status: "crashed", log: "" }, 4) })),
+      recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial(measured(1), 5) })),
+    );
+    db.close();
+  });
+  const compare = async (a: number, b: number, more = ""): Promise<{ out: string; err: string; code: number }> => {
+    const said = await automap(`db compare ${pair[a]} ${pair[b]}${more}`, file);
+    const tidy = (text: string): string =>
+      pair.reduce((all, id, i) => all.replaceAll(id.slice(0, 12), `PAIR${i}`), text);
+    return { ...said, out: tidy(said.out), err: tidy(said.err) };
+  };
+
+  it("gives the difference with its interval", async () => {
+    expect((await compare(0, 1)).out).toMatchInlineSnapshot(`
+      "a  PAIR0  avx512.vpdpbusd  50 us  95 % within 49.95 us to 50.05 us
+      b  PAIR1  avx512.vpdpbusd  60 us  95 % within 59.94 us to 60.06 us
+
+      b is 10 us (20.0 %) slower than a
+      b - a is 10 us, 95 % within 9.78 us to 10.22 us
+      "
+    `);
+    const { out } = await compare(1, 0, " --json");
+    const { verdict, difference } = JSON.parse(out) as {
+      verdict: string;
+      difference: { microseconds: number; interval: [number, number]; ratio: number };
+    };
+    expect(verdict).toBe("b");
+    expect(difference.microseconds).toBeCloseTo(-10, 6);
+    expect(difference.interval[0]).toBeLessThan(-10);
+    expect(difference.interval[1]).toBeGreaterThan(-10);
+  });
+
+  it("says tie when the intervals overlap, and what was not alike", async () => {
+    const { out, err } = await compare(0, 2);
+    expect(out).toContain("tie: the intervals overlap");
+    expect(err).toBe("automap: not under the same conditions: threads 1 and 2\n");
+  });
+
+  it("refuses what has no time or is another computation", async () => {
+    expect(await compare(0, 3)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("has no time: it ended as crashed"),
+    });
+    expect(await compare(0, 4)).toMatchObject({ code: 2, err: expect.stringContaining("of different computations") });
+  });
+});
+
+describe("automap db export, import, merge, verify and prune", () => {
+  it("carry records from file to file", async () => {
+    const [lines, copy] = [shop.path("all.jsonl"), shop.path("copy.db")];
+    expect(await automap(`db export -o ${lines}`)).toEqual({ out: "", err: "9 lines written: /all.jsonl\n", code: 0 });
+    expect((await automap(`db export -o ${lines}`)).code).toBe(2);
+    expect((await automap("db export --op matmul")).out.split("\n")).toHaveLength(5);
+    expect(await automap(`db import ${lines}`, copy)).toEqual({
+      out: "/copy.db: 1 environments, 3 workloads, 4 trials; 0 known already\n",
+      err: "",
+      code: 0,
+    });
+    expect((await automap(`db merge ${FILE}`, copy)).out).toBe("/copy.db: nothing new; 8 known already\n");
+    expect(await automap("db verify", copy)).toEqual({
+      out: "/copy.db: 1 environments, 3 workloads, 0 runs, 4 trials, 0 calibrations; whole\n",
+      err: "",
+      code: 0,
+    });
+    expect((await automap("db query --json", copy)).out).toBe((await automap("db query --json")).out);
+  });
+
+  it("name each line that is rejected, and end with 1", async () => {
+    const lines = shop.path("bad.jsonl");
+    writeFileSync(lines, '{"kind":"header","format":"automap-records","version":1}\n{"kind":"trial"}\nnonsense\n');
+    expect(await automap(`db import ${lines}`, shop.path("none.db"))).toMatchInlineSnapshot(`
+      {
+        "code": 1,
+        "err": "automap: /bad.jsonl:2: its field id is missing
+      automap: /bad.jsonl:3: it is not a JSON object
+      ",
+        "out": "/none.db: nothing new; 0 known already; 2 lines rejected
+      ",
+      }
+    `);
+  });
+
+  it("find a number that was changed, and end with 4", async () => {
+    const path = shop.path("changed.db");
+    const db = openDatabase(path);
+    recordTrial(db, newTrial(60));
+    db.sqlite.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET median = 1e-9");
+    db.close();
+    const { out, code } = await automap("db verify", path);
+    expect(code).toBe(4);
+    expect(out).toMatch(/^trial \w{12} {2}its facts make the id \w{12}: something changed it\n.*1 problems\n$/);
+  });
+
+  it("delete only with --yes, and only what a filter names", async () => {
+    const path = shop.path("pruned.db");
+    await automap(`db merge ${FILE}`, path);
+    expect(await automap("db prune", path)).toMatchObject({ code: 2, err: expect.stringContaining("a filter names") });
+    const counted = await automap("db prune --status crashed", path);
+    expect(counted.out).toBe(
+      "/pruned.db: 1 trials, 0 runs, 0 workloads, 0 environments would go; --yes deletes them\n",
+    );
+    expect(await automap("db prune --status crashed --yes", path)).toMatchObject({ code: 0 });
+    expect(JSON.parse((await automap("db query --json", path)).out)).toMatchObject({
+      trials: [{ id: "ID3" }, { id: "ID0" }, { id: "ID2" }],
+    });
   });
 });

@@ -28,7 +28,7 @@ import {
   trialsOf,
 } from "../db/index.ts";
 import { openDatabase as openAt } from "../db/open.ts";
-import { MIGRATIONS, type Migration } from "../db/schema.ts";
+import { MIGRATIONS, type Migration, SCHEMA_VERSION } from "../db/schema.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import {
@@ -350,7 +350,7 @@ describe("best", () => {
     const cold = record(80, 5, { ...WARM, cache: "flushed" });
     recordTrial(db, newTrial(1, { trial: trial({ status: "wrong", log: "off by one" }) }));
     expect(best(db).map((t) => t.id)).toEqual([two, first, cold]);
-    expect(best(db, { computation: CONV.computation, top: 1 }).map((t) => t.id)).toEqual([two]);
+    expect(best(db, { computation: CONV.computation, limit: 1 }).map((t) => t.id)).toEqual([two]);
     // Filters choose among trials, not among the best.
     expect(best(db, { since: 3 }).map((t) => t.id)).toEqual([two, tie, cold]);
     const view = db.sqlite.prepare("SELECT id FROM best ORDER BY median").pluck().all();
@@ -388,8 +388,15 @@ describe("queryTrials", () => {
     ["an extent", { extents: { c: { min: 64, max: 64 } } }, [1, 2, 3, 4]],
     ["a range of an axis both have", { extents: { k: { min: 65 } } }, [5]],
     ["a parameter that is no axis", { extents: { h: { max: 56 } } }, [1, 2, 3, 4]],
-    ["several at once", { extents: { c: { min: 1 } }, since: 2000, status: "ok", top: 1 }, [2]],
-    ["the newest", { sort: "at", top: 2 }, [5, 4]],
+    ["several at once", { extents: { c: { min: 1 } }, since: 2000, status: "ok", limit: 1 }, [2]],
+    ["the newest", { sort: "at", limit: 2 }, [5, 4]],
+    ["the first of each computation", { top: 1 }, [1, 5]],
+    ["the two newest of each", { top: 2, sort: "at" }, [5, 4, 3]],
+    ["what worked in order, as far as asked", { status: "ok", operator: "conv2d", limit: 2 }, [1, 2]],
+    ["of some instructions, as far as asked", { intrinsic: ["amx.tdpbusd", "avx512.vpdpbusd"], limit: 3 }, [1, 2, 3]],
+    ["failures after what worked", { limit: 5 }, [1, 2, 3, 5, 4]],
+    ["a target", { target: "native", limit: 1 }, [1]],
+    ["a target nobody has", { target: "h200", limit: 1 }, []],
     ["by prediction, those without one last", { sort: "predicted" }, [3, 2, 1, 4, 5]],
     ["an operator nobody tried", { operator: "scan" }, []],
     ["an extent nobody has", { extents: { 'a"b': { min: 1 } } }, []],
@@ -433,7 +440,7 @@ describe("a file", () => {
     const pragma = (what: string): unknown => db.sqlite.pragma(what, { simple: true });
     expect(
       ["journal_mode", "synchronous", "foreign_keys", "trusted_schema", "application_id", "user_version"].map(pragma),
-    ).toEqual(["wal", 2, 1, 0, 0x616d6170, 1]);
+    ).toEqual(["wal", 2, 1, 0, 0x616d6170, SCHEMA_VERSION]);
     const tables = db.sqlite.pragma("table_list") as { schema: string; name: string; type: string; strict: number }[];
     const ours = tables.filter((t) => t.type === "table" && !t.name.startsWith("sqlite_"));
     expect(ours.filter((t) => t.strict !== 1)).toEqual([]);
@@ -532,19 +539,23 @@ describe("a file", () => {
 });
 
 describe("the schema", () => {
-  const next: Migration = { version: 2, summary: "notes", sql: "CREATE TABLE notes (text TEXT NOT NULL) STRICT" };
+  const next: Migration = {
+    version: SCHEMA_VERSION + 1,
+    summary: "notes",
+    sql: "CREATE TABLE notes (text TEXT NOT NULL) STRICT",
+  };
   const path = (): string => shop.path("automap.db");
 
   it("is brought forward after a backup of the file", () => {
     const id = recordTrial(db, newTrial(60));
     const newer = openAt(path(), {}, [...MIGRATIONS, next]);
     expect(newer.notice?.replaceAll(shop.path(""), "")).toMatchInlineSnapshot(
-      `"/automap.db was brought from schema 1 to 2; the file as it was is kept in /automap.v1-backup.db"`,
+      `"/automap.db was brought from schema 2 to 3; the file as it was is kept in /automap.v2-backup.db"`,
     );
     expect(showTrial(newer, id).id).toBe(id);
-    expect(newer.sqlite.pragma("user_version", { simple: true })).toBe(2);
+    expect(newer.sqlite.pragma("user_version", { simple: true })).toBe(SCHEMA_VERSION + 1);
     newer.close();
-    const backup = openDatabase(shop.path("automap.v1-backup.db"), { readonly: true });
+    const backup = openDatabase(shop.path(`automap.v${SCHEMA_VERSION}-backup.db`), { readonly: true });
     expect(queryTrials(backup).map((t) => t.id)).toEqual([id]);
     backup.close();
   });
@@ -556,7 +567,7 @@ describe("the schema", () => {
     expect(older.readonly).toBe(true);
     expect(queryTrials(older).map((t) => t.id)).toEqual([id]);
     expect(told(() => recordTrial(older, newTrial(61)))).toMatchInlineSnapshot(`
-      "/automap.db was written by a newer automap (schema 2, this one knows 1): it is open for reading only
+      "/automap.db was written by a newer automap (schema 3, this one knows 2): it is open for reading only
         upgrade automap to write to it"
     `);
     older.close();
@@ -564,19 +575,19 @@ describe("the schema", () => {
 
   it("that is older is not changed by a reader", () => {
     expect(told(() => openAt(path(), { readonly: true }, [...MIGRATIONS, next]))).toMatchInlineSnapshot(`
-      "/automap.db has schema 1, this automap reads 2
+      "/automap.db has schema 2, this automap reads 3
         the first command that writes to it brings it forward and keeps a backup: automap tune --help"
     `);
   });
 
   it("stays as it was when a migration fails", () => {
     const bad: Migration = {
-      version: 2,
+      version: SCHEMA_VERSION + 1,
       summary: "bad",
       sql: "CREATE TABLE notes (text); INSERT INTO nowhere VALUES (1)",
     };
     expect(() => openAt(path(), {}, [...MIGRATIONS, bad])).toThrow(/nowhere/);
-    expect(db.sqlite.pragma("user_version", { simple: true })).toBe(1);
+    expect(db.sqlite.pragma("user_version", { simple: true })).toBe(SCHEMA_VERSION);
     expect(db.sqlite.prepare("SELECT count(*) FROM sqlite_schema WHERE name = 'notes'").pluck().get()).toBe(0);
   });
 
@@ -586,6 +597,10 @@ describe("the schema", () => {
         [
           1,
           "1a6ec65109d52663c2e163f6ff845a07",
+        ],
+        [
+          2,
+          "bb4fce2392f190b389b880af8d8f0351",
         ],
       ]
     `);

@@ -59,7 +59,9 @@ describe("README.md and docs/", () => {
   it.each(ours.map((s) => [`${s.page}: ${s.command}`, s] as const))("%s", async (_, { command, output }) => {
     const [, ...words] = shellWords(command);
     // Files are drawn beside the tests, not into the repository.
-    const { code, out, err } = await commandLine(words.map((w) => (w.endsWith(".svg") ? join(scratch, w) : w)));
+    const { code, out, err } = await commandLine(
+      words.map((w, i) => (w.endsWith(".svg") || words[i - 1] === "--to" ? join(scratch, w) : w)),
+    );
     const printed = (code === 2 ? err : out).trimEnd().split("\n");
     if (output.length === 0) expect({ code, err: code === 0 ? "" : err }).toEqual({ code: 0, err: "" });
     else if (!fits(output, printed)) expect(printed.join("\n")).toBe(output.join("\n"));

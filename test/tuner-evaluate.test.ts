@@ -1,7 +1,7 @@
 /** @file How predictions are judged, against cases worked out by hand. */
 
 import { describe, expect, it } from "vitest";
-import { evaluate, type Judged, judged, pairwiseAccuracy, topRecall } from "../tuner/evaluate.ts";
+import { evaluate, evaluateTogether, type Judged, judged, pairwiseAccuracy, topRecall } from "../tuner/evaluate.ts";
 import { failed, predicts, took } from "./support/fake-space.ts";
 
 const pairs = (measured: readonly number[], predicted: readonly number[]): Judged[] =>
@@ -29,6 +29,21 @@ describe("pairwise accuracy", () => {
     expect(pairwiseAccuracy([])).toBeUndefined();
     expect(pairwiseAccuracy(pairs([1], [1]))).toBeUndefined();
     expect(pairwiseAccuracy(pairs([1], [1]), { diagonal: true })).toBe(1);
+  });
+});
+
+describe("several workloads", () => {
+  it("are judged by pairs within each, weighted by how many it has", () => {
+    // 2 of 2 pairs, then 4 of 6; across them every pair would be right.
+    const small = pairs([1, 2], [1, 2]);
+    const large = pairs([100, 200, 300], [100, 300, 200]);
+    expect(evaluateTogether([small, large]).pairwise).toBeCloseTo((2 + 4) / 8, 12);
+    expect(evaluateTogether([small, large, pairs([7], [9])])).toEqual(evaluateTogether([small, large]));
+    expect(evaluateTogether([small, large])).toMatchObject({ count: 5, recall: 1 });
+  });
+
+  it("that say nothing have no value", () => {
+    expect(evaluateTogether([pairs([1], [1]), []])).toMatchObject({ count: 0, pairwise: undefined, recall: undefined });
   });
 });
 

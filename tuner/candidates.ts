@@ -154,6 +154,7 @@ class Space implements CandidateSpace {
     const dimensions = new Set([...left.order, ...right.order]);
     for (const d of dimensions) if ((left.block[d] ?? 1) !== (right.block[d] ?? 1)) apart++;
     if (left.order.join() !== right.order.join()) apart++;
+    if (left.spread?.join() !== right.spread?.join()) apart++;
     for (const o of Object.keys(left.placement)) if (left.placement[o] !== right.placement[o]) apart++;
     return apart;
   }

@@ -48,6 +48,27 @@ export function evaluate(pairs: readonly Judged[]): Evaluation {
   };
 }
 
+/**
+ * The same over several workloads. Pairs are formed within a workload only: that one shape takes longer than another is no achievement.
+ * Workloads weigh by their pairs, for the recall by their trials; those with a single trial say nothing.
+ */
+export function evaluateTogether(workloads: readonly (readonly Judged[])[]): Evaluation {
+  const parts = workloads.filter((pairs) => pairs.length >= 2).map(evaluate);
+  const mean = (
+    of: "pairwise" | "pairwisePublished" | "recall",
+    weight: (count: number) => number,
+  ): number | undefined => {
+    const total = parts.reduce((sum, p) => sum + weight(p.count), 0);
+    return total === 0 ? undefined : parts.reduce((sum, p) => sum + weight(p.count) * (p[of] ?? 0), 0) / total;
+  };
+  return {
+    count: parts.reduce((sum, p) => sum + p.count, 0),
+    pairwise: mean("pairwise", (n) => n * (n - 1)),
+    pairwisePublished: mean("pairwisePublished", (n) => n * n),
+    recall: mean("recall", (n) => n),
+  };
+}
+
 /** Share of the ordered pairs (i, j) for which `measured i < measured j` and `predicted i < predicted j` are both true or both false. */
 export function pairwiseAccuracy(pairs: readonly Judged[], { diagonal = false } = {}): number | undefined {
   const total = diagonal ? pairs.length ** 2 : pairs.length * (pairs.length - 1);

@@ -1,43 +1,96 @@
 /*
- * The part of C for Metal that the intrinsics table uses: vectors of the register file, dot products and DPAS.
+ * The part of C for Metal that the intrinsics table and generated kernels use: vectors of the register file, buffers, dot products, DPAS.
  * Written from the CM language specification; every operand is read before the destination is written.
  */
 #ifndef AUTOMAP_EMULATION_CM_H
 #define AUTOMAP_EMULATION_CM_H
 
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef _Float16 half;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
+typedef unsigned uint;
 struct bf16 {
   uint16_t bits;
+};
+
+template <class T, int N> class vector;
+
+/* Elements of a vector, `stride` apart: assignable, and read before any is written. */
+template <class T, int N> class vector_ref {
+  T* first;
+  int stride;
+
+ public:
+  vector_ref(T* first, int stride) : first(first), stride(stride) {}
+  vector_ref(vector<T, N>& whole);
+  T& operator()(int i) const { return first[i * stride]; }
+  template <class B> const vector_ref& operator=(const vector<B, N>& other) const {
+    const vector<B, N> read = other;
+    for (int i = 0; i < N; i++) first[i * stride] = (T)read(i);
+    return *this;
+  }
+  const vector_ref& operator=(const vector_ref& other) const { return *this = vector<T, N>(other); }
+  const vector_ref& operator=(T fill) const { return *this = vector<T, N>(fill); }
 };
 
 template <class T, int N> class vector {
   T values[N];
 
  public:
-  vector() {}
+  /* What was never written is not a number. */
+  vector() { memset((void*)values, 0xff, sizeof values); }
   vector(T fill) { *this = fill; }
+  vector(const vector_ref<T, N>& part) {
+    for (int i = 0; i < N; i++) values[i] = part(i);
+  }
+  template <class B> vector(const vector<B, N>& other) {
+    for (int i = 0; i < N; i++) values[i] = (T)other(i);
+  }
+  template <class B> explicit vector(const B (&from)[N]) {
+    for (int i = 0; i < N; i++) values[i] = (T)from[i];
+  }
   T operator()(int i) const { return values[i]; }
   T& operator()(int i) { return values[i]; }
   vector& operator=(T fill) {
     for (int i = 0; i < N; i++) values[i] = fill;
     return *this;
   }
-  vector operator*(const vector& other) const {
-    vector product;
-    for (int i = 0; i < N; i++) product(i) = values[i] * other(i);
-    return product;
+  template <class B> vector& operator+=(const vector<B, N>& other) { return *this = *this + other; }
+  vector operator-() const {
+    vector result;
+    for (int i = 0; i < N; i++) result(i) = -values[i];
+    return result;
   }
-  vector operator+(const vector& other) const {
-    vector sum;
-    for (int i = 0; i < N; i++) sum(i) = values[i] + other(i);
-    return sum;
+  template <int SIZE, int STRIDE> vector_ref<T, SIZE> select(int from = 0) {
+    static_assert(STRIDE > 0 && (SIZE - 1) * STRIDE < N, "select() stays inside");
+    return vector_ref<T, SIZE>(values + from, STRIDE);
   }
-  vector& operator+=(const vector& other) { return *this = *this + other; }
+  template <class I, int SIZE> vector<T, SIZE> iselect(const vector<I, SIZE>& index) const {
+    vector<T, SIZE> taken;
+    for (int i = 0; i < SIZE; i++)
+      if (index(i) >= 0 && index(i) < N) taken(i) = values[index(i)];
+    return taken;
+  }
+  template <int TIMES> vector<T, N * TIMES> replicate() const {
+    vector<T, N * TIMES> repeated;
+    for (int i = 0; i < N * TIMES; i++) repeated(i) = values[i % N];
+    return repeated;
+  }
+  /* x where the mask's lowest bit is set, else y. */
+  void merge(const vector& x, const vector& y, const vector<ushort, N>& mask) {
+    for (int i = 0; i < N; i++) values[i] = mask(i) & 1 ? x(i) : y(i);
+  }
+  void merge(const vector& x, const vector<ushort, N>& mask) { merge(x, vector(*this), mask); }
+  bool any() const {
+    for (int i = 0; i < N; i++)
+      if (values[i]) return true;
+    return false;
+  }
   /* The same bytes as elements of another type. */
   template <class T2> vector<T2, N * sizeof(T) / sizeof(T2)> format() const {
     vector<T2, N * sizeof(T) / sizeof(T2)> same;
@@ -46,6 +99,157 @@ template <class T, int N> class vector {
     return same;
   }
 };
+
+template <class T, int N> vector_ref<T, N>::vector_ref(vector<T, N>& whole) : first(&whole(0)), stride(1) {}
+
+/* Element by element; a scalar stands for as many of itself. Comparisons give 0 or 1. */
+namespace emulation {
+template <class T> struct IsScalar { enum { value = __is_class(T) ? 0 : 1 }; };
+template <bool> struct If {};
+template <> struct If<true> { typedef int Type; };
+}  // namespace emulation
+
+#define AUTOMAP_CM_OPERATOR(op, Result)                                                                                  \
+  template <class A, class B, int N> static auto operator op(const vector<A, N>& a, const vector<B, N>& b) {             \
+    typedef decltype(A() op B()) Own;                                                                                    \
+    vector<Result, N> result;                                                                                            \
+    for (int i = 0; i < N; i++) result(i) = (Result)(a(i) op b(i));                                                      \
+    return result;                                                                                                       \
+  }                                                                                                                      \
+  template <class A, class B, int N, typename emulation::If<emulation::IsScalar<B>::value>::Type = 0>                    \
+  static auto operator op(const vector<A, N>& a, B b) { return a op vector<B, N>(b); }                                   \
+  template <class A, class B, int N, typename emulation::If<emulation::IsScalar<A>::value>::Type = 0>                    \
+  static auto operator op(A a, const vector<B, N>& b) { return vector<A, N>(a) op b; }
+AUTOMAP_CM_OPERATOR(+, Own)
+AUTOMAP_CM_OPERATOR(-, Own)
+AUTOMAP_CM_OPERATOR(*, Own)
+AUTOMAP_CM_OPERATOR(/, Own)
+AUTOMAP_CM_OPERATOR(%, Own)
+AUTOMAP_CM_OPERATOR(&, Own)
+AUTOMAP_CM_OPERATOR(|, Own)
+AUTOMAP_CM_OPERATOR(<, ushort)
+AUTOMAP_CM_OPERATOR(<=, ushort)
+AUTOMAP_CM_OPERATOR(>, ushort)
+AUTOMAP_CM_OPERATOR(>=, ushort)
+AUTOMAP_CM_OPERATOR(==, ushort)
+AUTOMAP_CM_OPERATOR(!=, ushort)
+
+/* ---- functions of vectors ---------------------------------------------------------------------------------------------------- */
+
+template <class T, int N> static vector<T, N> cm_max(const vector<T, N>& a, const vector<T, N>& b) {
+  vector<T, N> result;
+  for (int i = 0; i < N; i++) result(i) = a(i) > b(i) ? a(i) : b(i);
+  return result;
+}
+template <class T, int N> static vector<T, N> cm_min(const vector<T, N>& a, const vector<T, N>& b) {
+  vector<T, N> result;
+  for (int i = 0; i < N; i++) result(i) = a(i) < b(i) ? a(i) : b(i);
+  return result;
+}
+template <class T, int N> static vector<T, N> cm_abs(const vector<T, N>& a) {
+  vector<T, N> result;
+  for (int i = 0; i < N; i++) result(i) = a(i) < 0 ? -a(i) : a(i);
+  return result;
+}
+/* To the nearest whole number, ties to even. */
+template <class T, int N> static vector<T, N> cm_rnde(const vector<T, N>& a) {
+  vector<T, N> result;
+  for (int i = 0; i < N; i++) result(i) = (T)__builtin_rint(a(i));
+  return result;
+}
+template <class T, int N> static T cm_sum(const vector<T, N>& a) {
+  T sum = 0;
+  for (int i = 0; i < N; i++) sum += a(i);
+  return sum;
+}
+template <class T, int N> static T cm_reduced_max(const vector<T, N>& a) {
+  T most = a(0);
+  for (int i = 1; i < N; i++) most = a(i) > most ? a(i) : most;
+  return most;
+}
+template <class T, int N> static T cm_reduced_min(const vector<T, N>& a) {
+  T least = a(0);
+  for (int i = 1; i < N; i++) least = a(i) < least ? a(i) : least;
+  return least;
+}
+
+/* ---- threads, and SIMD control flow: inside, scattered writes go by the mask ----------------------------------------------------- */
+
+#define _GENX_MAIN_
+#define _GENX_
+namespace emulation {
+static int group;
+static const ushort* active; /* nullptr: all channels */
+[[noreturn]] static inline void misuse(const char* what) {
+  fprintf(stderr, "cm.h: %s\n", what);
+  abort();
+}
+}  // namespace emulation
+static inline int cm_group_id(int dimension) { return dimension == 0 ? emulation::group : 0; }
+
+#define SIMD_IF_BEGIN(condition)                   \
+  {                                                \
+    const auto simd_condition = condition;         \
+    ushort simd_active[sizeof simd_condition / 2]; \
+    memcpy(simd_active, (const void*)&simd_condition, sizeof simd_active); \
+    emulation::active = simd_active;
+#define SIMD_IF_END          \
+  emulation::active = nullptr; \
+  }
+
+/* ---- buffers: what is read outside is 0, what is written outside is lost ---------------------------------------------------------- */
+
+struct SurfaceIndex {
+  unsigned char* memory;
+  unsigned bytes;
+  bool dword_aligned;
+};
+static inline SurfaceIndex DWALIGNED(SurfaceIndex surface) {
+  surface.dword_aligned = true;
+  return surface;
+}
+
+namespace emulation {
+template <class T> T fetch(SurfaceIndex s, uint64_t at) {
+  T value = 0;
+  if (at + sizeof(T) <= s.bytes) memcpy(&value, s.memory + at, sizeof(T));
+  return value;
+}
+template <class T> void put(SurfaceIndex s, uint64_t at, T value) {
+  if (at + sizeof(T) <= s.bytes) memcpy(s.memory + at, &value, sizeof(T));
+}
+static inline void check_block(unsigned bytes, unsigned offset, unsigned alignment) {
+  if (bytes != 16 && bytes != 32 && bytes != 64 && bytes != 128) misuse("a block is 1, 2, 4 or 8 owords");
+  if (offset % alignment != 0) misuse("a block that is not aligned");
+  if (active) misuse("a block under SIMD control flow");
+}
+}  // namespace emulation
+
+/* Block of owords; the offset in bytes, a multiple of 16 (of 4 if DWALIGNED). */
+template <class T, int N> static void read(SurfaceIndex surface, unsigned offset, vector_ref<T, N> to) {
+  emulation::check_block(N * sizeof(T), offset, surface.dword_aligned ? 4 : 16);
+  for (int i = 0; i < N; i++) to(i) = emulation::fetch<T>(surface, offset + (uint64_t)i * sizeof(T));
+}
+template <class T, int N> static void read(SurfaceIndex surface, unsigned offset, vector<T, N>& to) {
+  read(surface, offset, vector_ref<T, N>(to));
+}
+template <class T, int N> static void write(SurfaceIndex surface, unsigned offset, const vector<T, N>& from) {
+  emulation::check_block(N * sizeof(T), offset, 16);
+  for (int i = 0; i < N; i++) emulation::put<T>(surface, offset + (uint64_t)i * sizeof(T), from(i));
+}
+/* Scattered dwords; offsets in elements. */
+template <class T, int N>
+static void read(SurfaceIndex surface, unsigned global, const vector<unsigned, N>& offsets, vector_ref<T, N> to) {
+  static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
+  for (int i = 0; i < N; i++)
+    if (!emulation::active || emulation::active[i]) to(i) = emulation::fetch<T>(surface, 4 * (uint64_t)(global + offsets(i)));
+}
+template <class T, int N>
+static void write(SurfaceIndex surface, unsigned global, const vector<unsigned, N>& offsets, const vector<T, N>& from) {
+  static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
+  for (int i = 0; i < N; i++)
+    if (!emulation::active || emulation::active[i]) emulation::put<T>(surface, 4 * (uint64_t)(global + offsets(i)), from(i));
+}
 
 /* The dot product of each group of four, in all four elements of the group. */
 template <class T, int N> static vector<T, N> cm_dp4(const vector<T, N>& a, const vector<T, N>& b) {

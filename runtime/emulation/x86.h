@@ -64,6 +64,28 @@ static inline void _mm512_storeu_si512(void* p, __m512i r) { memcpy(p, r.bytes, 
 static inline __m256 _mm256_broadcast_ss(const float* p) { return fill_register<__m256>(*p); }
 static inline __m256d _mm256_broadcast_sd(const double* p) { return fill_register<__m256d>(*p); }
 static inline __m512 _mm512_set1_ps(float x) { return fill_register<__m512>(x); }
+struct __m128 : Register<16> {};
+static inline __m128 _mm_load_ss(const float* p) {
+  __m128 reg = {};
+  memcpy(reg.bytes, p, 4);
+  return reg;
+}
+static inline __m512 _mm512_mask_broadcastss_ps(__m512 source, unsigned mask, __m128 a) {
+  for (int i = 0; i < 16; i++)
+    if (mask >> i & 1) source.set(i, a.get<float>(0));
+  return source;
+}
+static inline __m512 _mm512_maskz_loadu_ps(unsigned mask, const void* p) {
+  __m512 reg = {};
+  for (int i = 0; i < 16; i++)
+    if (mask >> i & 1) memcpy(reg.bytes + 4 * i, (const char*)p + 4 * i, 4);
+  return reg;
+}
+static inline __m512 _mm512_permute_ps(__m512 a, int control) {
+  __m512 reg;
+  for (int i = 0; i < 16; i++) reg.set(i, a.get<float>(i / 4 * 4 + (control >> i % 4 * 2 & 3)));
+  return reg;
+}
 static inline __m512d _mm512_set1_pd(double x) { return fill_register<__m512d>(x); }
 static inline __m512h _mm512_set1_ph(_Float16 x) { return fill_register<__m512h>(x); }
 static inline __m128i _mm_loadu_si32(const void* p) {
@@ -89,6 +111,7 @@ template <class T, class R> static R multiply_add_lanes(R a, R b, R c) {
 static inline __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c) { return multiply_add_lanes<float>(a, b, c); }
 static inline __m256d _mm256_fmadd_pd(__m256d a, __m256d b, __m256d c) { return multiply_add_lanes<double>(a, b, c); }
 static inline __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) { return multiply_add_lanes<float>(a, b, c); }
+static inline __m512 add_product(__m512 c, __m512 a, __m512 b) { return multiply_add_lanes<float>(a, b, c); }
 static inline __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c) { return multiply_add_lanes<double>(a, b, c); }
 static inline __m512h _mm512_fmadd_ph(__m512h a, __m512h b, __m512h c) { return multiply_add_lanes<_Float16>(a, b, c); }
 

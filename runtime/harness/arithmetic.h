@@ -3,14 +3,10 @@
  * floats are doubles rounded to theirs. Compile without contraction of a*b + c.
  *
  * An integer element read outside its tensor may be an infinity (the identity of a float maximum): such values are doubles too,
- * hence the templates.
- *
- * Headers of C and built-in functions only: reading those of C++ would take longer than the rest of a compilation.
+ * hence the templates. Built-in functions in place of the headers of C++, which take longer to read than the rest takes to compile.
  */
 
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 using Int = int64_t;
 static constexpr double infinity = __builtin_inf(), not_a_number = __builtin_nan("");
@@ -113,52 +109,3 @@ template <class A, class B> auto most(A a, B b) {
 
 inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }
-
-inline FILE* open_or_end(const char* path, const char* how) {
-  FILE* file = fopen(path, how);
-  if (file) return file;
-  perror(path);
-  exit(1);
-}
-
-inline double* doubles(size_t count) {
-  auto* memory = static_cast<double*>(calloc(count, sizeof(double)));
-  if (memory) return memory;
-  fprintf(stderr, "no memory for %zu numbers\n", count);
-  exit(1);
-}
-
-/* Of Int or double; files hold doubles. */
-template <class T> struct Elements {
-  T* data = nullptr;
-  size_t count = 0;
-
-  T& operator[](Int at) { return data[at]; }
-  void fill(size_t size, T value) {
-    data = static_cast<T*>(static_cast<void*>(doubles(size)));
-    count = size;
-    for (size_t i = 0; i < count; i++) data[i] = value;
-  }
-  void read(const char* path, size_t size) {
-    fill(size, T());
-    double* values = doubles(size);
-    FILE* file = open_or_end(path, "rb");
-    if (fread(values, sizeof(double), size, file) != size) {
-      fprintf(stderr, "%s holds fewer than %zu numbers\n", path, size);
-      exit(1);
-    }
-    fclose(file);
-    for (size_t i = 0; i < count; i++) data[i] = T(values[i]);
-    free(values);
-  }
-  void write(const char* path) {
-    double* values = doubles(count);
-    for (size_t i = 0; i < count; i++) values[i] = double(data[i]);
-    FILE* file = open_or_end(path, "wb");
-    if (fwrite(values, sizeof(double), count, file) != count || fclose(file)) {
-      perror(path);
-      exit(1);
-    }
-    free(values);
-  }
-};

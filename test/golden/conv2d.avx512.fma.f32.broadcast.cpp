@@ -11,6 +11,11 @@
 #include <stdint.h>
 #include <string.h>
 #include <immintrin.h>
+static inline __m512 add_product(__m512 c, __m512 a, __m512 b) {
+  asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  return c;
+}
+
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 11392; }
 extern "C" int automap_phases(void) { return 2; }
@@ -77,17 +82,17 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
           b0 = _mm512_loadu_ps((b_tiles + r_outer * 768 + (s_outer * 256) + (c_outer * 32)));
           b1 = _mm512_loadu_ps((b_tiles + 16 + (r_outer * 768) + (s_outer * 256) + (c_outer * 32)));
           a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + (r_outer * 64) + (s_outer * 8) + c_outer)));
-          c0 = _mm512_fmadd_ps(a0, b0, c0);
-          c4 = _mm512_fmadd_ps(a0, b1, c4);
+          c0 = add_product(c0, a0, b0);
+          c4 = add_product(c4, a0, b1);
           a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 8 + (r_outer * 64) + (s_outer * 8) + c_outer)));
-          c1 = _mm512_fmadd_ps(a0, b0, c1);
-          c5 = _mm512_fmadd_ps(a0, b1, c5);
+          c1 = add_product(c1, a0, b0);
+          c5 = add_product(c5, a0, b1);
           a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 16 + (r_outer * 64) + (s_outer * 8) + c_outer)));
-          c2 = _mm512_fmadd_ps(a0, b0, c2);
-          c6 = _mm512_fmadd_ps(a0, b1, c6);
+          c2 = add_product(c2, a0, b0);
+          c6 = add_product(c6, a0, b1);
           a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 24 + (r_outer * 64) + (s_outer * 8) + c_outer)));
-          c3 = _mm512_fmadd_ps(a0, b0, c3);
-          c7 = _mm512_fmadd_ps(a0, b1, c7);
+          c3 = add_product(c3, a0, b0);
+          c7 = add_product(c7, a0, b1);
         }
       }
     }
@@ -109,11 +114,11 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
           b0 = _mm512_loadu_ps((b_tiles + r_outer * 768 + (s_outer * 256) + (c_outer * 32)));
           b1 = _mm512_loadu_ps((b_tiles + 16 + (r_outer * 768) + (s_outer * 256) + (c_outer * 32)));
           a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 32 + (r_outer * 64) + (s_outer * 8) + c_outer)));
-          c0 = _mm512_fmadd_ps(a0, b0, c0);
-          c4 = _mm512_fmadd_ps(a0, b1, c4);
+          c0 = add_product(c0, a0, b0);
+          c4 = add_product(c4, a0, b1);
           a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 40 + (r_outer * 64) + (s_outer * 8) + c_outer)));
-          c1 = _mm512_fmadd_ps(a0, b0, c1);
-          c5 = _mm512_fmadd_ps(a0, b1, c5);
+          c1 = add_product(c1, a0, b0);
+          c5 = add_product(c5, a0, b1);
         }
       }
     }

@@ -1,5 +1,5 @@
 /**
- * @file Databases for tests: a made-up machine, trials with numbers that can be told apart, and db/ compiled for child processes.
+ * @file Databases for tests: a made-up machine, trials with numbers that can be told apart, and rooms compiled for child processes.
  */
 
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -81,13 +81,13 @@ export function workshop(): { readonly path: (name: string) => string; readonly 
   return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };
 }
 
-/** db/ and abstraction/ as JavaScript in `folder`, so that `node` can run them in a process of its own. */
-export function compileDatabase(folder: string): void {
+/** Rooms as JavaScript in `folder`, so that `node` can run them in a process of its own; by default what db/ needs. */
+export function compileRooms(folder: string, rooms: readonly string[] = ["db", "abstraction"]): void {
   const root = resolve(import.meta.dirname, "../..");
-  for (const part of ["db", "abstraction"]) {
-    mkdirSync(join(folder, part), { recursive: true });
-    for (const file of readdirSync(join(root, part)).filter((name) => name.endsWith(".ts"))) {
-      const { outputText } = ts.transpileModule(readFileSync(join(root, part, file), "utf8"), {
+  for (const room of rooms) {
+    mkdirSync(join(folder, room), { recursive: true });
+    for (const file of readdirSync(join(root, room)).filter((name) => /(?<!\.d)\.ts$/.test(name))) {
+      const { outputText } = ts.transpileModule(readFileSync(join(root, room, file), "utf8"), {
         fileName: file,
         compilerOptions: {
           target: ts.ScriptTarget.ES2023,
@@ -96,7 +96,7 @@ export function compileDatabase(folder: string): void {
           rewriteRelativeImportExtensions: true,
         },
       });
-      writeFileSync(join(folder, part, file.replace(/\.ts$/, ".js")), outputText);
+      writeFileSync(join(folder, room, file.replace(/\.ts$/, ".js")), outputText);
     }
   }
   writeFileSync(join(folder, "package.json"), '{ "type": "module" }');

@@ -1,0 +1,122 @@
+/**
+ * @file Every operator of the suite as a package: written into a clean folder, built by a compiler alone, proved by its own test.
+ *
+ *     npm run emit:suite
+ *     npm run emit:suite -- --ops c2d,dep --types u8s8 --keep packages
+ *
+ * The shapes are the suite's, made small; the kernel is the one the model likes best. What nothing maps gets the portable code. The
+ * build sees nothing but a PATH: no automap, no Node. Exit code 4 when a package is wrong.
+ */
+
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { z } from "zod";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { packageFiles, packageName } from "../emit/index.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { indent, table } from "../report/text.ts";
+import { runChild } from "../runtime/child.ts";
+import { portableSubject, writePackage } from "../session/emit.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { rankByModel } from "../session/tune.ts";
+
+const { values } = parseArgs({
+  options: { ops: { type: "string" }, types: { type: "string", default: "u8s8,bf16,f32" }, keep: { type: "string" } },
+});
+const SUITE = z.object({ configs: z.array(z.object({ op: z.string(), params: z.record(z.string(), z.number()) })) });
+const suite = SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")));
+const operators = [...new Set(suite.configs.map((c) => c.op))].filter(
+  (op) => values.ops?.split(",").includes(op) ?? true,
+);
+
+/** Sizes no larger than these; strides, borders, groups and windows stay the suite's. */
+const SMALL: Readonly<Record<string, number>> = {
+  c: 24,
+  k: 20,
+  h: 9,
+  w: 10,
+  d: 5,
+  l: 40,
+  m: 33,
+  n: 48,
+  i: 24,
+  o: 40,
+  caps: 4,
+};
+/** Batches, which in some operators are called as a matrix's extents are. */
+const MATRICES = ["gmm", "gmv", "scn"];
+
+const root = values.keep ?? mkdtempSync(join(tmpdir(), "automap-suite-"));
+const rows: string[][] = [];
+let wrong = 0;
+for (const op of operators) {
+  for (const dtype of values.types.split(",")) {
+    const row = await tryOne(op, dtype);
+    console.error(row.join("   "));
+    rows.push(row);
+  }
+}
+console.log(indent(table([["operator", "types", "kernel", "build", "its own test"], ...rows])));
+console.log(`\n${rows.length} packages, ${wrong} wrong`);
+if (values.keep === undefined) rmSync(root, { recursive: true, force: true });
+process.exitCode = wrong > 0 ? 4 : 0;
+
+async function tryOne(op: string, dtype: string): Promise<string[]> {
+  const computation = smallComputation(op, dtype);
+  if (typeof computation === "string") return [op, dtype, "none", "", computation];
+  const ranked = rankByModel(computation, { count: 1 });
+  const best = "refused" in ranked ? undefined : ranked[0];
+  const name = packageName(computation.name);
+  const subject = best
+    ? {
+        name,
+        computation,
+        tuned: kernelFor(computation, best.candidate),
+        threads: 1,
+        provenance: ["the model's choice"],
+      }
+    : portableSubject(computation);
+  const folder = join(root, `${op}-${dtype}`);
+  writePackage(folder, packageFiles(subject), true);
+  const clean = (...command: string[]): ReturnType<typeof runChild> =>
+    runChild(["env", "-i", `PATH=${process.env["PATH"] ?? "/usr/bin:/bin"}`, ...command], { timeLimitMs: 300_000 });
+  const begun = performance.now();
+  const build = await clean("sh", join(folder, "build.sh"));
+  const seconds = `${((performance.now() - begun) / 1000).toFixed(1)} s`;
+  const test = build.status === "ok" ? await clean(join(folder, "build", `${name}_test`)) : build;
+  const tuned = test.stdout.includes(`${name} tuned: right`);
+  const right = test.status === "ok" && (best === undefined || tuned);
+  if (!right) wrong++;
+  const said = right ? `right${best ? "" : ", portable only"}` : `${test.status}: ${test.stdout}${test.stderr}`;
+  return [computation.name, dtype, best?.candidate.intrinsic ?? "portable", seconds, said.trim()];
+}
+
+/** The operator's first row of the suite, made small; or why there is none of these types. */
+function smallComputation(op: string, dtype: string): Computation | string {
+  const params = suite.configs.find((c) => c.op === op)?.params ?? {};
+  const small = Object.fromEntries(
+    Object.entries(params).map(([name, value]) => {
+      const most = name === "n" && !MATRICES.includes(op) ? 2 : (SMALL[name] ?? value);
+      return [name, Math.min(value, most)];
+    }),
+  );
+  // Groups divide the channels.
+  const groups = params["groups"];
+  const divided =
+    groups === undefined
+      ? {}
+      : Object.fromEntries(
+          ["c", "k", "i", "o"]
+            .filter((p) => small[p] !== undefined)
+            .map((p) => [p, Math.max(1, Math.floor((small[p] ?? 1) / groups)) * groups]),
+        );
+  try {
+    return instantiate(operatorNamed(op), { parameters: { ...small, ...divided }, types: parseDataTypes(dtype) });
+  } catch (error) {
+    if (error instanceof UsageError) return error.message;
+    throw error;
+  }
+}

@@ -1,0 +1,162 @@
+/**
+ * @file ONNX Runtime as a peer: one operator as a session, called from this process.
+ *
+ *     npm install --no-save onnxruntime-node
+ *
+ * It is no dependency: its package is 290 MB. ONNX knows one layout, NCHW; what the session does with it is part of its time, and so
+ * is what a call costs in Node, which `overhead` tells (the same call of a session that copies one number).
+ */
+
+import { type Computation, extentsOf, inputsOf, outputOf } from "../../abstraction/computation.ts";
+import type { DType } from "../../abstraction/dtype.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import type { ReferenceSet } from "../../runtime/verify.ts";
+import { type OnnxConstant, type OnnxNode, type OnnxType, onnxModel } from "./onnx-model.ts";
+
+/** The little of onnxruntime-node that is used here. */
+interface Ort {
+  readonly Tensor: new (type: string, data: OnnxArray, dims: readonly number[]) => OnnxValue;
+  readonly InferenceSession: {
+    create(model: Uint8Array, options: Readonly<Record<string, unknown>>): Promise<OrtSession>;
+  };
+}
+interface OrtSession {
+  run(
+    feeds: Readonly<Record<string, OnnxValue>>,
+    fetches: Readonly<Record<string, OnnxValue>>,
+  ): Promise<Readonly<Record<string, OnnxValue>>>;
+  release(): Promise<void>;
+}
+interface OnnxValue {
+  readonly data: OnnxArray;
+}
+type OnnxArray = Float32Array | Int32Array | Uint8Array | Int8Array;
+
+const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
+const WORDS = { f32: "float32", s32: "int32", u8: "uint8", s8: "int8" } as const;
+
+export interface OnnxPeer {
+  /** Runs once; the output is in `output`. */
+  run(): Promise<void>;
+  readonly output: ArrayLike<number>;
+  close(): Promise<void>;
+}
+
+/** @throws UsageError when onnxruntime-node is not installed */
+export async function loadOnnxRuntime(): Promise<Ort> {
+  const name: string = "onnxruntime-node";
+  const loaded: unknown = await import(name).catch(() => {
+    throw new UsageError("onnxruntime-node is not installed", { hint: `npm install --no-save ${name}` });
+  });
+  return loaded as Ort; // The package has types of its own, which are not there unless it is.
+}
+
+/**
+ * A convolution or product in its operator's default layout, on the inputs of one set of its reference.
+ * @throws UsageError for a type that ONNX Runtime's CPU kernels lack (bf16), or an operator without a counterpart
+ */
+export async function onnxPeer(
+  ort: Ort,
+  computation: Computation,
+  parameters: Readonly<Record<string, number>>,
+  set: ReferenceSet,
+  threads: number,
+): Promise<OnnxPeer> {
+  const output = outputOf(computation);
+  const tensors = inputsOf(computation).map((t) => {
+    const type = onnxType(t.dtype);
+    const dims = t.dims.map((d) => d.extent);
+    return { name: t.name, type, dims, bytes: set.inputs[t.name] ?? new Uint8Array(), constant: t.constant };
+  });
+  const type = onnxType(output.dtype);
+  const dims = output.dims.map((d) => d.extent);
+  const names = tensors.map((t) => t.name);
+  const requantised = computation.epilogue !== undefined && type === "u8";
+  const node: OnnxNode = {
+    op: requantised ? "QLinearConv" : operatorOf(computation, type),
+    arguments: requantised ? quantisedArguments(names) : names,
+    inputs: tensors.filter((t) => !t.constant),
+    constants: [...tensors.filter((t) => t.constant), ...(requantised ? UNITS : [])],
+    output: { name: output.name, type, dims },
+    attributes: computation.name.includes("conv") ? windowOf(computation, parameters) : {},
+  };
+  const session = await ort.InferenceSession.create(onnxModel(node), sessionOptions(threads));
+  const value = (of: OnnxType, bytes: Uint8Array, shape: readonly number[]): OnnxValue =>
+    new ort.Tensor(WORDS[of], new ARRAYS[of](bytes.slice().buffer), shape);
+  const feeds = Object.fromEntries(
+    tensors.filter((t) => !t.constant).map((t) => [t.name, value(t.type, t.bytes, t.dims)]),
+  );
+  const result = new ARRAYS[type](dims.reduce((n, d) => n * d, 1));
+  const fetches = { [output.name]: new ort.Tensor(WORDS[type], result, dims) };
+  return {
+    run: async () => {
+      await session.run(feeds, fetches);
+    },
+    output: result,
+    close: () => session.release(),
+  };
+}
+
+/** A session that copies one number: what a call costs. */
+export async function onnxOverhead(ort: Ort): Promise<OnnxPeer> {
+  const one = { name: "x", type: "f32", dims: [1] } as const;
+  const node: OnnxNode = {
+    ...{ op: "Identity", arguments: ["x"], inputs: [one], constants: [] },
+    output: { ...one, name: "y" },
+  };
+  const session = await ort.InferenceSession.create(onnxModel(node), sessionOptions(1));
+  const [x, y] = [new Float32Array(1), new Float32Array(1)];
+  const [feeds, fetches] = [{ x: new ort.Tensor("float32", x, [1]) }, { y: new ort.Tensor("float32", y, [1]) }];
+  return {
+    run: async () => {
+      await session.run(feeds, fetches);
+    },
+    output: y,
+    close: () => session.release(),
+  };
+}
+
+/** QLinearConv's scales of input and output, which are 1, and its zero points. */
+const UNITS: readonly OnnxConstant[] = [
+  { name: "one", type: "f32", dims: [], bytes: new Uint8Array(Float32Array.of(1).buffer) },
+  { name: "zero_u8", type: "u8", dims: [], bytes: new Uint8Array(1) },
+  { name: "zero_s8", type: "s8", dims: [], bytes: new Uint8Array(1) },
+];
+
+/** `output(relu(sum * scale[channel]))`: input, weights and scale in the order the equations read them. */
+function quantisedArguments([input = "", weights = "", scale = ""]: readonly string[]): string[] {
+  return [input, "one", "zero_u8", weights, scale, "zero_s8", "one", "zero_u8"];
+}
+
+const sessionOptions = (threads: number): Readonly<Record<string, unknown>> => ({
+  intraOpNumThreads: threads,
+  interOpNumThreads: 1,
+  executionMode: "sequential",
+  graphOptimizationLevel: "all",
+});
+
+function onnxType(dtype: DType): OnnxType {
+  if (dtype === "f32" || dtype === "s32" || dtype === "u8" || dtype === "s8") return dtype;
+  throw new UsageError(`ONNX Runtime's CPU kernels have no ${dtype} convolution`);
+}
+
+function operatorOf({ name }: Computation, sum: OnnxType): string {
+  if (/conv2d$/.test(name)) return sum === "s32" ? "ConvInteger" : "Conv";
+  if (name === "matmul" || name === "matvec") return sum === "s32" ? "MatMulInteger" : "MatMul";
+  throw new UsageError(`no ONNX operator is known for ${name}`);
+}
+
+function windowOf(
+  computation: Computation,
+  parameters: Readonly<Record<string, number>>,
+): Readonly<Record<string, number | readonly number[]>> {
+  const { stride = 1, pad = 0, dilation = 1, groups } = parameters;
+  const channels = extentsOf(computation);
+  const isDepthwise = computation.name.startsWith("depthwise");
+  return {
+    strides: [stride, stride],
+    pads: [pad, pad, pad, pad],
+    dilations: [dilation, dilation],
+    group: isDepthwise ? (parameters.c ?? channels.c ?? 1) : (groups ?? 1),
+  };
+}

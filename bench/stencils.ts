@@ -1,0 +1,316 @@
+/**
+ * @file Lane kernels against the compiler's loops and OpenCV: for each case the most promising lane schedules are compiled, checked element
+ * by element and timed; the best then runs in turns with the peers, in one process on the same memory.
+ *
+ *     npm run build
+ *     node dist/bench/stencils.js                                     convolutions and stencils, f32, one thread
+ *     node dist/bench/stencils.js --cases 2d5pt,conv9 --sizes 1024 --candidates 24 --threads 2
+ *     node dist/bench/stencils.js --type f64 --out bench/results/stencils-f64
+ *
+ * Ratios above 1 say automap is faster; they are medians of ratios of neighbouring batches. "gcc" is the faster of two forms of the same
+ * loops (peers/loops.ts). Bandwidth counts each input and each output once, beside a copy of as many bytes measured just before.
+ */
+
+import { appendFileSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { parseArgs } from "node:util";
+import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { type LaneSchedule, printLaneSchedule } from "../mapper/lanes/schedule.ts";
+import { tapsOf } from "../mapper/lanes/taps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { encodeElements } from "../runtime/bytes.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { interpretCompiled } from "../runtime/reference-program.ts";
+import { summariseRatio } from "../runtime/statistics.ts";
+import type { Reference } from "../runtime/verify.ts";
+import { nativeTarget } from "../targets/native.ts";
+import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+import { filter2dKernel, loopsKernel, type Peer } from "./peers/loops.ts";
+
+const { values } = parseArgs({
+  options: {
+    cases: { type: "string", default: "conv2,conv5,conv9,conv31,conv3x3,conv5x5,conv9x9,2d5pt,2d9pt,3d7pt,3d27pt" },
+    sizes: { type: "string", default: "1024,8192" },
+    type: { type: "string", default: "f32" },
+    threads: { type: "string", default: "1" },
+    candidates: { type: "string", default: "16" },
+    seconds: { type: "string", default: "0.25" },
+    out: { type: "string", default: "stencils" },
+  },
+});
+
+const threads = Number(values.threads);
+const jsonl = `${values.out}.jsonl`;
+writeFileSync(jsonl, "");
+
+/** Points a side of an image; signals and grids have about as many points in all. */
+function subject(name: string, side: number): Computation {
+  const make = (operator: string, parameters: Readonly<Record<string, number>>): Computation =>
+    instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(values.type) });
+  const line = /^conv(\d+)$/.exec(name);
+  const box = /^conv(\d+)x\d+$/.exec(name);
+  if (line) {
+    const r = Number(line[1]);
+    return make("conv1d-single", { l: side * side + r - 1, r });
+  }
+  if (box) {
+    const r = Number(box[1]);
+    return make("conv2d-single", { h: side, w: side, r, s: r, pad: Math.floor((r - 1) / 2) });
+  }
+  if (!name.startsWith("3d")) return make(name, { h: side, w: side });
+  // 512 cubed is twice 8192 squared, 128 cubed twice 1024 squared.
+  const edge = side >= 4096 ? 512 : 128;
+  return make(name, { d: edge, h: edge, w: edge });
+}
+
+interface Row {
+  readonly id: string;
+  readonly bytes: number;
+  readonly operations: number;
+  readonly schedule: LaneSchedule;
+  readonly ours: Measurement;
+  readonly copy: number;
+  readonly peers: readonly {
+    readonly name: string;
+    readonly measured: Measurement;
+    readonly ratio: number | undefined;
+  }[];
+}
+
+const rows: Row[] = [];
+for (const side of values.sizes.split(",").map(Number))
+  for (const name of values.cases.split(",")) {
+    const row = await compare(`${name} ${side}`, subject(name, side));
+    if (row) rows.push(row);
+  }
+writeFileSync(`${values.out}.md`, report());
+console.error(`written: ${values.out}.md, ${jsonl}`);
+
+async function compare(id: string, computation: Computation): Promise<Row | undefined> {
+  const made = await createRunner({
+    threads,
+    memoryBytes: 2 ** 33,
+    stepSeconds: 60,
+    budgetSeconds: Number(values.seconds),
+  });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  const { runner } = made;
+  try {
+    // 1. The best of the most promising schedules.
+    const space = laneSpace(computation, { threads, target: modelTarget(nativeTarget()) });
+    if ("because" in space) throw new Error(`${id}: ${space.because}`);
+    const reference = await exactReference(computation, runner);
+    const tried = rankLanes(space, Number(values.candidates)).map((schedule) => ({
+      schedule,
+      kernel: kernelOf(computation, schedule),
+    }));
+    const measured = await runner.compareKernels(
+      tried.map((t) => t.kernel),
+      reference,
+    );
+    for (const [i, m] of measured.entries())
+      if (m.status !== "ok")
+        console.error(`${id}: ${tried[i] ? printLaneSchedule(tried[i].schedule) : ""}: ${m.status} ${m.log}`);
+      else if (process.env["AUTOMAP_DEBUG"])
+        console.error(
+          `  ${(leastOf(m) * 1e3).toFixed(3)} ms at least (expected ${((tried[i] ? space.expectedSeconds(tried[i].schedule) : 0) * 1e3).toFixed(3)})  ${tried[i] ? printLaneSchedule(tried[i].schedule) : ""}`,
+        );
+    const best = tried
+      .map((t, i) => ({ ...t, seconds: leastOf(measured[i]) }))
+      .reduce((a, b) => (b.seconds < a.seconds ? b : a));
+
+    // 2. The same bytes, copied.
+    const bytes = [outputOf(computation), inputsOf(computation)[0]].reduce(
+      (sum, t) => sum + (t ? elementCount(t) * bytesOf(t.dtype) : 0),
+      0,
+    );
+    const copy = await copySeconds(elementCount(outputOf(computation)), runner);
+
+    // 3. In turns with the peers.
+    const options = { compiler: runner.compiler, workdir: runner.workdir };
+    const peers: { name: string; peer: Peer }[] = [
+      { name: "gcc, window innermost", peer: await loopsKernel(computation, "window", options) },
+      { name: "gcc, row by row", peer: await loopsKernel(computation, "rows", options) },
+      ...(threads === 1 ? [{ name: "OpenCV", peer: await filter2dKernel(computation, options) }] : []),
+    ];
+    for (const { name, peer } of peers)
+      if (peer.status === "refused" && !peer.reason.startsWith("dimensions"))
+        console.error(`${id}: ${name}: ${peer.reason}`);
+    const ready = peers.flatMap(({ name, peer }) => (peer.status === "ready" ? [{ name, kernel: peer.kernel }] : []));
+    const [ours, ...others] = await runner.compareKernels([best.kernel, ...ready.map((p) => p.kernel)], reference, {
+      budgetSeconds: 4 * Number(values.seconds),
+    });
+    if (!ours) return undefined;
+    const row: Row = {
+      id,
+      bytes,
+      operations: operationsOf(computation),
+      schedule: best.schedule,
+      ours,
+      copy,
+      peers: others.map((m, i) => ({ name: ready[i]?.name ?? "?", measured: m, ratio: ratioOf(m, ours) })),
+    };
+    appendFileSync(
+      jsonl,
+      `${JSON.stringify({ id, type: values.type, threads, bytes, operations: row.operations, tried: tried.length, schedule: best.schedule, automap: brief(ours), copyMicroseconds: copy * 1e6, peers: row.peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
+    );
+    console.error(
+      `${id.padEnd(13)} ${text(ours)}  copy ${(copy * 1e6).toFixed(0)}  ${row.peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${printLaneSchedule(best.schedule)}`,
+    );
+    return row;
+  } finally {
+    await runner.close();
+  }
+}
+
+function kernelOf(computation: Computation, schedule: LaneSchedule): Kernel {
+  const notes = { lines: [printLaneSchedule(schedule), "made by node dist/bench/stencils.js"] };
+  return generateLanes("c++", computation, lowerLanes(computation, schedule), notes, { streaming: schedule.streaming });
+}
+
+/**
+ * Small integers, whose sums are exact in any order: every element of every kernel must be the reference's. The full set of references
+ * (fractions, extremes) takes gigabytes at these sizes; smaller shapes get it in the tests.
+ */
+async function exactReference(computation: Computation, runner: Runner): Promise<Reference> {
+  const random = seededRandom(1);
+  const inputs = Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
+    ]),
+  );
+  const expected = await interpretCompiled(computation, inputs, { compiler: runner.compiler, workdir: runner.workdir });
+  return {
+    computation,
+    checked: undefined,
+    sets: [
+      {
+        name: "exact",
+        inputs: Object.fromEntries(
+          inputsOf(computation).map((t) => [t.name, encodeElements(t.dtype, inputs[t.name] ?? [])]),
+        ),
+        expected,
+        tolerance: new Float64Array(expected.length),
+      },
+    ],
+  };
+}
+
+/** The fastest copy of so many elements we know: memcpy, and our own loads with stores past the caches. */
+async function copySeconds(elements: number, runner: Runner): Promise<number> {
+  const computation = defineComputation({
+    name: "copy",
+    equation: "out[i] = in[i]",
+    extents: { i: elements },
+    tensors: { in: values.type === "f64" ? "f64" : "f32" },
+  });
+  const reference = await exactReference(computation, runner);
+  const plain: Omit<LaneSchedule, "streaming" | "prefetchBytes"> = {
+    ...{ dataflow: "FBS-load", lanes: values.type === "f64" ? 8 : 16, rows: 1, vectors: 4, rolled: [] },
+    ...{ weights: "memory", borders: "peeled", strip: 0, threads },
+  };
+  const streamed = [512, 2048].map((prefetchBytes) =>
+    kernelOf(computation, { ...plain, streaming: true, prefetchBytes }),
+  );
+  const [first] = streamed;
+  if (!first) throw new Error("internal: no copy");
+  const memcpy = { ...first, source: memcpySource(elements, bytesOf(outputOf(computation).dtype)) };
+  const measured = await runner.compareKernels(
+    [memcpy, kernelOf(computation, { ...plain, streaming: false, prefetchBytes: 0 }), ...streamed],
+    reference,
+  );
+  return Math.min(...measured.map(secondsOf));
+}
+
+function memcpySource(elements: number, bytes: number): string {
+  return `#include <string.h>
+extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
+extern "C" int automap_phases(void) { return 1; }
+extern "C" void automap_prepare(void*, const void* const*) {}
+extern "C" void automap_run(void*, void* const* tensors, int, int part, int parts) {
+  const long from = ${elements}L * part / parts * ${bytes}, to = ${elements}L * (part + 1) / parts * ${bytes};
+  memcpy((char*)tensors[0] + from, (const char*)tensors[1] + from, to - from);
+}
+`;
+}
+
+/** A product and a sum for each tap of each output. */
+function operationsOf(computation: Computation): number {
+  const verdict = tapsOf(computation);
+  return verdict.ok ? 2 * verdict.sum.taps.length * elementCount(outputOf(computation)) : 0;
+}
+
+function secondsOf(m: Measurement | undefined): number {
+  return m?.status === "ok" ? m.median : Number.POSITIVE_INFINITY;
+}
+
+/** Candidates are chosen by their least time: on a busy machine a median says who was interrupted. */
+function leastOf(m: Measurement | undefined): number {
+  return m?.status === "ok" ? Math.min(...m.samples) : Number.POSITIVE_INFINITY;
+}
+
+function ratioOf(peer: Measurement, ours: Measurement): number | undefined {
+  return peer.status === "ok" && ours.status === "ok"
+    ? summariseRatio(peer.samples, ours.samples, 1).median
+    : undefined;
+}
+
+function brief(m: Measurement): Record<string, unknown> {
+  return m.status === "ok"
+    ? { status: "ok", microseconds: m.median * 1e6, interval: m.interval.map((s) => s * 1e6) }
+    : { status: m.status, log: m.log.slice(0, 200) };
+}
+
+function text(m: Measurement): string {
+  if (m.status !== "ok") return m.status;
+  const half = (100 * (m.interval[1] - m.interval[0])) / 2 / m.median;
+  return `${(m.median * 1e6).toFixed(1)} ±${half.toFixed(1)}%`;
+}
+
+/** The smallest ratio among the forms of the compiler's loops. */
+function againstLoops(row: Row): number | undefined {
+  const ratios = row.peers.filter((p) => p.name.startsWith("gcc")).flatMap((p) => p.ratio ?? []);
+  return ratios.length === 0 ? undefined : Math.min(...ratios);
+}
+
+function geomean(ratios: readonly number[]): string {
+  return ratios.length === 0 ? "-" : Math.exp(ratios.reduce((s, x) => s + Math.log(x), 0) / ratios.length).toFixed(2);
+}
+
+function report(): string {
+  const names = [...new Set(rows.flatMap((r) => r.peers.map((p) => p.name)))];
+  const loops = rows.flatMap((r) => againstLoops(r) ?? []);
+  const opencv = rows.flatMap((r) => r.peers.filter((p) => p.name === "OpenCV").flatMap((p) => p.ratio ?? []));
+  return [
+    "# Lane kernels beside the compiler's loops",
+    "",
+    `${cpus()[0]?.model.trim()}, ${values.type}, ${threads} thread${threads === 1 ? "" : "s"}; one process, batches in turns, the call before has just used the data; microseconds a call, median and half the 95 % interval; in parentheses the ratio peer / automap. gcc is \`g++ -O3 -march=native\`. GB/s counts every input and output once; copy is the fastest copy of as many output elements, measured just before.`,
+    "",
+    `    node dist/bench/stencils.js ${process.argv.slice(2).join(" ")}`,
+    "",
+    `| case | automap | GFLOP/s | GB/s | of the copy's | ${names.join(" | ")} | schedule |`,
+    `|---|---|---|---|---|${names.map(() => "---|").join("")}---|`,
+    ...rows.map((r) => {
+      const seconds = secondsOf(r.ours);
+      const cells = names.map((name) => {
+        const p = r.peers.find((x) => x.name === name);
+        return p ? `${text(p.measured)}${p.ratio === undefined ? "" : ` (${p.ratio.toFixed(2)})`}` : "";
+      });
+      const rate = (amount: number): string => (amount / seconds / 1e9).toFixed(1);
+      return `| ${r.id} | ${text(r.ours)} | ${rate(r.operations)} | ${rate(r.bytes)} | ${((100 * r.copy) / seconds).toFixed(0)} % | ${cells.join(" | ")} | ${printLaneSchedule(r.schedule)} |`;
+    }),
+    "",
+    `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length}; against OpenCV ${geomean(opencv)}x of ${opencv.length}.`,
+    "",
+  ].join("\n");
+}

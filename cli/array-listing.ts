@@ -1,0 +1,126 @@
+/**
+ * @file What `automap systolic` says: the table of designs, and the document scripts read.
+ */
+
+import { flowWords } from "../mapper/space-time/classify.ts";
+import type { Design } from "../mapper/space-time/design.ts";
+import type { DesignSet, ListedDesign } from "../mapper/space-time/enumerate.ts";
+import { paretoSet } from "../mapper/space-time/pareto.ts";
+import { printReuse } from "../mapper/space-time/problem.ts";
+import { refusalOf } from "../mapper/space-time/validity.ts";
+import { printMatrix } from "../mapper/space-time/vector.ts";
+import { figure } from "../report/draw-array.ts";
+import { indent, percent, table, WIDTH } from "../report/text.ts";
+import type { ArraySubject } from "./array-subject.ts";
+import { style } from "./output.ts";
+
+/** Designs and refusals listed unless --all is given. */
+export const SHOWN = 20;
+
+export interface ListingOptions {
+  readonly bound: number;
+  readonly registers?: number | undefined;
+  readonly why?: boolean | undefined;
+  readonly all?: boolean | undefined;
+}
+
+/** The table: what is mapped, how many designs there are, those that were chosen. */
+export function describe(
+  subject: ArraySubject,
+  { problem, count, refused, designs }: DesignSet,
+  fitting: readonly Design[],
+  listed: readonly Design[],
+  { bound, registers, why, all }: ListingOptions,
+  command: string,
+): string {
+  const classes = new Set(designs.map((d) => d.flowClass)).size;
+  const lines = [
+    ...head(subject),
+    "",
+    `${style("bold", `${designs.length} designs`)} in ${classes} ${classes === 1 ? "class" : "classes"} of dataflow, of ${count.candidates} transforms with entries up to ${bound} (${count.valid} of full rank, ${count.unimodular} unimodular)`,
+  ];
+  if (fitting.length < designs.length)
+    lines.push(`${designs.length - fitting.length} refused: more than ${registers} registers`);
+  lines.push("", indent(table([HEADER, ...listed.map(row)])));
+  if (listed.length < fitting.length)
+    lines.push(indent(style("dim", `... ${fitting.length - listed.length} more (--all)`)));
+  if (why) {
+    const shown = all ? refused : refused.slice(0, SHOWN);
+    const rows = shown.map((t) => [
+      printMatrix([...t.allocation, ...t.schedule]),
+      refusalOf(problem, t)?.because ?? "singular",
+    ]);
+    lines.push("", "refused", indent(table(rows, WIDTH - 2)));
+    if (shown.length < refused.length)
+      lines.push(indent(style("dim", `... ${refused.length - shown.length} more (--all)`)));
+  } else if (count.valid < count.candidates)
+    lines.push("", style("dim", `${count.candidates - count.valid} transforms refused (--why)`));
+  lines.push("", style("dim", "draw one, step by step:"), style("dim", `  ${command} --show ${listed[0]?.name}`));
+  return lines.join("\n");
+}
+
+/** What is mapped: one pass, its loops, along which vectors operands are reused. */
+export function head({ name, equation, loops, problem }: ArraySubject): string[] {
+  const rows = [
+    [name, equation],
+    ["loops", loops],
+    ["reuse", printReuse(problem)],
+  ];
+  return [table(rows)];
+}
+
+const HEADER = ["name", "matrix", "dataflow", "PEs", "steps", "outturn", "utilisation", "registers", "coalesced"];
+
+function row(design: Design): string[] {
+  const moves = design.flows.map((f) => `${f.name} ${flowWords(f.role, f.code)}`).join(", ");
+  return [
+    design.name,
+    printMatrix([...design.spaceTime.allocation, design.schedule]),
+    moves,
+    String(design.pes),
+    String(design.steps),
+    figure(design.outturn),
+    percent(design.utilisation),
+    String(design.registers.plain),
+    String(design.registers.coalesced),
+  ];
+}
+
+export function documentOf(
+  subject: ArraySubject,
+  { problem, count, designs: all }: DesignSet,
+  designs: readonly ListedDesign[],
+  fitting: number,
+): Record<string, unknown> {
+  const best = new Set(paretoSet(all).map((d) => d.name));
+  return {
+    designs: designs.map((d) => ({ ...designDocument(d), orbit: d.orbit, pareto: best.has(d.name) })),
+    refused: count.candidates - count.valid + (all.length - fitting),
+    operator: subject.name,
+    equation: subject.equation,
+    loops: problem.loops,
+    reuse: Object.fromEntries(problem.operands.map((o) => [o.name, o.reuse])),
+    ...count,
+  };
+}
+
+export function designDocument(d: Design): Record<string, unknown> {
+  const { name, dataflow, flowClass, spaceTime, schedule, pes, steps, outturn, utilisation, registers } = d;
+  return {
+    name,
+    dataflow,
+    allocation: spaceTime.allocation,
+    schedule,
+    pes,
+    steps,
+    outturn,
+    utilisation,
+    registers,
+    class: flowClass,
+    scheduleRows: spaceTime.schedule,
+    shape: d.shape,
+    flows: Object.fromEntries(d.flows.map((f) => [f.name, flowWords(f.role, f.code)])),
+    shuffleDistance: d.shuffleDistance,
+    boundaryLoads: d.boundaryLoads,
+  };
+}

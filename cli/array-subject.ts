@@ -1,0 +1,156 @@
+/**
+ * @file From the words after `automap systolic` to what is mapped: one pass of an operator, of an equation, or a file of recurrences.
+ *
+ *     conv1d                                       single channel, a tile of 16 outputs, filter 5: the case of the published table
+ *     "z[c] += x[c+q]*w[q]" --c 16 --q 5
+ *     design.ure
+ */
+
+import { readFileSync } from "node:fs";
+import { type Computation, equationText } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { type Access, accessesIn } from "../abstraction/expression.ts";
+import { parseRecurrence, printRecurrence } from "../abstraction/parse-recurrence.ts";
+import type { Recurrence } from "../abstraction/recurrence.ts";
+import { arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
+import type { Design } from "../mapper/space-time/design.ts";
+import { computationOf, problemOfRecurrence } from "../mapper/space-time/from-recurrence.ts";
+import { hasWindow, printSpace } from "../mapper/space-time/loops.ts";
+import { type ArrayProblem, operandAccesses } from "../mapper/space-time/problem.ts";
+import { OPERATORS } from "../operators/index.ts";
+import { readComputation } from "./subject.ts";
+
+export interface ArraySubject {
+  readonly name: string;
+  /** What one pass computes. */
+  readonly equation: string;
+  /** `p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512` */
+  readonly loops: string;
+  readonly problem: ArrayProblem;
+  /** Of the operands, in their order. */
+  readonly accesses: readonly Access[];
+  /** Dimensions of the array unless the user says otherwise. */
+  readonly arrayRows: number;
+  readonly recurrence: (design: Design) => Recurrence;
+  /** One pass as a computation; a recurrence that keeps dependences of its own has none. */
+  readonly pass?: Computation;
+}
+
+/** What differs from the operator's own defaults: the filter of the published table. */
+const ARRAY_DEFAULTS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+  conv1d: { r: 5 },
+  "conv1d-single": { r: 5 },
+};
+
+export interface ArraySubjectOptions {
+  readonly lanes: number;
+  readonly loops?: string | undefined;
+  readonly dtype?: string | undefined;
+  readonly sum?: string | undefined;
+  readonly keepOrder?: boolean | undefined;
+}
+
+/** @throws UsageError for words that name nothing, and for computations without a uniform recurrence */
+export function readArraySubject(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  options: ArraySubjectOptions,
+): ArraySubject {
+  const found = isFile(subject)
+    ? fromFile(subject, parameters, options)
+    : fromComputation(computationFor(subject, parameters, options), options, options.lanes);
+  if (!options.keepOrder) return found;
+  const operands = found.problem.operands.map((o) => (o.role === "output" ? { ...o, order: "fixed" as const } : o));
+  return { ...found, problem: { ...found.problem, operands } };
+}
+
+/** Names of operators have no point and no slash, equations have brackets. */
+function isFile(subject: string): boolean {
+  return !subject.includes("[") && /[./]/.test(subject);
+}
+
+function computationFor(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  { dtype, sum }: ArraySubjectOptions,
+): Computation {
+  const operator = OPERATORS.find((o) => o.name === subject.toLowerCase() || o.aliases.includes(subject.toLowerCase()));
+  const defaults = operator ? ARRAY_DEFAULTS[operator.name] : undefined;
+  return readComputation(subject, { ...defaults, ...parameters }, { dtype, sum });
+}
+
+function fromComputation(
+  computation: Computation,
+  { loops }: ArraySubjectOptions,
+  lanes: number | undefined,
+): ArraySubject {
+  const names = loops?.split(",").map((name) => name.trim());
+  const pass = arrayPass(computation, {
+    ...(names === undefined ? {} : { loops: names }),
+    ...(lanes === undefined ? {} : { lanes }),
+  });
+  const { inputs, output } = operandAccesses(pass.computation);
+  return {
+    name: computation.name,
+    equation: equationText(pass.computation),
+    loops: printSpace(computation, pass.space),
+    problem: pass.problem,
+    accesses: [...inputs, output],
+    // Windows run on a row of lanes; without one the array takes all loops but one, at most two.
+    arrayRows: arrayRowsFor(pass.problem.loops.length, hasWindow(computation, pass.space)),
+    recurrence: (design) => recurrenceOf(pass.computation, design),
+    pass: pass.computation,
+  };
+}
+
+function arrayRowsFor(loops: number, window: boolean): number {
+  return loops > 3 || (loops === 3 && !window) ? 2 : 1;
+}
+
+function fromFile(
+  file: string,
+  parameters: Readonly<Record<string, number>>,
+  options: ArraySubjectOptions,
+): ArraySubject {
+  const [given] = Object.keys(parameters);
+  if (given !== undefined)
+    throw new UsageError(`${file} says how long its loops are; --${given} has no place there`, {
+      hint: "change the line that begins with loops",
+    });
+  const recurrence = parseRecurrence(readText(file));
+  const computation = computationOf(recurrence);
+  if (computation)
+    return fromComputation(
+      computation,
+      { ...options, loops: options.loops ?? recurrence.loops.map((l) => l.name).join() },
+      undefined,
+    );
+  const problem = problemOfRecurrence(recurrence);
+  if (problem.loops.length < 2)
+    throw new UsageError(
+      `${recurrence.name}: an array needs two loops, got ${problem.loops.map((l) => l.name).join(", ")}`,
+    );
+  return {
+    name: recurrence.name,
+    equation: printRecurrence(recurrence).split("\n").slice(1).join("; "),
+    loops: `${problem.loops.map((l) => `${l.name} ${l.extent}`).join(", ")}`,
+    problem,
+    accesses: recurrence.definitions.map(({ target, value }, i) =>
+      problem.operands[i]?.role === "input"
+        ? (accessesIn(value).find((a) => !Object.hasOwn(recurrence.variables, a.tensor)) ?? target)
+        : target,
+    ),
+    arrayRows: arrayRowsFor(problem.loops.length, false),
+    recurrence: () => recurrence,
+  };
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new UsageError(`cannot read ${file}: ${error instanceof Error ? error.message : String(error)}`, {
+      hint: "an operator's name, an equation in quotes, or a file of recurrences is wanted",
+    });
+  }
+}

@@ -1,0 +1,156 @@
+/**
+ * @file `automap calibrate`: measures the figures of the latency model on this machine and tells where each comes from.
+ *
+ *     automap calibrate --db automap.db
+ *     automap calibrate --force --json
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import type { CalibratedIntrinsic, Measured } from "../perfmodel/calibrate.ts";
+import type { Figure } from "../perfmodel/target.ts";
+import { indent, table } from "../report/text.ts";
+import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+
+const options = z.object({
+  db: z.string().min(1).default("automap.db"),
+  force: z.boolean().default(false),
+  json: z.boolean().optional(),
+});
+type Options = z.infer<typeof options>;
+type Calibrated = Extract<CalibrateOutcome, { status: "calibrated" }>;
+
+export function registerCalibrate(program: Command, finish: (code: ExitCode) => void): void {
+  program
+    .command("calibrate")
+    .summary("measure this machine's bandwidths and instruction rates for the model")
+    .option("--db <file>", "where it is kept, and tune finds it (default: automap.db in this directory)")
+    .option("--force", "measure again although the database has a calibration of this machine")
+    .option("--json", "print a JSON document")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap calibrate",
+        "  automap calibrate --force --db automap.db",
+        "",
+        "Every figure is a median of several samples of a generated C++ program; the spread is the middle half of them.",
+      ].join("\n"),
+    )
+    .action(async (raw: unknown) => finish(await calibrate(parseOptions(options, raw))));
+}
+
+async function calibrate(given: Options): Promise<ExitCode> {
+  const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
+  if (outcome.status === "environment") {
+    const { what, why, remedy } = outcome.problem;
+    say(`automap: ${what}\n  ${why}\n  ${remedy}`);
+    return EXIT.environment;
+  }
+  if (given.json) printJson(calibrationDocument(outcome, given.db));
+  else print(describe(outcome, given.db));
+  return EXIT.ok;
+}
+
+function describe(outcome: Calibrated, file: string): string {
+  const { calibration, environment, measured } = outcome;
+  const clock = calibration.clockHz.median;
+  const rate = (m: Measured): string[] => [m.median.toFixed(1), gigabytes(m.median * clock), spread(m)];
+  const size = (bytes: number): string =>
+    bytes >= 2 ** 20 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 1024).toFixed(0)} KiB`;
+  const inward = Object.entries(calibration.memory).sort(([, a], [, b]) => a.footprintBytes - b.footprintBytes);
+  const memory = inward.flatMap(([name, m]) => [
+    [name, size(m.footprintBytes), "read", ...rate(m.readBytesPerCycle)],
+    ["", "", "write", ...rate(m.writeBytesPerCycle)],
+    ["", "", "copy", ...rate(m.copyBytesPerCycle)],
+  ]);
+  const instructions = Object.entries(calibration.intrinsics).map(([name, t]) => [
+    name,
+    cycles(t.issueCycles),
+    cycles(t.latencyCycles),
+    Object.entries(t.loadCycles)
+      .map(([operand, m]) => `${operand} ${cycles(m)}`)
+      .join("  "),
+    cycles(t.storeCycles),
+    peakOf(name, t, clock),
+  ]);
+  const assumed = otherFigures(outcome).filter(([, { source }]) => !source.startsWith("calibrated"));
+  const section = (title: string, rows: readonly (readonly string[])[]): string =>
+    `${style("bold", title)}\n${indent(table(rows))}`;
+  return [
+    `${calibration.machine}   clock ${(clock / 1e9).toFixed(2)} GHz (spread ${spread(calibration.clockHz)})   ${measured ? "measured now" : "measured before; --force measures again"}`,
+    section("memory, one core", [["level", "data", "", "bytes/cycle", "GB/s", "spread"], ...memory]),
+    section("instructions, cycles", [["instruction", "issue", "latency", "load", "store", "peak"], ...instructions]),
+    section(
+      "scalar loops around them, cycles an element",
+      Object.entries(calibration.scalar).map(([name, m]) => [name, cycles(m), spread(m)]),
+    ),
+    section(
+      "what the model takes from elsewhere",
+      assumed.map(([name, { value, source }]) => [name, String(value), source]),
+    ),
+    style(
+      "dim",
+      `source of the first three: a program generated from the table of instructions, compiled by ${environment.compiler.path} ${environment.compiler.version}; kept in ${file}`,
+    ),
+  ].join("\n\n");
+}
+
+/** Single figures of the model, scalar ones included. */
+function otherFigures({ target }: Calibrated): [string, Figure][] {
+  const { clockHz, loadsPerCycle, storesPerCycle, instructionsPerCycle, loopInstructions, window } = target;
+  const { blockCycles, barrierCycles, scalar } = target;
+  const single = {
+    clockHz,
+    loadsPerCycle,
+    storesPerCycle,
+    instructionsPerCycle,
+    loopInstructions,
+    window,
+    blockCycles,
+    barrierCycles,
+  };
+  return [...Object.entries(single), ...Object.entries(scalar)];
+}
+
+function calibrationDocument(outcome: Calibrated, database: string): Record<string, unknown> {
+  const { calibration, environment, target, measured } = outcome;
+  return {
+    database,
+    measuredNow: measured,
+    environment,
+    calibration,
+    figures: Object.fromEntries(otherFigures(outcome)),
+    memory: target.memory,
+  };
+}
+
+/** Operations of all its lanes at the rate it was issued. */
+function peakOf(name: string, { issueCycles }: CalibratedIntrinsic, clock: number): string {
+  const row = INTRINSICS.find((i) => i.name === name);
+  if (!row) return "";
+  const peak = (operationsOf(row) * clock) / issueCycles.median / 1e9;
+  return `${peak >= 1000 ? `${(peak / 1000).toFixed(2)} T` : `${peak.toFixed(0)} G`} operations/s`;
+}
+
+/** A multiply and an add counted as two. */
+function operationsOf(row: Intrinsic): number {
+  return 2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
+}
+
+function cycles({ median }: Measured): string {
+  return median.toFixed(2);
+}
+
+function spread({ spread: share }: Measured): string {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+function gigabytes(bytesPerSecond: number): string {
+  return (bytesPerSecond / 1e9).toFixed(1);
+}

@@ -1,0 +1,203 @@
+/**
+ * @file `automap check`: the gate of a build. Fails when a workload's best became slower than the baseline's by more than is allowed.
+ *
+ *     automap check --baseline old.db --db new.db --max-regression 3%
+ *     automap check --baseline old.db --junit check.xml
+ */
+
+import { writeFileSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import { UsageError } from "../abstraction/error.ts";
+import { type Database, openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
+import { junit } from "../report/junit.ts";
+import { indent, layoutText, printTime, shapeText, table } from "../report/text.ts";
+import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+
+const options = z.object({
+  baseline: z.string({ error: "check needs --baseline: the database to hold the new one against" }).min(1),
+  db: z.string().min(1).default("automap.db"),
+  maxRegression: z.string().default("3%").transform(readShare),
+  op: z.string().optional(),
+  requireAll: z.boolean().default(false),
+  junit: z.string().min(1).optional(),
+  json: z.boolean().optional(),
+});
+type Options = z.infer<typeof options>;
+
+export function registerCheck(program: Command, finish: (code: ExitCode) => void): void {
+  program
+    .command("check")
+    .summary("fail when the best of a workload became slower than in a baseline database")
+    .option("--baseline <file>", "the database to hold against")
+    .option("--db <file>", "the database to check (default: automap.db in this directory)")
+    .option("--max-regression <share>", "slower by no more than this is accepted (default: 3%)")
+    .option("--op <operator>", "only this operator")
+    .option("--require-all", "a workload of the baseline without a result fails too")
+    .option("--junit <file>", "write the result as JUnit XML")
+    .option("--json", "print a JSON document")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap check --baseline main.db --db branch.db --max-regression 3%",
+        "  automap check --baseline main.db --junit check.xml",
+        "",
+        "Workloads are matched by computation, threads, cache state and CPU. A regression is one that the 95 % intervals",
+        "bear out: the new interval begins above the end of the old one by more than the allowed share.",
+        "Exit codes: 0 accepted, 5 regression, 1 nothing to compare.",
+      ].join("\n"),
+    )
+    .action((raw: unknown) => finish(check(parseOptions(options, raw))));
+}
+
+/** `3%`, `3 %` or `0.03`. */
+function readShare(text: string, context: z.RefinementCtx): number {
+  const [, number, sign] = /^(\d+(?:\.\d+)?)\s*(%?)$/.exec(text.trim()) ?? [];
+  const share = number === undefined ? Number.NaN : Number(number) / (sign === "%" ? 100 : 1);
+  if (share >= 0 && (sign === "%" || share < 1)) return share;
+  context.addIssue(`--max-regression must be a share such as 3% or 0.03, got "${text}"`);
+  return z.NEVER;
+}
+
+function check(given: Options): ExitCode {
+  const [before, after] = [given.baseline, given.db].map((file) => withDatabase(file, (db) => trialsIn(db, given.op)));
+  const checked = compareBest(before ?? [], after ?? [], { maxRegression: given.maxRegression });
+  const failed = (f: Finding): boolean => verdictFails(f, given);
+  if (given.junit !== undefined) writeJunit(given.junit, checked, failed);
+  if (given.json) printJson(checkDocument(checked, given, failed));
+  else print(describe(checked, given, failed));
+  if (checked.compared === 0) {
+    say(
+      `automap: no workload of ${given.baseline} was measured in ${given.db} on the same CPU with as many threads: nothing is checked`,
+    );
+    return checked.findings.some(failed) ? EXIT.regression : EXIT.failed;
+  }
+  return checked.findings.some(failed) ? EXIT.regression : EXIT.ok;
+}
+
+function withDatabase<T>(file: string, work: (db: Database) => T): T {
+  const db = openDatabase(file, { readonly: true });
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    return work(db);
+  } finally {
+    db.close();
+  }
+}
+
+function trialsIn(db: Database, operator: string | undefined): TrialRecord[] {
+  return queryTrials(db, operator === undefined ? {} : { operator });
+}
+
+const WORDS: Readonly<Record<Finding["verdict"], string>> = {
+  slower: "REGRESSION",
+  faster: "faster",
+  same: "same",
+  failing: "FAILS NOW",
+  missing: "missing",
+  new: "new",
+};
+
+function describe({ findings, compared }: Checked, given: Options, failed: (f: Finding) => boolean): string {
+  const rows = findings.map((finding) => {
+    const { verdict, before, after, change } = finding;
+    const word = WORDS[verdict];
+    return [
+      failed(finding) ? style("red", word) : verdict === "faster" ? style("green", word) : word,
+      workloadText(finding),
+      timeText(before),
+      timeText(after),
+      change === undefined ? "" : `${change.ratio >= 1 ? "+" : ""}${(100 * (change.ratio - 1)).toFixed(1)} %`,
+      finding.changed.join(", "),
+    ];
+  });
+  const count = (verdict: Finding["verdict"]): number => findings.filter((f) => f.verdict === verdict).length;
+  const bad = findings.filter(failed).length;
+  return [
+    table([["", "workload", "baseline", "now", "change", "environment differs in"], ...rows]),
+    "",
+    `${compared} compared: ${count("slower")} slower by more than ${(100 * given.maxRegression).toFixed(1)} %, ${count("failing")} failing now, ${count("faster")} faster, ${count("same")} the same; ${count("missing")} missing, ${count("new")} new`,
+    bad === 0 ? style("green", "accepted") : style("red", `not accepted: ${bad}`),
+    ...findings
+      .filter(failed)
+      .flatMap(({ after }) => (after ? [indent(`automap db show ${shortId(after.id)} --db ${given.db}`)] : [])),
+  ].join("\n");
+}
+
+function workloadText({ workload, threads, cpu }: Finding): string {
+  const layout = layoutText(workload.tensors);
+  return `${workload.operator} ${shapeText(workload)} ${workload.dtype}->${workload.sum}${layout === "" ? "" : `, ${layout}`}, ${threads} thread${threads === 1 ? "" : "s"}, ${cpu}`;
+}
+
+function timeText(trial: TrialRecord | undefined): string {
+  if (!trial) return "-";
+  const { measurement } = trial;
+  if (measurement.status !== "ok") return measurement.status;
+  const [low, high] = measurement.interval;
+  return `${printTime(measurement.median)} (${printTime(low)} to ${printTime(high)})`;
+}
+
+function checkDocument(
+  { findings, compared }: Checked,
+  given: Options,
+  failed: (f: Finding) => boolean,
+): Record<string, unknown> {
+  const side = (trial: TrialRecord | undefined): Record<string, unknown> | null => {
+    if (!trial) return null;
+    const { id, measurement, candidate } = trial;
+    if (measurement.status !== "ok") return { id, status: measurement.status };
+    return {
+      id,
+      status: "ok",
+      intrinsic: candidate.intrinsic,
+      microseconds: measurement.median * 1e6,
+      interval: measurement.interval.map((s) => s * 1e6),
+    };
+  };
+  return {
+    accepted: compared > 0 && !findings.some(failed),
+    maxRegression: given.maxRegression,
+    compared,
+    findings: findings.map((f) => ({
+      verdict: f.verdict,
+      fails: failed(f),
+      operator: f.workload.operator,
+      shape: { ...f.workload.extents, ...f.workload.parameters },
+      dtype: f.workload.dtype,
+      threads: f.threads,
+      cpu: f.cpu,
+      baseline: side(f.before),
+      now: side(f.after),
+      ratio: f.change?.ratio ?? null,
+      interval: f.change?.interval ?? null,
+      environmentDiffersIn: f.changed,
+    })),
+  };
+}
+
+function writeJunit(file: string, { findings }: Checked, failed: (f: Finding) => boolean): void {
+  const cases = findings.map((finding) => {
+    const { before, after, verdict, workload } = finding;
+    const seconds = after?.measurement.status === "ok" ? after.measurement.median : 0;
+    const detail = `${timeText(before)} before, ${timeText(after)} now`;
+    return {
+      suite: workload.operator,
+      name: workloadText(finding),
+      seconds,
+      outcome: failed(finding)
+        ? { kind: "failed" as const, message: `${WORDS[verdict].toLowerCase()}: ${detail}` }
+        : verdict === "missing" || verdict === "new"
+          ? { kind: "skipped" as const, message: `${verdict}: ${detail}` }
+          : { kind: "passed" as const },
+    };
+  });
+  try {
+    writeFileSync(file, junit("automap check", cases));
+  } catch (error) {
+    throw new UsageError(`cannot write --junit ${file}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}

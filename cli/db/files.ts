@@ -1,0 +1,264 @@
+/**
+ * @file `automap db export|import|merge|verify|prune`: records between files, and whether a file can be believed.
+ *
+ *     automap db export --op conv2d -o conv2d.jsonl
+ *     automap db import conv2d.jsonl --db other.db
+ *     automap db merge other.db
+ *     automap db verify --remeasure 5
+ *     automap db prune --until 2026-01-01 --yes
+ */
+
+import { closeSync, openSync, writeSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import { UsageError } from "../../abstraction/error.ts";
+import { seededRandom } from "../../abstraction/random.ts";
+import {
+  exportLines,
+  type ImportReport,
+  importLines,
+  linesOf,
+  mergeDatabase,
+  openDatabase,
+  pruneTrials,
+  type Remeasured,
+  remeasure,
+  shortId,
+  verifyDatabase,
+} from "../../db/index.ts";
+import { printTime, table } from "../../report/text.ts";
+import { compareTimes } from "../../runtime/statistics.ts";
+import { parseOptions } from "../map.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "../output.ts";
+import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
+import type { Here } from "./here.ts";
+import { remeasurer } from "./remeasure.ts";
+import { withDatabase } from "./with.ts";
+
+const exportOptions = queryOptions.extend({ output: z.string().min(1).optional() });
+const importOptions = fileOptions.extend({ strict: z.boolean().optional() });
+const verifyOptions = fileOptions.extend({
+  remeasure: z
+    .string()
+    .regex(/^[1-9]\d{0,4}$/, { error: "--remeasure must be a positive integer, for example --remeasure 5" })
+    .transform(Number)
+    .optional(),
+  seed: z
+    .string()
+    .regex(/^\d{1,15}$/, { error: "--seed must be a non-negative integer" })
+    .transform(Number)
+    .default(1),
+});
+const pruneOptions = queryOptions.extend({
+  yes: z.boolean().optional(),
+  best: z.boolean().optional(),
+  stale: z.boolean().optional(),
+});
+
+export function registerFiles(db: Command, finish: (code: ExitCode) => void, here: Here): void {
+  addStatus(addFilters(db.command("export")))
+    .summary("write records as JSON lines")
+    .option("-o, --output <file>", "where to (default: stdout)")
+    .addHelpText("after", "\nExample:\n  automap db export --op conv2d -o conv2d.jsonl")
+    .action((raw: unknown, command: Command) => finish(runExport(parseOptions(exportOptions, raw), command.args)));
+  addFile(db.command("import"))
+    .summary("take records from JSON lines, each checked; what is wrong is named and left out")
+    .argument("<file>", "what automap db export wrote; - is stdin")
+    .option("--strict", "one bad line, and nothing is taken")
+    .addHelpText(
+      "after",
+      "\nExample:\n  automap db import conv2d.jsonl --db automap.db\n\nExit code 1 when a line was rejected.",
+    )
+    .action((file: string, raw: unknown) => finish(runImport(file, parseOptions(importOptions, raw))));
+  addFile(db.command("merge"))
+    .summary("add every record of another database; doing it twice changes nothing")
+    .argument("<other>", "a database of automap's; it is only read")
+    .addHelpText("after", "\nExample:\n  automap db merge laptop.db --db automap.db")
+    .action((other: string, raw: unknown) => finish(runMerge(other, parseOptions(fileOptions, raw))));
+  addFile(db.command("verify"))
+    .summary("whether the file is whole and every record what its id says")
+    .option("--remeasure <n>", "also measure n trials of this machine again")
+    .option("--seed <n>", "which trials those are (default 1)")
+    .addHelpText("after", "\nExample:\n  automap db verify --remeasure 5\n\nExit code 4 when something is wrong.")
+    .action(async (raw: unknown) => finish(await runVerify(parseOptions(verifyOptions, raw), here)));
+  addStatus(addFilters(db.command("prune")))
+    .summary("delete trials for good; the best of each computation stays")
+    .option("--stale", "only those that this machine may not trust")
+    .option("--best", "the best of a computation goes too")
+    .option("--yes", "really delete: without it the trials are only counted")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  automap db prune --until 2026-01-01\n  automap db prune --status crashed --yes",
+    )
+    .action(async (raw: unknown, command: Command) =>
+      finish(await runPrune(parseOptions(pruneOptions, raw), command.args, here)),
+    );
+}
+
+function runExport(given: z.infer<typeof exportOptions>, words: readonly string[]): ExitCode {
+  const { output } = given;
+  if (given.json) throw new UsageError("an export is JSON lines already", { hint: "leave --json out" });
+  return withDatabase(given.db, (db) => {
+    const { limit, ...filter } = readTrialFilter(db, given, words);
+    if (limit !== undefined)
+      throw new UsageError("--limit does not belong to an export", { hint: "choose by --since, --op, --status" });
+    const { extents = {}, ...others } = filter;
+    const all = Object.keys(others).length + Object.keys(extents).length === 0;
+    const lines = exportLines(db, all ? undefined : filter);
+    if (output === undefined) {
+      for (const line of lines) print(line);
+      return;
+    }
+    const count = writeLines(output, lines);
+    say(`${count} lines written: ${output}`);
+  });
+}
+
+function writeLines(file: string, lines: Iterable<string>): number {
+  let [handle, count] = [0, 0];
+  try {
+    handle = openSync(file, "wx");
+  } catch (error) {
+    throw new UsageError(`cannot write ${file}: ${error instanceof Error ? error.message : String(error)}`, {
+      hint: "name a file that is not there yet",
+    });
+  }
+  try {
+    for (const line of lines) {
+      writeSync(handle, `${line}\n`);
+      count++;
+    }
+  } finally {
+    closeSync(handle);
+  }
+  return count;
+}
+
+function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode {
+  const db = openDatabase(given.db);
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    const lines = linesOf(file === "-" ? "/dev/stdin" : file);
+    return conclude(importLines(db, lines, { strict: given.strict ?? false }), file, given);
+  } finally {
+    db.close();
+  }
+}
+
+function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
+  const db = openDatabase(given.db);
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    return conclude(mergeDatabase(db, other), other, given);
+  } finally {
+    db.close();
+  }
+}
+
+function conclude(report: ImportReport, from: string, { db, json }: z.infer<typeof fileOptions>): ExitCode {
+  const { added, known, rejected } = report;
+  for (const { line, reason } of rejected) say(`automap: ${from}:${line}: ${reason}`);
+  if (json) printJson({ added, known, rejected });
+  else {
+    const counts = Object.entries(added).flatMap(([name, count]) => (count === 0 ? [] : [`${count} ${name}`]));
+    print(
+      `${db}: ${counts.join(", ") || "nothing new"}; ${known} known already${rejected.length === 0 ? "" : `; ${rejected.length} lines rejected`}`,
+    );
+  }
+  return rejected.length === 0 ? EXIT.ok : EXIT.failed;
+}
+
+async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Promise<ExitCode> {
+  const db = openDatabase(given.db, { readonly: true });
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    const { checked, problems } = verifyDatabase(db);
+    const again = given.remeasure === undefined ? [] : await measureAgain(given.remeasure);
+    const moved = again.filter((a) => verdictOf(a) !== "same" && verdictOf(a) !== "faster");
+    if (given.json)
+      printJson({
+        checked,
+        problems,
+        remeasured: again.map((a) => ({ id: a.trial.id, verdict: verdictOf(a), measurement: a.again })),
+      });
+    else {
+      const rows = Object.entries(checked).map(([name, count]) => `${count} ${name}`);
+      if (problems.length > 0) print(table(problems.map(({ what, why }) => [what, why])));
+      print(
+        `${given.db}: ${rows.join(", ")}; ${problems.length === 0 ? "whole" : style("red", `${problems.length} problems`)}`,
+      );
+      if (again.length > 0) print(table(again.map(rowOf)));
+    }
+    return problems.length === 0 && moved.length === 0 ? EXIT.ok : EXIT.verification;
+
+    async function measureAgain(count: number): Promise<Remeasured[]> {
+      const world = await here();
+      const measuring = await remeasurer();
+      try {
+        const filter = { trusted: { ...world, policy: "exact" as const } };
+        const found = await remeasure(db, { count, filter, random: seededRandom(given.seed) }, measuring.measure);
+        if (found.length < count)
+          say(`automap: ${found.length} trials are of exactly this machine and can be measured again`);
+        return found;
+      } finally {
+        await measuring.close();
+      }
+    }
+  } finally {
+    db.close();
+  }
+}
+
+/** A kernel that was slower by less than this before is the same kernel on a busier machine. */
+const DRIFT = 1.1;
+
+function verdictOf({ trial, again }: Remeasured): "same" | "faster" | "slower" | "fails" {
+  const before = trial.measurement;
+  if (before.status !== "ok" || again.status !== "ok") return "fails";
+  const verdict = compareTimes(again, before);
+  if (verdict === "slower" && again.interval[0] > DRIFT * before.interval[1]) return "slower";
+  return verdict === "faster" ? "faster" : "same";
+}
+
+function rowOf(remeasured: Remeasured): string[] {
+  const { trial, again } = remeasured;
+  const before = trial.measurement;
+  return [
+    shortId(trial.id),
+    before.status === "ok" ? printTime(before.median) : before.status,
+    "->",
+    again.status === "ok" ? printTime(again.median) : again.status,
+    verdictOf(remeasured),
+  ];
+}
+
+async function runPrune(given: z.infer<typeof pruneOptions>, words: readonly string[], here: Here): Promise<ExitCode> {
+  const stale = given.stale ? { ...(await here()), policy: "exact" as const } : undefined;
+  const db = openDatabase(given.db);
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    const { limit, top, sort, ...chosen } = readTrialFilter(db, given, words);
+    if (limit !== undefined || top !== undefined || sort !== undefined)
+      throw new UsageError("--limit does not belong to a prune", {
+        hint: "choose by --until, --status, --op or --stale",
+      });
+    const { extents = {}, ...others } = chosen;
+    if (stale === undefined && Object.keys(others).length + Object.keys(extents).length === 0)
+      throw new UsageError("prune deletes what a filter names, and there is none", {
+        hint: "for example automap db prune --until 2026-01-01, or --status crashed, or --stale",
+      });
+    const deleted = pruneTrials(
+      db,
+      { ...chosen, ...(stale ? { stale } : {}) },
+      { reason: "automap db prune", best: given.best ?? false, dry: given.yes !== true },
+    );
+    if (given.json) printJson({ deleted, dry: given.yes !== true });
+    else {
+      const counts = Object.entries(deleted).map(([name, count]) => `${count} ${name}`);
+      print(`${given.db}: ${counts.join(", ")} ${given.yes ? "deleted" : "would go; --yes deletes them"}`);
+    }
+    return EXIT.ok;
+  } finally {
+    db.close();
+  }
+}

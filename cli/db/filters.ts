@@ -1,0 +1,199 @@
+/**
+ * @file Words to filters: which records a command is about.
+ *
+ *     --op conv2d --c 64..256 --status ok --since 7d --top 3
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { suggestion, UsageError } from "../../abstraction/error.ts";
+import {
+  type Database,
+  extentsIn,
+  type Filter,
+  intrinsicsIn,
+  operatorsIn,
+  type Range,
+  SORTS,
+  STATUSES,
+  type TrialFilter,
+  targetsIn,
+} from "../../db/index.ts";
+import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { parseDataTypes } from "../../operators/data-types.ts";
+import { OPERATORS } from "../../operators/index.ts";
+import { say } from "../output.ts";
+
+export const DEFAULT_FILE = "automap.db";
+
+const count = (option: string) =>
+  z
+    .string()
+    .regex(/^[1-9]\d{0,8}$/, { error: `${option} must be a positive integer, for example ${option} 10` })
+    .transform(Number)
+    .optional();
+
+export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_FILE), json: z.boolean().optional() });
+
+export const filterOptions = fileOptions.extend({
+  op: z.string().optional(),
+  dtype: z.string().optional(),
+  intrinsic: z.string().optional(),
+  target: z.string().optional(),
+  since: z.string().optional(),
+  until: z.string().optional(),
+  limit: count("--limit"),
+});
+
+export const queryOptions = filterOptions.extend({
+  status: z.enum(STATUSES, { error: `unknown --status; it is one of ${STATUSES.join(", ")}` }).optional(),
+  sort: z.enum(SORTS, { error: `unknown --sort; it is one of ${SORTS.join(", ")}` }).optional(),
+  top: count("--top"),
+  csv: z.boolean().optional(),
+});
+
+export function addFile(command: Command): Command {
+  return command
+    .option("--db <file>", `the database (default: ${DEFAULT_FILE} in this directory)`)
+    .option("--json", "print a JSON document");
+}
+
+export function addFilters(command: Command): Command {
+  return addFile(command)
+    .option("--op <operator>", "an operator's name or alias")
+    .option("--dtype <types>", "types of the inputs: f16, u8s8; of the output too: f16->f16")
+    .option("--intrinsic <name>", "an instruction or a family of them")
+    .option("--target <name>", "a target as records name it: native")
+    .option("--<axis or parameter> <n>", "an extent or a range of them: --c 64, --c 64..256, --c 64.., --c ..256")
+    .option("--since <when>", "from then on: 2026-11-21, 2026-11-21T09:00, or an age: 7d, 12h, 30m")
+    .option("--until <when>", "up to then; a date counts whole")
+    .option("--limit <n>", "no more than the first n")
+    .allowUnknownOption()
+    .allowExcessArguments();
+}
+
+export function addStatus(command: Command): Command {
+  return command.option("--status <status>", `only trials that ended so: ${STATUSES.join(", ")}`);
+}
+
+/** @throws UsageError for a name, a range or a time that cannot be */
+export function readFilter(db: Database, given: z.infer<typeof filterOptions>, words: readonly string[]): Filter {
+  const { op, dtype, intrinsic, target, since, until, limit } = given;
+  const now = Date.now();
+  const known = operatorsIn(db);
+  const filter: Filter = {
+    ...(op === undefined ? {} : { operator: readOperator(op, known) }),
+    ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
+    ...(intrinsic === undefined ? {} : { intrinsic: readInstructions(db, intrinsic) }),
+    ...(target === undefined ? {} : { target: readTarget(db, target) }),
+    ...(since === undefined ? {} : { since: readInstant("--since", since, now).from }),
+    ...(until === undefined ? {} : { until: readInstant("--until", until, now).to }),
+    ...(limit === undefined ? {} : { limit }),
+    extents: readExtents(words, extentsIn(db)),
+  };
+  if (filter.since !== undefined && filter.until !== undefined && filter.since >= filter.until)
+    throw new UsageError(`--since ${since} is not before --until ${until}`);
+  if (known.length === 0) say(`automap: ${db.path} holds no trials yet`);
+  return filter;
+}
+
+/** With status, order and the first of each workload. */
+export function readTrialFilter(
+  db: Database,
+  given: z.infer<typeof queryOptions>,
+  words: readonly string[],
+): TrialFilter {
+  const { status, sort, top } = given;
+  return {
+    ...readFilter(db, given, words),
+    ...(status === undefined ? {} : { status }),
+    ...(sort === undefined ? {} : { sort }),
+    ...(top === undefined ? {} : { top }),
+  };
+}
+
+/** A name of the table, a family or a feature; another name may still be one in the file. */
+function readInstructions(db: Database, word: string): readonly string[] {
+  if (intrinsicsIn(db).includes(word)) return [word];
+  return intrinsicsNamed(word).map((i) => i.name);
+}
+
+function readTarget(db: Database, word: string): string {
+  const known = targetsIn(db);
+  if (!known.includes(word))
+    throw new UsageError(`no record is of a target "${word}"`, { hint: suggestion(word, known) });
+  return word;
+}
+
+/** An alias stands for its operator; another name may still be one in the file. */
+function readOperator(word: string, recorded: readonly string[]): string {
+  const operator = OPERATORS.find((o) => o.name === word || o.aliases.includes(word));
+  if (operator) return operator.name;
+  if (!recorded.includes(word))
+    throw new UsageError(`unknown operator "${word}"`, {
+      hint: suggestion(word, [...new Set([...recorded, ...OPERATORS.map((o) => o.name)])]),
+    });
+  return word;
+}
+
+/** The word as records have it: `s8s8` is `s8`. The output's type counts where it was written. */
+function readTypes(word: string): string {
+  const { inputs, sum } = parseDataTypes(word);
+  const [first, second] = inputs;
+  const types = first === second ? first : `${first}${second}`;
+  return word.includes("->") ? `${types}->${sum}` : types;
+}
+
+/**
+ * `--c 64`, `--c=64..256`, `--c ..256`: what commander does not know are extents.
+ * @throws UsageError on anything else, a name included that neither an operator nor a record has
+ */
+function readExtents(words: readonly string[], recorded: readonly string[]): Record<string, Range> {
+  const names = [...new Set([...recorded, ...OPERATORS.flatMap((o) => Object.keys(o.parameters))])];
+  const ranges: Record<string, Range> = {};
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? "";
+    const [, name, attached] = /^--([A-Za-z_]\w*)(?:=(.*))?$/.exec(word) ?? [];
+    if (name === undefined)
+      throw new UsageError(`unexpected argument "${word}"`, { hint: "extents are given as --c 64 or --c 64..256" });
+    if (!names.includes(name))
+      throw new UsageError(`--${name} is no option, and no record has an axis or parameter of that name`, {
+        hint: suggestion(name, [...Object.keys(queryOptions.shape), ...names]),
+      });
+    if (Object.hasOwn(ranges, name)) throw new UsageError(`--${name} is given twice`);
+    const text = attached ?? words[++i];
+    if (text === undefined)
+      throw new UsageError(`--${name} needs a value, for example --${name} 64 or --${name} 64..256`);
+    const [, low, dots, high] = /^(\d*)(?:(\.\.)(\d*))?$/.exec(text) ?? [];
+    if ((low ?? "") === "" && (high ?? "") === "")
+      throw new UsageError(`--${name} must be an extent or a range, got "${text}"`, {
+        hint: `for example --${name} 64, --${name} 64..256, --${name} 64..`,
+      });
+    const min = low === "" ? undefined : Number(low);
+    const max = dots === undefined ? min : high === "" ? undefined : Number(high);
+    if (min !== undefined && max !== undefined && min > max)
+      throw new UsageError(`--${name}: the range ${text} is empty`, { hint: `--${name} ${max}..${min}` });
+    ranges[name] = { ...(min === undefined ? {} : { min }), ...(max === undefined ? {} : { max }) };
+  }
+  return ranges;
+}
+
+const MINUTE = 60_000;
+const AGES: Readonly<Record<string, number>> = { m: MINUTE, h: 60 * MINUTE, d: 1440 * MINUTE, w: 7 * 1440 * MINUTE };
+
+/** The milliseconds an instant, a day (UTC) or an age begins and ends with. */
+function readInstant(option: string, text: string, now: number): { from: number; to: number } {
+  const [, count, unit = ""] = /^(\d+)([mhdw])$/.exec(text) ?? [];
+  if (count !== undefined) {
+    const at = now - Number(count) * (AGES[unit] ?? 0);
+    return { from: at, to: at };
+  }
+  const [, day, clock, zone] =
+    /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?$/.exec(text) ?? [];
+  const from = day === undefined ? Number.NaN : Date.parse(`${day}${clock ?? "T00:00"}${zone ?? "Z"}`);
+  if (Number.isNaN(from))
+    throw new UsageError(`${option}: "${text}" is no time`, {
+      hint: "for example 2026-11-21, 2026-11-21T09:00 (UTC), or an age: 7d, 12h, 30m",
+    });
+  return { from, to: clock === undefined ? from + 1440 * MINUTE : from + 1 };
+}

@@ -1,0 +1,47 @@
+/**
+ * @file The world that asks: this machine, its compiler, the instructions as declared now. A record of another world is stale here.
+ */
+
+import { UsageError } from "../../abstraction/error.ts";
+import { type Difference, POLICIES, type Policy, type World } from "../../db/index.ts";
+import { INTRINSICS } from "../../intrinsics/index.ts";
+import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
+import { environmentOf } from "../../session/tune.ts";
+
+/** Asked for once a command, and only by those that compare. */
+export type Here = () => Promise<World>;
+
+const NO_COMPILER: Compiler = { status: "found", command: [], path: "none", version: "none" };
+
+/** Without a compiler nothing that was compiled is exactly of this world, and the difference says so. */
+export async function thisMachine(): Promise<World> {
+  const compiler = await findCompiler();
+  return {
+    environment: environmentOf({ compiler: compiler.status === "found" ? compiler : NO_COMPILER }),
+    intrinsics: INTRINSICS,
+  };
+}
+
+export function readPolicy(word: string): Policy {
+  const policy = POLICIES.find((p) => p === word);
+  if (policy === undefined)
+    throw new UsageError(`unknown --trust "${word}"`, { hint: `it is one of ${POLICIES.join(", ")}` });
+  return policy;
+}
+
+/** `kernel: Linux 6.1 there, Linux 6.12 here`. */
+export function printDifference({ field, recorded, here }: Difference): string {
+  if (field === "declaration")
+    return here === undefined ? "declaration: not in the table here" : "declaration: declared otherwise here";
+  return `${field}: ${recorded ?? "none"} there, ${here ?? "none"} here`;
+}
+
+/** The names of the fields, the most frequent first: `kernel (12), node (3)`. */
+export function countFields(differences: readonly (readonly Difference[])[]): string {
+  const counts = new Map<string, number>();
+  for (const { field } of differences.flat()) counts.set(field, (counts.get(field) ?? 0) + 1);
+  return [...counts]
+    .sort(([, a], [, b]) => b - a)
+    .map(([field]) => field)
+    .join(", ");
+}

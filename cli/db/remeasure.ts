@@ -1,0 +1,42 @@
+/**
+ * @file A recorded trial measured again: its kernel made from the record, checked and timed as a search would.
+ */
+
+import type { Measurement } from "../../abstraction/trial.ts";
+import { computationOf, DatabaseError, type TrialRecord } from "../../db/index.ts";
+import { OPERATORS } from "../../operators/index.ts";
+import { constantValues } from "../../operators/operator.ts";
+import { createRunner, type Runner } from "../../runtime/measure.ts";
+import { kernelFor } from "../../session/kernel.ts";
+
+const INPUT_SEED = 1;
+
+/** @throws DatabaseError when this machine cannot measure, naming what it lacks */
+export async function remeasurer(): Promise<{
+  readonly measure: (trial: TrialRecord) => Promise<Measurement>;
+  readonly close: () => Promise<void>;
+}> {
+  const runners = new Map<number, Runner>();
+  const runnerOf = async (threads: number): Promise<Runner> => {
+    const known = runners.get(threads);
+    if (known) return known;
+    const made = await createRunner({ threads });
+    if (made.status === "environment")
+      throw new DatabaseError("io", `${made.what}: ${made.why}`, `${made.remedy}; without it, leave --remeasure out`);
+    runners.set(threads, made.runner);
+    return made.runner;
+  };
+  return {
+    measure: async ({ workload, candidate, conditions }) => {
+      const runner = await runnerOf(conditions.threads);
+      const computation = computationOf(workload);
+      const operator = OPERATORS.find((o) => o.name === workload.operator);
+      const fixed = operator && constantValues(operator, computation);
+      const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+      return await runner.measure(kernelFor(computation, candidate), reference, { cache: conditions.cache });
+    },
+    close: async () => {
+      for (const runner of runners.values()) await runner.close();
+    },
+  };
+}

@@ -1,0 +1,252 @@
+/**
+ * @file `automap db show|compare`: the record behind a number, and what two of them say together.
+ *
+ *     automap db show 3f9a1c77d0e2
+ *     automap db compare 3f9a1c77d0e2 77d0e2a803b1
+ */
+
+import type { Candidate } from "../../abstraction/candidate.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { printMatching } from "../../abstraction/mapping.ts";
+import type { Measurement, Prediction } from "../../abstraction/trial.ts";
+import {
+  computationOf,
+  type Database,
+  differencesOf,
+  environmentDifferences,
+  recordProblem,
+  shortId,
+  showTrial,
+  type TrialRecord,
+  type World,
+} from "../../db/index.ts";
+import { drawMapping } from "../../report/draw-mapping.ts";
+import { indent, printTime, table } from "../../report/text.ts";
+import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
+import { mappingOf } from "../../session/recorded.ts";
+import { print, printJson, say, style } from "../output.ts";
+import { printDifference } from "./here.ts";
+import { details, printShape, summarise, typesOf } from "./records.ts";
+
+export function showRecord(db: Database, id: string, world: World, json: boolean): void {
+  const trial = showTrial(db, id);
+  if (json) {
+    const differs = differencesOf(trial, world);
+    printJson({ trials: [{ ...summarise(trial), ...details(trial), differs }] });
+  } else print(describe(trial, world, recordProblem(db, trial.id)));
+}
+
+function describe(trial: TrialRecord, world: World, problem: string | undefined): string {
+  const { id, run, workload, environment, measurement, prediction, conditions, at } = trial;
+  const { compiler } = environment;
+  return [
+    `${style("bold", `trial ${id}`)}   ${new Date(at).toISOString()}${run === undefined ? "" : `   run ${shortId(run)}`}`,
+    section("workload", [
+      ["operator", workload.operator],
+      ["equation", workload.equation],
+      ["extents", printShape(workload.extents)],
+      ["parameters", printShape(workload.parameters)],
+      ["types", typesOf(trial)],
+    ]),
+    section("candidate", candidateRows(trial)),
+    section("environment", [
+      ["target", environment.target],
+      ["cpu", `${environment.cpu}, ${environment.cores} cores`],
+      ["isa", environment.isa.join(" ")],
+      ["compiler", `${compiler.path} ${compiler.version}`],
+      ["flags", compiler.flags.join(" ")],
+      ["kernel", environment.kernel],
+      ["driver", environment.driver ?? ""],
+      ["node", environment.node],
+      ["automap", environment.automap],
+    ]),
+    section("conditions", [
+      ["threads", String(conditions.threads)],
+      ["cache", conditions.cache],
+      ["cores", conditions.affinity?.join(",") ?? ""],
+    ]),
+    section("measured", measuredRows(measurement)),
+    ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
+    section("proof", proofRows(trial, world, problem)),
+    `mapping\n${indent(drawn(trial))}`,
+    style("dim", `every sample: automap db show ${shortId(id)} --json`),
+  ].join("\n\n");
+}
+
+function section(title: string, rows: readonly (readonly string[])[]): string {
+  return `${title}\n${indent(table(rows.filter(([, text]) => text !== "")))}`;
+}
+
+/** What is known of the candidate's kind in words, anything else as it is written down. */
+function candidateRows({ candidate, intrinsic, declaration }: TrialRecord): string[][] {
+  const name = [
+    "instruction",
+    `${intrinsic}${declaration === undefined ? "" : ` (declaration ${shortId(declaration)})`}`,
+  ];
+  if (!isMapped(candidate))
+    return [
+      name,
+      ...Object.entries(candidate).map(([key, value]) => [
+        key,
+        typeof value === "string" ? value : JSON.stringify(value),
+      ]),
+    ];
+  const { order, block, placement } = candidate.schedule;
+  return [
+    name,
+    ["matching", printMatching(candidate.matching)],
+    ["operands", pairs(candidate.operands)],
+    ["order", order.join(" ")],
+    ["block", pairs(block)],
+    ["placement", pairs(placement)],
+  ];
+}
+
+/** A candidate that names another kind has other parts. */
+function isMapped(candidate: Candidate): boolean {
+  return !("kind" in candidate) || "matching" in candidate;
+}
+
+function pairs(of: Readonly<Record<string, unknown>>): string {
+  return Object.entries(of)
+    .map(([name, value]) => `${name} ${String(value)}`)
+    .join("  ");
+}
+
+function measuredRows(measurement: Measurement): string[][] {
+  if (measurement.status !== "ok")
+    return [
+      ["status", style("red", measurement.status)],
+      ["log", measurement.log.trimEnd().replaceAll("\n", `\n${" ".repeat(8)}`)],
+    ];
+  const { median, interval, samples } = measurement;
+  return [
+    ["status", "ok"],
+    ["median", `${printTime(median)}   95 % within ${printTime(interval[0])} to ${printTime(interval[1])}`],
+    ["samples", `${samples.length}, ${printTime(Math.min(...samples))} to ${printTime(Math.max(...samples))}`],
+  ];
+}
+
+function predictedRows(prediction: Prediction, measurement: Measurement): string[][] {
+  const off =
+    measurement.status === "ok" ? `   ${(prediction.seconds / measurement.median).toFixed(2)} of the measured` : "";
+  return [
+    ["time", `${printTime(prediction.seconds)}${off}`],
+    ["uncorrected", printTime(prediction.uncorrectedSeconds)],
+    ...prediction.levels.map((l) => [
+      l.level,
+      `${digits(l.trips)} trips   cycles of one: inner ${digits(l.inner)}   read ${digits(l.read)}   write ${digits(l.write)}   bound by ${l.bound}`,
+    ]),
+  ];
+}
+
+function digits(number: number): string {
+  return String(Number(number.toPrecision(4)));
+}
+
+/** Why the number may be believed, and where. */
+function proofRows(trial: TrialRecord, world: World, problem: string | undefined): string[][] {
+  const { measurement, declaration } = trial;
+  const differences = differencesOf(trial, world);
+  const otherwise = differences.find((d) => d.field === "declaration");
+  return [
+    ["record", problem === undefined ? "its id is the hash of its facts" : style("red", problem)],
+    ...(measurement.status === "ok"
+      ? [
+          [
+            "output",
+            "checked against the equation in every element, on random and on extreme data, before it was timed",
+          ],
+          ["instruction", `${measurement.instructions} in the disassembly`],
+        ]
+      : []),
+    [
+      "declaration",
+      declaration === undefined ? "none recorded" : otherwise ? printDifference(otherwise) : "as it is declared now",
+    ],
+    [
+      "here",
+      differences.length === 0
+        ? "this machine is the record's world"
+        : differences.map(printDifference).join("\n        "),
+    ],
+  ];
+}
+
+function drawn({ workload, candidate }: TrialRecord): string {
+  try {
+    return drawMapping(mappingOf(computationOf(workload), candidate));
+  } catch (error) {
+    if (error instanceof UsageError) return `cannot be drawn: ${error.message}`;
+    throw error;
+  }
+}
+
+/** Of the resamples; any would do, but the answer must not change from one call to the next. */
+const SEED = 1;
+
+export function compareRecords(db: Database, ids: readonly [string, string], json: boolean): void {
+  const [a, b] = [showTrial(db, ids[0]), showTrial(db, ids[1])];
+  if (a.workload.computation !== b.workload.computation)
+    throw new UsageError("the two records are of different computations: their times say nothing about each other", {
+      hint: `${shortId(a.id)} is ${a.workload.equation} (${printShape(a.workload.extents)}), ${shortId(b.id)} is ${b.workload.equation} (${printShape(b.workload.extents)})`,
+    });
+  const [left, right] = [timed(a), timed(b)];
+  for (const difference of differing(a, b)) say(`automap: not under the same conditions: ${difference}`);
+
+  const difference = summariseDifference(right.samples, left.samples, SEED);
+  const verdict = compareTimes(right, left);
+  if (json) {
+    const microseconds = (seconds: number): number => Number((seconds * 1e6).toFixed(6));
+    printJson({
+      a: summarise(a),
+      b: summarise(b),
+      verdict: verdict === "tie" ? "tie" : verdict === "faster" ? "b" : "a",
+      difference: {
+        microseconds: microseconds(difference.median),
+        interval: difference.interval.map(microseconds),
+        ratio: right.median / left.median,
+      },
+    });
+    return;
+  }
+  const row = (name: string, trial: TrialRecord, { median, interval }: Timed): string[] => [
+    name,
+    shortId(trial.id),
+    trial.intrinsic,
+    printTime(median),
+    `95 % within ${printTime(interval[0])} to ${printTime(interval[1])}`,
+  ];
+  const size = (seconds: number): string => `${seconds < 0 ? "-" : ""}${printTime(Math.abs(seconds))}`;
+  const [low, high] = difference.interval;
+  const share = `${(100 * Math.abs(right.median / left.median - 1)).toFixed(1)} %`;
+  print(
+    [
+      table([row("a", a, left), row("b", b, right)]),
+      "",
+      verdict === "tie"
+        ? "tie: the intervals overlap"
+        : `b is ${printTime(Math.abs(difference.median))} (${share}) ${verdict} than a`,
+      `b - a is ${size(difference.median)}, 95 % within ${size(low)} to ${size(high)}`,
+    ].join("\n"),
+  );
+}
+
+type Timed = Extract<Measurement, { status: "ok" }>;
+
+function timed({ id, measurement }: TrialRecord): Timed {
+  if (measurement.status === "ok") return measurement;
+  throw new UsageError(`trial ${shortId(id)} has no time: it ended as ${measurement.status}`, {
+    hint: "automap db query --status ok lists those that have one",
+  });
+}
+
+function differing(a: TrialRecord, b: TrialRecord): string[] {
+  const conditions = (["threads", "cache"] as const)
+    .filter((name) => a.conditions[name] !== b.conditions[name])
+    .map((name) => `${name} ${a.conditions[name]} and ${b.conditions[name]}`);
+  const world = environmentDifferences(a.environment, b.environment).map(
+    ({ field, recorded, here }) => `${field} ${recorded ?? "none"} and ${here ?? "none"}`,
+  );
+  return [...conditions, ...world];
+}

@@ -1,0 +1,246 @@
+/**
+ * @file `automap emit`: writes the kernel of a record as a package that needs nothing of automap's.
+ *
+ *     automap emit 3f9a1c77 --to conv2d
+ *     automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove
+ */
+
+import { join } from "node:path";
+import type { Command } from "commander";
+import { z } from "zod";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import {
+  best,
+  countTrials,
+  type Database,
+  differencesOf,
+  openDatabase,
+  POLICIES,
+  type Policy,
+  shortId,
+  showTrial,
+  type TrialRecord,
+} from "../db/index.ts";
+import { type EmitSubject, packageFiles } from "../emit/index.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { type Proof, portableSubject, provePackage, subjectOf, writePackage } from "../session/emit.ts";
+import { environmentOf } from "../session/tune.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, say, shellWord } from "./output.ts";
+import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
+
+const options = subjectOptions.extend({
+  to: z.string({ error: "emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
+  db: z.string().min(1).default("automap.db"),
+  name: z.string().optional(),
+  trust: z.enum(POLICIES, { error: `--trust is one of ${POLICIES.join(", ")}` }).default("exact"),
+  threads: z
+    .string()
+    .regex(/^[1-9]\d*$/, "--threads must be a positive integer")
+    .transform(Number)
+    .default(1),
+  portable: z.boolean().default(false),
+  prove: z.boolean().default(false),
+  force: z.boolean().default(false),
+  json: z.boolean().default(false),
+});
+type Options = z.infer<typeof options>;
+
+export function registerEmit(program: Command, finish: (code: ExitCode) => void): void {
+  addSubjectOptions(program.command("emit"), "<record, operator or equation>")
+    .summary("write a tuned kernel as C++ with a header, a test, CMake and a wrapper for Node")
+    .option("--to <folder>", "the folder to write; made when it is missing")
+    .option("--db <file>", "database of trials (default automap.db)")
+    .option("--name <name>", "of files and C functions (default: the operator's)")
+    .option(
+      "--trust <policy>",
+      `whose records count for an operator: ${POLICIES.join(", ")} (default exact: this very environment)`,
+    )
+    .option("--threads <n>", "threads of the kernel, for an operator (default 1)")
+    .option("--portable", "no tuned kernel: only the portable code of an operator or equation")
+    .option("--prove", "build it and run its own test: exit code 4 when it is wrong")
+    .option("--force", "write into a folder that is not empty")
+    .option("--json", "print a JSON document")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap emit 3f9a1c77 --to conv2d",
+        "  automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove",
+        '  automap emit "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --portable --to product',
+        "",
+        "A record is named by the first digits of its id (automap db best lists them). Of an operator, the best record of exactly",
+        "that workload is taken. The package needs a C++ compiler and nothing of automap's.",
+      ].join("\n"),
+    )
+    .action(async (subject: string, raw: unknown, command: Command) => {
+      finish(await emit(subject, command.args.slice(1), parseOptions(options, raw)));
+    });
+}
+
+async function emit(word: string, words: readonly string[], given: Options): Promise<ExitCode> {
+  // 1. What is emitted.
+  const chosen = /^[0-9a-f]{4,32}$/.test(word)
+    ? fromRecord(word, words, given)
+    : await fromOperator(word, words, given);
+  if ("code" in chosen) return chosen.code;
+  const { subject } = chosen;
+
+  // 2. The files, and their proof.
+  const files = packageFiles(subject);
+  writePackage(given.to, files, given.force);
+  const proof = given.prove ? await prove(subject, given) : undefined;
+  if (proof === "no compiler") return EXIT.environment;
+
+  // 3. What was done.
+  if (given.json) {
+    printJson({
+      folder: given.to,
+      name: subject.name,
+      record: subject.record,
+      files: [...files.keys()],
+      features: subject.tuned?.features ?? [],
+      ...(proof ? { proof: { status: proof.status, said: proof.said } } : {}),
+    });
+  } else {
+    print([`${subject.name} in ${given.to}`, ...subject.provenance.map((l) => `  ${l}`)].join("\n"));
+    print(
+      `prove it   sh ${shellWord(join(given.to, "build.sh"))} && ${shellWord(join(given.to, "build", `${subject.name}_test`))}`,
+    );
+    if (proof) print(proof.said);
+  }
+  if (!proof || proof.status === "right") return EXIT.ok;
+  if (given.json || proof.status !== "wrong") say(`automap: the package is ${proof.status}: ${proof.said}`);
+  return proof.status === "wrong" ? EXIT.verification : EXIT.failed;
+}
+
+async function prove(subject: EmitSubject, given: Options): Promise<Proof | "no compiler"> {
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") {
+    say(`automap: ${compiler.what}\n  the package is written but not proved\n  ${compiler.remedy}`);
+    return "no compiler";
+  }
+  const { name, threads, tuned } = subject;
+  return provePackage(given.to, { name, threads, features: tuned?.features }, compiler);
+}
+
+type Chosen = { readonly subject: EmitSubject } | { readonly code: ExitCode };
+
+function fromRecord(id: string, words: readonly string[], given: Options): Chosen {
+  const [stray] = words;
+  if (stray !== undefined)
+    throw new UsageError(`unexpected "${stray}" behind a record`, {
+      hint: "a record has its shape; extents are for an operator",
+    });
+  if (given.portable)
+    throw new UsageError("--portable is for an operator or an equation", {
+      hint: "a record's package has the portable code besides",
+    });
+  return withDatabase(given.db, (db) => ({ subject: subjectOf(showTrial(db, id), given.name) }));
+}
+
+async function fromOperator(word: string, words: readonly string[], given: Options): Promise<Chosen> {
+  const parameters = readParameters(words);
+  if (given.portable) return { subject: portableSubject(readComputation(word, parameters, given), given.name) };
+  const computations = computationsOf(word, parameters, given);
+  const compiler = given.trust === "any" ? undefined : await findCompiler();
+  if (compiler?.status === "environment") {
+    say(
+      `automap: ${compiler.what}\n  which records hold here depends on the compiler\n  ${compiler.remedy}, name a record by its id, or add --trust any`,
+    );
+    return { code: EXIT.environment };
+  }
+  return withDatabase(given.db, (db): Chosen => {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    for (const computation of computations) {
+      const trusted = compiler && {
+        environment: environmentOf({ compiler }),
+        intrinsics: INTRINSICS,
+        policy: given.trust,
+      };
+      const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
+      const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
+      const trial = best(db, filter).find((t) => t.conditions.threads === given.threads);
+      if (!trial) continue;
+      say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
+      return { subject: subjectOf(trial, given.name) };
+    }
+    throw noRecord(db, word, words, computations, given, compiler && { environment: environmentOf({ compiler }) });
+  });
+}
+
+/** Types not given are those `tune` may have taken, in its order of preference. */
+const TYPES = ["u8s8", "bf16", "f32"];
+
+function computationsOf(word: string, parameters: Readonly<Record<string, number>>, given: Options): Computation[] {
+  if (given.dtype !== undefined || word.includes("[")) return [readComputation(word, parameters, given)];
+  return TYPES.map((dtype) => readComputation(word, parameters, { ...given, dtype }));
+}
+
+/** Says what is missing, what there is instead, and the command that makes it. */
+function noRecord(
+  db: Database,
+  word: string,
+  words: readonly string[],
+  computations: readonly Computation[],
+  given: Options,
+  world: Parameters<typeof differencesOf>[1] | undefined,
+): UsageError {
+  const tune = ["automap tune", shellWord(word), ...words, ...sameOptions(given)].join(" ");
+  const held = computations.reduce((sum, computation) => sum + countTrials(db, { computation, status: "ok" }), 0);
+  const others = computations.flatMap((computation) => best(db, { computation }));
+  const [near] = others;
+  const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;
+  if (!near) return new UsageError(`${db.path} holds no kernel of this ${which}`, { hint: `find one: ${tune}` });
+  const differ = world ? [...new Set(differencesOf(near, world).map((d) => d.field))] : [];
+  const why = differ.length > 0 ? `: ${differ.join(", ")} differ` : "";
+  return new UsageError(
+    `${db.path} holds ${held} kernel${held === 1 ? "" : "s"} of this ${word}, none measured ${worldText(given.trust, given.threads)}${why}`,
+    {
+      hint: `measure here: ${tune}; or take ${shortId(near.id)}: ${emitText(near, given)}`,
+    },
+  );
+}
+
+function emitText({ id }: TrialRecord, { to, db }: Options): string {
+  return `automap emit ${shortId(id)} --to ${shellWord(to)}${db === "automap.db" ? "" : ` --db ${shellWord(db)}`}`;
+}
+
+function worldText(policy: Policy, threads: number): string {
+  const where =
+    policy === "exact" ? "in this environment" : policy === "isa" ? "on a CPU with these features" : "anywhere";
+  return `${where} with ${threads === 1 ? "one thread" : `${threads} threads`}`;
+}
+
+/** The options of a workload, as they were given. */
+function sameOptions({ dtype, sum, layout, epilogue, intrinsic, threads, db }: Options): string[] {
+  const told = {
+    dtype,
+    sum,
+    layout,
+    epilogue,
+    intrinsic,
+    ...(threads > 1 ? { threads: String(threads) } : {}),
+    ...(db === "automap.db" ? {} : { db }),
+  };
+  return Object.entries(told).flatMap(([name, value]) =>
+    value === undefined ? [] : [`--${name} ${shellWord(value)}`],
+  );
+}
+
+function matchingText({ candidate }: TrialRecord): string {
+  return `  ${printMatching(candidate.matching, "  ")}`;
+}
+
+function withDatabase<T>(file: string, work: (db: Database) => T): T {
+  const db = openDatabase(file, { readonly: true });
+  try {
+    return work(db);
+  } finally {
+    db.close();
+  }
+}

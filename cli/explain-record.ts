@@ -1,0 +1,121 @@
+/**
+ * @file `automap explain` of a record: what was measured, what the model says of it level by level, and where the time goes.
+ *
+ *     automap explain 3f9a1c77d0e2 --db automap.db
+ *     automap explain conv2d --dtype u8s8 --layout NHWC --candidate best
+ */
+
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { best, type Database, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { explainPrediction } from "../perfmodel/explain.ts";
+import { indent, printTime, shapeText, table } from "../report/text.ts";
+import { explainTrial, type TrialExplanation } from "../session/explain.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+
+interface Given {
+  readonly db?: string | undefined;
+  readonly intrinsic?: string | undefined;
+  readonly json?: boolean | undefined;
+}
+
+/** Eight digits or more: no operator is called so. */
+export function isRecordId(word: string): boolean {
+  return /^[0-9a-f]{8,32}$/.test(word);
+}
+
+export function explainRecord(id: string, given: Given): ExitCode {
+  return withDatabase(given, (db) => showTrial(db, id));
+}
+
+/** Of the fastest record of a computation, on whatever machine it was made. */
+export function explainBest(computation: Computation, given: Given): ExitCode {
+  return withDatabase(given, (db) => {
+    const names = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
+    const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) });
+    if (trial) return trial;
+    throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
+      hint: "types, layout and extents must be those it was tuned with; automap db best lists what there is",
+    });
+  });
+}
+
+function withDatabase(given: Given, find: (db: Database) => TrialRecord): ExitCode {
+  const db = openDatabase(given.db ?? "automap.db", { readonly: true });
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    const trial = find(db);
+    const explained = explainTrial(db, trial);
+    if (given.json) printJson(explanationDocument(trial, explained));
+    else print(describe(trial, explained, db.path));
+    return EXIT.ok;
+  } finally {
+    db.close();
+  }
+}
+
+function describe(trial: TrialRecord, explained: TrialExplanation, path: string): string {
+  const { id, workload, candidate, measurement, prediction, environment } = trial;
+  const { order, block, placement, threads } = candidate.schedule;
+  const pairs = (of: Readonly<Record<string, unknown>>): string =>
+    Object.entries(of)
+      .map(([name, value]) => `${name} ${String(value)}`)
+      .join(", ") || "none";
+  const measured =
+    measurement.status === "ok"
+      ? `${printTime(measurement.median)}, 95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`
+      : measurement.status;
+  return [
+    `${style("bold", `trial ${shortId(id)}`)}   ${workload.operator} ${shapeText(workload)}   ${environment.cpu}`,
+    "",
+    table([
+      ["instruction", candidate.intrinsic],
+      ["mapping", printMatching(candidate.matching)],
+      ["order", order.join(" ")],
+      ["block", pairs(block)],
+      ["operands", pairs(placement)],
+      ["threads", String(threads)],
+      ["measured", measured],
+      ["predicted", prediction ? `${printTime(prediction.seconds)} when it was tried` : "not when it was tried"],
+    ]),
+    "",
+    explained.status === "unknown"
+      ? `the model cannot explain it: ${explained.because}`
+      : [
+          `the model now, uncorrected, ${ratesText(explained.calibratedAt)}`,
+          indent(explainPrediction(explained.prediction, explained.costs)),
+          ...comparison(trial, explained.prediction.seconds),
+        ].join("\n"),
+    "",
+    `record   automap db show ${shortId(id)} --db ${path}`,
+  ].join("\n");
+}
+
+function ratesText(calibratedAt: number | undefined): string {
+  return calibratedAt === undefined
+    ? "with the rates of the reference machine (automap calibrate measures this one's)"
+    : `with the rates calibrated on ${new Date(calibratedAt).toISOString().slice(0, 10)}`;
+}
+
+function comparison({ measurement }: TrialRecord, seconds: number): string[] {
+  if (measurement.status !== "ok") return [];
+  return [`measured is ${(measurement.median / seconds).toFixed(2)} times that`];
+}
+
+function explanationDocument(trial: TrialRecord, explained: TrialExplanation): Record<string, unknown> {
+  const { id, workload, candidate, measurement, prediction } = trial;
+  return {
+    id,
+    operator: workload.operator,
+    shape: { ...workload.extents, ...workload.parameters },
+    candidate,
+    status: measurement.status,
+    microseconds: measurement.status === "ok" ? measurement.median * 1e6 : null,
+    recordedPrediction: prediction ?? null,
+    prediction: explained.status === "explained" ? explained.prediction : null,
+    costs: explained.status === "explained" ? explained.costs : null,
+    because: explained.status === "unknown" ? explained.because : null,
+  };
+}

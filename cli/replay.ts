@@ -1,0 +1,176 @@
+/**
+ * @file `automap replay`: makes a search's decisions again from its records, with no hardware, and says where they come out differently.
+ *
+ *     automap replay                 the runs a database holds
+ *     automap replay 3f9a1c77        all of one
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { type Database, openDatabase, type RunRecord, shortId, showRun } from "../db/index.ts";
+import { indent, printTime, shapeText, table } from "../report/text.ts";
+import { type Replay, replayRun } from "../session/replay.ts";
+import { secondsOf, type TrialOf } from "../tuner/trials.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+
+const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
+type Options = z.infer<typeof options>;
+
+export function registerReplay(program: Command, finish: (code: ExitCode) => void): void {
+  program
+    .command("replay")
+    .summary("make a search's decisions again from its records, with no hardware")
+    .argument("[run]", "the first digits of a run's id; without one, the runs are listed")
+    .option("--db <file>", "the database (default: automap.db in this directory)")
+    .option("--json", "print a JSON document")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap replay --db automap.db",
+        "  automap replay 3f9a1c77",
+        "",
+        "The same seed, strategy and answers give the same candidates with the same predictions to the last bit;",
+        "exit code 1 when they do not, with the first trial that differs.",
+      ].join("\n"),
+    )
+    .action(async (run: string | undefined, raw: unknown) => finish(await replay(run, parseOptions(options, raw))));
+}
+
+async function replay(run: string | undefined, given: Options): Promise<ExitCode> {
+  const db = openDatabase(given.db, { readonly: true });
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    if (run === undefined) return list(db, given);
+    const replayed = await replayRun(db, run);
+    if (given.json) printJson(replayDocument(replayed));
+    else print(describe(replayed, given.db));
+    return replayed.divergence ? EXIT.failed : EXIT.ok;
+  } finally {
+    db.close();
+  }
+}
+
+// ---- The runs there are
+
+interface Listed {
+  readonly run: RunRecord;
+  /** Trials that it measured itself. */
+  readonly trials: number;
+}
+
+function runsIn(db: Database): Listed[] {
+  const rows = db.sqlite
+    .prepare<unknown[], { id: string; trials: number }>(
+      "SELECT id, (SELECT count(*) FROM trials WHERE run = runs.id) AS trials FROM runs ORDER BY started, id",
+    )
+    .all();
+  return rows.map(({ id, trials }) => ({ run: showRun(db, id), trials }));
+}
+
+function list(db: Database, given: Options): ExitCode {
+  const runs = runsIn(db);
+  if (given.json) {
+    const documents = runs.map(({ run, trials }) => ({ ...runDocument(run), trials }));
+    printJson({ runs: documents });
+    return EXIT.ok;
+  }
+  if (runs.length === 0) say(`automap: ${db.path} holds no runs; automap tune makes them`);
+  else {
+    const rows = runs.map(({ run, trials }) => [
+      shortId(run.id),
+      run.workload.operator,
+      shapeText(run.workload),
+      run.workload.dtype,
+      String(run.options["strategy"] ?? ""),
+      String(run.seed),
+      String(trials),
+      run.status,
+      new Date(run.started).toISOString().slice(0, 16),
+    ]);
+    print(table([["run", "operator", "shape", "types", "strategy", "seed", "trials", "status", "at (UTC)"], ...rows]));
+  }
+  return EXIT.ok;
+}
+
+// ---- One of them
+
+function describe(replayed: Replay, file: string): string {
+  const { run, trials, known, best, divergence, assumed } = replayed;
+  let lowest = Number.POSITIVE_INFINITY;
+  const rows = trials.flatMap((trial, i) => {
+    const seconds = secondsOf(trial);
+    const leads = seconds !== undefined && seconds < lowest;
+    if (leads) lowest = seconds;
+    const failed = seconds === undefined ? trial.measurement.status : "";
+    return leads || failed !== "" ? [[`trial ${i + 1}`, failed || printTime(seconds ?? 0), candidateText(trial)]] : [];
+  });
+  const own = trials.length - known;
+  return [
+    `${style("bold", `run ${run.id}`)}   ${run.workload.operator} ${run.workload.dtype}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
+    "",
+    indent(table(rows)),
+    "",
+    `${trials.length} trials gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
+    ...(best ? [`best  ${printTime(secondsOf(best) ?? 0)}  ${candidateText(best)}`] : []),
+    ...assumed.map((what) => `not recorded, so assumed: ${what}`),
+    divergence
+      ? style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`)
+      : style("green", "bit for bit: the same candidates in the same order, each with the same prediction"),
+    ...(divergence ? [`the record   automap db query --sort at --db ${file}`] : []),
+  ].join("\n");
+}
+
+function ending(status: Replay["status"]): string {
+  switch (status) {
+    case "recorded-end":
+      return "there the run had ended";
+    case "interrupted":
+      return "stopped where it diverged";
+    default:
+      return status;
+  }
+}
+
+function candidateText({ candidate }: TrialOf<Candidate>): string {
+  return `${candidate.intrinsic}  ${printMatching(candidate.matching, "  ")}`;
+}
+
+function runDocument(run: RunRecord): Record<string, unknown> {
+  const { id, workload, seed, options: given, budget, started, ended, status } = run;
+  const { operator, parameters, extents, dtype } = workload;
+  return {
+    id,
+    operator,
+    shape: { ...extents, ...parameters },
+    dtype,
+    seed,
+    options: given,
+    budget,
+    started,
+    ended,
+    status,
+  };
+}
+
+function replayDocument({ run, trials, known, best, status, divergence, assumed }: Replay): Record<string, unknown> {
+  return {
+    run: runDocument(run),
+    identical: divergence === undefined,
+    divergence: divergence ?? null,
+    status,
+    known,
+    assumed,
+    best: best?.key ?? null,
+    trials: trials.map(({ candidate, prediction, measurement }) => ({
+      candidate,
+      status: measurement.status,
+      microseconds: measurement.status === "ok" ? measurement.median * 1e6 : null,
+      predictedMicroseconds: prediction ? prediction.seconds * 1e6 : null,
+    })),
+  };
+}

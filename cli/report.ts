@@ -1,0 +1,94 @@
+/**
+ * @file `automap report`: what a database holds as one HTML page that needs no server and no network.
+ *
+ *     automap report --db automap.db -o report.html
+ *     automap report --op conv2d --dtype u8s8 -o - > page.html
+ */
+
+import { writeFileSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { openDatabase, operatorsIn } from "../db/index.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { OPERATORS } from "../operators/index.ts";
+import { reportPage } from "../report/page.ts";
+import { gatherReport } from "../session/report.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, say } from "./output.ts";
+
+const options = z.object({
+  db: z.string().min(1).default("automap.db"),
+  output: z.string().min(1).default("report.html"),
+  op: z.string().optional(),
+  dtype: z.string().optional(),
+});
+type Options = z.infer<typeof options>;
+
+export function registerReport(program: Command, finish: (code: ExitCode) => void): void {
+  program
+    .command("report")
+    .summary("what a database holds, as one HTML page")
+    .option("--db <file>", "the database (default: automap.db in this directory)")
+    .option("-o, --output <file>", "where to write it; - for stdout (default: report.html)")
+    .option("--op <operator>", "only this operator, by name or alias")
+    .option("--dtype <types>", "only these types of the inputs: f16, u8s8")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap report -o report.html",
+        "  automap report --op conv2d --dtype u8s8 --db automap.db -o conv2d.html",
+        "",
+        "The page holds no script and fetches nothing: it can be mailed, archived and printed.",
+      ].join("\n"),
+    )
+    .action(async (raw: unknown) => finish(await report(parseOptions(options, raw))));
+}
+
+async function report({ db: file, output, op, dtype }: Options): Promise<ExitCode> {
+  const db = openDatabase(file, { readonly: true });
+  try {
+    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+    const filter = {
+      ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
+      ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
+    };
+    const data = gatherReport(db, filter, Date.now());
+    if (data.subjects.length === 0) say("automap: no trial matches; the page says so");
+    const page = await reportPage(data);
+    if (output === "-") {
+      print(page.trimEnd());
+      return EXIT.ok;
+    }
+    try {
+      writeFileSync(output, page);
+    } catch (error) {
+      throw new UsageError(`cannot write ${output}: ${error instanceof Error ? error.message : String(error)}`, {
+        hint: "name another file with -o",
+      });
+    }
+    say(`written: ${output}, ${(page.length / 1024).toFixed(0)} KiB`);
+    return EXIT.ok;
+  } finally {
+    db.close();
+  }
+}
+
+function readOperator(word: string, recorded: readonly string[]): string {
+  const name = OPERATORS.find((o) => o.name === word || o.aliases.includes(word))?.name ?? word;
+  if (!recorded.includes(name) && !OPERATORS.some((o) => o.name === name))
+    throw new UsageError(`unknown operator "${word}"`, {
+      hint: suggestion(word, [...new Set([...recorded, ...OPERATORS.map((o) => o.name)])]),
+    });
+  return name;
+}
+
+/** The word as records have it: `s8s8` is `s8`. The output's type counts where it was written. */
+function readTypes(word: string): string {
+  const { inputs, sum } = parseDataTypes(word);
+  const [first, second] = inputs;
+  const types = first === second ? first : `${first}${second}`;
+  return word.includes("->") ? `${types}->${sum}` : types;
+}

@@ -1,0 +1,338 @@
+/**
+ * @file `automap systolic`: every systolic array that computes an operator, an equation or a recurrence on lanes.
+ *
+ *     automap systolic conv1d
+ *     automap systolic matmul --m 3 --n 3 --k 3 --show FFS
+ *     automap systolic conv1d --allocation "1,1" --schedule "0,1"
+ */
+
+import { writeFileSync } from "node:fs";
+import type { Command } from "commander";
+import { z } from "zod";
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import { printRecurrence } from "../abstraction/parse-recurrence.ts";
+import type { SpaceTime } from "../abstraction/recurrence.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { type Design, designOf } from "../mapper/space-time/design.ts";
+import { type DesignSet, enumerateDesigns, type ListedDesign } from "../mapper/space-time/enumerate.ts";
+import { lowerDesign } from "../mapper/space-time/lower.ts";
+import { paretoSet } from "../mapper/space-time/pareto.ts";
+import { printReuse } from "../mapper/space-time/problem.ts";
+import { trace } from "../mapper/space-time/trace.ts";
+import { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
+import { printMatrix } from "../mapper/space-time/vector.ts";
+import { drawArray } from "../report/draw-array.ts";
+import { drawArraySvg } from "../report/draw-array-svg.ts";
+import { indent } from "../report/text.ts";
+import { describe, designDocument, documentOf, head, SHOWN } from "./array-listing.ts";
+import { type ArraySubject, readArraySubject } from "./array-subject.ts";
+import { parseOptions } from "./map.ts";
+import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
+import { readParameters } from "./subject.ts";
+
+/** Largest entry by number of loops: beyond it the list is too long to rank in seconds. */
+const MOST_BOUND: Readonly<Record<number, number>> = { 2: 8, 3: 2, 4: 1 };
+
+const positive = (option: string) =>
+  z
+    .string()
+    .regex(/^[1-9]\d{0,6}$/, `${option} must be a positive integer`)
+    .transform(Number);
+
+const options = z.object({
+  lanes: positive("--lanes").default(16),
+  bound: positive("--bound").default(1),
+  array: z.enum(["1", "2"], { error: "--array is 1 (a row of PEs) or 2 (a plane)" }).optional(),
+  loops: z.string().optional(),
+  dtype: z.string().optional(),
+  sum: z.string().optional(),
+  top: positive("--top").optional(),
+  all: z.boolean().optional(),
+  pareto: z.boolean().optional(),
+  why: z.boolean().optional(),
+  show: z.string().optional(),
+  svg: z.string().min(1).optional(),
+  allocation: z.string().optional(),
+  schedule: z.string().optional(),
+  keepOrder: z.boolean().optional(),
+  registers: positive("--registers").optional(),
+  emit: z.enum(["cm", "cuda", "cpp"], { error: "--emit is cm, cuda or cpp" }).optional(),
+  to: z.string().min(1).optional(),
+  coalesced: z.boolean().optional(),
+  checkTime: z.boolean().optional(),
+  json: z.boolean().optional(),
+});
+type Options = z.infer<typeof options>;
+
+export function registerSystolic(program: Command, finish: (code: ExitCode) => void): void {
+  program
+    .command("systolic")
+    .summary("list the systolic arrays that compute an operator: where and when each point runs")
+    .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file of recurrences")
+    .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --r 3 --stride 2")
+    .option("--lanes <n>", "outputs of a tile: loops that are longer are tiled (default: 16)")
+    .option("--bound <n>", "largest entry of a transform (default: 1)")
+    .option("--array <n>", "dimensions of the array, 1 or 2 (default: 1 for windows, 2 for products)")
+    .option("--loops <names>", "loops of the array, as in q,r,s (default: chosen; the others stay outside)")
+    .option("--top <n>", "how many to list (default: the best of each dataflow; with --json all)")
+    .option("--all", "list every design and every refusal")
+    .option("--pareto", "list those that no other beats in PEs, steps, registers and length of shifts")
+    .option("--show <name>", "draw one design: what every PE holds at every step")
+    .option("--svg <file>", "draw it into an SVG file too; without --show the best")
+    .option("--allocation <rows>", 'a transform of your own: where points run, "1,1", rows apart by ";"')
+    .option("--schedule <rows>", 'and when: "0,1"; of several rows the first is slowest')
+    .option("--keep-order", "sums are formed in the order they are written in; by default from either end")
+    .option("--registers <n>", "refuse designs that need more registers, coalesced")
+    .option("--dtype <types>", "element types: f16, bf16, u8s8 ... (default: f32)")
+    .option("--sum <type>", "type sums are formed in")
+    .option("--emit <language>", "print the kernel of one pass: cm, cuda or cpp (AVX-512); of --show, else of the best")
+    .option("--to <file>", "write the kernel there")
+    .option("--coalesced", "emit with s.d registers a variable in place of s.d + 1")
+    .option("--check-time", "emit with PEs idle where they hold no point")
+    .option("--why", "list the refused transforms with the points that collide")
+    .option("--json", "print a JSON document")
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap systolic conv1d",
+        "  automap systolic conv1d --stride 2 --bound 2 --json",
+        '  automap systolic "z[c] += x[c+q]*w[q]" --c 16 --q 5 --show SBM --svg sbm.svg',
+        "  automap systolic matmul --m 3 --n 3 --k 3 --show FFS",
+        '  automap systolic conv2d --r 5 --s 5 --allocation "1,0,1" --schedule "0,1,5"',
+        "  automap systolic conv1d --show SBM --coalesced --emit cuda --to sbm.cu",
+        "",
+        "Exit code 3 means that the transform is invalid; the sentence names the points or the dependence.",
+      ].join("\n"),
+    )
+    .action((subject: string, raw: unknown, command: Command) => {
+      finish(runSystolic(subject, command.args.slice(1), parseOptions(options, raw)));
+    });
+}
+
+function runSystolic(word: string, words: readonly string[], given: Options): ExitCode {
+  const subject = readArraySubject(word, readParameters(words), given);
+  if (given.to !== undefined && given.emit === undefined)
+    throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: "--emit cm, cuda or cpp" });
+  const command = ["automap systolic", ...[word, ...words].map(shellWord), ...keptOptions(given)].join(" ");
+  if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
+  const set = enumerated(subject, given);
+  const fitting = set.designs.filter((d) => fits(d, given));
+  if (fitting.length === 0) return reportNone(subject, set, given);
+
+  if (given.show !== undefined || given.svg !== undefined || given.emit !== undefined) {
+    const design = given.show === undefined ? fitting[0] : designNamed(given.show, fitting);
+    if (design) return show(subject, design, given, command);
+  }
+  const listed = chosen(fitting, given);
+  if (given.json) {
+    printJson(documentOf(subject, set, given.top === undefined && !given.pareto ? fitting : listed, fitting.length));
+  } else print(describe(subject, set, fitting, listed, given, command));
+  return EXIT.ok;
+}
+
+/** The options that decide which designs there are, as they were given. */
+function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Options): string[] {
+  const values = {
+    lanes: lanes === options.shape.lanes.parse(undefined) ? undefined : lanes,
+    bound: bound === options.shape.bound.parse(undefined) ? undefined : bound,
+    ...{ array, loops, dtype, sum },
+  };
+  const words = Object.entries(values).flatMap(([name, value]) =>
+    value === undefined ? [] : [`--${name}`, shellWord(String(value))],
+  );
+  return keepOrder ? [...words, "--keep-order"] : words;
+}
+
+function enumerated({ problem, arrayRows }: ArraySubject, { array, bound }: Options): DesignSet {
+  const loops = problem.loops.length;
+  const rows = array === undefined ? arrayRows : Number(array);
+  const left = loops - rows;
+  if (left < 1 || left > 2)
+    throw new UsageError(`--array ${rows}: ${loops} loops leave ${left} for time; there must be one or two`, {
+      hint: left < 1 ? "use --array 1" : "use --array 2, or name fewer loops with --loops",
+    });
+  const most = MOST_BOUND[loops] ?? 1;
+  if (bound > most)
+    throw new UsageError(`--bound ${bound} is too large for ${loops} loops: at most ${most} can be listed`, {
+      hint: "a transform with larger entries can be judged by itself: --allocation ... --schedule ...",
+    });
+  return enumerateDesigns(problem, { bound, arrayRows: rows });
+}
+
+const fits = (design: Design, { registers }: Options): boolean =>
+  registers === undefined || design.registers.coalesced <= registers;
+
+function designNamed(name: string, designs: readonly Design[]): Design {
+  const found = designs.find((d) => d.name.toLowerCase() === name.toLowerCase());
+  if (found) return found;
+  const names = designs.map((d) => d.name);
+  throw new UsageError(`no design "${name}"`, {
+    hint: suggestion(
+      name,
+      names.filter((n) => !n.includes(".")),
+    ),
+  });
+}
+
+/** What the table lists: of designs that move everything alike the best, unless more are asked for. */
+function chosen(designs: readonly ListedDesign[], { all, top, pareto }: Options): ListedDesign[] {
+  const seen = new Set<string>();
+  const listed =
+    all || pareto || top !== undefined
+      ? designs
+      : designs.filter((d) => !seen.has(d.flowClass) && seen.add(d.flowClass));
+  const best = pareto ? paretoSet(listed) : [...listed];
+  return best.slice(0, top ?? (all || pareto ? best.length : SHOWN));
+}
+
+/** Nothing is left: every design needs too many registers, or no transform keeps the order of a recurrence. */
+function reportNone(subject: ArraySubject, { designs, count }: DesignSet, { registers, json }: Options): ExitCode {
+  const least = designs.toSorted((a, b) => a.registers.coalesced - b.registers.coalesced)[0];
+  const refusal: SpaceTimeRefusal = least
+    ? registerRefusal(least, registers ?? 0)
+    : {
+        rule: "backwards",
+        because: `none of ${count.candidates} transforms runs every dependence forwards in time (${printReuse(subject.problem)})`,
+        vectors: [],
+      };
+  return reportRefusal(refusal, json ?? false, count.candidates - count.valid + designs.length);
+}
+
+function registerRefusal({ name, registers, flows }: Design, most: number): SpaceTimeRefusal {
+  const depths = flows.map((f) => {
+    const deepest = f.variables.flatMap((v) => v.dependences).toSorted((a, b) => b.steps - a.steps)[0];
+    return deepest
+      ? `${f.name} travels (${deepest.distance.join(",")}) in ${deepest.steps} step${deepest.steps === 1 ? "" : "s"}`
+      : `${f.name} takes one a PE`;
+  });
+  return {
+    rule: "registers",
+    because: `${name} needs ${registers.coalesced} registers coalesced, the target has ${most}: ${depths.join(", ")}`,
+    vectors: flows.flatMap((f) => f.variables.flatMap((v) => v.dependences.map((d) => d.distance))),
+  };
+}
+
+function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number): ExitCode {
+  if (json) printJson({ designs: [], refused, refusals: [refusal] });
+  else
+    print(
+      [
+        `${style("red", "refused")}: ${refusal.rule}`,
+        indent(refusal.because),
+        ...(refusal.hint ? [indent(refusal.hint)] : []),
+      ].join("\n"),
+    );
+  return EXIT.nothingMaps;
+}
+
+/** A transform of the user's own: judged, then drawn. */
+function runOwn(subject: ArraySubject, given: Options, command: string): ExitCode {
+  const { problem } = subject;
+  if (given.allocation === undefined || given.schedule === undefined)
+    throw new UsageError(`--${given.allocation === undefined ? "allocation" : "schedule"} is missing`, {
+      hint: 'a transform says where and when: --allocation "1,1" --schedule "0,1"',
+    });
+  const spaceTime: SpaceTime = {
+    allocation: readRows(given.allocation, "--allocation"),
+    schedule: readRows(given.schedule, "--schedule"),
+  };
+  const refusal = refusalOf(problem, spaceTime);
+  if (refusal?.rule === "shape")
+    throw new UsageError(refusal.because, {
+      hint: `a row has an entry for each of ${problem.loops.map((l) => l.name).join(", ")}`,
+    });
+  if (refusal) return reportRefusal(refusal, given.json ?? false, 1);
+  const design = designOf(problem, spaceTime);
+  if (!fits(design, given)) return reportRefusal(registerRefusal(design, given.registers ?? 0), given.json ?? false, 1);
+  return show(subject, design, given, command);
+}
+
+/** One design: drawn, or as a program. */
+function show(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
+  if (given.emit !== undefined) return emit(subject, design, given, command);
+  const { problem, accesses } = subject;
+  const traced = trace(problem, design, accesses);
+  if (given.svg !== undefined)
+    writeText(
+      given.svg,
+      drawArraySvg(`${subject.name}: ${design.name}`, `${subject.equation}   loops ${subject.loops}`, design, traced),
+    );
+  if (given.json)
+    printJson({
+      designs: [designDocument(design)],
+      refused: 0,
+      operator: subject.name,
+      equation: subject.equation,
+      loops: problem.loops,
+      recurrence: printRecurrence(subject.recurrence(design)),
+    });
+  else
+    print(
+      [
+        ...head(subject),
+        "",
+        drawArray(problem, design, traced),
+        "",
+        indent(printRecurrence(subject.recurrence(design))),
+      ].join("\n"),
+    );
+  return EXIT.ok;
+}
+
+/** The kernel of one pass through the array. */
+function emit(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
+  const { pass, name } = subject;
+  if (!pass)
+    throw new UsageError(`${name} is no single sum of what it loads: there is no kernel to emit for it yet`, {
+      hint: "systems whose values are only passed on or summed can be emitted",
+    });
+  const nest = lowerDesign(subject.recurrence(design), design.spaceTime, {
+    coalesced: given.coalesced ?? false,
+    checkTime: given.checkTime ?? false,
+  });
+  const flags = Object.entries({ "--coalesced": given.coalesced, "--check-time": given.checkTime });
+  const chosen =
+    given.allocation === undefined
+      ? ["--show", design.name]
+      : ["--allocation", shellWord(given.allocation), "--schedule", shellWord(given.schedule ?? "")];
+  const remake = [command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : [])), "--emit", given.emit].join(
+    " ",
+  );
+  const lines = [
+    `${design.name} of ${name}, one pass: ${design.pes} PEs, ${design.steps} steps; ${subject.loops}`,
+    `allocation ${printMatrix(design.spaceTime.allocation)}, schedule ${printMatrix(design.spaceTime.schedule)}`,
+    remake,
+  ];
+  const { source } = generateLanes(given.emit === "cpp" || given.emit === undefined ? "c++" : given.emit, pass, nest, {
+    lines,
+  });
+  if (given.to === undefined) print(source.trimEnd());
+  else writeText(given.to, source);
+  return EXIT.ok;
+}
+
+function writeText(file: string, document: string): void {
+  try {
+    writeFileSync(file, document);
+  } catch (error) {
+    throw new UsageError(`cannot write ${file}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** `1,0,0;0,1,0` as rows. */
+function readRows(text: string, option: string): number[][] {
+  return text.split(";").map((part) =>
+    part.split(",").map((entry) => {
+      const trimmed = entry.trim();
+      if (!/^[+-]?\d{1,9}$/.test(trimmed))
+        throw new UsageError(`${option}: "${trimmed}" is not an integer`, {
+          hint: `for example ${option} "1,1"; rows are set apart by ";"`,
+        });
+      return Number(trimmed) + 0;
+    }),
+  );
+}

@@ -1,0 +1,239 @@
+/**
+ * @file Expressions as C-family text, shared by every language: indices, conditions, places in memory, and values of every type.
+ *
+ *     p*2+r-1                              p * 2 + r - 1
+ *     f32(in[n,c,p-1]) * f32(w[k,c])       (float)((p - 1 >= 0 ? in[...] : 0.0f) * w[...])
+ *
+ * Bounds that the loops prove are not tested.
+ */
+
+import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { type Computation, tensorOf } from "../abstraction/computation.ts";
+import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { type Access, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+
+/** How an element lies in memory; 16-bit floats as their bits. */
+export const C_TYPES: Readonly<Record<DType, string>> = {
+  u8: "uint8_t",
+  s8: "int8_t",
+  u16: "uint16_t",
+  s16: "int16_t",
+  u32: "uint32_t",
+  s32: "int32_t",
+  f16: "uint16_t",
+  bf16: "uint16_t",
+  tf32: "float",
+  f32: "float",
+  f64: "double",
+};
+
+/** Where an element lies in flat memory, and what must hold for it to be inside its tensor (nothing when the bounds prove it). */
+export interface Place {
+  readonly at: Expr;
+  readonly guards: readonly Expr[];
+}
+
+/** Prints the expressions of one nest. */
+export class CExpressions {
+  readonly computation: Computation;
+  readonly dtypes: DTypes;
+  private readonly buffers: ReadonlySet<string>;
+
+  constructor(computation: Computation, nest: LoopNest) {
+    this.computation = computation;
+    this.buffers = new Set(nest.scratch.map((s) => s.name));
+    this.dtypes = Object.fromEntries([
+      ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
+      ...[...nest.scratch, ...(nest.vectors ?? [])].map((s) => [s.name, s.dtype] as const),
+    ]);
+  }
+
+  /** An index as C: `/` and `%` round down, which C does only for what is not negative. */
+  index(e: Expr, extents: Extents): string {
+    switch (e.kind) {
+      case "number":
+        return String(e.value);
+      case "axis":
+        return e.name;
+      case "negate":
+        return `-(${this.index(e.value, extents)})`;
+      case "binary": {
+        const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
+        if (e.op === "+" || e.op === "-") return `${left} ${e.op} ${e.right.kind === "binary" ? `(${right})` : right}`;
+        const wrapped = (text: string, part: Expr): string =>
+          part.kind === "binary" || part.kind === "negate" ? `(${text})` : text;
+        if (e.op === "*" || boundsOf(e.left, extents)[0] >= 0)
+          return `${wrapped(left, e.left)} ${e.op} ${wrapped(right, e.right)}`;
+        return `${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
+      }
+      default:
+        throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+    }
+  }
+
+  condition(e: Expr, extents: Extents): string {
+    if (e.kind === "logic")
+      return `(${this.condition(e.left, extents)} ${e.op === "and" ? "&&" : "||"} ${this.condition(e.right, extents)})`;
+    if (e.kind === "compare") return `${this.index(e.left, extents)} ${e.op} ${this.index(e.right, extents)}`;
+    throw new Error(`internal: "${e.kind}" is no condition`);
+  }
+
+  placeOf({ tensor, index }: Access, extents: Extents): Place {
+    if (this.buffers.has(tensor)) return { at: index[0] ?? number(0), guards: [] };
+    const described = tensorOf(this.computation, tensor);
+    const guards = index.flatMap((e, d) => {
+      const [min, max] = boundsOf(e, extents);
+      const extent = described.dims[d]?.extent ?? 0;
+      const tests: Expr[] = [];
+      if (min < 0) tests.push(compare(">=", e, number(0)));
+      if (max >= extent) tests.push(compare("<", e, number(extent)));
+      return tests;
+    });
+    const replacements = new Map(described.dims.map((d, i) => [d.name, index[i] ?? number(0)]));
+    return { at: substitute(described.storage, replacements, "index"), guards };
+  }
+
+  /** A place as text. */
+  place(access: Access, extents: Extents): { at: string; guards: string[] } {
+    const { at, guards } = this.placeOf(access, extents);
+    return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
+  }
+
+  /** A value of the given type; 16-bit floats as their bits. */
+  value(e: Expr, dtype: DType, extents: Extents): string {
+    switch (e.kind) {
+      case "number":
+        return this.literal(e.value, dtype);
+      case "axis":
+        return `(int32_t)${e.name}`;
+      case "access":
+        return this.element(e, dtype, extents);
+      case "select":
+        return `(${this.condition(e.condition, extents)} ? ${this.value(e.whenTrue, dtype, extents)} : ${this.value(e.whenFalse, dtype, extents)})`;
+      case "cast": {
+        // A literal without a typed neighbour is what it says: `sat_s8(200)` is 127.
+        const from = typeOf(e.value, this.dtypes) ?? "f64";
+        // s32(sat_u8(x)) is clamped and never narrowed: a loop of it stays in vectors of 32 bits.
+        if (e.dtype === "s32" && e.value.kind === "cast" && e.value.saturate && isInteger(from) && bytesOf(from) < 4) {
+          const wide = typeOf(e.value.value, this.dtypes) ?? "f64";
+          return this.saturated(this.value(e.value.value, wide, extents), wide, from, "s32");
+        }
+        return this.convert(this.value(e.value, from, extents), from, e.dtype, e.saturate);
+      }
+      case "negate":
+        return this.computed(`-${this.number(e.value, dtype, extents)}`, dtype);
+      case "binary":
+        return this.arithmetic(e, dtype, extents);
+      case "call": {
+        const [first, second] = e.args.map((arg) => this.number(arg, dtype, extents));
+        const type = calculationType(dtype);
+        switch (e.fn) {
+          case "square":
+            return this.computed(`${first} * ${first}`, dtype);
+          case "min":
+          case "max": {
+            const [bound, either] = e.fn === "max" ? ["at_least", "most"] : ["at_most", "least"];
+            // A constant is a number: one comparison, which is one instruction.
+            if (e.args[1]?.kind === "number") return this.computed(`${bound}<${type}>(${first}, ${second})`, dtype);
+            if (e.args[0]?.kind === "number") return this.computed(`${bound}<${type}>(${second}, ${first})`, dtype);
+            return this.computed(`${either}<${type}>(${first}, ${second})`, dtype);
+          }
+          case "abs":
+            if (!isInteger(dtype))
+              return this.computed(`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);
+            return this.computed(`${first} < 0 ? -${first} : ${first}`, dtype);
+          case "round":
+            if (isInteger(dtype)) return this.computed(`${first}`, dtype);
+            return this.computed(`${dtype === "f64" ? "__builtin_rint" : "__builtin_rintf"}(${first})`, dtype);
+          default:
+            return e.fn satisfies never;
+        }
+      }
+      default:
+        throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);
+    }
+  }
+
+  /** An element that is read; outside its tensor it is the identity of the combine. */
+  protected element(e: Access, dtype: DType, extents: Extents): string {
+    const { at, guards } = this.place(e, extents);
+    const element = `${e.tensor}[${at}]`;
+    return guards.length === 0 ? element : `(${guards.join(" && ")} ? ${element} : ${this.outside(e.tensor, dtype)})`;
+  }
+
+  /** What a read outside a tensor gives. */
+  outside(tensor: string, dtype: DType): string {
+    return this.literal(identityOf(this.computation.equation.op, this.dtypes[tensor] ?? dtype), dtype);
+  }
+
+  /** The same as something C can calculate with: 16-bit floats as float. */
+  private number(e: Expr, dtype: DType, extents: Extents): string {
+    const own = typeOf(e, this.dtypes) ?? dtype;
+    const text = this.value(e, own, extents);
+    return own === "bf16" || own === "f16" ? `from_${own}(${text})` : `(${text})`;
+  }
+
+  private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): string {
+    const [a, b] = [this.number(left, dtype, extents), this.number(right, dtype, extents)];
+    if (isInteger(dtype) && (op === "/" || op === "%")) {
+      if (right.kind === "number" && right.value > 0) return this.computed(`${a} ${op} ${b}`, dtype);
+      return `${op === "/" ? "quotient" : "remainder"}<${C_TYPES[dtype]}>(${a}, ${b})`;
+    }
+    if (op === "%")
+      return this.computed(`${dtype === "f64" ? "__builtin_fmod" : "__builtin_fmodf"}(${a}, ${b})`, dtype);
+    return this.computed(`${a} ${op} ${b}`, dtype);
+  }
+
+  /** A calculated number brought back to its type. */
+  private computed(text: string, dtype: DType): string {
+    return ROUNDED.has(dtype) ? `to_${dtype}(${text})` : `(${C_TYPES[dtype]})(${text})`;
+  }
+
+  private convert(text: string, from: DType, to: DType, saturate: boolean): string {
+    if (from === to) return text;
+    const plain = from === "bf16" || from === "f16" ? `from_${from}(${text})` : text;
+    if (ROUNDED.has(to)) {
+      // Through a float, which does not hold every double and every integer of 32 bits.
+      const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
+      return wide ? `to_${to}(to_odd(${plain}))` : `to_${to}((float)(${plain}))`;
+    }
+    if (!isInteger(to)) return `(${C_TYPES[to]})(${plain})`;
+    if (saturate) return this.saturated(text, from, to, to);
+    // A float by way of a wider integer, whose low bits are the answer.
+    return isInteger(from) ? `(${C_TYPES[to]})(${plain})` : `(${C_TYPES[to]})(int64_t)(${plain})`;
+  }
+
+  /** A number clamped to the range of an integer type, held in `held`. */
+  private saturated(text: string, from: DType, to: DType, held: DType): string {
+    const [min, max] = rangeOf(to);
+    if (isInteger(from)) {
+      const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
+      return `(${C_TYPES[held]})clamp<${between}>(${text}, ${min}, ${max})`;
+    }
+    const plain = from === "bf16" || from === "f16" ? `from_${from}(${text})` : text;
+    // A float does not hold the ends of 32 bits.
+    const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
+    const ends = [this.literal(min, wide), this.literal(max, wide)];
+    const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]];
+    return `saturate<${types.join(", ")}>(${[plain, ...ends].join(", ")})`;
+  }
+
+  literal(value: number, dtype: DType): string {
+    if (dtype === "bf16" || dtype === "f16") return value === 0 ? "(uint16_t)0" : `to_${dtype}(${value}f)`;
+    if (!Number.isFinite(value)) return value > 0 ? "__builtin_inff()" : "-__builtin_inff()";
+    if (isInteger(dtype)) return String(value);
+    const text = Number.isInteger(value) ? `${value}.0` : String(value);
+    return dtype === "f64" ? text : `${text}f`;
+  }
+}
+
+/** Types that C has no arithmetic of: results are rounded to them. */
+const ROUNDED: ReadonlySet<DType> = new Set(["bf16", "f16", "tf32"]);
+
+/** What C calculates in. */
+function calculationType(dtype: DType): string {
+  return ROUNDED.has(dtype) ? "float" : C_TYPES[dtype];
+}

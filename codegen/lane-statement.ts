@@ -1,0 +1,156 @@
+/**
+ * @file What every language asks about a statement on lanes: its conditions, the loops around it, how it joins its target.
+ *
+ *     tested([lane >= 4, x + lane - 4 >= 0, x + lane < 100])     [lane >= 4, x + lane < 100]
+ *     pinnedLane(lane == t+1)                                     t+1
+ */
+
+import { affineForm, boundsOf, type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import type { Statement } from "../abstraction/loop-nest.ts";
+import { C_TYPES } from "./c-expressions.ts";
+import type { Loop } from "./walk.ts";
+
+/** Whether a comparison holds wherever the loops go. */
+export function always(e: Expr, extents: Extents): boolean {
+  if (e.kind === "logic") {
+    const [left, right] = [always(e.left, extents), always(e.right, extents)];
+    return e.op === "and" ? left && right : left || right;
+  }
+  if (e.kind !== "compare") return false;
+  const [min, max] = boundsOf(binary("-", e.left, e.right), extents);
+  const { op } = e;
+  switch (op) {
+    case "<":
+      return max < 0;
+    case "<=":
+      return max <= 0;
+    case ">":
+      return min > 0;
+    case ">=":
+      return min >= 0;
+    case "==":
+      return min === 0 && max === 0;
+    case "!=":
+      return min > 0 || max < 0;
+    default:
+      return op satisfies never;
+  }
+}
+
+/**
+ * The conditions that need a test: not what holds wherever the loops go, given the conditions on the lane alone, and nothing twice.
+ *
+ *     lane >= 4, x + lane - 4 >= 0, x + lane < 100, x + lane < 100    ->    lane >= 4, x + lane < 100
+ */
+export function tested(conditions: readonly Expr[], lane: string, extents: Extents): Expr[] {
+  const lanes = Array.from({ length: extents[lane] ?? 0 }, (_, l) => l);
+  const alone = conditions.filter((e) => axesIn(e).join() === lane);
+  const left = lanes.filter((l) => alone.every((e) => evaluateIndex(e, { [lane]: l }) !== 0));
+  const [first = 0, last = first] = [left[0], left.at(-1)];
+  const moved = new Map([[lane, binary("+", axis(lane), number(first))]]);
+  const within = { ...extents, [lane]: last - first + 1 };
+  const seen = new Set<string>();
+  return conditions.filter((e) => {
+    const text = printExpr(e);
+    const idle = alone.includes(e) ? left.length === lanes.length : always(substitute(e, moved, "index"), within);
+    if (idle || seen.has(text)) return false;
+    seen.add(text);
+    return true;
+  });
+}
+
+/** Parallel loops around everything, outermost first, and what is inside. Parallel loops that are not around everything run in order. */
+export function dealtLoops(body: readonly Statement[]): {
+  readonly dealt: readonly Loop[];
+  readonly inner: readonly Statement[];
+  readonly extents: Extents;
+} {
+  const dealt: Loop[] = [];
+  let inner = body;
+  for (;;) {
+    const [only] = inner;
+    if (inner.length !== 1 || only?.kind !== "loop" || only.mode !== "parallel") break;
+    dealt.push(only);
+    inner = only.body;
+  }
+  return { dealt, inner, extents: Object.fromEntries(dealt.map((d) => [d.axis, d.extent])) };
+}
+
+/** Loops of lanes, wherever they are. */
+export function laneLoops(body: readonly Statement[]): Loop[] {
+  return body.flatMap((s) => (s.kind !== "loop" ? [] : s.mode === "lanes" ? [s] : laneLoops(s.body)));
+}
+
+/** The scalar statements of a nest. */
+export function equationsIn(body: readonly Statement[]): Equation[] {
+  return body.flatMap((s) => (s.kind === "loop" ? equationsIn(s.body) : s.kind === "scalar" ? [s.equation] : []));
+}
+
+/** The terms of a condition that must all hold. */
+export function conjunction(e: Expr | undefined): Expr[] {
+  if (e === undefined) return [];
+  return e.kind === "logic" && e.op === "and" ? [...conjunction(e.left), ...conjunction(e.right)] : [e];
+}
+
+/** Conditions that are the same on every lane, and the others. */
+export function split(conditions: readonly Expr[], lane: string): [uniform: Expr[], varying: Expr[]] {
+  const varies = (e: Expr): boolean => axesIn(e).includes(lane);
+  return [conditions.filter((e) => !varies(e)), conditions.filter(varies)];
+}
+
+/** The lane that `lane == n` names. */
+export function pinnedLane(e: Expr, lane: string): Expr | undefined {
+  if (e.kind !== "compare" || e.op !== "==") return undefined;
+  const form = affineForm(binary("-", e.left, e.right));
+  const factor = form?.terms.get(lane);
+  if (factor !== 1 && factor !== -1) return undefined;
+  const rest = substitute(binary("-", e.left, e.right), new Map([[lane, number(0)]]), "index");
+  return factor === 1 ? binary("-", number(0), rest) : rest;
+}
+
+/** The value joined to what the target held, as one expression. */
+export function joinedValue({ target, op, value }: Equation): Expr {
+  switch (op) {
+    case "=":
+      return value;
+    case "+=":
+      return { kind: "binary", op: "+", left: target, right: value };
+    case "max=":
+    case "min=":
+      return { kind: "call", fn: op === "max=" ? "max" : "min", args: [target, value] };
+    case "sat+=":
+      throw new Error("internal: lanes do not saturate");
+    default:
+      return op satisfies never;
+  }
+}
+
+/** What a target holds joined with a scalar, as C. */
+export function joinScalars(op: Equation["op"], held: string, scalar: string, dtype: DType): string {
+  switch (op) {
+    case "=":
+      return scalar;
+    case "+=":
+      return `${held} + ${scalar}`;
+    case "max=":
+      return `most<${C_TYPES[dtype]}>(${held}, ${scalar})`;
+    case "min=":
+      return `least<${C_TYPES[dtype]}>(${held}, ${scalar})`;
+    case "sat+=":
+      throw new Error("internal: lanes do not saturate");
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Lines under a condition; a block where they declare something. */
+export function guarded(conditions: readonly string[], lines: readonly string[], block = false): string[] {
+  const test = conditions.length === 0 ? "" : `if (${conditions.join(" && ")}) `;
+  const [only] = lines;
+  if (lines.length === 1 && only !== undefined && !block) return [test + only];
+  if (test === "" && !block) return [...lines];
+  return [`${test}{`, ...lines.map((l) => `  ${l}`), "}"];
+}

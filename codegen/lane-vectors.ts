@@ -1,0 +1,433 @@
+/**
+ * @file Statements on lanes as operations on whole vectors: what AVX-512 and CM have in common.
+ *
+ *     for lanes lane in 0..16
+ *       Z[0,lane] = Z[0,lane-1] + x[16*b+lane] * w[q]      ->    Z0 = fma(load(x + 16 * b), splat(w[q]), shift(Z0, -1))
+ *
+ * More lanes than a register holds are several registers, `Z0_0`, `Z0_1`. A language says how a shift, a load, a mask read.
+ */
+
+import { affineForm, type Extents } from "../abstraction/affine.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { isInteger } from "../abstraction/dtype.ts";
+import { type Equation, printEquation } from "../abstraction/equation.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  substitute,
+  walk,
+} from "../abstraction/expression.ts";
+import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
+import { typeOf } from "../abstraction/typing.ts";
+import { C_TYPES, type CExpressions } from "./c-expressions.ts";
+import { always, conjunction, guarded, joinedValue, joinScalars, pinnedLane, split } from "./lane-statement.ts";
+import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
+
+/** What a statement's text depends on beside itself. */
+export interface LaneContext {
+  /** The lane axis; it counts from 0 within this vector. */
+  readonly axis: string;
+  /** Extents of the loops around, and of the lane axis: the lanes of this vector that are in use. */
+  readonly extents: Extents;
+  /** Type of what is computed; it decides how many lanes a vector holds. */
+  readonly dtype: DType;
+  /** Lines that must run before the statement. */
+  readonly before: string[];
+}
+
+/** A register as `[register, lane]` names it. */
+export interface LaneAccess {
+  readonly file: VectorFile;
+  readonly register: number;
+  readonly lane: Expr;
+}
+
+/** Elements of memory that lanes touch: `at` is affine in the lane, or not (`stride` undefined). */
+export interface LanePlace {
+  readonly tensor: string;
+  /** Element of lane 0. */
+  readonly first: Expr;
+  /** Elements from lane to lane. */
+  readonly stride: number | undefined;
+  readonly at: Expr;
+  /** What must hold on every lane alike. */
+  readonly uniform: readonly Expr[];
+  /** What must hold lane by lane. */
+  readonly varying: readonly Expr[];
+}
+
+export abstract class LaneVectors implements LanguagePrinter {
+  protected readonly c: CExpressions;
+  protected readonly nest: LoopNest;
+  private readonly files: ReadonlyMap<string, VectorFile>;
+
+  constructor(c: CExpressions, nest: LoopNest) {
+    this.c = c;
+    this.nest = nest;
+    this.files = new Map((nest.vectors ?? []).map((v) => [v.name, v]));
+  }
+
+  // ---- what a language says -----------------------------------------------------------------------------------------------------
+
+  abstract openLoop(loop: Loop): string;
+  /** Lanes of one register of this type, for a loop of so many lanes. */
+  protected abstract width(dtype: DType, lanes: number): number;
+  protected abstract splat(text: string, dtype: DType): string;
+  /** Each lane's number of a lane-dependent integer expression. */
+  protected abstract numbers(e: Expr, context: LaneContext): string;
+  /** The register's value `by` lanes on: lane l gets lane l + by; beyond the ends anything. */
+  protected abstract shifted(at: LaneAccess, by: number, context: LaneContext): string;
+  /** One lane's value on every lane. */
+  protected abstract broadcast(at: LaneAccess, context: LaneContext): string;
+  /** Lanes in the order of an index that is no shift. */
+  protected abstract permuted(at: LaneAccess, context: LaneContext): string;
+  protected abstract load(place: LanePlace, context: LaneContext): string;
+  protected abstract store(place: LanePlace, mask: readonly Expr[], value: string, context: LaneContext): string;
+  protected abstract blend(mask: readonly Expr[], whenTrue: string, whenFalse: string, context: LaneContext): string;
+  /** The fold of the lanes that meet a condition. */
+  protected abstract reduced(op: Equation["op"], value: string, mask: readonly Expr[], context: LaneContext): string;
+  /** Writes one lane of a register. */
+  protected abstract insert(at: LaneAccess, scalar: string, context: LaneContext): string;
+  protected abstract operation(op: LaneOperation, args: readonly string[], dtype: DType, context: LaneContext): string;
+  protected abstract convert(text: string, from: DType, to: DType, context: LaneContext): string;
+
+  /** One of two vectors for all lanes alike. */
+  protected chosen(tests: string, whenTrue: string, whenFalse: string, _: LaneContext): string {
+    return `(${tests} ? ${whenTrue} : ${whenFalse})`;
+  }
+
+  /** Writes one element of memory. */
+  protected assignElement(tensor: string, at: string, scalar: string, _: DType): string {
+    return `${tensor}[${at}] = ${scalar};`;
+  }
+
+  /** Brings an element into the cache; nothing where a language leaves that to the hardware. */
+  protected prefetched(_at: Access, _extents: Extents): string[] {
+    return [];
+  }
+
+  // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
+
+  closeLoop(): string {
+    return "}";
+  }
+
+  move(): string[] {
+    throw new Error("internal: tiles move in a nest of lanes");
+  }
+
+  issue(): string[] {
+    throw new Error("internal: an instruction is issued in a nest of lanes");
+  }
+
+  clear(): string[] {
+    throw new Error("internal: a tile is cleared in a nest of lanes");
+  }
+
+  /** A statement outside a loop of lanes. */
+  scalar({ equation }: Scalar, extents: Extents): string[] {
+    const { target, value, where } = equation;
+    const dtype = this.dtypeOf(target.tensor);
+    const context: LaneContext = { axis: "", extents, dtype, before: [] };
+    const lines = this.assignScalar(equation, this.c.value(value, dtype, extents), context);
+    return guarded(where === undefined ? [] : [this.c.condition(where, extents)], [...context.before, ...lines]);
+  }
+
+  lanes(loop: Loop, extents: Extents): string[] {
+    return loop.body.flatMap((s): string[] => {
+      if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
+      const lines = this.statement(s.equation, loop, extents);
+      return s.prefetch ? [...lines, ...this.prefetched(s.prefetch, extents)] : lines;
+    });
+  }
+
+  /** One statement on all lanes: every lane reads before any writes. */
+  private statement(equation: Equation, { axis: lane, extent }: Loop, extents: Extents): string[] {
+    const { target } = equation;
+    const dtype = this.dtypeOf(target.tensor);
+    const width = this.width(dtype, extent);
+    const parts = Array.from({ length: Math.ceil(extent / width) }, (_, part) => {
+      const from = part * width;
+      const used = Math.min(width, extent - from);
+      const context: LaneContext = { axis: lane, extents: { ...extents, [lane]: used }, dtype, before: [] };
+      return { equation: from === 0 ? equation : movedLanes(equation, lane, from), context };
+    });
+    // 1. What holds on all lanes alike is tested once.
+    const [alike, varying] = split(conjunction(equation.where), lane);
+    const conditions = alike.map((e) => this.c.condition(e, extents));
+    if (!target.index.some((e) => axesIn(e).includes(lane)))
+      return guarded(conditions, this.fold(equation, varying, parts));
+
+    // 2. A value a part, then the writes.
+    const values = parts.map((part) => this.vector(joinedValue(part.equation), part.context));
+    const lines = parts.flatMap(({ context }) => context.before);
+    const hazard = parts.length > 1 && accessesIn(equation.value).some((a) => a.tensor === target.tensor);
+    const names = hazard ? values.map((_, i) => `part_${i}`) : values;
+    if (hazard) lines.push(...values.map((v, i) => `const auto part_${i} = ${v};`));
+    for (const [i, { equation: own, context }] of parts.entries()) {
+      const mask = split(conjunction(own.where), lane)[1];
+      lines.push(...this.write(own, mask, names[i] ?? "", { ...context, before: lines }));
+    }
+    return guarded(conditions, lines, lines.length > parts.length);
+  }
+
+  private write({ target }: Equation, mask: readonly Expr[], value: string, context: LaneContext): string[] {
+    const register = this.registerOf(target);
+    if (register === undefined) return [this.store(this.placeOf(target, context), mask, value, context)];
+    const by = this.shiftOf(register.lane, context);
+    const place = by === undefined ? undefined : this.partAt(register, by);
+    if (place === undefined || place.shift !== 0)
+      throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+    const merged = mask.length === 0 ? value : this.blend(mask, value, place.name, context);
+    return [`${place.name} = ${bare(merged)};`];
+  }
+
+  /** A target without the lane axis: one value from all lanes, or with `=` from the one that meets the condition. */
+  private fold(
+    equation: Equation,
+    where: readonly Expr[],
+    parts: readonly { readonly equation: Equation; readonly context: LaneContext }[],
+  ): string[] {
+    const [first] = parts;
+    if (!first) throw new Error("internal: a loop of no lanes");
+    const { op, target } = equation;
+    const { dtype, axis: lane } = first.context;
+    const context = { ...first.context, before: parts.flatMap((p) => p.context.before) };
+    if (op === "=") {
+      const pinned = where.map((e) => pinnedLane(e, lane)).find((e) => e !== undefined);
+      if (pinned === undefined)
+        throw new Error(`internal: ${printEquation(equation)} assigns from several lanes; where lane == n says which`);
+      const alone = (e: Expr): Expr => substitute(e, new Map([[lane, pinned]]));
+      const total = first.context.extents[lane] ?? 0;
+      const inside = [compare(">=", pinned, number(0)), compare("<", pinned, number(total))];
+      const tests = [...where.map(alone), ...(pinned.kind === "number" ? [] : inside)].filter(
+        (e) => !always(e, context.extents),
+      );
+      const one = { ...equation, value: alone(equation.value) };
+      const lines = this.assignScalar(one, this.c.value(one.value, dtype, context.extents), context);
+      return guarded(
+        tests.map((e) => this.c.condition(e, context.extents)),
+        [...context.before, ...lines],
+      );
+    }
+    const sums = parts.map((part) => {
+      const mask = split(conjunction(part.equation.where), lane)[1];
+      const own = { ...part.context, before: context.before };
+      return this.reduced(op, this.vector(part.equation.value, own), mask, own);
+    });
+    const [start = "", ...others] = sums;
+    const all = others.reduce((whole, sum) => joinScalars(op, whole, sum, dtype), start);
+    const scalar = `${C_TYPES[dtype]} ${target.tensor}_sum = ${all};`;
+    const lines = this.assignScalar(equation, `${target.tensor}_sum`, context);
+    return guarded([], [...context.before, `const ${scalar}`, ...lines], true);
+  }
+
+  /** `target op scalar`, of memory or of one lane of a register. */
+  private assignScalar({ target, op }: Equation, scalar: string, context: LaneContext): string[] {
+    const { dtype, extents } = context;
+    const held = this.c.value(target, dtype, extents);
+    const joined = joinScalars(op, held, scalar, dtype);
+    const register = this.registerOf(target);
+    if (register) return [this.insert(register, joined, context)];
+    const { at, guards } = this.c.place(target, extents);
+    return guarded(guards, [this.assignElement(target.tensor, at, joined, dtype)]);
+  }
+
+  // ---- expressions ------------------------------------------------------------------------------------------------------------
+
+  protected vector(e: Expr, context: LaneContext): string {
+    const { axis: lane, dtype, extents } = context;
+    const own = typeOf(e, this.c.dtypes) ?? dtype;
+    this.checkType(own, e, context);
+    const lone = ![...walk(e)].some(
+      (n) => (n.kind === "axis" && n.name === lane) || (n.kind === "access" && this.files.has(n.tensor)),
+    );
+    if (lone) return this.splat(this.c.value(e, own, extents), own);
+    switch (e.kind) {
+      case "number":
+        throw new Error("internal: a number is the same on every lane");
+      case "axis":
+        return this.numbers(e, context);
+      case "access":
+        return this.read(e, { ...context, dtype: own });
+      case "cast": {
+        const from = typeOf(e.value, this.c.dtypes) ?? own;
+        const inner = this.vector(e.value, { ...context, dtype: from });
+        return from === e.dtype ? inner : this.convert(inner, from, e.dtype, context);
+      }
+      case "negate":
+        return this.operation("negate", [this.vector(e.value, context)], own, context);
+      case "binary":
+        return this.arithmetic(e, { ...context, dtype: own });
+      case "call": {
+        const args = e.args.map((arg) => this.vector(arg, context));
+        return this.operation(e.fn, args, own, context);
+      }
+      case "select": {
+        const [alike, varying] = split(conjunction(e.condition), lane);
+        const pinned = varying.map((x) => pinnedLane(x, lane)).find((x) => x !== undefined);
+        // Where only one lane takes the value, the value is that lane's.
+        const taken = pinned === undefined ? e.whenTrue : substitute(e.whenTrue, new Map([[lane, pinned]]));
+        const whenTrue = this.vector(taken, context);
+        const whenFalse = this.vector(e.whenFalse, context);
+        const blended = varying.length === 0 ? whenTrue : this.blend(varying, whenTrue, whenFalse, context);
+        if (alike.length === 0) return blended;
+        const tests = alike.map((x) => this.c.condition(x, extents)).join(" && ");
+        return this.chosen(tests, blended, whenFalse, { ...context, dtype: own });
+      }
+      case "compare":
+      case "logic":
+        throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);
+      default:
+        return e satisfies never;
+    }
+  }
+
+  /** `a*b + c` is one operation of floats. */
+  private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): string {
+    const { dtype } = context;
+    const of = (e: Expr): string => this.vector(e, context);
+    const product = (e: Expr): readonly [Expr, Expr] | undefined => {
+      if (isInteger(dtype)) return undefined;
+      if (e.kind === "binary" && e.op === "*") return [e.left, e.right];
+      return e.kind === "call" && e.fn === "square" && e.args[0] ? [e.args[0], e.args[0]] : undefined;
+    };
+    const [after, before] = [product(right), product(left)];
+    if (op === "+" && after) return this.operation("a*b+c", [of(after[0]), of(after[1]), of(left)], dtype, context);
+    if (op === "+" && before) return this.operation("a*b+c", [of(before[0]), of(before[1]), of(right)], dtype, context);
+    if (op === "-" && after) return this.operation("c-a*b", [of(after[0]), of(after[1]), of(left)], dtype, context);
+    if (op === "-" && before) return this.operation("a*b-c", [of(before[0]), of(before[1]), of(right)], dtype, context);
+    if (op === "%" || (op === "/" && isInteger(dtype)))
+      throw new Error(`internal: lanes do not compute "${op}" of ${dtype}`);
+    return this.operation(op, [of(left), of(right)], dtype, context);
+  }
+
+  private read(e: Access, context: LaneContext): string {
+    const register = this.registerOf(e);
+    if (register === undefined) {
+      const place = this.placeOf(e, context);
+      const loaded = this.load(place, context);
+      if (place.uniform.length === 0) return loaded;
+      const tests = place.uniform.map((g) => this.c.condition(g, context.extents)).join(" && ");
+      const outside = this.splat(this.c.outside(e.tensor, context.dtype), context.dtype);
+      return this.chosen(tests, loaded, outside, context);
+    }
+    if (!axesIn(register.lane).includes(context.axis)) return this.broadcast(register, context);
+    const by = this.shiftOf(register.lane, context);
+    return by === undefined ? this.permuted(register, context) : this.shifted(register, by, context);
+  }
+
+  // ---- analysis -----------------------------------------------------------------------------------------------------------------
+
+  protected dtypeOf(name: string): DType {
+    const dtype = this.c.dtypes[name];
+    if (dtype === undefined) throw new Error(`internal: no type of "${name}"`);
+    return dtype;
+  }
+
+  protected registerOf({ tensor, index }: Access): LaneAccess | undefined {
+    const file = this.files.get(tensor);
+    if (!file) return undefined;
+    const [register, lane] = index;
+    if (register?.kind !== "number" || lane === undefined || register.value < 0 || register.value >= file.count)
+      throw new Error(`internal: register of ${printAccess({ kind: "access", tensor, index })} is not known`);
+    return { file, register: register.value, lane };
+  }
+
+  /** `lane + 3` is 3; undefined for what is no shift. */
+  private shiftOf(lane: Expr, context: LaneContext): number | undefined {
+    const form = affineForm(lane);
+    if (form?.terms.size !== 1 || form.terms.get(context.axis) !== 1) return undefined;
+    return form.constant;
+  }
+
+  /** The register that lane `lane + by` of a file's vector is in, and how far its lane 0 is from ours. */
+  protected partAt({ file, register }: LaneAccess, by: number): { name: string; next: string; shift: number } {
+    const width = this.width(file.dtype, file.lanes);
+    const parts = Math.ceil(file.lanes / width);
+    const part = Math.floor(by / width);
+    const name = (i: number): string => this.registerName(file.name, register, clampTo(i, parts), parts);
+    return { name: name(part), next: name(part + 1), shift: by - part * width };
+  }
+
+  /** `Z0`, or `Z0_1` where a vector takes several registers. */
+  protected registerName(file: string, register: number, part: number, parts: number): string {
+    return parts === 1 ? `${file}${register}` : `${file}${register}_${part}`;
+  }
+
+  /** Every register of the nest that a text mentions, with its type. */
+  protected registersIn(body: readonly string[]): { readonly name: string; readonly file: VectorFile }[] {
+    const words = new Set(body.join("\n").match(/\w+/g));
+    return (this.nest.vectors ?? []).flatMap((file) => {
+      const parts = Math.ceil(file.lanes / this.width(file.dtype, file.lanes));
+      return Array.from({ length: file.count * parts }, (_, i) =>
+        this.registerName(file.name, Math.floor(i / parts), i % parts, parts),
+      )
+        .filter((name) => words.has(name))
+        .map((name) => ({ name, file }));
+    });
+  }
+
+  protected placeOf(access: Access, context: LaneContext): LanePlace {
+    const { axis: lane, extents } = context;
+    const { at, guards } = this.c.placeOf(access, extents);
+    const [uniform, varying] = split(guards, lane);
+    return {
+      tensor: access.tensor,
+      at,
+      uniform,
+      varying,
+      first: substitute(at, new Map([[lane, number(0)]]), "index"),
+      stride: affineForm(at)?.terms.get(lane) ?? (affineForm(at) ? 0 : undefined),
+    };
+  }
+
+  private checkType(own: DType, e: Expr, { dtype }: LaneContext): void {
+    if (own !== "f32" && own !== "f64" && own !== "s32")
+      throw new Error(`internal: lanes compute in f32, f64 and s32, not in ${own}: ${printExpr(e)}`);
+    if ((own === "f64") !== (dtype === "f64"))
+      throw new Error(`internal: lanes of 4 and of 8 bytes meet in ${printExpr(e)}`);
+  }
+}
+
+/** Operations a language writes on vectors. */
+export type LaneOperation =
+  | ("+" | "-" | "*" | "/")
+  | ("a*b+c" | "c-a*b" | "a*b-c")
+  | ("negate" | "min" | "max" | "square" | "abs" | "round");
+
+/** `(a * b)` without the parentheses around everything. */
+function bare(text: string): string {
+  if (!text.startsWith("(") || !text.endsWith(")")) return text;
+  let depth = 0;
+  for (let i = 0; i < text.length - 1; i++) {
+    depth += text[i] === "(" ? 1 : text[i] === ")" ? -1 : 0;
+    if (depth === 0) return text;
+  }
+  return text.slice(1, -1);
+}
+
+/** The statement with its lanes counted from `from`. */
+function movedLanes(equation: Equation, lane: string, from: number): Equation {
+  const moved = new Map([[lane, binary("+", axis(lane), number(from))]]);
+  const change = (e: Expr): Expr => substitute(e, moved, "index");
+  const { target, op, value, where } = equation;
+  const result = {
+    target: { ...target, index: target.index.map(change) },
+    op,
+    value: substitute(value, moved, "value"),
+  };
+  return where === undefined ? result : { ...result, where: change(where) };
+}
+
+function clampTo(i: number, count: number): number {
+  return Math.min(Math.max(i, 0), count - 1);
+}

@@ -1,0 +1,86 @@
+/**
+ * @file A nest of lanes as a program: AVX-512 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal.
+ *
+ *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
+ *
+ * The kernel's interface is abstraction/kernel.ts. Lanes compute in f32, f64 and s32.
+ */
+
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { type Equation, identityOf } from "../abstraction/equation.ts";
+import { access, axis, number } from "../abstraction/expression.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { type LoopNest, loop, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { CExpressions } from "./c-expressions.ts";
+import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { AVX512_FEATURES, type Avx512Options, avx512Source } from "./lanes-avx512.ts";
+import { cmSource } from "./lanes-cm.ts";
+import { type CudaOptions, cudaSource } from "./lanes-cuda.ts";
+
+export type LaneLanguage = Kernel["language"];
+
+export type LaneOptions = Avx512Options & CudaOptions;
+
+/**
+ * The kernel of a lowered nest of lanes.
+ * @param notes lines for the head of the source: the design, the schedule, the command that remakes it
+ * @throws UsageError when the language cannot run so many lanes
+ */
+export function generateLanes(
+  language: LaneLanguage,
+  computation: Computation,
+  nest: LoopNest,
+  notes: SourceNotes,
+  options: LaneOptions = {},
+): Kernel {
+  const whole = { ...nest, body: [...clearing(computation, nest), ...nest.body] };
+  const comments = printNest(nest).split("\n");
+  const c = new CExpressions(computation, whole);
+  const common = { language, promises: undefined, arguments: argumentsOf(computation) };
+  switch (language) {
+    case "c++":
+      return {
+        ...common,
+        source: avx512Source(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
+        features: AVX512_FEATURES,
+      };
+    case "cuda":
+      return { ...common, source: cudaSource(computation, whole, notes, comments, options), features: [] };
+    case "cm":
+      return { ...common, ...cmSource(computation, whole, notes, comments), features: [] };
+    default:
+      return language satisfies never;
+  }
+}
+
+/** Of parallel loops inside one another the outermost is dealt to threads, the others run in order. */
+function dealtOnce(body: readonly Statement[], inside = false): Statement[] {
+  return body.map((s) => {
+    if (s.kind !== "loop") return s;
+    const parallel = s.mode === "parallel";
+    return { ...s, mode: parallel && inside ? "serial" : s.mode, body: dealtOnce(s.body, inside || parallel) };
+  });
+}
+
+/** An output that lanes add to begins at the identity of its combine. */
+function clearing(computation: Computation, nest: LoopNest): Statement[] {
+  const output = outputOf(computation);
+  const adds = (s: Statement): boolean =>
+    s.kind === "loop"
+      ? s.body.some(adds)
+      : s.kind === "scalar" && s.equation.op !== "=" && s.equation.target.tensor === output.name;
+  if (!nest.body.some(adds)) return [];
+  const clear: Equation = {
+    target: access(
+      output.name,
+      output.dims.map((d) => axis(d.name)),
+    ),
+    op: "=",
+    value: number(identityOf(computation.equation.op, output.dtype)),
+  };
+  const inner = output.dims.reduceRight<readonly Statement[]>(
+    (body, { name, extent }, i) => [loop(name, extent, body, i === 0 ? "parallel" : "serial")],
+    [{ kind: "scalar", equation: clear }],
+  );
+  return [...inner, { kind: "barrier" }];
+}

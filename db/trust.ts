@@ -1,0 +1,143 @@
+/**
+ * @file Which records a machine may believe. A number holds in the world it was taken in; a record of another world is stale here.
+ *
+ *     exact   every field of the environment agrees, and the instruction is declared as it was
+ *     isa     the features agree, and the declaration; compiler, kernel and the rest may differ
+ *     any     everything is taken
+ *
+ *     differencesOf(trial, { environment, intrinsics })     [{ field: "kernel", recorded: "Linux 6.1", here: "Linux 6.12" }]
+ */
+
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { declarationHash } from "./identity.ts";
+import type { Database } from "./open.ts";
+import type { Environment, TrialRecord } from "./record.ts";
+import { environmentOf, environmentRowOf } from "./rows.ts";
+
+/** Fields of an environment that can be asked to agree. */
+export const ENVIRONMENT_FIELDS = [
+  "target",
+  "cpu",
+  "cores",
+  "isa",
+  "compiler",
+  "compiler_version",
+  "flags",
+  "kernel",
+  "driver",
+  "node",
+  "automap",
+] as const;
+export type EnvironmentField = (typeof ENVIRONMENT_FIELDS)[number];
+
+export const POLICIES = ["exact", "isa", "any"] as const;
+export type Policy = (typeof POLICIES)[number];
+
+/** What has to agree under each policy; the declaration besides, but for `any`. */
+const MUST_AGREE: Readonly<Record<Policy, readonly EnvironmentField[]>> = {
+  exact: ENVIRONMENT_FIELDS,
+  isa: ["isa"],
+  any: [],
+};
+
+/** The world that asks. */
+export interface World {
+  readonly environment: Environment;
+  /** Instructions as declared now. Left out, declarations are not compared. */
+  readonly intrinsics?: readonly Intrinsic[];
+}
+
+export interface Trust extends World {
+  readonly policy: Policy;
+}
+
+export interface Difference {
+  readonly field: EnvironmentField | "declaration";
+  /** Undefined for a field that the record lacks. */
+  readonly recorded: string | undefined;
+  readonly here: string | undefined;
+}
+
+/** Every field in which the record's world is not this one; none for a record that can be trusted. */
+export function differencesOf(
+  trial: Pick<TrialRecord, "environment" | "intrinsic" | "declaration">,
+  { environment, intrinsics }: World,
+): Difference[] {
+  const found: Difference[] = environmentDifferences(trial.environment, environment);
+  const { declaration, intrinsic } = trial;
+  if (intrinsics === undefined || declaration === undefined) return found;
+  const here = intrinsics.find((i) => i.name === intrinsic);
+  const hash = here && declarationHash(here);
+  if (hash !== declaration) found.push({ field: "declaration", recorded: declaration, here: hash });
+  return found;
+}
+
+/** The same for two worlds: fields of `there` that are otherwise `here`. */
+export function environmentDifferences(there: Environment, here: Environment): Difference[] {
+  const [recorded, now] = [environmentRowOf(there), environmentRowOf(here)];
+  return ENVIRONMENT_FIELDS.filter((field) => recorded[field] !== now[field]).map((field) => ({
+    field,
+    recorded: textOf(recorded[field]),
+    here: textOf(now[field]),
+  }));
+}
+
+/** A condition in SQL and what its question marks stand for. */
+export interface Condition {
+  readonly sql: string;
+  readonly values: readonly (string | number)[];
+}
+
+/** Conditions on a row of `trials` that hold together for what the policy trusts; undefined when it trusts everything. */
+export function trustedBy(
+  db: Database,
+  { policy, environment, intrinsics }: Trust,
+): { readonly world?: Condition; readonly declared?: Condition } | undefined {
+  if (policy === "any") return undefined;
+  const fields: readonly string[] = MUST_AGREE[policy];
+  const all = db.sqlite
+    .prepare("SELECT * FROM environments")
+    .all()
+    .map((row) => environmentOf(row, db.path));
+  const trusted = all.filter((there) =>
+    environmentDifferences(there, environment).every((d) => !fields.includes(d.field)),
+  );
+  const now = new Map((intrinsics ?? []).map((i) => [i.name, declarationHash(i)]));
+  const changed =
+    intrinsics === undefined ? [] : declarationsIn(db).filter(([name, declaration]) => now.get(name) !== declaration);
+  // What holds for every row is not asked of each.
+  return {
+    ...(trusted.length === all.length
+      ? {}
+      : {
+          world: {
+            sql: "environment IN (SELECT value FROM json_each(?))",
+            values: [JSON.stringify(trusted.map((e) => e.id))],
+          },
+        }),
+    ...(changed.length === 0
+      ? {}
+      : { declared: { sql: `(declaration IS NULL OR NOT ${DECLARED})`, values: [JSON.stringify(changed)] } }),
+  };
+}
+
+/** Instructions and declarations that trials here were made with; each is one step in an index. */
+function declarationsIn(db: Database): [name: string, declaration: string][] {
+  const nextName = db.sqlite.prepare("SELECT min(intrinsic) FROM trials WHERE intrinsic > ?").pluck();
+  const next = db.sqlite.prepare("SELECT min(declaration) FROM trials WHERE intrinsic = ? AND declaration > ?").pluck();
+  const found: [string, string][] = [];
+  for (let name = nextName.get(""); typeof name === "string"; name = nextName.get(name))
+    for (let hash = next.get(name, ""); typeof hash === "string"; hash = next.get(name, hash)) found.push([name, hash]);
+  return found;
+}
+
+/** The condition that an instruction is declared as it was; its value is made by {@link declarationsOf}. */
+export const DECLARED = "(intrinsic, declaration) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))";
+
+export function declarationsOf(intrinsics: readonly Intrinsic[]): string {
+  return JSON.stringify(intrinsics.map((i) => [i.name, declarationHash(i)]));
+}
+
+function textOf(value: string | number | null | undefined): string | undefined {
+  return value === null || value === undefined ? undefined : String(value);
+}

@@ -1,0 +1,189 @@
+/**
+ * @file How a package is built: the same steps for a shell, for CMake, and for `load`.
+ *
+ *     g++ -O3 ... -mavx512vnni -c conv2d_tuned.cpp -o build/conv2d_tuned.o      only this file may use the CPU's extensions
+ */
+
+import { kernelFlags } from "../runtime/compiler.ts";
+import { type EmitSubject, parametersOf } from "./subject.ts";
+
+/** One call of the compiler, in the folder of the package. */
+export interface BuildStep {
+  readonly flags: readonly string[];
+  readonly sources: readonly string[];
+  readonly output: string;
+}
+
+/** What a build depends on. */
+export interface BuildSubject {
+  readonly name: string;
+  readonly threads: number;
+  /** Of the tuned kernel, as compiler flags name them; undefined where there is none. */
+  readonly features: readonly string[] | undefined;
+}
+
+export interface Build {
+  /** Objects: in any order. */
+  readonly objects: readonly BuildStep[];
+  readonly library: BuildStep;
+  readonly test: BuildStep;
+}
+
+const PLAIN = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
+
+/** A call of the compiler for a library, less what makes it one file. */
+function tunedFlags(features: readonly string[]): string[] {
+  const linking = /^(-shared|-fPIC|-Wl,.*)$/;
+  return kernelFlags({ features }).filter((flag) => !linking.test(flag));
+}
+
+export function buildOf({ name, features, threads }: BuildSubject): Build {
+  const compile = (source: string, flags: readonly string[]): BuildStep => ({
+    flags: [...flags, "-fPIC", "-c"],
+    sources: [`${source}.cpp`],
+    output: `build/${source}.o`,
+  });
+  const parallel = threads > 1 ? ["-pthread"] : [];
+  const objects = [
+    ...(features ? [compile(`${name}_tuned`, tunedFlags(features))] : []),
+    compile(`${name}_portable`, PLAIN),
+    compile(name, [...PLAIN, ...parallel]),
+  ];
+  const made = objects.map((o) => o.output);
+  return {
+    objects,
+    library: { flags: ["-shared", ...parallel], sources: made, output: libraryFile(name) },
+    test: { flags: [...PLAIN, ...parallel], sources: [`${name}_test.cpp`, ...made], output: `build/${name}_test` },
+  };
+}
+
+/** Where both builds put the library. */
+export function libraryFile(name: string): string {
+  return `build/lib${name}.so`;
+}
+
+const commandOf = ({ flags, sources, output }: BuildStep): string =>
+  ["$CXX", ...flags, ...sources, "-o", output].join(" ");
+
+function buildSubjectOf({ name, threads, tuned }: EmitSubject): BuildSubject {
+  return { name, threads, features: tuned?.features };
+}
+
+export function buildScript(subject: EmitSubject): string {
+  const { objects, library, test } = buildOf(buildSubjectOf(subject));
+  return [
+    "#!/bin/sh",
+    `# Builds ${library.output} and ${test.output}. Another compiler: CXX=clang++ sh build.sh`,
+    "set -eu",
+    'cd "$(dirname "$0")"',
+    `: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
+    "mkdir -p build",
+    ...[...objects, library, test].map(commandOf),
+    "",
+  ].join("\n");
+}
+
+export function cmakeText(subject: EmitSubject): string {
+  const { name, tuned, threads } = subject;
+  const upper = name.toUpperCase();
+  return `# cmake -B build && cmake --build build && ctest --test-dir build
+cmake_minimum_required(VERSION 3.16)
+project(${name} LANGUAGES CXX)
+include(GNUInstallDirs)
+include(CTest)
+
+add_library(${name} SHARED ${name}.cpp ${name}_portable.cpp)
+target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:\${CMAKE_CURRENT_SOURCE_DIR}> $<INSTALL_INTERFACE:\${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_options(${name} PRIVATE ${PLAIN.join(" ")})
+set_target_properties(${name} PROPERTIES PUBLIC_HEADER ${name}.h LIBRARY_OUTPUT_DIRECTORY \${CMAKE_BINARY_DIR})
+${
+  tuned
+    ? `
+# Only this file may use the CPU's extensions: ${name}.cpp asks the CPU before it calls it.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  target_sources(${name} PRIVATE ${name}_tuned.cpp)
+  set_source_files_properties(${name}_tuned.cpp PROPERTIES COMPILE_OPTIONS "${tunedFlags(tuned.features).join(";")}")
+else()
+  target_compile_definitions(${name} PRIVATE ${upper}_NO_TUNED)
+endif()
+`
+    : ""
+}${threads > 1 ? `\nfind_package(Threads REQUIRED)\ntarget_link_libraries(${name} PRIVATE Threads::Threads)\n` : ""}
+if(BUILD_TESTING)
+  add_executable(${name}_test ${name}_test.cpp)
+  target_compile_options(${name}_test PRIVATE ${PLAIN.join(" ")})
+  target_link_libraries(${name}_test PRIVATE ${name})
+  add_test(NAME ${name} COMMAND ${name}_test)
+endif()
+
+install(TARGETS ${name} EXPORT ${name}
+  LIBRARY DESTINATION \${CMAKE_INSTALL_LIBDIR}
+  PUBLIC_HEADER DESTINATION \${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT ${name} FILE ${name}-config.cmake DESTINATION \${CMAKE_INSTALL_LIBDIR}/cmake/${name})
+`;
+}
+
+export function readmeText(subject: EmitSubject): string {
+  const { name, tuned, provenance, computation } = subject;
+  const upper = name.toUpperCase();
+  const parameters = parametersOf(computation);
+  const constants = parameters.filter((p) => p.role === "constant");
+  const words = (roles: readonly string[]): string =>
+    parameters
+      .filter((p) => roles.includes(p.role))
+      .map((p) => p.name)
+      .join(", ");
+  return `# ${name}
+
+${provenance.map((l) => `    ${l}`).join("\n")}
+
+${name}.h says what each tensor is and how it lies in memory. ${
+    tuned
+      ? `The tuned kernel needs ${tuned.features.join(", ")}; on a CPU without them the portable code runs, slowly and rightly.`
+      : "Nothing maps here: the package holds the portable code alone."
+  }
+
+## Build and prove
+
+    sh build.sh && build/${name}_test
+
+or
+
+    cmake -B build && cmake --build build && ctest --test-dir build
+
+Only a C++ compiler is needed. The test compares every element with the equation by plain loops, on random and extreme data, in
+memory that may not be overstepped; its exit code is 0 when all are right, 1 when one is wrong, 2 when it could not be tried.
+
+## From C and C++
+
+\`\`\`c
+#include "${name}.h"
+
+${name}_plan* plan;
+if (${name}_create(&plan, ${upper}_BEST) != ${upper}_OK) return 1;
+${constants.length > 0 ? `${name}_prepare(plan, ${words(["constant"])});   // again when a constant has changed\n` : ""}${name}_run(plan, ${words(["input", "output"])});         // as often as wanted
+${name}_destroy(plan);
+\`\`\`
+
+## From Node
+
+\`\`\`sh
+npm install          # koffi, which calls C
+\`\`\`
+
+\`\`\`js
+import { load } from "./index.js";
+
+const kernel = load();
+kernel.run(${words(["input", "constant", "output"])});
+kernel.close();
+\`\`\`
+
+index.d.ts has the types. ${
+    constants.length > 0
+      ? `Constants (${words(["constant"])}) are packed at the first call, and when another array is given; after changing the elements of one
+in place, call \`kernel.repack()\`.`
+      : ""
+  }
+`;
+}

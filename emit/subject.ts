@@ -1,0 +1,102 @@
+/**
+ * @file What a package is made of: the computation, its tuned kernel, and the names its files and functions get.
+ *
+ *     subjectOf({ name: "conv2d", computation, tuned, threads: 1, provenance: ["record 3f9a1c77d0e2"] })
+ *     conv2d_run(plan, in, out)      inputs in the order the equation reads them, the output last
+ */
+
+import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+
+export interface EmitSubject {
+  /** Of files and functions: an identifier of C. */
+  readonly name: string;
+  readonly computation: Computation;
+  /** Undefined where nothing maps: the package then holds the portable code alone. */
+  readonly tuned?: Kernel;
+  /** Threads the kernel is scheduled for. */
+  readonly threads: number;
+  /** Lines that say where the kernel comes from, what it was measured at, and the command that remakes it. */
+  readonly provenance: readonly string[];
+  /** Id of the record, when there is one. */
+  readonly record?: string;
+}
+
+/** C type, and the typed array of JavaScript; 16-bit floats are their bits. */
+export const HOLDS: Readonly<Record<DType, { readonly c: string; readonly array: string }>> = {
+  u8: { c: "uint8_t", array: "Uint8Array" },
+  s8: { c: "int8_t", array: "Int8Array" },
+  u16: { c: "uint16_t", array: "Uint16Array" },
+  s16: { c: "int16_t", array: "Int16Array" },
+  u32: { c: "uint32_t", array: "Uint32Array" },
+  s32: { c: "int32_t", array: "Int32Array" },
+  f16: { c: "uint16_t", array: "Uint16Array" },
+  bf16: { c: "uint16_t", array: "Uint16Array" },
+  tf32: { c: "float", array: "Float32Array" },
+  f32: { c: "float", array: "Float32Array" },
+  f64: { c: "double", array: "Float64Array" },
+};
+
+export interface Parameter {
+  readonly tensor: Tensor;
+  /** Of a parameter in C and TypeScript. */
+  readonly name: string;
+  readonly role: "input" | "constant" | "output";
+  /** Place among the pointers a kernel is given: the output first. */
+  readonly place: number;
+  readonly elements: number;
+  readonly bytes: number;
+}
+
+/** Inputs in the order the equation reads them, then the output. */
+export function parametersOf(computation: Computation): Parameter[] {
+  const describe = (tensor: Tensor, place: number, role: Parameter["role"]): Parameter => ({
+    tensor,
+    name: nameOf(tensor),
+    role,
+    place,
+    elements: memoryElements(tensor),
+    bytes: memoryElements(tensor) * bytesOf(tensor.dtype),
+  });
+  const inputs = inputsOf(computation).map((t, i) => describe(t, i + 1, t.constant ? "constant" : "input"));
+  return [...inputs, describe(outputOf(computation), 0, "output")];
+}
+
+/** `in` is a word of TypeScript. */
+function nameOf({ name }: Tensor): string {
+  if (!RESERVED.has(name)) return name;
+  return name === "in" ? "input" : `${name}_`;
+}
+
+/** Words that are no names of parameters in C, C++ or TypeScript; and those the functions use themselves. */
+const RESERVED = new Set(
+  (
+    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum " +
+    "explicit export extern false float for friend function goto if import in inline int let long namespace new not null " +
+    "operator or private protected public register return short signed sizeof static struct super switch template this " +
+    "throw true try typedef typeof union unsigned using var virtual void volatile while with xor yield plan which"
+  ).split(" "),
+);
+
+/** The name of a package: what was asked for, or the operator's. @throws UsageError when it is no identifier */
+export function packageName(operator: string, asked?: string): string {
+  const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_");
+  if (/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) && !RESERVED.has(name)) return name;
+  throw new UsageError(`"${name}" cannot name a C function`, {
+    hint: "--name takes letters, digits and _, a letter first, no keyword of C",
+  });
+}
+
+/** `u8[n 1, c 64, h 56, w 56], element at ((n*56 + h)*56 + w)*64 + c`. */
+export function describeTensor({ dtype, dims, storage }: Tensor): string {
+  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
+  return `${dtype}[${shape}], element at ${printExpr(storage, "formula")}`;
+}
+
+/** Lines as a comment of C. */
+export function comment(lines: readonly string[]): string {
+  return ["/*", ...lines.map((l) => (l === "" ? " *" : ` * ${l.replaceAll("*/", "* /")}`)), " */"].join("\n");
+}

@@ -1,0 +1,123 @@
+/**
+ * @file A tensor with a border, loaded where it lies: blocks at the border leave out what lies outside of it.
+ *
+ *     in[n,c,p+r-1,q+s-1], q in blocks of 4          q_outer 0: q 0 with s 0 is left out       the others of 0..14: nothing is tested
+ *
+ * A kept and a summed dimension meet in an index that leaves the tensor: a border. Blocks of the kept one that hold a step which
+ * leaves are edges: each is written for itself, its summed dimension step by step, without the issues that would read outside.
+ */
+
+import { affineForm, boundsOf } from "../abstraction/affine.ts";
+import { type Computation, extentsOf, tensorOf } from "../abstraction/computation.ts";
+import type { Access } from "../abstraction/expression.ts";
+import type { LoopDimension } from "./dimensions.ts";
+
+/** `perSpatial * p + perReduce * r + constant` must lie in 0 .. extent-1. */
+export interface Border {
+  /** Names of the two dimensions. */
+  readonly spatial: string;
+  readonly reduce: string;
+  readonly spatialSteps: number;
+  readonly reduceSteps: number;
+  readonly perSpatial: number;
+  readonly perReduce: number;
+  readonly constant: number;
+  readonly extent: number;
+}
+
+/** The borders an access crosses, none when it stays inside; or why blocks cannot leave out what lies outside. */
+export function bordersOf(
+  computation: Computation,
+  access: Access,
+  dimensions: readonly LoopDimension[],
+): readonly Border[] | string {
+  const tensor = tensorOf(computation, access.tensor);
+  const extents = extentsOf(computation);
+  const borders: Border[] = [];
+  for (const [position, index] of access.index.entries()) {
+    const [min, max] = boundsOf(index, extents);
+    const extent = tensor.dims[position]?.extent ?? 0;
+    if (min >= 0 && max < extent) continue;
+    const outside = `index ${position} of ${tensor.name} runs from ${min} to ${max}, outside 0 .. ${extent - 1}`;
+    const form = affineForm(index);
+    const met = [...(form?.terms ?? [])].flatMap(([loop, coefficient]) => {
+      const dimension = dimensions.find((d) => d.loops.some((l) => l.name === loop));
+      return dimension && dimension.extent > 1 ? [{ dimension, coefficient }] : [];
+    });
+    const [spatial, ...others] = met.filter((m) => m.dimension.kind === "spatial");
+    const [reduce, ...more] = met.filter((m) => m.dimension.kind === "reduce");
+    if (!form || !spatial || !reduce || others.length + more.length > 0) return outside;
+    const taken = borders.some((b) => b.spatial === spatial.dimension.name || b.reduce === reduce.dimension.name);
+    const alone = [spatial, reduce].every((m) => m.dimension.axis === undefined && m.dimension.loops.length === 1);
+    if (taken || !alone) return `${outside}, where the instruction's own axes run`;
+    borders.push({
+      spatial: spatial.dimension.name,
+      reduce: reduce.dimension.name,
+      spatialSteps: spatial.dimension.steps,
+      reduceSteps: reduce.dimension.steps,
+      perSpatial: spatial.coefficient,
+      perReduce: reduce.coefficient,
+      constant: form.constant,
+      extent,
+    });
+  }
+  return borders;
+}
+
+/** Whether the element read at these steps lies inside the tensor. */
+export function isInside(border: Border, spatialStep: number, reduceStep: number): boolean {
+  const at = border.perSpatial * spatialStep + border.perReduce * reduceStep + border.constant;
+  return at >= 0 && at < border.extent;
+}
+
+/** What blocks of `block` steps of the kept dimension make of a border. */
+export interface BorderBlocks {
+  /** Blocks `from` up to `to` of the whole ones stay inside; those before and behind are edges. */
+  readonly from: number;
+  readonly to: number;
+  /** Whether the smaller block that is left is one. */
+  readonly leftIsEdge: boolean;
+  readonly edges: number;
+  /** Pairs of a step and a summed step that lie inside. */
+  readonly insideSteps: number;
+  /** Pairs of a block and a summed step of which at least one step lies inside. */
+  readonly insideBlocks: number;
+}
+
+const knownBlocks = new WeakMap<Border, Map<number, BorderBlocks>>();
+
+/** Worked out once a border and block size. */
+export function borderBlocks(border: Border, block: number): BorderBlocks {
+  const sizes = knownBlocks.get(border) ?? new Map<number, BorderBlocks>();
+  knownBlocks.set(border, sizes);
+  const known = sizes.get(block) ?? countBlocks(border, block);
+  sizes.set(block, known);
+  return known;
+}
+
+function countBlocks(border: Border, block: number): BorderBlocks {
+  const { spatialSteps, reduceSteps } = border;
+  const blocks = Math.ceil(spatialSteps / block);
+  const whole = Math.floor(spatialSteps / block);
+  const inside: boolean[] = [];
+  let insideSteps = 0;
+  let insideBlocks = 0;
+  for (let b = 0; b < blocks; b++) {
+    let all = true;
+    for (let r = 0; r < reduceSteps; r++) {
+      let met = 0;
+      const end = Math.min(spatialSteps, (b + 1) * block);
+      for (let p = b * block; p < end; p++) if (isInside(border, p, r)) met++;
+      insideSteps += met;
+      if (met > 0) insideBlocks++;
+      if (met < end - b * block) all = false;
+    }
+    inside.push(all);
+  }
+  const first = inside.slice(0, whole).indexOf(true);
+  const from = first < 0 ? whole : first;
+  let to = from;
+  while (to < whole && inside[to]) to++;
+  const leftIsEdge = blocks > whole && !inside[whole];
+  return { from, to, leftIsEdge, edges: whole - (to - from) + (leftIsEdge ? 1 : 0), insideSteps, insideBlocks };
+}

@@ -1,0 +1,242 @@
+/**
+ * @file A weighted sum of neighbours, read off an equation: which neighbours (taps), by what factors.
+ *
+ *     out[i,j] += in[i+r-1,j+s-1] * w[r,s] where r == 1 or s == 1
+ *
+ *     i-1,j  w[0,1]     i,j-1  w[1,0]     i,j  w[1,1]     i,j+1  w[1,2]     i+1,j  w[2,1]
+ *
+ * Lanes can compute it when every neighbour of an output lies a fixed distance away, so that what one lane reads its neighbour reads next.
+ */
+
+import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { type Computation, extentsOf, outputOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  axis,
+  binary,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { rowMajor } from "../../abstraction/layout.ts";
+
+/** One neighbour and its factor. */
+export interface Tap {
+  /** Along each dimension of the input, from the output's own place. Numbers, or indices over the rolled axes. */
+  readonly shift: readonly Expr[];
+  /** What the neighbour is multiplied by; a bare sum has none. */
+  readonly factor?: Expr;
+}
+
+export interface TapSum {
+  readonly computation: Computation;
+  readonly output: Tensor;
+  readonly input: Tensor;
+  /** Spatial axis each dimension of the input follows; a dimension of one place may follow none. */
+  readonly follows: readonly (string | undefined)[];
+  /** The axis lanes lie along: the last of the output, contiguous in both tensors. */
+  readonly laneAxis: string;
+  /** Summed axes that stay loops, so that long filters stay short programs. */
+  readonly rolled: readonly string[];
+  readonly taps: readonly Tap[];
+}
+
+/** Why lanes cannot compute it. */
+export interface LaneRefusal {
+  readonly rule: "form" | "type" | "layout" | "step" | "condition" | "length";
+  /** One sentence. */
+  readonly because: string;
+}
+
+export type TapVerdict =
+  | { readonly ok: true; readonly sum: TapSum }
+  | { readonly ok: false; readonly refusal: LaneRefusal };
+
+/** More would be longer than any program worth running: such sums want an instruction for products. */
+const MOST_TAPS = 2048;
+
+class Refused extends Error {
+  readonly refusal: LaneRefusal;
+
+  constructor(rule: LaneRefusal["rule"], because: string) {
+    super(because);
+    this.refusal = { rule, because: `${rule}: ${because}` };
+  }
+}
+
+/**
+ * The taps of a computation, or why it has none.
+ * @param rolled summed axes that stay symbolic; none of them may stand in a condition
+ */
+export function tapsOf(computation: Computation, rolled: readonly string[] = []): TapVerdict {
+  try {
+    return { ok: true, sum: analyse(computation, rolled) };
+  } catch (error) {
+    if (error instanceof Refused) return { ok: false, refusal: error.refusal };
+    throw error;
+  }
+}
+
+function analyse(computation: Computation, rolled: readonly string[]): TapSum {
+  const { equation, axes } = computation;
+  if (computation.epilogue) throw new Refused("form", "an epilogue follows the sum");
+  if (equation.op !== "+=" && equation.op !== "=")
+    throw new Refused("form", `${equation.op} is no sum; lanes add what they multiply`);
+
+  // 1. The output: bare axes, the last one contiguous.
+  const output = outputOf(computation);
+  const spatial = equation.target.index.map((index) => {
+    if (index.kind !== "axis") throw new Refused("form", `${printAccess(equation.target)} is not indexed by bare axes`);
+    return index.name;
+  });
+  const laneAxis = spatial.at(-1);
+  if (laneAxis === undefined) throw new Refused("form", `${output.name} has no axis for lanes to lie along`);
+  if (new Set(spatial).size < spatial.length)
+    throw new Refused("form", `${printAccess(equation.target)} uses an axis twice`);
+  for (const { name, extent } of axes.filter((a) => a.kind === "spatial"))
+    if (output.dims[spatial.indexOf(name)]?.extent !== extent)
+      throw new Refused("form", `${name} does not fill its dimension of ${output.name}`);
+
+  // 2. Terms: each reads the input once.
+  const terms = termsOf(equation.value).map(({ factors, negative }) =>
+    termOf(factors, negative, laneAxis, computation),
+  );
+  const names = new Set(terms.map((t) => t.read.tensor));
+  const [inputName] = names;
+  if (inputName === undefined || names.size !== 1)
+    throw new Refused(
+      "form",
+      `lanes need one input that moves along ${laneAxis}, got ${[...names].join(", ") || "none"}`,
+    );
+  const input = tensorOf(computation, inputName);
+  for (const t of [output, input])
+    if (printExpr(t.storage) !== printExpr(rowMajor(t.dims)))
+      throw new Refused("layout", `${t.name} is not stored row by row, so ${laneAxis} is not contiguous`);
+  if (output.dtype !== "f32" && output.dtype !== "f64")
+    throw new Refused("type", `lanes compute f32 and f64; ${output.name} is ${output.dtype}`);
+  for (const t of Object.values(computation.tensors))
+    if (t.dtype !== output.dtype)
+      throw new Refused("type", `${t.name} is ${t.dtype} and ${output.name} is ${output.dtype}`);
+
+  // 3. The input moves one place when an output axis does.
+  const follows = input.dims.map((_, d) => followedBy(terms, d, spatial));
+  if (follows.at(-1) !== laneAxis)
+    throw new Refused("layout", `the last dimension of ${input.name} does not follow ${laneAxis}`);
+
+  // 4. Points of the summed axes where the condition holds.
+  const { where } = equation;
+  const summed = axes.filter((a) => a.kind === "reduce").map((a) => a.name);
+  const stays = where && axesIn(where).find((name) => !summed.includes(name) || rolled.includes(name));
+  if (stays !== undefined)
+    throw new Refused("condition", `it depends on ${stays}, so the taps differ from place to place`);
+  const unrolled = summed.filter((name) => !rolled.includes(name));
+  const extents = extentsOf(computation);
+  if (unrolled.reduce((n, name) => n * (extents[name] ?? 1), terms.length) > MOST_TAPS)
+    throw new Refused("length", `more than ${MOST_TAPS} taps`);
+  const taps: Tap[] = [];
+  for (const point of pointsOf(unrolled, extents)) {
+    if (where && evaluateIndex(where, point) === 0) continue;
+    const at = new Map(Object.entries(point).map(([name, value]) => [name, number(value)]));
+    for (const { read, factor } of terms)
+      taps.push({
+        shift: read.index.map((index, d) => offsetFrom(substitute(index, at, "index"), follows[d])),
+        ...(factor && { factor: substitute(factor, at, "value") }),
+      });
+  }
+  if (taps.length === 0) throw new Refused("condition", "it holds nowhere");
+  return { computation, output, input, follows, laneAxis, rolled: rolled.filter((r) => summed.includes(r)), taps };
+}
+
+interface Term {
+  readonly read: Access;
+  readonly factor?: Expr;
+}
+
+/** `a*x - b*y` as its terms, each a list of factors. */
+function termsOf(e: Expr, negative = false): { readonly factors: readonly Expr[]; readonly negative: boolean }[] {
+  if (e.kind === "negate") return termsOf(e.value, !negative);
+  if (e.kind === "binary" && (e.op === "+" || e.op === "-"))
+    return [...termsOf(e.left, negative), ...termsOf(e.right, e.op === "-" ? !negative : negative)];
+  return [{ factors: factorsOf(e), negative }];
+}
+
+function factorsOf(e: Expr): readonly Expr[] {
+  return e.kind === "binary" && e.op === "*" ? [...factorsOf(e.left), ...factorsOf(e.right)] : [e];
+}
+
+function termOf(factors: readonly Expr[], negative: boolean, laneAxis: string, computation: Computation): Term {
+  const moving = factors.filter((f) => axesIn(f).includes(laneAxis));
+  const [read] = moving;
+  if (moving.length !== 1 || read?.kind !== "access")
+    throw new Refused(
+      "form",
+      `${factors.map((f) => printExpr(f)).join(" * ")} is not a factor times an element along ${laneAxis}`,
+    );
+  if (read.tensor === computation.equation.target.tensor)
+    throw new Refused("form", `${read.tensor} reads itself; a recurrence needs a space-time design`);
+  const others = factors.filter((f) => f !== read);
+  for (const f of others)
+    if (f.kind !== "number" && f.kind !== "access")
+      throw new Refused("form", `the factor ${printExpr(f)} is neither a number nor an element of a tensor`);
+  const spread = others.flatMap((f) => accessesIn(f)).find((a) => a.tensor === read.tensor);
+  if (spread) throw new Refused("form", `${read.tensor} is both the input and a factor`);
+  const signed = negative ? [number(-1), ...others] : others;
+  const [first, ...rest] = signed;
+  if (first === undefined) return { read };
+  return { read, factor: rest.reduce<Expr>((left, right) => product(left, right), first) };
+}
+
+/** -1 * 0.25 is a number; what rounds is left to the element type. */
+function product(left: Expr, right: Expr): Expr {
+  if (left.kind === "number" && left.value === -1)
+    return right.kind === "number" ? { kind: "number", value: -right.value } : { kind: "negate", value: right };
+  return { kind: "binary", op: "*", left, right };
+}
+
+/** The output axis a dimension of the input moves with. */
+function followedBy(terms: readonly Term[], d: number, spatial: readonly string[]): string | undefined {
+  const each = terms.map(({ read }) => {
+    const index = read.index[d] ?? number(0);
+    const form = affineForm(index);
+    if (!form)
+      throw new Refused(
+        "step",
+        `${printExpr(index)} in ${printAccess(read)} divides; neighbours lie fixed distances apart`,
+      );
+    const moving = spatial.filter((name) => form.terms.has(name));
+    const [only] = moving;
+    if (moving.length > 1)
+      throw new Refused("step", `${printExpr(index)} in ${printAccess(read)} moves with ${moving.join(" and ")}`);
+    if (only !== undefined && form.terms.get(only) !== 1)
+      throw new Refused(
+        "step",
+        `${printAccess(read)} moves ${form.terms.get(only)} places when ${only} moves one; neighbours are then not shared`,
+      );
+    return only;
+  });
+  if (new Set(each).size > 1)
+    throw new Refused("step", `dimension ${d} of the input follows ${[...new Set(each)].join(" and ")}`);
+  return each[0];
+}
+
+/** `i + r - 1` from i: `r - 1`. */
+function offsetFrom(index: Expr, followed: string | undefined): Expr {
+  const form = affineForm(index);
+  if (!form) throw new Error(`internal: ${printExpr(index)} is not affine`);
+  let offset: Expr = number(0);
+  for (const [name, coefficient] of form.terms)
+    if (name !== followed) offset = binary("+", offset, binary("*", number(coefficient), axis(name)));
+  return binary("+", offset, number(form.constant));
+}
+
+/** The shift of a tap along a dimension, where it is a number. */
+export function shiftAt(tap: Tap, d: number): number {
+  const shift = tap.shift[d];
+  if (shift?.kind !== "number")
+    throw new Error("internal: a shift that depends on a rolled axis was taken for a number");
+  return shift.value;
+}

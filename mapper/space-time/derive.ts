@@ -1,0 +1,321 @@
+/**
+ * @file The recurrence of an equation: each operand passed on along its reuse, each sum as a chain, boundaries computed.
+ *
+ *     out[c] += x[c+q] * w[q]     ->     X[c,q] = select(c == 0 or q == 4, x[c+q], X[c-1,q+1])
+ *                                        W[c,q] = select(c == 0, w[q], W[c-1,q])
+ *                                        OUT[c,q] = select(q == 0, 0, OUT[c,q-1]) + X[c,q] * W[c,q]
+ *                                        out[c] = OUT[c,q] where q == 4
+ *
+ * A design turns the directions its way, and reads at once from the tensor what it broadcasts.
+ */
+
+import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
+import { type Equation, identityOf } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  and,
+  axis,
+  binary,
+  compare,
+  compareOp,
+  type Expr,
+  number,
+  printAccess,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { defineRecurrence } from "../../abstraction/parse-recurrence.ts";
+import type { Recurrence, SourceLoop } from "../../abstraction/recurrence.ts";
+import type { Design } from "./design.ts";
+import { type ArrayLoopOptions, type ArraySpace, arraySpace } from "./loops.ts";
+import { type ArrayProblem, arrayProblem, operandAccesses, operandNames } from "./problem.ts";
+import type { Vector } from "./vector.ts";
+
+/**
+ * The recurrence of a computation on the loops of an array; loops that are left out stay in sequence outside, and tensors are what one
+ * pass through the array sees of them.
+ * @throws UsageError when the computation has no uniform recurrence on these loops
+ */
+export function derive(computation: Computation, loops?: readonly string[]): Recurrence {
+  const space = arraySpace(computation, loops ? { loops } : {});
+  return recurrenceOf(onePass(computation, space));
+}
+
+/** What is mapped: one pass through the array, as a computation of its own, and the loops around it. */
+export interface ArrayPass {
+  readonly computation: Computation;
+  readonly space: ArraySpace;
+  readonly problem: ArrayProblem;
+}
+
+export function arrayPass(computation: Computation, options: ArrayLoopOptions = {}): ArrayPass {
+  const space = arraySpace(computation, options);
+  return { computation: onePass(computation, space), space, problem: arrayProblem(computation, space) };
+}
+
+/**
+ * The computation of one pass: loops outside stand still, and what they alone index is sliced away. Where a condition or a division asks for
+ * their value they stand in the middle, where a star has its axes.
+ */
+export function onePass(computation: Computation, space: ArraySpace): Computation {
+  if (space.outside.length === 0 && space.dropped.length === 0) return computation;
+  const still = new Map(
+    computation.axes
+      .filter((a) => !space.inside.some((l) => l.name === a.name))
+      .map((a) => [a.name, number(Math.floor(a.extent / 2))]),
+  );
+  const { equation } = computation;
+  const extents = Object.fromEntries(space.inside.map((l) => [l.name, l.extent]));
+  const sliced = space.outside.length > 0;
+  const accesses = [equation.target, ...accessesIn(equation.value)];
+  const slices = new Map(accesses.map((a) => [a, a]));
+  if (sliced) for (const a of accesses) slices.set(a, sliceOf(a, accesses, space.inside, still, extents));
+  const change = (e: Expr): Expr => {
+    if (e.kind !== "access") return e;
+    const at = accesses.find((a) => printAccess(a) === printAccess(e));
+    return (at && slices.get(at)) ?? e;
+  };
+  const target = change(equation.target);
+  if (target.kind !== "access") throw new Error("internal: a target that is no access");
+  const frozen: Equation = {
+    target,
+    op: equation.op,
+    value: rewrite(equation.value, change, "value"),
+  };
+  const inner: Equation = {
+    ...frozen,
+    target: { ...frozen.target, index: frozen.target.index.map((e) => substitute(e, still, "index")) },
+    value: substitute(frozen.value, still, "value"),
+  };
+  const where = equation.where && decided(substitute(equation.where, still, "index"));
+  const specs = Object.fromEntries(
+    [...new Set(accesses.map((a) => a.tensor))].map((name): [string, TensorSpec] => {
+      const { dtype, dims, constant } = tensorOf(computation, name);
+      return [name, { dtype, constant, ...(sliced ? {} : { shape: dims.map((d) => d.extent) }) }];
+    }),
+  );
+  const whole = where === undefined || where === true ? inner : { ...inner, where: where === false ? NEVER : where };
+  return defineComputation({ name: computation.name, equation: whole, extents, tensors: specs });
+}
+
+const NEVER = compare("==", number(0), number(1));
+
+/** A condition with what its constants settle settled. */
+function decided(condition: Expr): Expr | boolean {
+  if (condition.kind === "compare") {
+    const { op, left, right } = condition;
+    return left.kind === "number" && right.kind === "number" ? compareOp(op, left.value, right.value) : condition;
+  }
+  if (condition.kind !== "logic") return condition;
+  const [left, right] = [decided(condition.left), decided(condition.right)];
+  const settles = condition.op === "or";
+  if (left === settles || right === settles) return settles;
+  if (typeof left === "boolean") return right;
+  return typeof right === "boolean" ? left : { ...condition, left, right };
+}
+
+/** `in[n,c,p+r-1]` with n, c and tiles of p outside becomes `in[p+r]`: the part of the tensor that one pass reads. */
+function sliceOf(
+  of: Access,
+  accesses: readonly Access[],
+  inside: readonly SourceLoop[],
+  still: ReadonlyMap<string, Expr>,
+  extents: Extents,
+): Access {
+  const same = accesses
+    .filter((a) => a.tensor === of.tensor)
+    .map((a) => a.index.map((e) => substitute(e, still, "index")));
+  const own = of.index.map((e) => substitute(e, still, "index"));
+  const moves = (d: number): boolean =>
+    same.some((index) => inside.some((l) => affineForm(index[d] ?? number(0))?.terms.has(l.name) ?? true));
+  const kept = own.map((_, d) => d).filter(moves);
+  const index = kept.map((d) => {
+    const least = Math.min(...same.map((other) => boundsOf(other[d] ?? number(0), extents)[0]));
+    const shifted = binary("-", own[d] ?? number(0), number(least));
+    const form = affineForm(shifted);
+    if (!form) return shifted;
+    const terms = [...form.terms].map(([name, c]) => binary("*", axis(name), number(c)));
+    return binary(
+      "+",
+      terms.reduce((sum, t) => binary("+", sum, t), number(0) as Expr),
+      number(form.constant),
+    );
+  });
+  return access(of.tensor, index.length > 0 ? index : [number(0)]);
+}
+
+/** The recurrence of one pass; a design says which way values go. */
+export function recurrenceOf(pass: Computation, design?: Pick<Design, "flows">): Recurrence {
+  const loops = pass.axes.map(({ name, extent }) => ({ name, extent }));
+  return new Derivation(pass, design?.flows, loops).recurrence();
+}
+
+class Derivation {
+  private readonly pass: Computation;
+  private readonly flows: Design["flows"] | undefined;
+  private readonly loops: readonly SourceLoop[];
+  private readonly problem: ArrayProblem;
+
+  constructor(pass: Computation, flows: Design["flows"] | undefined, loops: readonly SourceLoop[]) {
+    this.pass = pass;
+    this.flows = flows;
+    this.loops = loops;
+    this.problem = arrayProblem(pass, { inside: loops, outside: [], tiled: [], dropped: [] });
+  }
+
+  recurrence(): Recurrence {
+    const { equation, name } = this.pass;
+    const { inputs, output } = operandAccesses(this.pass);
+    const names = operandNames(inputs);
+    const variables = names.map((n) => this.variableName(n));
+    const dtypes = Object.fromEntries(Object.values(this.pass.tensors).map((t) => [t.name, t.dtype]));
+
+    // 1. Inputs, each passed on or loaded.
+    const definitions: Equation[] = inputs.map((load, i) => {
+      const variable = variables[i] ?? load.tensor;
+      const tensor = tensorOf(this.pass, load.tensor);
+      dtypes[variable] = tensor.dtype;
+      const distances = this.distancesOf(i)[0] ?? [];
+      const value = distances.reduceRight<Expr>(
+        (otherwise, { distance }) => this.unless(this.outside(distance), otherwise, this.at(variable, distance)),
+        load,
+      );
+      return { target: this.at(variable), op: "=", value };
+    });
+
+    // 2. What a point adds.
+    const target = equation.target.tensor;
+    const identity = number(identityOf(equation.op, tensorOf(this.pass, target).dtype));
+    const read = (e: Expr): Expr => {
+      if (e.kind !== "access") return e;
+      const i = inputs.findIndex((a) => printAccess(a) === printAccess(e));
+      return i < 0 ? e : this.at(variables[i] ?? e.tensor);
+    };
+    const plain = rewrite(equation.value, read, "value");
+    const term: Expr =
+      equation.where === undefined
+        ? plain
+        : { kind: "select", condition: equation.where, whenTrue: plain, whenFalse: identity };
+
+    // 3. The sum, level by level; without one the value leaves as it is.
+    const levels = this.distancesOf(inputs.length);
+    const fixed = this.problem.operands.at(-1)?.order === "fixed";
+    let held = term;
+    let variable = this.variableName(target);
+    if (fixed) definitions.push(this.selfReading(variable, held, target, identity));
+    else {
+      for (const [level, chain] of levels.entries()) {
+        variable = this.variableName(target) + (levels.length > 1 ? String(level + 1) : "");
+        const before = chain.reduceRight<Expr>(
+          (otherwise, { distance, along }) => this.unless(this.outside(along), otherwise, this.at(variable, distance)),
+          identity,
+        );
+        definitions.push({
+          target: this.at(variable),
+          op: "=",
+          value: chain.length === 0 ? held : this.join(before, held),
+        });
+        dtypes[variable] = tensorOf(this.pass, target).dtype;
+        held = this.at(variable);
+      }
+    }
+    dtypes[variable] = tensorOf(this.pass, target).dtype;
+    const ends = fixed ? [] : levels.flat().map(({ along }) => this.atEnd(along));
+    const [first, ...rest] = ends;
+    const result: Equation = { target: output, op: "=", value: this.at(variable) };
+    const where = first === undefined ? undefined : rest.reduce((all, e) => and(all, e), first);
+    const made = defineRecurrence({
+      name,
+      loops: this.loops,
+      equations: [...definitions, where === undefined ? result : { ...result, where }],
+      dtypes,
+    });
+    return { ...made, tensors: this.pass.tensors };
+  }
+
+  /** Of an operand, for each of its variables: the distances it is read at. */
+  private distancesOf(operand: number): readonly (readonly { distance: Vector; along: Vector }[])[] {
+    const flow = this.flows?.[operand];
+    if (flow) return flow.variables.map((v) => v.dependences);
+    const { reuse = [], role } = this.problem.operands[operand] ?? {};
+    if (role === "input") return [reuse.map((d) => ({ distance: d, along: d }))];
+    // The innermost loop runs fastest; each outer one goes on from the end of those within.
+    const extents = this.loops.map((l) => l.extent);
+    let back: Vector = extents.map(() => 0);
+    const chain = reuse.toReversed().map((along) => {
+      const distance = along.map((x, i) => x + (back[i] ?? 0));
+      back = back.map((x, i) => x - (along[i] ?? 0) * ((extents[i] ?? 1) - 1));
+      return { distance, along };
+    });
+    return [chain];
+  }
+
+  private join(before: Expr, value: Expr): Expr {
+    const { op } = this.pass.equation;
+    if (op === "max=" || op === "min=")
+      return { kind: "call", fn: op === "max=" ? "max" : "min", args: [before, value] };
+    return { kind: "binary", op: "+", left: before, right: value };
+  }
+
+  /** A recurrence of the user's own: reads of the target become reads of the variable, the identity beyond the border. */
+  private selfReading(variable: string, value: Expr, target: string, identity: Expr): Equation {
+    const distances = this.problem.operands.at(-1)?.reuse ?? [];
+    let next = 0;
+    const inside = rewrite(
+      value,
+      (e) => {
+        if (e.kind !== "access" || e.tensor !== target) return e;
+        const distance = distances[next++] ?? [];
+        return this.unless(this.outside(distance), identity, this.at(variable, distance));
+      },
+      "value",
+    );
+    return { target: this.at(variable), op: "=", value: inside };
+  }
+
+  /** `V[c-1,q]` */
+  private at(variable: string, distance: Vector = []): Access {
+    return access(
+      variable,
+      this.loops.map((l, i) => binary("-", axis(l.name), number(distance[i] ?? 0))),
+    );
+  }
+
+  /** `select(condition, otherwise, value)` */
+  private unless(condition: Expr, otherwise: Expr, value: Expr): Expr {
+    return { kind: "select", condition, whenTrue: otherwise, whenFalse: value };
+  }
+
+  /** Where the point a distance back lies outside the box. */
+  private outside(distance: Vector): Expr {
+    const faces = this.loops.flatMap((l, i): Expr[] => {
+      const d = distance[i] ?? 0;
+      if (d === 0) return [];
+      if (d > 0) return [d === 1 ? compare("==", axis(l.name), number(0)) : compare("<", axis(l.name), number(d))];
+      const last = l.extent + d;
+      return [d === -1 ? compare("==", axis(l.name), number(last)) : compare(">=", axis(l.name), number(last))];
+    });
+    const [first, ...rest] = faces;
+    if (!first) throw new Error("internal: a dependence of no distance");
+    return rest.reduce((all, face): Expr => ({ kind: "logic", op: "or", left: all, right: face }), first);
+  }
+
+  /** Where a chain along a unit direction ends. */
+  private atEnd(along: Vector): Expr {
+    const at = along.findIndex((x) => x !== 0);
+    const loop = this.loops[at];
+    if (!loop) throw new Error("internal: a sum along no loop");
+    return compare("==", axis(loop.name), number((along[at] ?? 1) > 0 ? loop.extent - 1 : 0));
+  }
+
+  /** In capitals; what is in capitals already gets a mark. */
+  private variableName(tensor: string): string {
+    const taken = [...Object.keys(this.pass.tensors), ...this.loops.map((l) => l.name)];
+    let name = tensor.toUpperCase();
+    while (taken.includes(name)) name += "_";
+    return name;
+  }
+}

@@ -1,0 +1,262 @@
+/**
+ * @file What a design costs, counted from its transform alone.
+ *
+ *     SBM of a 16-tap tile, filter 5     PEs 20   steps 5   outturn 3.2   utilisation 80 %   registers 80, coalesced 60
+ *
+ * Outturn is results a step; utilisation is points over PE-steps. Registers are those of the published table (Systolic Computing on GPUs
+ * for Productive Performance, Table 4): a variable that travels s.d steps takes s.d + 1 a PE, one without a recurrence takes 1. Coalesced, a new value takes
+ * the place of the one read last, which leaves max(1, s.d).
+ */
+
+import type { SpaceTime } from "../../abstraction/recurrence.ts";
+import { classify, type FlowClass } from "./classify.ts";
+import { nullSpace } from "./null-space.ts";
+import { type ArrayOperand, type ArrayProblem, extentsOfLoops } from "./problem.ts";
+import { latticePointIn } from "./validity.ts";
+import { dot, extentOfRow, isZero, plus, scaled, type Vector } from "./vector.ts";
+
+/** A value read at `z - distance`: so many steps later, so many PEs further. */
+export interface Dependence {
+  readonly distance: Vector;
+  /** The direction of reuse it follows; the distance differs where a sum goes on from the far end of a faster loop. */
+  readonly along: Vector;
+  /** s.d */
+  readonly steps: number;
+  /** P.d */
+  readonly hop: Vector;
+}
+
+/** A variable of the recurrence; without dependences it is loaded (or computed) afresh at each point. */
+export interface Variable {
+  readonly dependences: readonly Dependence[];
+}
+
+export interface OperandFlow extends FlowClass {
+  readonly name: string;
+  readonly role: ArrayOperand["role"];
+  /** One, or for a sum formed in levels one a level, innermost first. */
+  readonly variables: readonly Variable[];
+  /** Elements that enter at a boundary, or leave. */
+  readonly boundary: number;
+}
+
+export interface Design {
+  /** `SBM`; a second of the same class is `SBM.2`. */
+  readonly name: string;
+  /** `SBM` */
+  readonly dataflow: string;
+  /** The whole class, `S B sm`: equal for designs that move everything alike. */
+  readonly flowClass: string;
+  readonly spaceTime: SpaceTime;
+  /** One row of time: several rows as one number of mixed radix. */
+  readonly schedule: Vector;
+  readonly flows: readonly OperandFlow[];
+  /** Extents of the array; its PEs are their product. */
+  readonly shape: readonly number[];
+  readonly pes: number;
+  readonly steps: number;
+  readonly outturn: number;
+  readonly utilisation: number;
+  readonly registers: { readonly plain: number; readonly coalesced: number };
+  /** Furthest a value moves in one transfer. */
+  readonly shuffleDistance: number;
+  /** Elements of inputs that are loaded in one pass. */
+  readonly boundaryLoads: number;
+}
+
+/** Several rows of time as one: t = t_last + extent(last) * (t_before ...). */
+export function collapseSchedule(schedule: readonly Vector[], extents: Vector): number[] {
+  let radix = 1;
+  let row: number[] = extents.map(() => 0);
+  for (const s of schedule.toReversed()) {
+    row = plus(row, scaled(s, radix));
+    radix *= extentOfRow(s, extents);
+  }
+  return row;
+}
+
+/** What the array's side of a transform decides; shared by all designs with this allocation. */
+export interface ArraySide {
+  readonly allocation: readonly Vector[];
+  readonly shape: readonly number[];
+  readonly pes: number;
+  readonly operands: readonly { readonly stay: number; readonly resident: boolean }[];
+}
+
+export function arraySide(problem: ArrayProblem, allocation: readonly Vector[]): ArraySide {
+  const extents = extentsOfLoops(problem);
+  const shape = allocation.map((row) => extentOfRow(row, extents));
+  const kept = nullSpace(allocation, extents.length).length;
+  return {
+    allocation,
+    shape,
+    pes: shape.reduce((product, extent) => product * extent, 1),
+    operands: problem.operands.map((operand) => {
+      const { reuse, role, order } = operand;
+      const stay = unmoved(operand, allocation, extents);
+      // A window of which each PE ever needs one element is loaded once; elsewhere its chains would begin on two faces of the box.
+      const window = reuse.some((d) => d.filter((x) => x !== 0).length > 1);
+      const resident = role === "input" && order === "free" && window && stay === reuse.length && reuse.length === kept;
+      return { stay, resident };
+    }),
+  };
+}
+
+/** What the time side decides. */
+export interface TimeSide {
+  readonly schedule: readonly Vector[];
+  readonly row: Vector;
+  readonly steps: number;
+  readonly operands: readonly {
+    readonly broadcast: number;
+    readonly variables: readonly TimedVariable[];
+    readonly boundary: number;
+  }[];
+}
+type TimedVariable = readonly Omit<Dependence, "hop">[];
+
+export function timeSide(problem: ArrayProblem, schedule: readonly Vector[]): TimeSide {
+  const extents = extentsOfLoops(problem);
+  const row = collapseSchedule(schedule, extents);
+  return {
+    schedule,
+    row,
+    steps: extentOfRow(row, extents),
+    operands: problem.operands.map((operand) => ({
+      broadcast: unmoved(operand, [row], extents),
+      variables: operand.role === "input" ? inputVariables(operand, row, extents) : sumVariables(operand, row, extents),
+      boundary: chainsOf(operand.reuse, extents),
+    })),
+  };
+}
+
+/**
+ * Independent vectors of a lattice that rows take to 0; a single one counts only where two points of the box lie so apart. Dependences
+ * that are fixed form no lattice and count one by one.
+ */
+function unmoved({ reuse, order }: ArrayOperand, rows: readonly Vector[], extents: Vector): number {
+  if (reuse.length === 0) return 0;
+  if (order === "fixed") return reuse.filter((d) => rows.every((row) => dot(row, d) === 0)).length;
+  // In coordinates of the basis, then back in those of the loops.
+  const still = nullSpace(
+    rows.map((row) => reuse.map((d) => dot(row, d))),
+    reuse.length,
+  ).map((c) =>
+    reuse.reduce<number[]>(
+      (sum, d, i) => plus(sum, scaled(d, c[i] ?? 0)),
+      extents.map(() => 0),
+    ),
+  );
+  if (still.length === 1 && reuse.length > 1) return latticePointIn(still, extents) ? 1 : 0;
+  return still.length;
+}
+
+/** The vector turned so that it takes no negative time, unless its order is fixed. */
+function oriented(d: Vector, row: Vector, order: ArrayOperand["order"]): Vector {
+  return order === "free" && dot(row, d) < 0 ? scaled(d, -1) : d;
+}
+
+/** An input is read from any neighbour that has it earlier; along s.d = 0 all read the same load. */
+function inputVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vector): TimedVariable[] {
+  const dependences = reuse
+    .map((d) => oriented(d, row, order))
+    .filter((d) => d.every((x, i) => Math.abs(x) < (extents[i] ?? 1)))
+    .map((distance) => ({ distance, along: distance, steps: dot(row, distance) }))
+    .filter(({ steps }) => steps !== 0);
+  return [dependences];
+}
+
+/**
+ * A sum over several loops: from the fastest to the slowest, each is joined to the chain so far by the vector from its last point to the
+ * next first one, (0,-(KP-1),1), as long as that takes time; where it does not, a further level sums what the chains give. Loops with
+ * s.d = 0 are summed in one step and come first.
+ */
+function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vector): TimedVariable[] {
+  if (order === "fixed") return [reuse.map((distance) => ({ distance, along: distance, steps: dot(row, distance) }))];
+  const axes = reuse.map((d) => oriented(d, row, order)).toSorted((a, b) => dot(row, a) - dot(row, b));
+  const levels: Omit<Dependence, "hop">[][] = [];
+  let back: Vector = extents.map(() => 0);
+  for (const d of axes) {
+    const level = levels.at(-1);
+    const wrapped = plus(d, back);
+    const inOneStep = dot(row, d) === 0;
+    const joins = level?.[0] && (inOneStep ? level[0].steps === 0 : level[0].steps > 0 && dot(row, wrapped) >= 1);
+    const distance = joins ? wrapped : d;
+    const dependence = { distance, along: d, steps: dot(row, distance) };
+    if (level && joins) level.push(dependence);
+    else levels.push([dependence]);
+    const length = Math.min(
+      ...d.map((x, i) => (x === 0 ? Number.POSITIVE_INFINITY : Math.ceil((extents[i] ?? 1) / Math.abs(x)))),
+    );
+    back = plus(joins ? back : extents.map(() => 0), scaled(d, 1 - length));
+  }
+  return levels.length === 0 ? [[]] : levels;
+}
+
+/** The design of an allocation and a schedule; valid ones only. */
+export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide): Omit<Design, "name"> {
+  const extents = extentsOfLoops(problem);
+  let [plain, coalesced, shuffleDistance, boundaryLoads] = [0, 0, 0, 0];
+  const flows = problem.operands.map((operand, v): OperandFlow => {
+    const { stay, resident } = array.operands[v] ?? { stay: 0, resident: false };
+    const { broadcast, variables, boundary } = time.operands[v] ?? { broadcast: 0, variables: [], boundary: 0 };
+    const { code, letter } = classify(operand.role, { reuse: operand.reuse.length, broadcast, stay });
+    const moving = (resident ? [[]] : variables).map(
+      (dependences): Variable => ({
+        dependences: dependences.map((d) => ({ ...d, hop: array.allocation.map((p) => dot(p, d.distance)) })),
+      }),
+    );
+    for (const { dependences } of moving) {
+      const depth = Math.max(0, ...dependences.map((d) => d.steps));
+      plain += array.pes * (depth + 1);
+      coalesced += array.pes * Math.max(1, depth);
+      for (const { steps, hop } of dependences)
+        if (steps > 0)
+          shuffleDistance = Math.max(
+            shuffleDistance,
+            hop.reduce((sum, x) => sum + Math.abs(x), 0),
+          );
+    }
+    if (operand.role === "input") boundaryLoads += boundary;
+    return { name: operand.name, role: operand.role, code, letter, variables: moving, boundary };
+  });
+  const points = extents.reduce((product, extent) => product * extent, 1);
+  return {
+    dataflow: flows.map((f) => f.letter).join(""),
+    flowClass: flows.map((f) => f.code).join(" "),
+    spaceTime: { allocation: array.allocation, schedule: time.schedule },
+    schedule: time.row,
+    flows,
+    shape: array.shape,
+    pes: array.pes,
+    steps: time.steps,
+    outturn: problem.outputs / time.steps,
+    utilisation: points / (array.pes * time.steps),
+    registers: { plain, coalesced },
+    shuffleDistance,
+    boundaryLoads,
+  };
+}
+
+/** The design of one transform. */
+export function designOf(problem: ArrayProblem, { allocation, schedule }: SpaceTime, name?: string): Design {
+  const design = combine(problem, arraySide(problem, allocation), timeSide(problem, schedule));
+  return { name: name ?? design.dataflow, ...design };
+}
+
+/** Points of the box without a predecessor along any of the vectors: where chains begin. Counted by inclusion and exclusion. */
+export function chainsOf(vectors: readonly Vector[], extents: Vector): number {
+  const used = vectors.filter((d) => !isZero(d));
+  let count = 0;
+  for (let subset = 0; subset < 1 << used.length; subset++) {
+    const chosen = used.filter((_, i) => (subset >> i) & 1);
+    // Points that have a predecessor along every chosen vector form a box.
+    const points = extents.reduce((product, extent, i) => {
+      const up = Math.max(0, ...chosen.map((d) => d[i] ?? 0));
+      const down = Math.max(0, ...chosen.map((d) => -(d[i] ?? 0)));
+      return product * Math.max(0, extent - up - down);
+    }, 1);
+    count += chosen.length % 2 === 0 ? points : -points;
+  }
+  return count;
+}

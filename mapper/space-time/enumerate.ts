@@ -1,0 +1,237 @@
+/**
+ * @file Every design of a computation on an array: transforms with bounded entries, each design once.
+ *
+ *     enumerateDesigns(conv1d, { bound: 1 })     12 designs of 81 transforms: SBM, BSM, FSM, BFS, FFS, FBS, FSA ...
+ *
+ * Renaming the PEs of an array changes nothing, so of P only the space its rows span counts (for one row its direction, for a plane array the
+ * direction projected along). Running all steps in reverse changes nothing either; of two rows of time, the slow one first, only the first
+ * and the plane of both count. What the operation's own symmetries make equal keeps its place in the list and shares an `orbit`.
+ */
+
+import type { SpaceTime } from "../../abstraction/recurrence.ts";
+import { countTransforms, pairingOf, type TransformCount } from "./count.ts";
+import { type ArraySide, arraySide, combine, type Design, type TimeSide, timeSide } from "./design.ts";
+import { named, ranked } from "./names.ts";
+import { hermiteForm, minorsOf } from "./null-space.ts";
+import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
+import { timeSign } from "./validity.ts";
+import { directionsWithin, extentOfRow, primitive, scaled, unit, type Vector } from "./vector.ts";
+
+export interface DesignOptions {
+  /** Largest entry of a transform. */
+  readonly bound: number;
+  /** Dimensions of the array. */
+  readonly arrayRows: number;
+}
+
+/** A design and the orbit it lies in under the symmetries of the operation. */
+export interface ListedDesign extends Design {
+  readonly orbit: number;
+}
+
+export interface DesignSet {
+  readonly problem: ArrayProblem;
+  /** Best first. */
+  readonly designs: readonly ListedDesign[];
+  /** Transforms that are not of full rank, those that differ in name only counted once. */
+  readonly refused: readonly SpaceTime[];
+  readonly count: TransformCount;
+}
+
+/** All designs, named, best first. */
+export function enumerateDesigns(problem: ArrayProblem, options: DesignOptions): DesignSet {
+  const space = designSpace(problem, options);
+  const orbits = space.orbits();
+  const designs = space.pairs.map(({ array, time }, i) => ({
+    ...combine(problem, array.side(), time.side()),
+    orbit: orbits[i] ?? i,
+  }));
+  const { refused } = space;
+  const count = countTransforms(problem, options.bound, options.arrayRows);
+  return { problem, designs: named(ranked(designs)), refused, count };
+}
+
+interface Half<Side> {
+  readonly key: string;
+  readonly minors: Vector;
+  readonly rows: readonly Vector[];
+  readonly side: () => Side;
+}
+
+export interface DesignSpace {
+  /** Of full rank, each once. */
+  readonly pairs: readonly { readonly array: Half<ArraySide>; readonly time: Half<TimeSide> }[];
+  /** The others: some points would meet. */
+  readonly refused: readonly SpaceTime[];
+  readonly arrays: number;
+  readonly times: number;
+  /** Of each pair the number of its orbit. */
+  readonly orbits: () => number[];
+}
+
+/** The transforms that are left when those that give one design are called one. */
+export function designSpace(problem: ArrayProblem, { bound, arrayRows }: DesignOptions): DesignSpace {
+  const loops = problem.loops.length;
+  const timeRows = loops - arrayRows;
+  if (arrayRows < 1 || arrayRows > 2 || timeRows < 1 || timeRows > 2)
+    throw new Error(`internal: ${loops} loops on an array of ${arrayRows} dimensions leave ${timeRows} rows of time`);
+  const directions = directionsWithin(loops, bound);
+  const arrays = arraySpaces(problem, directions, arrayRows);
+  const times = timeRows === 1 ? singleTimes(problem, directions) : doubleTimes(problem, directions);
+  const pairing = pairingOf(loops, arrayRows);
+  const pairs: { array: Half<ArraySide>; time: Half<TimeSide> }[] = [];
+  const refused: SpaceTime[] = [];
+  for (const array of arrays)
+    for (const time of times)
+      if (pairing(array.minors, time.minors) !== 0) pairs.push({ array, time });
+      else refused.push({ allocation: array.rows, schedule: time.rows });
+  const orbits = (): number[] => {
+    const turns = symmetriesOf(problem);
+    // The group moves the halves; an orbit of pairs follows from where both halves go.
+    const moved = (halves: readonly Half<unknown>[], keyOf: (rows: readonly Vector[]) => string): Int32Array[] => {
+      const places = new Map(halves.map((h, i) => [h.key, i]));
+      return turns.map((turn) => Int32Array.from(halves, (h) => places.get(keyOf(h.rows.map(turn))) ?? 0));
+    };
+    const [arrayMoves, timeMoves] = [moved(arrays, arrayKey), moved(times, timeKey)];
+    const arrayAt = new Map(arrays.map((a, i) => [a, i]));
+    const timeAt = new Map(times.map((t, i) => [t, i]));
+    const numbers = new Map<number, number>();
+    return pairs.map(({ array, time }) => {
+      const [a, t] = [arrayAt.get(array) ?? 0, timeAt.get(time) ?? 0];
+      let least = Number.POSITIVE_INFINITY;
+      for (const [g] of turns.entries())
+        least = Math.min(least, (arrayMoves[g]?.[a] ?? 0) * times.length + (timeMoves[g]?.[t] ?? 0));
+      const number = numbers.get(least) ?? numbers.size;
+      numbers.set(least, number);
+      return number;
+    });
+  };
+  return { pairs, refused, arrays: arrays.length, times: times.length, orbits };
+}
+
+const arrayKey = (rows: readonly Vector[]): string => primitive(minorsOf(rows)).join();
+const timeKey = (rows: readonly Vector[]): string =>
+  `${primitive(rows[0] ?? []).join()};${primitive(minorsOf(rows)).join()}`;
+
+/** Made when first asked for: counting needs no costs. */
+function half<Side>(key: string, rows: readonly Vector[], make: () => Side): Half<Side> {
+  let made: Side | undefined;
+  return {
+    key,
+    rows,
+    minors: minorsOf(rows),
+    side: () => {
+      made ??= make();
+      return made;
+    },
+  };
+}
+
+/** The spaces that rows of P span, each with the rows that make the smallest array. */
+function arraySpaces(problem: ArrayProblem, directions: readonly Vector[], rows: number): Half<ArraySide>[] {
+  const extents = extentsOfLoops(problem);
+  const sets =
+    rows === 1 ? directions.map((d) => [d]) : directions.flatMap((p, i) => directions.slice(0, i).map((q) => [p, q]));
+  const best = new Map<string, { rows: readonly Vector[]; cost: number }>();
+  for (const set of sets) {
+    const minors = minorsOf(set);
+    if (minors.every((x) => x === 0)) continue;
+    const key = primitive(minors).join();
+    const cost = set.reduce((product, row) => product * extentOfRow(row, extents), 1);
+    const known = best.get(key);
+    if (!known || cost < known.cost) best.set(key, { rows: set.toSorted(bySimplicity), cost });
+  }
+  return [...best].map(([key, { rows }]) => half(key, rows, () => arraySide(problem, rows)));
+}
+
+/** Rows that name the outermost loops first. */
+function bySimplicity(a: Vector, b: Vector): number {
+  const lead = (v: Vector): number => v.findIndex((x) => x !== 0);
+  return lead(a) - lead(b) || size(a) - size(b);
+}
+const size = (v: Vector): number => v.reduce((sum, x) => sum + Math.abs(x), 0);
+
+/** Whether every dependence whose direction is fixed takes time. */
+function keepsOrder({ operands }: ArrayProblem, schedule: readonly Vector[]): boolean {
+  return operands.every(
+    (o) => o.order === "free" || o.reuse.every((d) => timeSign(schedule, d) >= (o.role === "input" ? 0 : 1)),
+  );
+}
+
+/** One row of time, forwards unless a fixed dependence wants it the other way. */
+function singleTimes(problem: ArrayProblem, directions: readonly Vector[]): Half<TimeSide>[] {
+  return directions.flatMap((s) => {
+    const way = [[s], [scaled(s, -1)]].find((schedule) => keepsOrder(problem, schedule));
+    return way ? [half(timeKey(way), way, () => timeSide(problem, way))] : [];
+  });
+}
+
+/** Two rows of time: the slow one, and with it the plane; the fast row is the one that takes fewest steps as one number. */
+function doubleTimes(problem: ArrayProblem, directions: readonly Vector[]): Half<TimeSide>[] {
+  const extents = extentsOfLoops(problem);
+  const free = problem.operands.every((o) => o.order === "free");
+  return directions.flatMap((slow) => {
+    const best = new Map<string, { rows: readonly Vector[]; cost: number }>();
+    const ways = free ? [slow] : [slow, scaled(slow, -1)];
+    for (const fast of directions) {
+      const minors = minorsOf([slow, fast]);
+      if (minors.every((x) => x === 0)) continue;
+      const key = primitive(minors).join();
+      for (const rows of ways.flatMap((w) => [
+        [w, fast],
+        [w, scaled(fast, -1)],
+      ])) {
+        if (!free && !keepsOrder(problem, rows)) continue;
+        const cost = stepsOf(rows, extents) + size(rows[1] ?? []) / 1024;
+        const known = best.get(key);
+        if (!known || cost < known.cost) best.set(key, { rows, cost });
+      }
+    }
+    return [...best.values()].map(({ rows }) => half(timeKey(rows), rows, () => timeSide(problem, rows)));
+  });
+}
+
+function stepsOf([slow = [], fast = []]: readonly Vector[], extents: Vector): number {
+  const radix = extentOfRow(fast, extents);
+  let sum = 1;
+  for (let i = 0; i < extents.length; i++)
+    sum += Math.abs(radix * (slow[i] ?? 0) + (fast[i] ?? 0)) * ((extents[i] ?? 1) - 1);
+  return sum;
+}
+
+/**
+ * Renamings and reflections of loops that take each operand's reuse to that of an operand of the same role: of a matrix product all
+ * reflections, and m <-> n with a <-> b; of a convolution only z -> -z, and reflections of rows that do not slide along the array.
+ */
+export function symmetriesOf(problem: ArrayProblem): ((row: Vector) => number[])[] {
+  const loops = problem.loops.length;
+  const lattice = (o: { role: string; order: string }, vectors: readonly Vector[]): string =>
+    `${o.role} ${o.order === "fixed" ? JSON.stringify(vectors) : JSON.stringify(hermiteForm(vectors))}`;
+  const all = problem.operands
+    .map((o) => lattice(o, o.reuse))
+    .sort()
+    .join(" ");
+  return signedPermutations(loops).filter((turn) => {
+    const moved = problem.operands.map((o) => lattice(o, o.reuse.map(turn)));
+    return moved.sort().join(" ") === all;
+  });
+}
+
+function signedPermutations(length: number): ((row: Vector) => number[])[] {
+  const permutations = (left: readonly number[]): number[][] =>
+    left.length === 0 ? [[]] : left.flatMap((x) => permutations(left.filter((y) => y !== x)).map((p) => [x, ...p]));
+  const order = permutations(unit(length, 0).map((_, i) => i));
+  return order.flatMap((permutation) =>
+    Array.from(
+      { length: 1 << length },
+      (_, signs) =>
+        (row: Vector): number[] =>
+          permutation.map((from, i) => ((signs >> i) & 1 ? -(row[from] ?? 0) : (row[from] ?? 0)) + 0),
+    ),
+  );
+}
+
+/** Whether a transform is the one of a design, up to what makes no difference. */
+export function sameDesign(a: SpaceTime, b: SpaceTime): boolean {
+  return arrayKey(a.allocation) === arrayKey(b.allocation) && timeKey(a.schedule) === timeKey(b.schedule);
+}

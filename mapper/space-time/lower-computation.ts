@@ -1,0 +1,89 @@
+/**
+ * @file A computation with loops around its array: channels and filter rows summed from run to run, a long axis in tiles that overlap.
+ *
+ *     out[p] += in[p+r] * w[r], 16 lanes, SBM      for p_tile in 0..9
+ *                                                    array of (p 12, r 5): X[0,lane] = in[12*p_tile+lane], a halo of 4 read twice
+ */
+
+import type { Computation } from "../../abstraction/computation.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { access, type Expr, number, printAccess, rewrite } from "../../abstraction/expression.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
+import type { SpaceTime } from "../../abstraction/recurrence.ts";
+import type { Flows, Outcome } from "./flow.ts";
+import { reorderFlows, tileFlows } from "./interchange.ts";
+import type { ArraySpace } from "./loops.ts";
+import { type LowerOptions, lowerFlows } from "./lower.ts";
+import { operandAccesses, operandNames, reuseOf } from "./problem.ts";
+
+/**
+ * The loop nest of a computation of which an array takes the inside loops; a sum over loops outside joins what the output holds.
+ * @throws UsageError as {@link lowerFlows}, and for computations that are no plain sum
+ */
+export function lowerComputation(
+  computation: Computation,
+  space: ArraySpace,
+  spaceTime: SpaceTime,
+  options: Omit<LowerOptions, "source"> = {},
+): LoopNest {
+  const tiled = space.tiled.reduce(
+    (flows, { name, outer, size }) => tileFlows(flows, { loop: name, outer, inner: name, size }),
+    flowsOfComputation(computation),
+  );
+  const source = space.inside.map((l) => l.name);
+  const outside = tiled.loops.map((l) => l.name).filter((name) => !source.includes(name));
+  const wanted = space.outside.map((l) => l.name);
+  const order = [...outside.filter((name) => !wanted.includes(name)), ...wanted, ...source];
+  return lowerFlows(reorderFlows(tiled, order), spaceTime, { ...options, source });
+}
+
+/** What a computation says, every operand passed on along its reuse. */
+export function flowsOfComputation(computation: Computation): Flows {
+  const { name, equation, axes, tensors, epilogue } = computation;
+  const { op, target } = equation;
+  if (epilogue) throw new UsageError(`${name}: an array stores sums; an epilogue cannot follow it yet`);
+  if (op !== "+=" && op !== "max=" && op !== "min=")
+    throw new UsageError(`${name}: an array forms sums, minima and maxima; the equation combines with "${op}"`);
+  const loops = axes.map(({ name: loop, extent }) => ({ name: loop, extent }));
+  const names = loops.map((l) => l.name);
+  const { inputs } = operandAccesses(computation);
+  const taken = new Set([...Object.keys(tensors), ...names]);
+  const free = (wanted: string): string => {
+    let variable = wanted;
+    while (taken.has(variable)) variable += "_";
+    taken.add(variable);
+    return variable;
+  };
+  const variables = operandNames(inputs).map((n) => free(n.toUpperCase()));
+  const sum = free(target.tensor.toUpperCase());
+  const change = (e: Expr): Expr => {
+    if (e.kind !== "access") return e;
+    const i = inputs.findIndex((a) => printAccess(a) === printAccess(e));
+    return i < 0 ? e : access(variables[i] ?? e.tensor, []);
+  };
+  const dtype = tensors[target.tensor]?.dtype ?? "f32";
+  const plain = rewrite(equation.value, change, "value");
+  const term: Expr =
+    equation.where === undefined
+      ? plain
+      : { kind: "select", condition: equation.where, whenTrue: plain, whenFalse: number(identityOf(op, dtype)) };
+  const outcome: Outcome = { kind: "sum", name: sum, target, op, term, directions: [] };
+  return {
+    name,
+    loops,
+    tails: [],
+    flows: inputs.map((load, i) => ({
+      kind: "reuse",
+      name: variables[i] ?? load.tensor,
+      load,
+      directions: reuseOf(load, names),
+    })),
+    outcomes: [outcome],
+    variables: Object.fromEntries([
+      ...inputs.map((load, i) => [variables[i] ?? load.tensor, tensors[load.tensor]?.dtype ?? "f32"] as const),
+      [sum, dtype] as const,
+    ]),
+    tensors,
+  };
+}

@@ -1,0 +1,219 @@
+/**
+ * @file A space-time design as a loop nest on lane vectors: PEs are lanes, steps a loop, values that move are shifts.
+ *
+ *     SBM of a 1-D convolution, 16 results, filter 5, coalesced
+ *
+ *     vectors X: 1 x f32[20]
+ *     vectors W: 1 x f32[20]
+ *     vectors Z: 1 x f32[20]
+ *     for lanes lane in 0..20
+ *       X[0,lane] = x[lane]                                                        stays: loaded once
+ *     for unrolled t in 0..5
+ *       for lanes lane in 0..20
+ *         W[0,lane] = w[t]                                                         broadcast
+ *         Z[0,lane] = select(t == 0, 0, Z[0,lane-1]) + X[0,lane] * W[0,lane]       migrates
+ *         out[lane-t] = Z[0,lane] where t == 4 and lane-t >= 0 and lane-t < 16
+ *
+ * Every definition is evaluated on every lane at once, in the order of the recurrence. Without check-time a PE that holds no point computes
+ * something nobody reads: chains begin by the reversed coordinates, so a value at a point comes from points only. With check-time it is idle.
+ *
+ * The plain form keeps s.d + 1 registers a variable and moves its time axis on at every step; coalesced a new value takes the place of
+ * the one read last, s.d registers, and step t writes number t mod s.d. (Systolic Computing on GPUs for Productive Performance, Codes 2 to 4.)
+ */
+
+import { UsageError } from "../../abstraction/error.ts";
+import { type Access, access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
+import { type Flows, flowsOf } from "./flow.ts";
+import { Places } from "./place.ts";
+import type { ReverseDefinition } from "./reverse.ts";
+import { type PlannedRead, type PlannedVariable, plan } from "./wiring.ts";
+
+export interface LowerOptions {
+  /** Idle PEs that hold no point at a step; otherwise they compute what nobody reads. */
+  readonly checkTime?: boolean;
+  /** s.d registers a variable in place of s.d + 1, and values that stay are loaded once. */
+  readonly coalesced?: boolean;
+  /** Lanes of a vector; by default one a PE. */
+  readonly lanes?: number;
+  /** Loops that the columns of the transform stand for; all of them by default. The others run outside, in their order. */
+  readonly source?: readonly string[];
+  /** Names of the dimensions of the array, then of time, for a reverse transform. */
+  readonly destination?: readonly string[];
+  readonly reverse?: readonly ReverseDefinition[];
+  /** Loops outside whose steps go to threads; they must index the result. */
+  readonly parallel?: readonly string[];
+  /** Steps that are written out at most; beyond, time is a serial loop. */
+  readonly unroll?: number;
+}
+
+/** Beyond this code grows faster than it runs. */
+const MOST_UNROLLED_STEPS = 64;
+
+/** Registers that one variable may fill before the first step: a filter of 16 rows. */
+const MOST_RESIDENT = 16;
+
+/**
+ * The loop nest of a design.
+ * @throws UsageError for a transform of the wrong shape, points that collide, a dependence that runs backwards, a reverse transform that
+ * does not invert, or more PEs than lanes: one sentence that names the vectors
+ */
+export function lowerDesign(recurrence: Recurrence, spaceTime: SpaceTime, options: LowerOptions = {}): LoopNest {
+  return lowerFlows(flowsOf(recurrence), spaceTime, options);
+}
+
+/** The same of a system that was taken apart, and perhaps tiled and reordered. */
+export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOptions = {}): LoopNest {
+  const { checkTime = false, coalesced = false, parallel = [], unroll = MOST_UNROLLED_STEPS } = options;
+  const places = new Places(flows, spaceTime, options);
+  const unrolled = places.steps <= unroll;
+  // Registers numbered by time are known while printing where time is written out.
+  const { variables, stores } = plan(flows, places, !coalesced ? 0 : unrolled ? MOST_RESIDENT : 1);
+  const depths = variables.map((v) => (v.resident > 0 ? 1 : depthOf(v, variables, coalesced)));
+  // Register numbers that turn with time must be known while printing: a long loop is cut into blocks of as many steps as they take to come round.
+  const round = coalesced ? depths.reduce(leastCommonMultiple, 1) : 1;
+  const at = unrolled || round === 1 ? places : new Places(flows, spaceTime, { ...options, round });
+  const turns = coalesced && depths.some((d) => d > 1);
+  const write = new Writer(at, variables, depths, coalesced, turns);
+
+  const step: Statement[] = [];
+  const before: Statement[] = [];
+  const perFastStep: { readonly statements: Statement[]; readonly count: number }[] = [];
+  for (const [v, variable] of variables.entries()) {
+    const depth = depths[v] ?? 1;
+    if (!coalesced)
+      for (let r = depth - 1; r > 0; r--)
+        step.push(scalar(write.register(variable.name, r), write.register(variable.name, r - 1)));
+  }
+  const active = checkTime ? at.holdsPoint() : true;
+  for (const variable of variables) {
+    const place = write.register(variable.name, write.slot(variable.name, 0));
+    const { resident } = variable;
+    const statements = variable.values.map((v) => scalar(place, write.value(v), resident > 0 ? true : active));
+    if (resident === 1) before.push(...statements);
+    else if (resident > 1) perFastStep.push({ statements, count: resident });
+    else step.push(...statements);
+  }
+  const outerSums = flows.outcomes.some((o) => o.kind === "sum" && at.outside.some((l) => !indexes(o.target, l.name)));
+  for (const { target, value, where, reduces } of stores) {
+    const condition = at.conjunction([at.condition(where), at.holdsPoint(where), ...at.tailsOf(target)]);
+    if (condition === false) continue;
+    const op = reduces ?? (outerSums ? sumOpOf(flows, target) : "=");
+    const equation = { target: at.access(target), op, value: write.value(value) } as const;
+    step.push({ kind: "scalar", equation: condition === true ? equation : { ...equation, where: condition } });
+  }
+
+  // Loops: outside, what is loaded once, time, lanes.
+  const lanes = (body: readonly Statement[]): Statement => loop(at.laneAxis, at.lanes, body, "lanes");
+  const time = at.timeLoops.reduceRight<readonly Statement[]>(
+    (body, { name, extent, serial }) => [loop(name, extent, body, unrolled || !serial ? "unrolled" : "serial")],
+    [lanes(step)],
+  );
+  const fastest = at.timeLoops.at(-1)?.name ?? "";
+  const loads = perFastStep.map(({ statements, count }) => loop(fastest, count, [lanes(statements)], "unrolled"));
+  const inner = [...(before.length > 0 ? [lanes(before)] : []), ...loads, ...time];
+  for (const name of parallel) {
+    const l = at.outside.find((o) => o.name === name);
+    if (!l)
+      throw new UsageError(`${flows.name}: loop ${name} cannot run in parallel: it is not outside the array`, {
+        hint: `outside are: ${at.outside.map((o) => o.name).join(", ") || "none"}`,
+      });
+    if (flows.outcomes.some((o) => !indexes(o.target, name)))
+      throw new UsageError(`${flows.name}: loop ${name} is summed over, so its steps cannot run in parallel`);
+  }
+  const body = at.outside.reduceRight<readonly Statement[]>(
+    (inside, { name, extent }) => [loop(name, extent, inside, parallel.includes(name) ? "parallel" : "serial")],
+    inner,
+  );
+  const vectors = variables.map(
+    (v, i): VectorFile => ({
+      name: v.name,
+      dtype: v.dtype,
+      lanes: at.lanes,
+      count: Math.max(v.resident, depths[i] ?? 1),
+    }),
+  );
+  return { scratch: [], registers: [], vectors, prepare: [], body };
+}
+
+function indexes(target: Access, name: string): boolean {
+  return target.index.some((e) => mentions(e, name));
+}
+
+function mentions(e: Expr, name: string): boolean {
+  if (e.kind === "axis") return e.name === name;
+  if (e.kind === "binary") return mentions(e.left, name) || mentions(e.right, name);
+  return e.kind === "negate" && mentions(e.value, name);
+}
+
+function sumOpOf(flows: Flows, target: Access): "+=" | "max=" | "min=" | "=" {
+  const outcome = flows.outcomes.find((o) => o.target.tensor === target.tensor);
+  return outcome?.kind === "sum" ? outcome.op : "=";
+}
+
+/** Registers a variable needs: the longest time it is read after, with one more where it is read once its successor is written. */
+function depthOf(variable: PlannedVariable, variables: readonly PlannedVariable[], coalesced: boolean): number {
+  let depth = 1;
+  const own = variables.indexOf(variable);
+  for (const [reader, { values }] of variables.entries())
+    for (const read of values.flatMap((v) => v.reads))
+      if (read.variable === variable.name) depth = Math.max(depth, read.steps + (coalesced && reader <= own ? 0 : 1));
+  return depth;
+}
+
+function leastCommonMultiple(a: number, b: number): number {
+  let [x, y] = [a, b];
+  while (y !== 0) [x, y] = [y, x % y];
+  return (a / x) * b;
+}
+
+function scalar(target: Access, value: Expr, where: Expr | boolean = true): Statement {
+  return {
+    kind: "scalar",
+    equation: where === true || where === false ? { target, op: "=", value } : { target, op: "=", value, where },
+  };
+}
+
+/** Puts registers and shifts in the place of reads of variables. */
+class Writer {
+  private readonly at: Places;
+  private readonly depth: ReadonlyMap<string, number>;
+  private readonly resident: ReadonlyMap<string, number>;
+  private readonly turns: boolean;
+
+  constructor(
+    at: Places,
+    variables: readonly PlannedVariable[],
+    depths: readonly number[],
+    coalesced: boolean,
+    turns: boolean,
+  ) {
+    this.at = at;
+    this.depth = new Map(variables.map((v, i) => [v.name, depths[i] ?? 1]));
+    this.resident = new Map(variables.map((v) => [v.name, v.resident]));
+    this.turns = coalesced && turns;
+  }
+
+  /** The register that holds what a variable was some steps ago. */
+  slot(variable: string, steps: number): Expr {
+    const depth = this.depth.get(variable) ?? 1;
+    const resident = this.resident.get(variable) ?? 0;
+    if (resident > 1) return this.at.turn(resident, steps);
+    if (depth === 1) return number(0);
+    return this.turns ? this.at.turn(depth, steps) : number(steps);
+  }
+
+  register(variable: string, slot: Expr | number, shift = 0): Access {
+    const lane = binary("-", axis(this.at.laneAxis), number(shift));
+    return access(variable, [typeof slot === "number" ? number(slot) : slot, lane]);
+  }
+
+  value({ expression }: { readonly expression: Expr; readonly reads: readonly PlannedRead[] }): Expr {
+    return this.at.value(expression, (variable, distance) =>
+      this.depth.has(variable)
+        ? this.register(variable, this.slot(variable, this.at.stepsOf(distance)), this.at.hopOf(distance))
+        : undefined,
+    );
+  }
+}

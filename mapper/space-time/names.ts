@@ -1,0 +1,35 @@
+/**
+ * @file The order designs are listed in, and their names: the letters of the dataflow, numbered where several share them.
+ *
+ *     FBS, SBM, FFM, FFM.2, FFM.3 ...
+ */
+
+import type { Design } from "./design.ts";
+
+/** Most results a step first, then the fewest idle PEs, the fewest registers, the shortest shifts, small entries, few of them negative. */
+export function ranked<D extends Omit<Design, "name">>(designs: readonly D[]): D[] {
+  const entries = (d: D): number =>
+    [...d.spaceTime.allocation, ...d.spaceTime.schedule].flat().reduce((sum, x) => sum + (x < 0 ? 0.5 - x : x), 0);
+  return designs
+    .map((d) => ({ d, entries: entries(d) }))
+    .sort(
+      (a, b) =>
+        a.d.steps - b.d.steps ||
+        b.d.utilisation - a.d.utilisation ||
+        a.d.registers.coalesced - b.d.registers.coalesced ||
+        a.d.registers.plain - b.d.registers.plain ||
+        a.d.shuffleDistance - b.d.shuffleDistance ||
+        a.entries - b.entries,
+    )
+    .map(({ d }) => d);
+}
+
+/** Names in the order of the list. */
+export function named<D extends Omit<Design, "name">>(designs: readonly D[]): (D & { readonly name: string })[] {
+  const seen = new Map<string, number>();
+  return designs.map((d) => {
+    const count = (seen.get(d.dataflow) ?? 0) + 1;
+    seen.set(d.dataflow, count);
+    return { ...d, name: count === 1 ? d.dataflow : `${d.dataflow}.${count}` };
+  });
+}

@@ -1,0 +1,138 @@
+/**
+ * @file What a space-time mapping is looked for: the loops of the array, and along which vectors each operand is the same element.
+ *
+ *     z[c] += x[c+q] * w[q]     loops c 16, q 5     x (1,-1)   w (1,0)   z (0,1)
+ *
+ * The vectors are the integer null space of each access map. What they say is free of any direction: a value that is only read may
+ * travel either way, and a sum may be formed from either end. Only a recurrence of the user's own has directions that are fixed.
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { printEquation } from "../../abstraction/equation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../abstraction/expression.ts";
+import type { SourceLoop } from "../../abstraction/recurrence.ts";
+import type { ArraySpace } from "./loops.ts";
+import { nullSpace } from "./null-space.ts";
+import { primitive, printVector, type Vector } from "./vector.ts";
+
+export interface ArrayOperand {
+  readonly name: string;
+  readonly role: "input" | "output";
+  /** Basis of the lattice of vectors along which it is one element; of a user's recurrence, its dependences. */
+  readonly reuse: readonly Vector[];
+  /** Whether the vectors may be turned round. */
+  readonly order: "free" | "fixed";
+}
+
+export interface ArrayProblem {
+  readonly name: string;
+  /** Outermost first: the coordinates of a point. */
+  readonly loops: readonly SourceLoop[];
+  readonly operands: readonly ArrayOperand[];
+  /** Results of one pass through the array: what outturn counts. */
+  readonly outputs: number;
+}
+
+export const extentsOfLoops = (problem: { readonly loops: readonly SourceLoop[] }): number[] =>
+  problem.loops.map((l) => l.extent);
+
+/** The accesses of an equation that become operands: each that is read, once, then the target. */
+export function operandAccesses({ equation }: Computation): { inputs: Access[]; output: Access } {
+  const seen = new Map<string, Access>();
+  for (const read of accessesIn(equation.value))
+    if (read.tensor !== equation.target.tensor) seen.set(printAccess(read), seen.get(printAccess(read)) ?? read);
+  return { inputs: [...seen.values()], output: equation.target };
+}
+
+/** The names of variables and tables: a tensor read in two ways is numbered. */
+export function operandNames(accesses: readonly Access[]): string[] {
+  return accesses.map(({ tensor }, i) => {
+    const before = accesses.slice(0, i).filter((a) => a.tensor === tensor).length;
+    return before === 0 ? tensor : `${tensor}${before + 1}`;
+  });
+}
+
+/**
+ * The reuse of every operand of a computation inside an array.
+ * @throws UsageError for sums that saturate, and targets whose index is not affine
+ */
+export function arrayProblem(computation: Computation, space: ArraySpace): ArrayProblem {
+  const { equation } = computation;
+  if (equation.op === "sat+=")
+    throw new UsageError(`${computation.name}: sat+= clamps the whole sum once; an array forms it in parts`, {
+      hint: "sum with +=, and clamp in an epilogue",
+    });
+  const names = space.inside.map((l) => l.name);
+  const { inputs, output } = operandAccesses(computation);
+  const read = operandNames(inputs);
+  const operands: ArrayOperand[] = inputs.map((access, i) => ({
+    name: read[i] ?? access.tensor,
+    role: "input",
+    reuse: reuseOf(access, names),
+    order: "free",
+  }));
+  const itself = selfDependences(computation, names);
+  if (output.index.some((e) => !affineForm(e)))
+    throw new UsageError(
+      `${computation.name}: ${printAccess(output)} is not affine, so no sum can be followed through an array`,
+    );
+  operands.push({
+    name: output.tensor,
+    role: "output",
+    reuse: itself.length > 0 ? itself : reuseOf(output, names),
+    order: itself.length > 0 ? "fixed" : "free",
+  });
+  const kept = new Set(axesIn(output));
+  const outputs = space.inside.reduce((count, l) => (kept.has(l.name) ? count * l.extent : count), 1);
+  return { name: computation.name, loops: space.inside, operands, outputs };
+}
+
+/** Basis of the vectors along which an access reads one element; signs as `primitive` has them. */
+export function reuseOf(access: Access, loops: readonly string[]): number[][] {
+  return nullSpace(
+    access.index.flatMap((index) => rowsOf(index, loops)),
+    loops.length,
+  ).map(primitive);
+}
+
+/** The coefficients of an index; one that divides is taken to tell all its loops apart. */
+function rowsOf(index: Expr, loops: readonly string[]): number[][] {
+  const affine = affineForm(index);
+  if (affine) return [loops.map((l) => affine.terms.get(l) ?? 0)];
+  return axesIn(index)
+    .map((a) => loops.indexOf(a))
+    .filter((at) => at >= 0)
+    .map((at) => loops.map((_, i) => (i === at ? 1 : 0)));
+}
+
+/** Distances at which a recurrence reads its own target: y[i,j] = y[i-1,j] + ... has (1,0). */
+function selfDependences({ equation, name }: Computation, loops: readonly string[]): number[][] {
+  const { target, value } = equation;
+  return accessesIn(value)
+    .filter((a) => a.tensor === target.tensor)
+    .map((read) => {
+      const distance = loops.map(() => 0);
+      for (const [d, index] of target.index.entries()) {
+        const [to, from] = [affineForm(index), affineForm(read.index[d] ?? index)];
+        const at = index.kind === "axis" ? loops.indexOf(index.name) : -1;
+        const same = to && from && [...to.terms].join() === [...from.terms].join();
+        const apart = same ? to.constant - from.constant : undefined;
+        if (apart === undefined || (apart !== 0 && at < 0))
+          throw new UsageError(
+            `${name}: ${printAccess(read)} does not lie at a constant distance from ${printAccess(target)}`,
+            {
+              hint: `a uniform recurrence reads itself a fixed step back: ${printEquation(equation)}`,
+            },
+          );
+        if (apart !== 0) distance[at] = apart;
+      }
+      return distance;
+    });
+}
+
+/** `x (1,-1)   w (1,0)   z (0,1)` */
+export function printReuse({ operands }: ArrayProblem): string {
+  return operands.map((o) => [o.name, ...o.reuse.map(printVector)].join(" ")).join("   ");
+}

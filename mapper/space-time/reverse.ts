@@ -1,0 +1,124 @@
+/**
+ * @file From a place and a step back to the point that runs there: the reverse of a space-time transform.
+ *
+ *     k = c+q, t = q                       q = t, c = k-t                         det 1: integral everywhere
+ *     k = 2c+q, t = q                      q = t, c = (k-t)/2 where (k-t)%2 == 0  det 2: one place in two holds a point
+ *     k = c+q, t = p+5q                    t = 5*t1 + t2: two rows of time, (0,0,1) and (0,1,0)
+ *     p = t%5, q = t/5, c = k-q            given by the user, later lines may use earlier ones: tried on every point
+ */
+
+import { evaluateIndex, offendingPart, pointsOf } from "../../abstraction/affine.ts";
+import { suggestion, UsageError } from "../../abstraction/error.ts";
+import { axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
+import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import { dot, extentOfRow, isZero, printVector, type Vector } from "./vector.ts";
+
+/** `numerators / denominator`, the denominator positive and not reduced. */
+export interface Inverse {
+  readonly numerators: readonly Vector[];
+  readonly denominator: number;
+}
+
+/** The exact inverse of a square integer matrix, by its adjugate; undefined when it has none. */
+export function inverseOf(matrix: readonly Vector[]): Inverse | undefined {
+  const n = matrix.length;
+  if (matrix.some((row) => row.length !== n)) return undefined;
+  const det = determinant(matrix);
+  if (det === 0) return undefined;
+  const sign = Math.sign(det);
+  const numerators = matrix.map((_, i) =>
+    matrix.map((_, j) => {
+      const minor = matrix.filter((_, r) => r !== j).map((row) => row.filter((_, c) => c !== i));
+      return sign * ((i + j) % 2 === 0 ? 1 : -1) * determinant(minor) + 0;
+    }),
+  );
+  return { numerators, denominator: Math.abs(det) };
+}
+
+/** By expansion along the first row: matrices of loops are small. */
+export function determinant(matrix: readonly Vector[]): number {
+  const [first, ...rest] = matrix;
+  if (!first) return 1;
+  return first.reduce(
+    (sum, x, j) =>
+      x === 0 ? sum : sum + (j % 2 === 0 ? x : -x) * determinant(rest.map((row) => row.filter((_, c) => c !== j))),
+    0,
+  );
+}
+
+/**
+ * Rows of time, slowest first, that together with the allocation tell every loop: the schedule itself, or one row of mixed radix
+ * taken apart, `(0,1,5)` into `(0,0,1)` and `(0,1,0)`. Undefined when there is no such reading.
+ */
+export function rowsOfTime({ allocation, schedule }: SpaceTime, extents: Vector): readonly Vector[] | undefined {
+  const wanted = extents.length - allocation.length;
+  const invertible = (rows: readonly Vector[]): boolean => determinant([...allocation, ...rows]) !== 0;
+  if (schedule.length === wanted) return invertible(schedule) ? schedule : undefined;
+  const [row] = schedule;
+  if (schedule.length !== 1 || !row || wanted < 2) return undefined;
+  const split = (s: Vector, rows: number): Vector[][] => {
+    if (rows === 1) return [[s]];
+    const radices = [...new Set(s.map(Math.abs))].filter((x) => x > 1).toSorted((a, b) => b - a);
+    return radices.flatMap((radix) => {
+      const slow = s.map((x) => Math.trunc(x / radix) + 0);
+      const fast = s.map((x, i) => x - radix * (slow[i] ?? 0));
+      if (isZero(slow) || isZero(fast) || extentOfRow(slow, extents) === 1) return [];
+      return split(fast, rows - 1)
+        .filter((inner) => inner.every((r) => extentOfRow(r, extents) <= radix) && extentOfRow(fast, extents) <= radix)
+        .map((inner) => [slow, ...inner]);
+    });
+  };
+  return split(row, wanted).find(invertible);
+}
+
+/** One line of a reverse transform that a user gives: `q = t/5`. */
+export interface ReverseDefinition {
+  readonly loop: string;
+  /** Of the destination loops and the loops defined before. */
+  readonly value: Expr;
+}
+
+/**
+ * Tries a user's reverse transform on every point.
+ * @param destination names of the destination loops: dimensions of the array, then of time
+ * @throws UsageError for a loop that is missing or unknown, and for the first point that does not come back
+ */
+export function checkReverse(
+  subject: string,
+  loops: readonly SourceLoop[],
+  { allocation, schedule }: SpaceTime,
+  destination: readonly string[],
+  definitions: readonly ReverseDefinition[],
+): void {
+  const names = loops.map((l) => l.name);
+  const known = new Set(destination);
+  for (const { loop, value } of definitions) {
+    if (!names.includes(loop))
+      throw new UsageError(`${subject}: reverse transform: no source loop "${loop}"`, {
+        hint: suggestion(loop, names),
+      });
+    const offending = offendingPart(value);
+    if (offending) throw new UsageError(`${subject}: reverse transform of ${loop}: ${offending.because}`);
+    const strange = axesIn(value).find((name) => !known.has(name));
+    if (strange !== undefined)
+      throw new UsageError(`${subject}: reverse transform of ${loop} uses "${strange}", which is not known there`, {
+        hint: `known: ${[...known].join(", ")}`,
+      });
+    known.add(loop);
+  }
+  const missing = names.find((name) => !definitions.some((d) => d.loop === name));
+  if (missing !== undefined) throw new UsageError(`${subject}: the reverse transform does not give ${missing}`);
+  const rows = [...allocation, ...schedule];
+  for (const z of pointsOf(names, Object.fromEntries(loops.map((l) => [l.name, l.extent])))) {
+    const point = names.map((name) => z[name] ?? 0);
+    const place = rows.map((row) => dot(row, point));
+    const values: Record<string, number> = Object.fromEntries(destination.map((name, i) => [name, place[i] ?? 0]));
+    for (const { loop, value } of definitions) values[loop] = evaluateIndex(value, values);
+    const back = names.map((name) => values[name] ?? 0);
+    if (back.join() !== point.join())
+      throw new UsageError(
+        `${subject}: the reverse transform does not invert: point ${printVector(point)} runs at (${destination.join(",")}) = ${printVector(place)}, which it takes to ${printVector(back)}`,
+        { hint: `it says ${definitions.map((d) => `${d.loop} = ${printExpr(d.value, "index")}`).join(", ")}` },
+      );
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * @file Keeps the part of a tensor that one run of the array reads in a buffer of the block.
+ *
+ *     for c_tile in 0..4                              for c_tile in 0..4
+ *       for lanes lane in 0..16                         for x_shared_0 in 0..16
+ *         X[0,lane] = x[12*c_tile+lane]       ->          x_shared[x_shared_0] = x[12*c_tile+x_shared_0]
+ *                                                       for lanes lane in 0..16
+ *                                                         X[0,lane] = x_shared[lane]
+ */
+
+import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import type { Tensor } from "../../abstraction/computation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axis,
+  binary,
+  type Expr,
+  number,
+  printAccess,
+  rewrite,
+} from "../../abstraction/expression.ts";
+import { fuseRowMajor } from "../../abstraction/layout.ts";
+import { type LoopNest, loops, type Statement } from "../../abstraction/loop-nest.ts";
+
+/**
+ * @param outsideLoops how many loops stand around the array
+ * @throws UsageError when the tensor is not read inside the array, or not at affine places
+ */
+export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: string, outsideLoops: number): LoopNest {
+  if (!tensor) throw new UsageError(`store_in: no tensor "${name}"`);
+  const buffer = `${name}_shared`;
+  let elements = 0;
+  const stage = (statements: readonly Statement[], loopsLeft: number): readonly Statement[] => {
+    const [only] = statements;
+    if (loopsLeft > 0 && only?.kind === "loop") return [{ ...only, body: stage(only.body, loopsLeft - 1) }];
+    const reads = readsOf(statements, name, {});
+    if (reads.length === 0) throw new UsageError(`store_in: the array does not read ${name}`);
+    // 1. The box of what is read, its corner moving with the loops outside.
+    const box = tensor.dims.map((_, d) => {
+      const parts = reads.map(({ read, inner }) => splitIndex(read, d, inner));
+      const [first] = parts;
+      const corner = first?.corner ?? number(0);
+      const apart = parts.find((p) => p.text !== first?.text);
+      if (apart) throw new UsageError(`store_in: ${name} is read at places that move apart`);
+      const least = Math.min(...parts.map((p) => p.least));
+      return { corner: binary("+", corner, number(least)), extent: Math.max(...parts.map((p) => p.most)) - least + 1 };
+    });
+    elements = box.reduce((product, b) => product * b.extent, 1);
+    // 2. Copied in, then read there.
+    const copies = box.map((b, d) => ({ name: `${buffer}_${d}`, extent: b.extent }));
+    const flat = (index: readonly Expr[]): Access =>
+      access(buffer, [fuseRowMajor(index.map((e, d) => ({ index: e, extent: box[d]?.extent ?? 1 })))]);
+    const copy: Statement = {
+      kind: "scalar",
+      equation: {
+        target: flat(copies.map((c) => axis(c.name))),
+        op: "=",
+        value: access(
+          name,
+          box.map((b, d) => binary("+", b.corner, axis(copies[d]?.name ?? ""))),
+        ),
+      },
+    };
+    const there = (e: Expr): Expr =>
+      rewrite(
+        e,
+        (node) =>
+          node.kind === "access" && node.tensor === name
+            ? flat(node.index.map((index, d) => difference(index, box[d]?.corner ?? number(0))))
+            : node,
+        "value",
+      );
+    return [...loops(copies, [copy]), ...statements.map((s) => changed(s, there))];
+  };
+  const body = stage(nest.body, outsideLoops);
+  return { ...nest, scratch: [...nest.scratch, { name: buffer, dtype: tensor.dtype, elements, scope: "local" }], body };
+}
+
+function readsOf(statements: readonly Statement[], name: string, inner: Extents): { read: Access; inner: Extents }[] {
+  return statements.flatMap((s) => {
+    if (s.kind === "loop") return readsOf(s.body, name, { ...inner, [s.axis]: s.extent });
+    if (s.kind !== "scalar") return [];
+    return accessesIn(s.equation.value)
+      .filter((a) => a.tensor === name)
+      .map((read) => ({ read, inner }));
+  });
+}
+
+/** The part of an index that the loops outside move, and the bounds of the rest. */
+function splitIndex(
+  read: Access,
+  d: number,
+  inner: Extents,
+): { corner: Expr; text: string; least: number; most: number } {
+  const form = affineForm(read.index[d] ?? number(0));
+  if (!form)
+    throw new UsageError(`store_in: ${printAccess(read)} is not affine, so its part of the tensor is not known`);
+  const outer = [...form.terms].filter(([name]) => !Object.hasOwn(inner, name)).toSorted();
+  const within = [...form.terms].filter(([name]) => Object.hasOwn(inner, name));
+  const sum = (terms: readonly (readonly [string, number])[], constant: number): Expr =>
+    terms.reduce<Expr>((e, [name, c]) => binary("+", e, binary("*", number(c), axis(name))), number(constant));
+  const [least, most] = boundsOf(sum(within, form.constant), inner);
+  return { corner: sum(outer, 0), text: outer.join(";"), least, most };
+}
+
+/** `a - b` with what cancels gone. */
+function difference(a: Expr, b: Expr): Expr {
+  const form = affineForm(binary("-", a, b));
+  if (!form) return binary("-", a, b);
+  const terms = [...form.terms].toSorted(([, x], [, y]) => Math.sign(y) - Math.sign(x));
+  return binary(
+    "+",
+    terms.reduce<Expr>(
+      (e, [name, c]) => binary(c < 0 ? "-" : "+", e, binary("*", number(Math.abs(c)), axis(name))),
+      number(0),
+    ),
+    number(form.constant),
+  );
+}
+
+function changed(s: Statement, change: (e: Expr) => Expr): Statement {
+  if (s.kind === "loop") return { ...s, body: s.body.map((inner) => changed(inner, change)) };
+  if (s.kind !== "scalar") return s;
+  return { ...s, equation: { ...s.equation, value: change(s.equation.value) } };
+}

@@ -1,0 +1,72 @@
+/**
+ * @file A specification as a loop nest: tiles and order first, then the transform of the loops that are left to the array.
+ *
+ *     tile(c, c_tile, c_in, 12)  reorder(c_tile, c_in, q)  space_time_transform([c_in, q], ...)
+ *
+ *     for parallel c_tile in 0..4
+ *       for unrolled t in 0..5
+ *         for lanes lane in 0..16
+ */
+
+import { UsageError } from "../../abstraction/error.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
+import { type SpaceTimeTransform, type Specification, spaceTimeOf } from "../../abstraction/specification.ts";
+import { flowsOf } from "./flow.ts";
+import { reorderFlows, tileFlows } from "./interchange.ts";
+import { type LowerOptions, lowerFlows } from "./lower.ts";
+import { inShared } from "./shared.ts";
+
+/**
+ * The loop nest that a specification says.
+ * @param options what the text leaves open: registers coalesced or not, lanes, how far time is unrolled
+ * @throws UsageError when no transform is given, or the transform cannot be used
+ */
+export function lowerSpecification(
+  { recurrence, steps }: Specification,
+  options: Pick<LowerOptions, "coalesced" | "lanes" | "unroll"> = {},
+): LoopNest {
+  let flows = flowsOf(recurrence);
+  let transform: SpaceTimeTransform | undefined;
+  const parallel: string[] = [];
+  const shared: string[] = [];
+  for (const step of steps) {
+    switch (step.kind) {
+      case "merge_ures":
+        break;
+      case "tile":
+        flows = tileFlows(flows, step);
+        break;
+      case "reorder":
+        flows = reorderFlows(flows, step.loops);
+        break;
+      case "gpu_blocks":
+      case "gpu_threads":
+        parallel.push(...step.loops);
+        break;
+      case "store_in":
+        if (step.store === "shared") shared.push(step.name);
+        break;
+      case "space_time_transform":
+        transform = step;
+        break;
+      default:
+        step satisfies never;
+    }
+  }
+  if (!transform)
+    throw new UsageError(`${recurrence.name}: no space_time_transform says where and when points run`, {
+      hint: "for example: space_time_transform([c, q], [k, t], [[1,1],[0,1]])",
+    });
+  const { source, reverse, checkTime } = transform;
+  const destination = [...transform.destination].sort((a, b) => Number(a.startsWith("t")) - Number(b.startsWith("t")));
+  const nest = lowerFlows(flows, spaceTimeOf(transform), {
+    ...options,
+    source,
+    destination,
+    parallel,
+    checkTime,
+    ...(reverse ? { reverse } : {}),
+  });
+  const outside = flows.loops.length - source.length;
+  return shared.reduce((staged, name) => inShared(staged, recurrence.tensors[name], name, outside), nest);
+}

@@ -1,0 +1,50 @@
+/**
+ * @file Sums of terms as they are printed: what is added before what is taken away, digits of a mixed radix.
+ *
+ *     sumOf([-1 t, 1 lane], 3)  =  lane - t + 3        digitOf(lane, 4, 3)  =  lane/4 % 3
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Vector } from "./vector.ts";
+
+/** What a step of each digit is worth, the last one fastest. */
+export function weights(extents: readonly number[]): number[] {
+  return extents.map((_, r) => extents.slice(r + 1).reduce((product, extent) => product * extent, 1));
+}
+
+/** Several rows as one number. */
+export function rowOf(rows: readonly Vector[], radix: readonly number[]): number[] {
+  return (rows[0] ?? []).map((_, i) => rows.reduce((sum, row, r) => sum + (row[i] ?? 0) * (radix[r] ?? 0), 0));
+}
+
+export function digitOf(e: Expr, weight: number, extent: number | undefined): Expr {
+  const quotient = binary("/", e, number(weight));
+  return extent === undefined ? quotient : binary("%", quotient, number(extent));
+}
+
+export interface Term {
+  readonly coefficient: number;
+  readonly value: Expr;
+}
+
+/** `lane - t + 3`: what is added before what is taken away. */
+export function sumOf(terms: readonly Term[], constant: number): Expr {
+  const added = terms.filter((t) => t.coefficient > 0);
+  const taken = terms.filter((t) => t.coefficient < 0);
+  const first = added.length === 0 && constant > 0 ? number(constant) : number(0);
+  let sum: Expr = first;
+  for (const { coefficient, value } of added) sum = binary("+", sum, binary("*", number(coefficient), value));
+  for (const { coefficient, value } of taken) sum = binary("-", sum, binary("*", number(-coefficient), value));
+  return first.kind === "number" && first.value !== 0 ? sum : binary("+", sum, number(constant));
+}
+
+/** An affine index in the usual order; others as they are. */
+export function simplified(e: Expr): Expr {
+  const form = affineForm(e);
+  if (!form) return e;
+  return sumOf(
+    [...form.terms].map(([name, coefficient]) => ({ coefficient, value: axis(name) })),
+    form.constant,
+  );
+}

@@ -1,0 +1,48 @@
+/**
+ * @file A design step by step: which PE computes which point when, and which elements of the operands it has in hand.
+ *
+ *     SBM   step 1, PE 3:  x[3]  w[1]  z[2]
+ */
+
+import { evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { type Access, axesIn } from "../../abstraction/expression.ts";
+import type { Design } from "./design.ts";
+import type { ArrayProblem } from "./problem.ts";
+import { extentsOfLoops } from "./problem.ts";
+import { dot, leastOfRow } from "./vector.ts";
+
+export interface Trace {
+  /** Extents of the array. */
+  readonly shape: readonly number[];
+  readonly steps: number;
+  readonly operands: readonly string[];
+  /** What a PE holds at a step: the element of each operand, or undefined when it idles. */
+  readonly at: (pe: readonly number[], step: number) => readonly string[] | undefined;
+}
+
+/** Follows every point of the box; `accesses` are those of the operands, in their order. */
+export function trace(problem: ArrayProblem, design: Design, accesses: readonly Access[]): Trace {
+  const extents = extentsOfLoops(problem);
+  const names = problem.loops.map((l) => l.name);
+  const { allocation } = design.spaceTime;
+  const least = allocation.map((row) => leastOfRow(row, extents));
+  const start = leastOfRow(design.schedule, extents);
+  // Only what changes is said: the second index of w[0,s] with one row.
+  const moving = accesses.map((a) => a.index.filter((e) => axesIn(e).length > 0));
+  const cells = new Map<string, string[]>();
+  for (const point of pointsOf(names, Object.fromEntries(problem.loops.map((l) => [l.name, l.extent])))) {
+    const z = names.map((name) => point[name] ?? 0);
+    const pe = allocation.map((row, i) => dot(row, z) - (least[i] ?? 0));
+    const step = dot(design.schedule, z) - start;
+    cells.set(
+      `${pe.join()};${step}`,
+      moving.map((index) => index.map((e) => evaluateIndex(e, point)).join() || "0"),
+    );
+  }
+  return {
+    shape: design.shape,
+    steps: design.steps,
+    operands: design.flows.map((f) => f.name),
+    at: (pe, step) => cells.get(`${pe.join()};${step}`),
+  };
+}

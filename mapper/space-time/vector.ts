@@ -1,0 +1,61 @@
+/**
+ * @file Small integer vectors: loops as coordinates, dependences, rows of a transform.
+ *
+ *     dot([0, 1], [-1, 1])  =  1           steps between a value and its use: s . d
+ *     primitive([2, -4])    =  [1, -2]     the direction, first entry that is not 0 positive
+ */
+
+export type Vector = readonly number[];
+
+export function dot(a: Vector, b: Vector): number {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += (a[i] ?? 0) * (b[i] ?? 0);
+  return sum;
+}
+
+export const scaled = (v: Vector, factor: number): number[] => v.map((x) => (x === 0 ? 0 : x * factor));
+export const plus = (a: Vector, b: Vector): number[] => a.map((x, i) => x + (b[i] ?? 0));
+export const isZero = (v: Vector): boolean => v.every((x) => x === 0);
+export const equals = (a: Vector, b: Vector): boolean => a.length === b.length && a.every((x, i) => x === b[i]);
+export const unit = (length: number, at: number): number[] => Array.from({ length }, (_, i) => (i === at ? 1 : 0));
+
+export function gcd(a: number, b: number): number {
+  let [x, y] = [Math.abs(a), Math.abs(b)];
+  while (y !== 0) [x, y] = [y, x % y];
+  return x;
+}
+
+/** The direction of a vector: divided by what divides all its entries, its first entry that is not 0 positive. */
+export function primitive(v: Vector): number[] {
+  const divisor = v.reduce(gcd, 0);
+  const lead = v.find((x) => x !== 0) ?? 0;
+  return divisor === 0 ? [...v] : v.map((x) => (x === 0 ? 0 : x / (lead < 0 ? -divisor : divisor)));
+}
+
+/** Values a row takes over a box of extents: `1 + sum of |r_i| (N_i - 1)`. */
+export function extentOfRow(row: Vector, extents: Vector): number {
+  return row.reduce((sum, r, i) => sum + Math.abs(r) * ((extents[i] ?? 1) - 1), 1);
+}
+
+/** The smallest value of a row over the box. */
+export function leastOfRow(row: Vector, extents: Vector): number {
+  return row.reduce((sum, r, i) => sum + Math.min(0, r) * ((extents[i] ?? 1) - 1), 0);
+}
+
+/** Every vector with entries in `-bound .. bound`. */
+export function vectorsWithin(length: number, bound: number): number[][] {
+  if (length === 0) return [[]];
+  const entries = Array.from({ length: 2 * bound + 1 }, (_, i) => i - bound);
+  return vectorsWithin(length - 1, bound).flatMap((v) => entries.map((e) => [...v, e]));
+}
+
+/** The directions among them, each once. */
+export function directionsWithin(length: number, bound: number): number[][] {
+  return vectorsWithin(length, bound).filter((v) => !isZero(v) && equals(v, primitive(v)));
+}
+
+/** `(1,-1)` */
+export const printVector = (v: Vector): string => `(${v.join(",")})`;
+
+/** `[1 1; 0 1]` */
+export const printMatrix = (rows: readonly Vector[]): string => `[${rows.map((r) => r.join(" ")).join("; ")}]`;

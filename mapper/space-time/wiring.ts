@@ -1,0 +1,286 @@
+/**
+ * @file Which way values travel in a design, and what each PE computes: every chain turned so that time does not run backwards.
+ *
+ *     s.d > 0     passed on:  V[z] = select(z-d outside, load, V[z-d])
+ *     s.d = 0     an input is broadcast: every PE loads it; a sum is formed across the PEs of one step
+ *
+ * A sum over several loops runs as one chain, from the fastest loop to the slowest, as long as going on from the last point of a loop to
+ * the first of the next takes time; a further variable takes what the first one gives where it does not.
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import type { DType } from "../../abstraction/dtype.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  and,
+  axesIn,
+  axis,
+  compare,
+  type Expr,
+  number,
+  printAccess,
+} from "../../abstraction/expression.ts";
+import { distanceIn, type Flows, type Outcome, type SumOp } from "./flow.ts";
+import { nullSpace } from "./null-space.ts";
+import type { Places } from "./place.ts";
+import { plus, printVector, scaled, type Vector } from "./vector.ts";
+
+export interface PlannedRead {
+  readonly variable: string;
+  readonly steps: number;
+}
+
+/** A value over the loops; reads of variables are indexed by distance. */
+export interface PlannedValue {
+  readonly expression: Expr;
+  readonly reads: readonly PlannedRead[];
+}
+
+export interface PlannedVariable {
+  readonly name: string;
+  readonly dtype: DType;
+  /** Registers that hold all a lane ever needs of it, loaded once; 0 when it changes. Several are numbered by the fastest row of time. */
+  readonly resident: number;
+  /** Assigned one after the other at every step. */
+  readonly values: readonly PlannedValue[];
+}
+
+export interface PlannedStore {
+  readonly target: Access;
+  readonly value: PlannedValue;
+  readonly where?: Expr;
+  /** All lanes join one element. */
+  readonly reduces?: SumOp;
+}
+
+export interface Plan {
+  readonly variables: readonly PlannedVariable[];
+  readonly stores: readonly PlannedStore[];
+}
+
+/** @param mostResident registers that one variable may fill ahead of the steps; 0 keeps every chain as it is */
+export function plan(flows: Flows, places: Places, mostResident: number): Plan {
+  const wiring = new Wiring(flows, places);
+  for (const f of flows.flows) {
+    const dtype = flows.variables[f.name] ?? "f32";
+    const resident = f.kind === "fixed" ? undefined : places.valuesOfLane(f.load);
+    if (f.kind === "fixed") wiring.add(f.name, dtype, [f.value]);
+    else if (resident !== undefined && resident <= mostResident) wiring.add(f.name, dtype, [f.load], resident);
+    else wiring.add(f.name, dtype, [wiring.passedOn(f.name, f.load, f.directions)]);
+  }
+  for (const o of flows.outcomes) {
+    if (o.kind === "sum") wiring.sum(o);
+    else wiring.store(o.target, o.value, o.where);
+  }
+  return { variables: wiring.variables, stores: wiring.stores };
+}
+
+class Wiring implements Plan {
+  readonly variables: PlannedVariable[] = [];
+  readonly stores: PlannedStore[] = [];
+  private readonly flows: Flows;
+  private readonly places: Places;
+  private readonly names: Set<string>;
+
+  constructor(flows: Flows, places: Places) {
+    this.flows = flows;
+    this.places = places;
+    this.names = new Set(Object.keys(flows.variables));
+  }
+
+  add(name: string, dtype: DType, values: readonly Expr[], resident = 0): void {
+    this.names.add(name);
+    this.variables.push({ name, dtype, resident, values: values.map((e) => this.value(e)) });
+  }
+
+  store(target: Access, value: Expr, where: Expr | undefined, reduces?: SumOp): void {
+    const rest = { ...(where === undefined ? {} : { where }), ...(reduces === undefined ? {} : { reduces }) };
+    this.stores.push({ target, value: this.value(value), ...rest });
+  }
+
+  passedOn(name: string, load: Expr, directions: readonly Vector[]): Expr {
+    const chains = directions
+      .filter((d) => this.isInside(d))
+      .map((d) => this.forward(d))
+      .filter((d) => this.places.stepsOf(d) > 0);
+    return chains.reduceRight<Expr>((otherwise, d) => select(this.outside(d), otherwise, read(name, d)), load);
+  }
+
+  sum(outcome: Extract<Outcome, { kind: "sum" }>): void {
+    const { name, target, op } = outcome;
+    const dtype = this.flows.variables[name] ?? "f32";
+    const identity = number(identityOf(op, dtype));
+    const directions = this.directionsOf(outcome).map((d) => this.forward(d));
+    const steps = (d: Vector): number => this.places.stepsOf(d);
+    const timed = directions.filter((d) => steps(d) > 0).toSorted((a, b) => steps(a) - steps(b));
+    const still = directions.filter((d) => steps(d) === 0);
+
+    // 1. Chains through time, joined while going on to the next loop takes time.
+    const levels: { distance: Vector; along: Vector }[][] = [];
+    let back: Vector = this.flows.loops.map(() => 0);
+    for (const along of timed) {
+      const level = levels.at(-1);
+      const joined = plus(along, back);
+      const joins = level !== undefined && steps(joined) >= 1;
+      if (joins) level.push({ distance: joined, along });
+      else levels.push([{ distance: along, along }]);
+      back = plus(joins ? back : this.flows.loops.map(() => 0), scaled(along, 1 - this.lengthAlong(along)));
+    }
+    let held = this.guarded(outcome, identity);
+    const count = levels.length + (still.length > 0 ? 1 : 0);
+    const nameOf = (level: number): string => this.free(count > 1 ? `${name}${level + 1}` : name, name);
+    for (const [l, level] of levels.entries()) {
+      const variable = nameOf(l);
+      const before = level.reduceRight<Expr>(
+        (otherwise, { distance, along }) => select(this.outside(along), otherwise, read(variable, distance)),
+        identity,
+      );
+      this.add(variable, dtype, [join(op, before, held)]);
+      held = read(variable);
+    }
+    const ends = (all: readonly Vector[]): Expr | undefined => conjunction(all.map((d) => this.outside(scaled(d, -1))));
+
+    // 2. What is summed in one step: one element for all lanes, or prefixes that double their reach (Kogge and Stone).
+    if (still.length > 0 && this.places.isUniform(target)) {
+      if (levels.length === 0) {
+        const variable = nameOf(0);
+        this.add(variable, dtype, [held]);
+        held = read(variable);
+      }
+      this.store(target, held, ends(timed), op);
+      return;
+    }
+    if (still.length > 0) {
+      const variable = nameOf(levels.length);
+      const values = [held];
+      for (const d of still)
+        for (let reach = 1; reach < this.lengthAlong(d); reach *= 2) {
+          const further = scaled(d, reach);
+          values.push(join(op, read(variable), select(this.outside(further), identity, read(variable, further))));
+        }
+      this.add(variable, dtype, values);
+      held = read(variable);
+    }
+    if (levels.length === 0 && still.length === 0) {
+      const variable = nameOf(0);
+      this.add(variable, dtype, [held]);
+      held = read(variable);
+    }
+    this.store(target, held, ends([...timed, ...still]));
+  }
+
+  /** Vectors inside the array along which a sum runs. */
+  private directionsOf({ target, directions, name }: Extract<Outcome, { kind: "sum" }>): Vector[] {
+    const { loops } = this.flows;
+    const { source } = this.places;
+    const rows = target.index.map((e) => {
+      const form = affineForm(e);
+      if (!form)
+        throw new UsageError(`${this.flows.name}: ${printAccess(target)} is not affine, so no sum can be followed`);
+      return source.map((l) => form.terms.get(l.name) ?? 0);
+    });
+    const basis = nullSpace(rows, source.length).map((d) =>
+      loops.map((l) => {
+        const at = source.indexOf(l);
+        return at < 0 ? 0 : (d[at] ?? 0);
+      }),
+    );
+    if (basis.length === 1) {
+      const written = directions.filter((d) => this.isInside(d));
+      return written.length === 1 ? written : basis;
+    }
+    if (basis.some((d) => d.filter((x) => x !== 0).length > 1))
+      throw new UsageError(
+        `${this.flows.name}: ${name} is summed along ${basis.map(printVector).join(" and ")}; several directions must be loops`,
+      );
+    return basis;
+  }
+
+  /** What a point adds; nothing beyond the end of a loop whose tiles stick out. */
+  private guarded({ target, term }: Extract<Outcome, { kind: "sum" }>, identity: Expr): Expr {
+    const indexing = new Set(axesIn(target));
+    const tails = this.flows.tails.filter((t) => !axesIn(t.index).every((loop) => indexing.has(loop)));
+    const inside = conjunction(tails.map((t) => compare("<", t.index, number(t.extent))));
+    return inside === undefined ? term : select(inside, term, identity);
+  }
+
+  /** The direction, or its opposite, that takes no negative time. */
+  private forward(d: Vector): Vector {
+    return this.places.stepsOf(d) < 0 ? scaled(d, -1) : d;
+  }
+
+  /** Whether a step along a direction stays in the array and in the box. */
+  private isInside(d: Vector): boolean {
+    return this.flows.loops.every(
+      (l, i) => d[i] === 0 || (this.places.source.includes(l) && Math.abs(d[i] ?? 0) < l.extent),
+    );
+  }
+
+  /** Points of the box in a row along a direction. */
+  private lengthAlong(d: Vector): number {
+    const lengths = this.flows.loops.map((l, i) =>
+      d[i] ? Math.ceil(l.extent / Math.abs(d[i] ?? 1)) : Number.POSITIVE_INFINITY,
+    );
+    return Math.min(...lengths);
+  }
+
+  /** Where the point a distance back lies outside the box. */
+  private outside(distance: Vector): Expr {
+    const faces = this.flows.loops.flatMap((l, i): Expr[] => {
+      const d = distance[i] ?? 0;
+      if (d === 0) return [];
+      if (d > 0) return [d === 1 ? compare("==", axis(l.name), number(0)) : compare("<", axis(l.name), number(d))];
+      const from = l.extent + d;
+      return [d === -1 ? compare("==", axis(l.name), number(from)) : compare(">=", axis(l.name), number(from))];
+    });
+    const [first, ...rest] = faces;
+    if (!first) throw new Error("internal: a dependence of no distance");
+    return rest.reduce((left, right): Expr => ({ kind: "logic", op: "or", left, right }), first);
+  }
+
+  private value(expression: Expr): PlannedValue {
+    const reads = accessesIn(expression)
+      .filter((a) => this.names.has(a.tensor))
+      .map((a) => ({
+        variable: a.tensor,
+        steps: this.places.stepsOf(distanceIn(a, this.flows.loops.length)),
+      }));
+    return { expression, reads };
+  }
+
+  /** A name nothing else has; a sum keeps that of its variable. */
+  private free(wanted: string, own: string): string {
+    const taken = new Set([
+      ...this.variables.map((v) => v.name),
+      ...Object.keys(this.flows.variables).filter((v) => v !== own),
+      ...Object.keys(this.flows.tensors),
+      ...this.flows.loops.map((l) => l.name),
+    ]);
+    let name = wanted;
+    while (taken.has(name)) name += "_";
+    return name;
+  }
+}
+
+const read = (variable: string, distance: Vector = []): Access => access(variable, distance.map(number));
+
+const select = (condition: Expr, whenTrue: Expr, whenFalse: Expr): Expr => ({
+  kind: "select",
+  condition,
+  whenTrue,
+  whenFalse,
+});
+
+function join(op: SumOp, left: Expr, right: Expr): Expr {
+  if (op === "+=") return { kind: "binary", op: "+", left, right };
+  return { kind: "call", fn: op === "max=" ? "max" : "min", args: [left, right] };
+}
+
+function conjunction(all: readonly Expr[]): Expr | undefined {
+  const [first, ...rest] = all;
+  return first && rest.reduce((sum, e) => and(sum, e), first);
+}

@@ -1,0 +1,172 @@
+/**
+ * @file A systolic array drawn in plain text: which element of each operand every PE has in hand, step by step.
+ *
+ *     z migrates   PE  0  1  2  3        one panel an operand; a value that moves slants, one that stays is a column,
+ *          step 0      0  1  2  3        one that is broadcast is a row
+ *               1      .  0  1  2
+ */
+
+import { flowWords } from "../mapper/space-time/classify.ts";
+import type { Design } from "../mapper/space-time/design.ts";
+import type { ArrayProblem } from "../mapper/space-time/problem.ts";
+import type { Trace } from "../mapper/space-time/trace.ts";
+import { printVector, type Vector } from "../mapper/space-time/vector.ts";
+import { indent, percent, table, WIDTH } from "./text.ts";
+
+/** Steps drawn; what is left out is said. */
+const MOST_STEPS = 64;
+const IDLE = ".";
+/** Characters left of the first column of a panel. */
+const MARGIN = 14;
+
+/** Everything there is to say about one design. */
+export function drawArray(problem: ArrayProblem, design: Design, trace: Trace): string {
+  const panels = design.shape.length === 1 ? drawRow(trace, design) : drawPlane(trace, design);
+  return [drawDesign(problem, design), "", panels].join("\n");
+}
+
+/** The transform as formulas, how operands move, what it costs. */
+export function drawDesign(problem: ArrayProblem, design: Design): string {
+  const { allocation, schedule } = design.spaceTime;
+  const loops = problem.loops.map((l) => l.name);
+  const place = allocation.map((row) => formula(row, loops)).join(", ");
+  const time =
+    schedule.length === 1
+      ? formula(design.schedule, loops)
+      : `${formula(design.schedule, loops)}   (${schedule.map((row) => formula(row, loops)).join(", then ")})`;
+  const moves = design.flows.map((f) => {
+    const dependences = f.variables.flatMap((v) => v.dependences);
+    const path = dependences.map((d) =>
+      d.steps === 0
+        ? `${printVector(d.distance)} across PEs within a step`
+        : `${printVector(d.distance)} takes ${count(d.steps, "step")}, ${hop(d.hop)}`,
+    );
+    return [
+      f.name,
+      flowWords(f.role, f.code),
+      path.join("; ") || (f.letter === "S" ? "loaded once by each PE" : "read where it is used"),
+    ];
+  });
+  const { registers } = design;
+  return [
+    `${design.name}   PE ${place}   step ${time}`,
+    "",
+    indent(table(moves)),
+    "",
+    indent(
+      `PEs ${design.pes}${design.shape.length > 1 ? ` (${design.shape.join(" x ")})` : ""}   steps ${design.steps}   outturn ${figure(design.outturn)} a step   utilisation ${percent(design.utilisation)}`,
+    ),
+    indent(
+      `registers ${registers.plain}, coalesced ${registers.coalesced}   longest shift ${design.shuffleDistance}   boundary loads ${design.boundaryLoads}`,
+    ),
+  ].join("\n");
+}
+
+/** `p + 2*r` */
+function formula(row: Vector, loops: readonly string[]): string {
+  const terms = row.flatMap((c, i) => (c === 0 ? [] : [{ c, name: loops[i] ?? "?" }]));
+  return terms
+    .map(({ c, name }, i) => {
+      const sign = c < 0 ? (i === 0 ? "-" : " - ") : i === 0 ? "" : " + ";
+      return `${sign}${Math.abs(c) === 1 ? "" : `${Math.abs(c)}*`}${name}`;
+    })
+    .join("");
+}
+
+function count(n: number, what: string): string {
+  return `${n} ${what}${Math.abs(n) === 1 ? "" : "s"}`;
+}
+
+function hop(vector: Vector): string {
+  if (vector.every((x) => x === 0)) return "stays";
+  return vector.length === 1
+    ? `${vector[0] ?? 0} PE${Math.abs(vector[0] ?? 0) === 1 ? "" : "s"} on`
+    : `${printVector(vector)} on`;
+}
+
+/** Up to three places behind the point: `3.2`, `0.457`. */
+export function figure(x: number): string {
+  return Number.isInteger(x) ? String(x) : String(Number(x.toFixed(3)));
+}
+
+/** A row of PEs: a panel for each operand, PEs across and steps down, or the other way where that is narrower. */
+function drawRow(trace: Trace, design: Design): string {
+  const [pes = 1] = trace.shape;
+  return design.flows
+    .map((flow, v) => {
+      const width = Math.max(widthOf(trace, v), String(Math.max(pes, trace.steps) - 1).length) + 2;
+      const fitting = Math.max(1, Math.floor((WIDTH - MARGIN) / width));
+      const across = pes <= trace.steps || pes <= fitting;
+      const [columns, rows] = across ? [pes, trace.steps] : [trace.steps, pes];
+      const [columnName, rowName] = across ? ["PE", "step"] : ["step", "PE"];
+      const cell = (row: number, column: number): string =>
+        (across ? trace.at([column], row) : trace.at([row], column))?.[v] ?? IDLE;
+      const numbers = Array.from({ length: Math.min(columns, fitting) }, (_, c) => c);
+      const shownRows = Math.min(rows, MOST_STEPS);
+      const lines = [
+        ["", columnName, ...numbers.map(String), ...(numbers.length < columns ? ["..."] : [])],
+        ...Array.from({ length: shownRows }, (_, r) => [
+          r === 0 ? rowName : "",
+          String(r),
+          ...numbers.map((c) => cell(r, c)),
+        ]),
+        ...(shownRows < rows ? [["", "..."]] : []),
+      ];
+      return `${flow.name} ${flowWords(flow.role, flow.code)}\n${indent(right(lines))}`;
+    })
+    .join("\n\n");
+}
+
+/** A plane of PEs: at each step the operands side by side. */
+function drawPlane(trace: Trace, design: Design): string {
+  const [rows = 1, columns = 1] = trace.shape;
+  const width = widthOf(trace) + 1;
+  const fitting = Math.max(1, Math.floor((WIDTH / design.flows.length - 4) / width));
+  const [shownRows, shownColumns] = [Math.min(rows, 2 * fitting, 24), Math.min(columns, fitting)];
+  const shownSteps = Math.min(trace.steps, MOST_STEPS);
+  const panelWidth = Math.max(shownColumns * width, ...design.flows.map((f) => heading(f).length)) + 3;
+  const blocks = Array.from({ length: shownSteps }, (_, step) => {
+    const head = design.flows
+      .map((f, v) => (step === 0 ? heading(f) : (trace.operands[v] ?? "")).padEnd(panelWidth))
+      .join("");
+    const lines = Array.from({ length: shownRows }, (_, r) =>
+      design.flows
+        .map((_, v) =>
+          Array.from({ length: shownColumns }, (_, c) => (trace.at([r, c], step)?.[v] ?? IDLE).padStart(width - 1))
+            .join(" ")
+            .padEnd(panelWidth),
+        )
+        .join("")
+        .trimEnd(),
+    );
+    return [`step ${step}`, indent(head.trimEnd()), ...lines.map((l) => indent(l))].join("\n");
+  });
+  const cut = [
+    ...(shownRows < rows || shownColumns < columns
+      ? [`of ${rows} x ${columns} PEs the first ${shownRows} x ${shownColumns} are drawn`]
+      : []),
+    ...(shownSteps < trace.steps ? [`of ${trace.steps} steps the first ${shownSteps} are drawn`] : []),
+  ];
+  return [...blocks, ...cut].join("\n");
+}
+
+const heading = (flow: Design["flows"][number]): string => `${flow.name} ${flowWords(flow.role, flow.code)}`;
+
+/** Of the longest element an operand has, or any of them. */
+function widthOf(trace: Trace, operand?: number): number {
+  let widest = 1;
+  const [rows = 1, columns = 1] = trace.shape;
+  for (let step = 0; step < trace.steps; step++)
+    for (let r = 0; r < rows; r++)
+      for (let c = 0; c < columns; c++)
+        for (const [v, label] of (trace.at(trace.shape.length === 1 ? [r] : [r, c], step) ?? []).entries())
+          if (operand === undefined || v === operand) widest = Math.max(widest, label.length);
+  return widest;
+}
+
+/** Columns of numbers, set to the right. */
+function right(rows: readonly (readonly string[])[]): string {
+  const columns = Math.max(...rows.map((r) => r.length));
+  const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => (r[j] ?? "").length)));
+  return rows.map((r) => r.map((cell, j) => cell.padStart(widths[j] ?? 0)).join("  ")).join("\n");
+}

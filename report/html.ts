@@ -1,0 +1,54 @@
+/**
+ * @file Text that becomes markup: everything put in is escaped unless it is markup already.
+ *
+ *     html`<td>${"<script>"}</td>`                  <td>&lt;script&gt;</td>
+ *     html`<table>${rows.map((r) => html`<tr>${r}</tr>`)}</table>`
+ */
+
+/** Markup that is safe to write as it stands. Only {@link html} and {@link trusted} make it. */
+export class Markup {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+  toString(): string {
+    return this.text;
+  }
+}
+
+export type Part = string | number | Markup | undefined | readonly Part[];
+
+/** Markup with its holes filled: text is escaped, markup and lists of it are not, undefined is nothing. */
+export function html(pieces: TemplateStringsArray, ...parts: readonly Part[]): Markup {
+  return new Markup(pieces.map((piece, i) => piece + (i < parts.length ? filled(parts[i]) : "")).join(""));
+}
+
+/** Markup that our own code made by other means, such as a drawing. Never text from a database. */
+export function trusted(text: string): Markup {
+  return new Markup(text);
+}
+
+function filled(part: Part): string {
+  if (part === undefined) return "";
+  if (part instanceof Markup) return part.text;
+  if (typeof part === "string" || typeof part === "number") return escapeMarkup(String(part));
+  return part.map(filled).join("");
+}
+
+const ENTITIES: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+};
+
+/** Text inside elements and quoted attributes of HTML and XML. Control characters, which XML forbids even escaped, become U+FFFD. */
+export function escapeMarkup(text: string): string {
+  return (
+    text
+      .replace(/[&<>"']/g, (c) => ENTITIES[c] ?? c)
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones.
+      .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
+  );
+}

@@ -1,0 +1,58 @@
+/**
+ * @file Results as JUnit XML, the form that build servers read (the schema of the Ant task, as Jenkins documents it).
+ *
+ *     junit("automap check", [{ suite: "conv2d", name: "c 64 u8s8", seconds: 6e-5, outcome: { kind: "passed" } }])
+ */
+
+import { escapeMarkup } from "./html.ts";
+
+export interface TestCase {
+  /** Cases of one suite stand together. */
+  readonly suite: string;
+  readonly name: string;
+  readonly seconds: number;
+  readonly outcome:
+    | { readonly kind: "passed" }
+    | { readonly kind: "failed"; readonly message: string }
+    | { readonly kind: "skipped"; readonly message: string };
+}
+
+export function junit(title: string, cases: readonly TestCase[]): string {
+  const suites = [...new Set(cases.map((c) => c.suite))];
+  const counts = (of: readonly TestCase[]): string => {
+    const count = (kind: TestCase["outcome"]["kind"]): number => of.filter((c) => c.outcome.kind === kind).length;
+    return `tests="${of.length}" failures="${count("failed")}" errors="0" skipped="${count("skipped")}"`;
+  };
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuites name="${attribute(title)}" ${counts(cases)}>`,
+    ...suites.flatMap((suite) => {
+      const own = cases.filter((c) => c.suite === suite);
+      return [
+        `  <testsuite name="${attribute(suite)}" ${counts(own)}>`,
+        ...own.map((c) => testCase(title, c)),
+        "  </testsuite>",
+      ];
+    }),
+    "</testsuites>",
+    "",
+  ].join("\n");
+}
+
+function testCase(title: string, { suite, name, seconds, outcome }: TestCase): string {
+  const head = `    <testcase classname="${attribute(`${title}.${suite}`)}" name="${attribute(name)}" time="${seconds.toFixed(9)}"`;
+  switch (outcome.kind) {
+    case "passed":
+      return `${head}/>`;
+    case "failed":
+      return `${head}><failure message="${attribute(outcome.message)}"/></testcase>`;
+    case "skipped":
+      return `${head}><skipped message="${attribute(outcome.message)}"/></testcase>`;
+    default:
+      return outcome satisfies never;
+  }
+}
+
+function attribute(text: string): string {
+  return escapeMarkup(text).replace(/[\n\r\t]/g, " ");
+}

@@ -1,0 +1,133 @@
+/**
+ * @file What a report shows, as plain data: nothing here opens a database or knows the model.
+ *
+ *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
+ */
+
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { LevelCost } from "../abstraction/trial.ts";
+
+/** Times are seconds; instants are milliseconds since 1970. */
+export interface ReportData {
+  /** The database's path. */
+  readonly source: string;
+  /** What was asked for besides, `operator conv2d`; undefined for everything. */
+  readonly filter: string | undefined;
+  readonly madeAt: number;
+  readonly version: string;
+  readonly subjects: readonly Subject[];
+  /** By types of the inputs, and of all. */
+  readonly accuracy: readonly Accuracy[];
+  readonly rooflines: readonly Roofline[];
+  readonly environments: readonly EnvironmentFacts[];
+  readonly noise: Noise;
+}
+
+/** A workload in a world: what has one best. */
+export interface Subject {
+  readonly operator: string;
+  /** `c 64  h 56`. */
+  readonly shape: string;
+  /** `u8s8`, with the output's type where it is not the usual one. */
+  readonly types: string;
+  /** Of tensors that are not row-major, `in NHWC, out NPQK`. */
+  readonly layout: string;
+  readonly equation: string;
+  readonly threads: number;
+  readonly cache: "warm" | "flushed";
+  /** Of {@link ReportData.environments}, from 0. */
+  readonly environment: number;
+  /** In the order they were made. */
+  readonly trials: readonly TrialPoint[];
+  readonly best: Best | undefined;
+  readonly accuracy: Accuracy;
+  /** Trials that failed, by status. */
+  readonly failures: readonly Reason[];
+  /** Matches the mapper refuses, by the rule they break; undefined when the record is too old to tell. */
+  readonly refusals: readonly Reason[] | undefined;
+}
+
+export interface TrialPoint {
+  readonly id: string;
+  readonly at: number;
+  readonly intrinsic: string;
+  readonly status: string;
+  /** Median and 95 % interval; undefined for a failure. */
+  readonly seconds: number | undefined;
+  readonly interval: readonly [low: number, high: number] | undefined;
+  readonly predicted: number | undefined;
+  readonly uncorrected: number | undefined;
+}
+
+export interface Best {
+  readonly id: string;
+  readonly seconds: number;
+  readonly interval: readonly [low: number, high: number];
+  /** A multiply and an add counted as two. */
+  readonly operationsPerSecond: number;
+  readonly intrinsic: string;
+  readonly matching: string;
+  readonly order: string;
+  readonly block: string;
+  readonly placement: string;
+  readonly predicted: number | undefined;
+  readonly levels: readonly LevelCost[];
+  /** Share of what the roofline allows; undefined without a calibration. */
+  readonly ofRoof: number | undefined;
+  /** The mapping, or why it cannot be drawn. */
+  readonly mapping: Mapping | string;
+}
+
+export interface Accuracy {
+  readonly name: string;
+  readonly trials: number;
+  readonly corrected: Rates;
+  readonly uncorrected: Rates;
+}
+
+/** Shares; undefined when there are too few trials to say. */
+export interface Rates {
+  readonly pairwise: number | undefined;
+  readonly recall: number | undefined;
+}
+
+export interface Reason {
+  readonly name: string;
+  readonly count: number;
+  /** The first one's words. */
+  readonly example: string;
+}
+
+/** Ceilings of one core, and what ran under them. */
+export interface Roofline {
+  readonly environment: number;
+  /** Where the ceilings come from. */
+  readonly source: string;
+  readonly peaks: readonly { readonly name: string; readonly operationsPerSecond: number }[];
+  readonly bandwidths: readonly { readonly name: string; readonly bytesPerSecond: number }[];
+  readonly points: readonly RooflinePoint[];
+}
+
+export interface RooflinePoint {
+  readonly label: string;
+  readonly types: string;
+  /** Operations a byte, each tensor's elements moved once. */
+  readonly intensity: number;
+  /** Of a thread. */
+  readonly operationsPerSecond: number;
+  readonly best: boolean;
+}
+
+export interface EnvironmentFacts {
+  /** `Xeon, g++ 12.2.0`. */
+  readonly name: string;
+  readonly fields: readonly (readonly [name: string, value: string])[];
+}
+
+/** How far the numbers can be believed. */
+export interface Noise {
+  readonly verdict: "quiet" | "usable" | "noisy" | "unknown";
+  /** The sentence that follows from it. */
+  readonly meaning: string;
+  readonly facts: readonly (readonly [name: string, value: string, remark: string])[];
+}

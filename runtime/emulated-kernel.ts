@@ -1,0 +1,191 @@
+/**
+ * @file Runs generated kernels with no GPU: compiled by the host's compiler against the headers in `emulation/`, in a child process.
+ *
+ *     const [run] = await runEmulated([{ kernel, inputs: { x, w } }]);
+ *     if (run.status === "ok") run.output                                  elements in memory order
+ *
+ * Many kernels of a language are one program and one compilation. C++ runs on this CPU's own instructions, which must be
+ * there.
+ */
+
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { bytesOf } from "../abstraction/dtype.ts";
+import type { Inputs, Values } from "../abstraction/interpret.ts";
+import type { Kernel, Launch } from "../abstraction/kernel.ts";
+import { decodeElement, encodeElements } from "./bytes.ts";
+import { explainRun, runChild } from "./child.ts";
+import { emulationFolder } from "./conformance.ts";
+
+export interface EmulatedJob {
+  readonly kernel: Kernel;
+  /** Values of every tensor but the output, by name, in memory order. */
+  readonly inputs: Inputs;
+}
+
+export type EmulatedRun =
+  | { readonly status: "ok"; readonly output: Values }
+  | { readonly status: "compile-failed" | "failed"; readonly log: string };
+
+export interface EmulationOptions {
+  readonly compiler?: string;
+  /** For one compilation or one run. */
+  readonly timeLimitMs?: number;
+  /** Kernels of one compilation. */
+  readonly batch?: number;
+}
+
+const BATCH = 100;
+
+/** Runs kernels; one result each, in their order. Never throws for a kernel that is wrong. */
+export async function runEmulated(
+  jobs: readonly EmulatedJob[],
+  options: EmulationOptions = {},
+): Promise<readonly EmulatedRun[]> {
+  const folder = await mkdtemp(join(tmpdir(), "automap-emulated-"));
+  const results = new Map<EmulatedJob, EmulatedRun>();
+  try {
+    for (const language of ["c++", "cuda", "cm"] as const) {
+      const own = jobs.filter((job) => job.kernel.language === language);
+      const size = options.batch ?? BATCH;
+      for (let i = 0; i < own.length; i += size) {
+        const batch = own.slice(i, i + size);
+        const runs = await runBatch(batch, language, folder, options);
+        for (const [at, job] of batch.entries()) results.set(job, runs[at] ?? { status: "failed", log: "no result" });
+      }
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+  return jobs.map((job) => results.get(job) ?? { status: "failed", log: "no result" });
+}
+
+async function runBatch(
+  jobs: readonly EmulatedJob[],
+  language: Kernel["language"],
+  folder: string,
+  options: EmulationOptions,
+): Promise<readonly EmulatedRun[]> {
+  const timeLimitMs = options.timeLimitMs ?? 120_000;
+  const source = join(folder, "kernels.cpp");
+  const program = join(folder, "kernels");
+  const data = join(folder, "data");
+  const outputs = join(folder, "outputs");
+
+  // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
+  const features = [...new Set(jobs.flatMap((job) => job.kernel.features))].map((f) => `-m${f}`);
+  // The vectors of cm.h are many small templates: optimising them takes longer than running them.
+  const level = language === "cm" ? "-O0" : "-O1";
+  const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`, ...features];
+  await writeFile(source, programOf(jobs, language));
+  const compiled = await runChild([options.compiler ?? "g++", ...flags, "-o", program, source], { timeLimitMs });
+  if (compiled.status !== "ok") {
+    const log = `${explainRun(compiled)}\n${compiled.stderr.slice(0, 4000)}`;
+    if (jobs.length === 1) return [{ status: "compile-failed", log }];
+    const middle = Math.ceil(jobs.length / 2);
+    const first = await runBatch(jobs.slice(0, middle), language, folder, options);
+    return [...first, ...(await runBatch(jobs.slice(middle), language, folder, options))];
+  }
+
+  // 2. Run. A kernel that ends the program is wrong; the next run begins behind it.
+  await writeFile(data, Buffer.concat(jobs.flatMap(dataOf)));
+  const results: EmulatedRun[] = [];
+  while (results.length < jobs.length) {
+    const first = results.length;
+    const run = await runChild([program, data, outputs, String(first)], { timeLimitMs });
+    const finished = run.stdout.split("\n").filter((line) => line !== "").length;
+    const bytes = await readFile(outputs);
+    let at = 0;
+    for (const job of jobs.slice(first, first + finished)) {
+      const output = job.kernel.arguments.find((a) => a.role === "output");
+      if (!output) throw new Error("internal: a kernel without an output");
+      const size = bytesOf(output.dtype);
+      const view = new DataView(bytes.buffer, bytes.byteOffset + at, output.elements * size);
+      results.push({
+        status: "ok",
+        output: Float64Array.from({ length: output.elements }, (_, i) => decodeElement(output.dtype, view, i * size)),
+      });
+      at += output.elements * size;
+    }
+    if (results.length < jobs.length) results.push({ status: "failed", log: `${explainRun(run)}\n${run.stderr}` });
+  }
+  return results;
+}
+
+/** As `emulation/driver.h` reads it. */
+function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
+  const sizes = kernel.arguments.map((a) => a.elements * bytesOf(a.dtype));
+  const head = new Uint32Array([sizes.length, ...sizes]);
+  const tensors = kernel.arguments
+    .filter((a) => a.role !== "output")
+    .map((a) => {
+      const values = inputs[a.tensor];
+      if (values?.length !== a.elements)
+        throw new Error(`${a.tensor} wants ${a.elements} elements, got ${values?.length ?? "none"}`);
+      return encodeElements(a.dtype, values);
+    });
+  return [new Uint8Array(head.buffer), ...tensors];
+}
+
+/** Each kernel in a namespace of its own, its C functions renamed. */
+function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): string {
+  const parts = jobs.map(({ kernel }, i) => {
+    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].flatMap(([, name]) => name ?? []);
+    return [
+      ...functions.map((name) => `#define ${name} ${name}_of_${i}`),
+      `namespace kernel_${i} {`,
+      kernel.source.replace(/^#include .*$/gm, ""),
+      runFunction(kernel),
+      "}",
+      ...functions.map((name) => `#undef ${name}`),
+    ].join("\n");
+  });
+  const table = jobs.map(({ kernel }, i) =>
+    kernel.language === "cm"
+      ? `  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
+      : `  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`,
+  );
+  return [
+    "#include <stdint.h>",
+    "#include <string.h>",
+    language === "c++" ? "#include <immintrin.h>" : `#include "${language}.h"`,
+    '#include "driver.h"',
+    ...parts,
+    `static const Job jobs[] = {\n${table.join("\n")}\n};`,
+    `int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
+    "",
+  ].join("\n");
+}
+
+function runFunction(kernel: Kernel): string {
+  const { language } = kernel;
+  switch (language) {
+    case "c++":
+      // In three parts, as three threads would take them.
+      return `static void run(void* workspace, void** tensors, const uint32_t*) {
+  automap_prepare(workspace, tensors);
+  for (int phase = 0; phase < automap_phases(); phase++)
+    for (int part = 0; part < 3; part++) automap_run(workspace, tensors, phase, part, 3);
+}`;
+    case "cuda":
+      return `static void run(void* workspace, void** tensors, const uint32_t*) {
+  if (automap_prepare(workspace, tensors, nullptr) || automap_launch(workspace, tensors, nullptr)) exit(4);
+}`;
+    case "cm":
+      return `static const unsigned long workspace_bytes = 0;
+static void run(void*, void** tensors, const uint32_t* bytes) {
+${(kernel.launches ?? []).map((launch) => launchText(kernel, launch)).join("\n")}
+}`;
+    default:
+      return language satisfies never;
+  }
+}
+
+function launchText({ arguments: tensors }: Kernel, launch: Launch): string {
+  const surfaces = launch.arguments.map((name) => {
+    const at = tensors.findIndex((t) => t.tensor === name);
+    return `{(unsigned char*)tensors[${at}], bytes[${at}], false}`;
+  });
+  return `  for (emulation::group = 0; emulation::group < ${launch.threads}; emulation::group++) ${launch.function}(${surfaces.join(", ")});`;
+}

@@ -1,0 +1,136 @@
+/**
+ * @file The gate: the best of each workload in one set of trials against the best in another.
+ *
+ *     before |--a--|                 allowed 3 %
+ *     after      |--b--|             same: the intervals overlap
+ *     after            |--c--|       slower: c begins above the end of a by more than 3 %
+ *
+ * A workload is a computation with its threads, cache state and CPU. Other fields of the environment may differ, as they do between
+ * two versions of a compiler or of automap; which ones is told.
+ */
+
+import { ENVIRONMENT_FIELDS, type EnvironmentRecord, type TrialRecord, type WorkloadRecord } from "../db/index.ts";
+
+export type Verdict = "slower" | "faster" | "same" | "failing" | "missing" | "new";
+
+export interface Finding {
+  readonly workload: WorkloadRecord;
+  readonly threads: number;
+  readonly cpu: string;
+  readonly verdict: Verdict;
+  /** The best before; of what failed always, the last. */
+  readonly before: TrialRecord | undefined;
+  readonly after: TrialRecord | undefined;
+  /** Time now over time before, and the range that both intervals leave it; where both have one. */
+  readonly change: { readonly ratio: number; readonly interval: readonly [number, number] } | undefined;
+  /** Fields of the environment that differ. */
+  readonly changed: readonly string[];
+}
+
+export interface Checked {
+  /** The worst first. */
+  readonly findings: readonly Finding[];
+  /** Workloads measured on both sides. */
+  readonly compared: number;
+}
+
+const ORDER: readonly Verdict[] = ["slower", "failing", "missing", "faster", "same", "new"];
+
+/**
+ * Holds the best trials of `after` against those of `before`.
+ * @param maxRegression share by which a time may grow: 0.03
+ */
+export function compareBest(
+  before: readonly TrialRecord[],
+  after: readonly TrialRecord[],
+  { maxRegression }: { readonly maxRegression: number },
+): Checked {
+  const [old, now] = [bestOf(before), bestOf(after)];
+  const keys = [...new Set([...old.keys(), ...now.keys()])];
+  const findings = keys.flatMap((key): Finding[] => {
+    const [a, b] = [old.get(key), now.get(key)];
+    const one = a ?? b;
+    if (!one) return [];
+    const change = changeOf(a, b);
+    return [
+      {
+        workload: one.workload,
+        threads: one.conditions.threads,
+        cpu: one.environment.cpu,
+        verdict: verdictOf(a, b, change, maxRegression),
+        before: a,
+        after: b,
+        change,
+        changed: a && b ? differing(a.environment, b.environment) : [],
+      },
+    ];
+  });
+  findings.sort(
+    (x, y) => ORDER.indexOf(x.verdict) - ORDER.indexOf(y.verdict) || (y.change?.ratio ?? 0) - (x.change?.ratio ?? 0),
+  );
+  return { findings, compared: findings.filter((f) => f.before && f.after).length };
+}
+
+/** Whether a finding stops a build. */
+export function verdictFails({ verdict }: Finding, { requireAll }: { readonly requireAll: boolean }): boolean {
+  return verdict === "slower" || verdict === "failing" || (verdict === "missing" && requireAll);
+}
+
+/** The trial with the smallest median of each workload; where every trial failed, the last. */
+function bestOf(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
+  const best = new Map<string, TrialRecord>();
+  for (const trial of trials) {
+    const { workload, conditions, environment } = trial;
+    const key = JSON.stringify([workload.computation, conditions.threads, conditions.cache, environment.cpu]);
+    const so = best.get(key);
+    if (!so || isBetter(trial, so)) best.set(key, trial);
+  }
+  return best;
+}
+
+function isBetter(a: TrialRecord, b: TrialRecord): boolean {
+  if (a.measurement.status !== "ok") return b.measurement.status !== "ok" && a.at > b.at;
+  return b.measurement.status !== "ok" || a.measurement.median < b.measurement.median;
+}
+
+function changeOf(a: TrialRecord | undefined, b: TrialRecord | undefined): Finding["change"] {
+  if (a?.measurement.status !== "ok" || b?.measurement.status !== "ok") return undefined;
+  const [x, y] = [a.measurement, b.measurement];
+  return {
+    ratio: y.median / x.median,
+    interval: [y.interval[0] / x.interval[1], y.interval[1] / x.interval[0]],
+  };
+}
+
+function verdictOf(
+  a: TrialRecord | undefined,
+  b: TrialRecord | undefined,
+  change: Finding["change"],
+  maxRegression: number,
+): Verdict {
+  if (!b) return "missing";
+  if (!a) return "new";
+  // What never worked cannot get worse; what works now is new.
+  if (a.measurement.status !== "ok") return b.measurement.status === "ok" ? "new" : "same";
+  if (!change) return "failing";
+  if (change.interval[0] > 1 + maxRegression) return "slower";
+  return change.interval[1] < 1 ? "faster" : "same";
+}
+
+function differing(a: EnvironmentRecord, b: EnvironmentRecord): string[] {
+  const value = (e: EnvironmentRecord, field: (typeof ENVIRONMENT_FIELDS)[number]): string => {
+    switch (field) {
+      case "compiler":
+        return e.compiler.path;
+      case "compiler_version":
+        return e.compiler.version;
+      case "flags":
+        return e.compiler.flags.join(" ");
+      case "isa":
+        return [...e.isa].sort().join(" ");
+      default:
+        return String(e[field] ?? "");
+    }
+  };
+  return ENVIRONMENT_FIELDS.filter((field) => value(a, field) !== value(b, field));
+}

@@ -1,0 +1,137 @@
+/**
+ * @file From a record to a package on disk: the kernel made again, its provenance, the files, the proof.
+ *
+ *     const trial = showTrial(db, "3f9a1c77");
+ *     writePackage("conv2d", packageFiles(subjectOf(trial)));
+ *     await provePackage("conv2d", "conv2d", compiler);        builds it and runs its own test
+ */
+
+import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
+import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../emit/index.ts";
+import { explainRun, runChild } from "../runtime/child.ts";
+import type { Compiler } from "../runtime/compiler.ts";
+import { kernelFor } from "./kernel.ts";
+import { VERSION } from "./version.ts";
+
+/**
+ * What a package of a record is made of.
+ * @param name of files and functions; the operator's when left out
+ * @throws UsageError when the record is of a failed trial, or its kernel is not C++
+ */
+export function subjectOf(trial: TrialRecord, name?: string): EmitSubject {
+  const { measurement, workload, environment, conditions, candidate } = trial;
+  const id = shortId(trial.id);
+  if (measurement.status !== "ok")
+    throw new UsageError(`trial ${id} ended as ${measurement.status}: there is no kernel to use`, {
+      hint: `automap db show ${id} has its log; automap db best lists what worked`,
+    });
+  const computation = computationOf(workload);
+  const chosen = packageName(workload.operator, name);
+  const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
+  const [low, high] = measurement.interval;
+  return {
+    name: chosen,
+    computation,
+    tuned: kernelFor(computation, candidate),
+    threads: conditions.threads,
+    record: trial.id,
+    provenance: [
+      `record    ${id}, measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
+      `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
+      `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}`,
+      `made by   automap ${VERSION}`,
+    ],
+  };
+}
+
+/** A package of the equation alone. */
+export function portableSubject(computation: Computation, name?: string): EmitSubject {
+  return {
+    name: packageName(computation.name, name),
+    computation,
+    threads: 1,
+    provenance: ["portable code only: no tuned kernel", `made by   automap ${VERSION}`],
+  };
+}
+
+/**
+ * Writes the files of a package.
+ * @param force whether a folder that holds something already is written into
+ * @throws UsageError when it may not be, or cannot be
+ */
+export function writePackage(folder: string, files: ReadonlyMap<string, string>, force = false): void {
+  const held = namesIn(folder);
+  if (held.length > 0 && !force)
+    throw new UsageError(
+      `${folder} is not empty: it holds ${held.slice(0, 3).join(", ")}${held.length > 3 ? " ..." : ""}`,
+      {
+        hint: "name another folder, or add --force to write into this one",
+      },
+    );
+  try {
+    for (const [name, text] of files) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true });
+      writeFileSync(join(folder, name), text);
+    }
+  } catch (error) {
+    throw new UsageError(`${folder} cannot be written: ${error instanceof Error ? error.message : String(error)}`, {
+      hint: "name a folder of yours with --to",
+    });
+  }
+}
+
+function namesIn(folder: string): string[] {
+  const about = statSync(folder, { throwIfNoEntry: false });
+  if (!about) return [];
+  if (!about.isDirectory())
+    throw new UsageError(`${folder} is a file`, { hint: "name a folder; it is made when it is missing" });
+  return readdirSync(folder);
+}
+
+export type Proof =
+  | { readonly status: "right" | "wrong"; readonly said: string }
+  | { readonly status: "not built" | "not tried"; readonly said: string };
+
+/** A layer of a network takes seconds by plain loops; the largest of the suites some minutes. */
+const PROOF_LIMIT_MS = 900_000;
+
+/** Builds a package where it lies and runs its test. */
+export async function provePackage(folder: string, subject: BuildSubject, compiler: Compiler): Promise<Proof> {
+  const { objects, library, test } = buildOf(subject);
+  mkdirSync(join(folder, "build"), { recursive: true });
+  for (const steps of [objects, [library, test]]) {
+    const problem = await compileInFolder(folder, steps, compiler);
+    if (problem !== undefined) return { status: "not built", said: problem };
+  }
+  const run = await runChild([join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS });
+  const said = `${run.stdout}${run.stderr}`.trimEnd();
+  if (run.status === "ok") return { status: "right", said };
+  if (run.status === "failed" && run.exitCode === 1) return { status: "wrong", said };
+  // A kernel that dies on its own test is wrong, however it dies.
+  if (run.status === "crashed") return { status: "wrong", said: `${said}\n${explainRun(run)}`.trimStart() };
+  return { status: "not tried", said: `${explainRun(run)}\n${said}` };
+}
+
+const COMPILE_LIMIT_MS = 120_000;
+
+/** Runs steps of a build at once, in the folder of the package. @returns what the compiler said when one failed */
+export async function compileInFolder(
+  folder: string,
+  steps: readonly BuildStep[],
+  compiler: Compiler,
+): Promise<string | undefined> {
+  const runs = await Promise.all(
+    steps.map(({ flags, sources, output }) =>
+      runChild([...compiler.command, ...flags, ...sources, "-o", output], {
+        timeLimitMs: COMPILE_LIMIT_MS,
+        cwd: folder,
+      }),
+    ),
+  );
+  const failed = runs.find((run) => run.status !== "ok");
+  return failed && `${explainRun(failed)}\n${failed.stderr}`.trimEnd();
+}

@@ -1,0 +1,42 @@
+/**
+ * @file Where the time of a recorded kernel goes: its mapping found again, and the model asked level by level and part by part.
+ *
+ *     const { prediction, costs } = explainTrial(db, showTrial(db, "3f9a1c77"));
+ */
+
+import { UsageError } from "../abstraction/error.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import { computationOf, type Database, type TrialRecord } from "../db/index.ts";
+import { type Costs, createModel, createTerms } from "../perfmodel/model.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { mappingOf, recordedMachine } from "./recorded.ts";
+
+export type TrialExplanation =
+  | {
+      readonly status: "explained";
+      readonly mapping: Mapping;
+      /** Of today's model, uncorrected, with the calibration stored for the record's environment. */
+      readonly prediction: Prediction;
+      readonly costs: Costs;
+      /** When the rates were measured; undefined when they are the reference machine's. */
+      readonly calibratedAt: number | undefined;
+    }
+  | { readonly status: "unknown"; readonly because: string };
+
+export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation {
+  const { workload, candidate } = trial;
+  try {
+    const mapping = mappingOf(computationOf(workload), candidate);
+    const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
+    const target = modelTarget(machine, calibration);
+    const prediction = createModel(mapping, target)(candidate.schedule);
+    const costs = createTerms(mapping, target)(candidate.schedule);
+    if (!prediction || !costs)
+      return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
+    return { status: "explained", mapping, prediction, costs, calibratedAt };
+  } catch (error) {
+    if (error instanceof UsageError) return { status: "unknown", because: error.message };
+    throw error;
+  }
+}

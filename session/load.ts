@@ -1,0 +1,247 @@
+/**
+ * @file A tuned kernel as a function on typed arrays.
+ *
+ *     const conv = await load("3f9a1c77", { database: "automap.db" });      a record, or what tuneComputation gave, or an emitted folder
+ *     conv.run(input, weight, output);                                      inputs in the order the equation reads them, the output last
+ *     conv.close();
+ *
+ * Compiled once: the library is kept under a hash of its sources and of the compiler, in `~/.cache/automap/kernels`.
+ */
+
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { z } from "zod";
+import { UsageError } from "../abstraction/error.ts";
+import { openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import {
+  type BindOptions,
+  type BoundKernel,
+  type BuildSubject,
+  bind,
+  buildOf,
+  descriptionOf,
+  type EmitSubject,
+  type KernelDescription,
+  librarySources,
+  PACKAGE_VERSION,
+  packageName,
+} from "../emit/index.ts";
+import { type Compiler, type EnvironmentProblem, findCompiler } from "../runtime/compiler.ts";
+import { compileInFolder, subjectOf } from "./emit.ts";
+import type { TunedKernel } from "./tune.ts";
+
+export { type BoundKernel, type KernelDescription, KernelError } from "../emit/index.ts";
+
+export interface LoadOptions extends BindOptions {
+  /** Where a record is looked for; `automap.db` by default. */
+  readonly database?: string;
+  /** Where libraries are kept; `~/.cache/automap/kernels` by default. */
+  readonly cache?: string;
+  /** Found when left out. */
+  readonly compiler?: Compiler;
+}
+
+/** Something this machine lacks. */
+export class EnvironmentError extends Error {
+  readonly problem: Omit<EnvironmentProblem, "status">;
+
+  constructor(problem: Omit<EnvironmentProblem, "status">) {
+    super(`${problem.what}\n  ${problem.why}\n  ${problem.remedy}`);
+    this.name = "EnvironmentError";
+    this.problem = problem;
+  }
+}
+
+/**
+ * Compiles a kernel, or finds it compiled, and loads it into this process.
+ * @param source the id of a record, a record, the best of `tuneComputation`, or a folder that `automap emit` wrote
+ * @throws UsageError when there is no such record or folder, or it cannot be used; EnvironmentError when a compiler or koffi is missing;
+ * KernelError when `tuned` is asked for and this CPU cannot run it
+ */
+export async function load(
+  source: string | TrialRecord | TunedKernel,
+  options: LoadOptions = {},
+): Promise<BoundKernel> {
+  const { build, description, sources } = readSource(source, options);
+  const compiler = options.compiler ?? (await findCompiler());
+  if (compiler.status === "environment") throw new EnvironmentError(compiler);
+  const library = await compiledLibrary(build, sources, compiler, options.cache ?? defaultCache());
+  const { default: koffi } = await import("koffi").catch((error: unknown) => {
+    throw new EnvironmentError({
+      what: `koffi cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
+      why: "it calls the compiled kernel from Node",
+      remedy: "npm rebuild koffi, on a platform it supports (koffi.dev)",
+    });
+  });
+  return bind(koffi, library, description, options.implementation ? { implementation: options.implementation } : {});
+}
+
+interface Loadable {
+  readonly build: BuildSubject;
+  readonly description: KernelDescription;
+  /** Text of each file. */
+  readonly sources: ReadonlyMap<string, string>;
+}
+
+function readSource(source: string | TrialRecord | TunedKernel, options: LoadOptions): Loadable {
+  if (typeof source !== "string") return loadableOf("kernel" in source ? subjectOfTuned(source) : subjectOf(source));
+  if (existsSync(join(source, "kernel.json"))) return readFolder(source);
+  if (statSync(source, { throwIfNoEntry: false })?.isDirectory())
+    throw new UsageError(`${source} is no package: it has no kernel.json`, {
+      hint: "automap emit RECORD --to DIR writes one",
+    });
+  const db = openDatabase(options.database ?? "automap.db", { readonly: true });
+  try {
+    return loadableOf(subjectOf(showTrial(db, source)));
+  } finally {
+    db.close();
+  }
+}
+
+function subjectOfTuned({ id, candidate, mapping, kernel }: TunedKernel): EmitSubject {
+  const { computation } = mapping;
+  return {
+    name: packageName(computation.name),
+    computation,
+    tuned: kernel,
+    threads: candidate.schedule.threads,
+    record: id,
+    provenance: [`record    ${shortId(id)}`],
+  };
+}
+
+function loadableOf(subject: EmitSubject): Loadable {
+  const { name, threads, tuned } = subject;
+  return {
+    build: { name, threads, features: tuned?.features },
+    description: descriptionOf(subject),
+    sources: librarySources(subject),
+  };
+}
+
+const word = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*$/);
+
+const ARRAYS = [
+  "Uint8Array",
+  "Int8Array",
+  "Uint16Array",
+  "Int16Array",
+  "Uint32Array",
+  "Int32Array",
+  "Float32Array",
+  "Float64Array",
+] as const;
+
+/** kernel.json, which may have come from anywhere. */
+const descriptionSchema = z.object({
+  schemaVersion: z.literal(PACKAGE_VERSION, { error: `is of another version than ${PACKAGE_VERSION}` }),
+  name: word,
+  equation: z.string(),
+  parameters: z
+    .array(
+      z.object({
+        name: word,
+        role: z.enum(["input", "constant", "output"]),
+        dtype: z.string(),
+        array: z.enum(ARRAYS),
+        elements: z.number().int().positive(),
+        shape: z.string(),
+        storage: z.string(),
+      }),
+    )
+    .min(1),
+  tuned: z
+    .object({
+      features: z.array(z.string().regex(/^[a-z0-9.-]+$/)),
+      instruction: z.string().optional(),
+      threads: z.number().int().positive(),
+    })
+    .optional(),
+});
+
+function readFolder(folder: string): Loadable {
+  const file = join(folder, "kernel.json");
+  const parsed = descriptionSchema.safeParse(attempt(() => JSON.parse(readFileSync(file, "utf8"))));
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new UsageError(`${file} does not describe a package: ${issue?.path.join(".")} ${issue?.message}`, {
+      hint: "emit it again: automap emit RECORD --to DIR --force",
+    });
+  }
+  const { name, equation, parameters, tuned } = parsed.data;
+  const wanted = [`${name}.h`, `${name}.cpp`, `${name}_portable.cpp`, ...(tuned ? [`${name}_tuned.cpp`] : [])];
+  const held = readdirSync(folder);
+  const missing = wanted.find((source) => !held.includes(source));
+  if (missing !== undefined)
+    throw new UsageError(`${folder} lacks ${missing}`, { hint: "emit it again: automap emit RECORD --to DIR --force" });
+  const { instruction, ...needs } = tuned ?? { features: [], threads: 1 };
+  return {
+    build: { name, threads: tuned?.threads ?? 1, features: tuned?.features },
+    description: {
+      name,
+      equation,
+      parameters,
+      ...(tuned ? { tuned: { ...needs, ...(instruction === undefined ? {} : { instruction }) } } : {}),
+    },
+    sources: new Map(wanted.map((source) => [source, readFileSync(join(folder, source), "utf8")])),
+  };
+}
+
+function attempt(read: () => unknown): unknown {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
+
+/** The library of these sources, compiled now or before. */
+async function compiledLibrary(
+  subject: BuildSubject,
+  sources: ReadonlyMap<string, string>,
+  compiler: Compiler,
+  cache: string,
+): Promise<string> {
+  const { objects, library } = buildOf(subject);
+  const identity = JSON.stringify([compiler.command, compiler.version, objects, library, [...sources]]);
+  const folder = join(cache, createHash("sha256").update(identity).digest("hex").slice(0, 32));
+  const file = join(folder, library.output);
+  if (existsSync(file)) return file;
+  // Others may compile the same now: each in a folder of its own, and the first to rename wins.
+  mkdirSync(cache, { recursive: true });
+  const own = mkdtempSync(`${folder}.`);
+  try {
+    mkdirSync(join(own, "build"));
+    for (const [name, text] of sources) writeFileSync(join(own, name), text);
+    for (const steps of [objects, [library]]) {
+      const problem = await compileInFolder(own, steps, compiler);
+      if (problem !== undefined)
+        throw new UsageError(`${subject.name} does not compile with ${compiler.version}\n${problem}`);
+    }
+    try {
+      renameSync(own, folder);
+    } catch (error) {
+      if (!existsSync(file)) throw error;
+    }
+    return file;
+  } finally {
+    rmSync(own, { recursive: true, force: true });
+  }
+}
+
+/** Reads the environment: where programs keep what they can make again. */
+function defaultCache(): string {
+  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "kernels");
+}

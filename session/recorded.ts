@@ -1,0 +1,151 @@
+/**
+ * @file From a record back to what it stands for: the mapping of a candidate, the calibration that a search ran under.
+ *
+ *     const computation = computationOf(trial.workload);
+ *     mappingOf(computation, trial.candidate).waste
+ *     storedCalibration(db, trial.environment, trial.at)?.calibration.clockHz.median
+ */
+
+import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import type { Target } from "../abstraction/target.ts";
+import { type Database, type EnvironmentRecord, type RunRecord, showRun, type TrialRecord } from "../db/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { bindOperands } from "../mapper/bind.ts";
+import { defineProblem } from "../mapper/problem.ts";
+import { validate } from "../mapper/validate.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
+import { nativeTarget } from "../targets/index.ts";
+
+/**
+ * The mapping a recorded candidate names, judged again by today's rules.
+ * @throws UsageError when its instruction, binding or matching is not (or no longer) valid
+ */
+export function mappingOf(computation: Computation, candidate: Candidate): Mapping {
+  const { intrinsic: name, matching, operands } = candidate;
+  const [intrinsic] = intrinsicsNamed(name);
+  if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);
+  const { bindings } = bindOperands(computation, intrinsic, true);
+  const binding = bindings.find((b) => Object.entries(b).every(([o, bound]) => operands[o] === printExpr(bound)));
+  if (!binding) {
+    const texts = Object.entries(operands).map(([o, text]) => `${o} = ${text}`);
+    throw new UsageError(`${computation.name} does not bind to ${name} as ${texts.join(", ")}`);
+  }
+  const verdict = validate(defineProblem(computation, intrinsic, binding), matching, { rule: "gather", strict: false });
+  if (verdict.ok) return verdict.mapping;
+  throw new UsageError(`${printMatching(matching, "  ")} no longer maps onto ${name}: ${verdict.refusal.because}`);
+}
+
+/** A calibration with its record. */
+export interface StoredCalibration {
+  readonly id: string;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly calibration: Calibration;
+}
+
+/** The newest calibration of exactly this environment, of those taken no later than `until`. One that is damaged counts as none. */
+export function storedCalibration(
+  db: Database,
+  environment: EnvironmentRecord,
+  until = Number.MAX_SAFE_INTEGER,
+): StoredCalibration | undefined {
+  const row = db.sqlite
+    .prepare<unknown[], { id: string; at: number; data: string }>(
+      "SELECT id, at, data FROM calibrations WHERE environment = ? AND at <= ? ORDER BY at DESC, id LIMIT 1",
+    )
+    .get(environment.id, until);
+  const calibration = row && readCalibrationData(JSON.parse(row.data));
+  return row && calibration && { id: row.id, at: row.at, calibration };
+}
+
+const targetSchema = z.object({
+  name: z.string(),
+  isa: z.array(z.string()),
+  clockHz: z.number().positive().optional(),
+  levels: z.array(
+    z.object({
+      name: z.string(),
+      units: z.number(),
+      bytes: z.number().optional(),
+      readBytesPerCycle: z.number().optional(),
+      writeBytesPerCycle: z.number().optional(),
+    }),
+  ),
+  source: z.string(),
+});
+
+/** The machine a run searched for, its caches included; undefined for a run that did not record it. */
+export function recordedTarget(run: RunRecord): Target | undefined {
+  const found = targetSchema.safeParse(run.options["target"]);
+  if (!found.success) return undefined;
+  const { clockHz, levels, ...rest } = found.data;
+  const known = levels.map(({ name, units, bytes, readBytesPerCycle: read, writeBytesPerCycle: write }) => ({
+    name,
+    units,
+    ...(bytes === undefined ? {} : { bytes }),
+    ...(read === undefined ? {} : { readBytesPerCycle: read }),
+    ...(write === undefined ? {} : { writeBytesPerCycle: write }),
+  }));
+  return { ...rest, ...(clockHz === undefined ? {} : { clockHz }), levels: known };
+}
+
+/** The machine a trial was made on: its calibration, and its caches as the run recorded them, else those of this machine. */
+export function recordedMachine(
+  db: Database,
+  { environment, run }: TrialRecord,
+): {
+  readonly calibration: Calibration | undefined;
+  readonly calibratedAt: number | undefined;
+  readonly machine: Target;
+} {
+  const stored = storedCalibration(db, environment);
+  const machine = run === undefined ? undefined : recordedTarget(showRun(db, run));
+  return { calibration: stored?.calibration, calibratedAt: stored?.at, machine: machine ?? nativeTarget() };
+}
+
+const measured = z.object({ median: z.number(), spread: z.number() });
+const memory = z.object({
+  footprintBytes: z.number(),
+  readBytesPerCycle: measured,
+  writeBytesPerCycle: measured,
+  copyBytesPerCycle: measured,
+});
+const instruction = z.object({
+  issueCycles: measured,
+  latencyCycles: measured,
+  loadCycles: z.record(z.string(), measured),
+  storeCycles: measured,
+});
+const scalarFigures = z.object({
+  copyByte: measured,
+  copyRun: measured,
+  strided: measured,
+  indexed: measured,
+  scattered: measured,
+  digit: measured,
+  guard: measured,
+});
+
+/** What a database holds is outside input. */
+const calibrationSchema = z.object({
+  machine: z.string(),
+  clockHz: measured,
+  loadsPerCycle: measured.optional(),
+  memory: z.record(z.string(), memory),
+  intrinsics: z.record(z.string(), instruction),
+  scalar: scalarFigures.partial(),
+});
+
+/** A calibration as a record holds it; undefined when it is damaged or of another version. */
+export function readCalibrationData(data: unknown): Calibration | undefined {
+  const known = calibrationSchema.safeParse(data);
+  if (!known.success) return undefined;
+  const { loadsPerCycle, scalar, ...rest } = known.data;
+  const present = Object.fromEntries(Object.entries(scalar).filter(([, figure]) => figure !== undefined));
+  return { ...rest, loadsPerCycle, scalar: present };
+}

@@ -1,0 +1,247 @@
+/**
+ * @file A search gone through again from its records: the same space, model, seed and strategy, every answer from the database.
+ *
+ *     const replay = await replayRun(db, "3f9a1c77");
+ *     replay.divergence          undefined: the same candidates in the same order, each with the same prediction to the last bit
+ *     replay.trials.length       as many as the run had
+ *
+ * Nothing is compiled and nothing is measured, so a search can be looked into on another machine. It diverges where automap itself
+ * has changed since: another model, another space, another strategy.
+ */
+
+import { z } from "zod";
+import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { printMatching, type Refusal } from "../abstraction/mapping.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { candidateSpace } from "../tuner/candidates.ts";
+import { STRATEGIES } from "../tuner/strategies.ts";
+import type { TrialOf } from "../tuner/trials.ts";
+import { type TrialStore, type TuneEvent, type TuneResult, tune } from "../tuner/tune.ts";
+import { predictorFor } from "./predict.ts";
+import { recordedTarget, storedCalibration } from "./recorded.ts";
+
+/** The first decision that came out differently. */
+export interface Divergence {
+  /** Of the trial, from 1. */
+  readonly trial: number;
+  readonly because: string;
+}
+
+export interface Replay {
+  readonly run: RunRecord;
+  readonly trials: readonly TrialOf<Candidate>[];
+  /** Of those, the ones that earlier runs had measured. */
+  readonly known: number;
+  readonly best: TuneResult<Candidate>["best"];
+  /** `recorded-end`: every trial of the run was made again, and there the run had ended. */
+  readonly status: TuneResult<Candidate>["status"] | "recorded-end";
+  readonly divergence: Divergence | undefined;
+  /** What the record does not say, so that today's is taken for it. */
+  readonly assumed: readonly string[];
+}
+
+/** What a run records of its options; older runs recorded less. */
+const optionsSchema = z.looseObject({
+  strategy: z.string(),
+  threads: z.number().int().positive(),
+  earlyStop: z.boolean().default(true),
+  intrinsics: z.array(z.string()).optional(),
+});
+const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
+
+/** Goes through a run again. @throws UsageError when there is no such run, or its record names what this automap has not */
+export async function replayRun(
+  db: Database,
+  prefix: string,
+  onEvent?: (event: TuneEvent<Candidate>) => void,
+): Promise<Replay> {
+  // 1. What the search was.
+  const run = showRun(db, prefix);
+  const { strategy: name, threads, earlyStop, intrinsics: names } = readPart(optionsSchema, run, "options");
+  const target = recordedTarget(run);
+  const budget = readPart(budgetSchema, run, "budget");
+  const strategy = STRATEGIES.find((s) => s.name === name);
+  if (!strategy) throw new UsageError(`run ${run.id} used the strategy "${name}", which this automap has not`);
+  const computation = computationOf(run.workload);
+  const assumed: string[] = [];
+  if (names === undefined) assumed.push("the instructions to choose from: all that its CPU has");
+  if (target === undefined) assumed.push("the sizes of the caches: those of this machine");
+
+  // 2. What it was told: its own trials are the machine's answers, those of earlier runs were known to it.
+  const recorded = trialsOf(db, { computation }, run.environment)
+    .filter((t) => t.conditions.threads === threads)
+    .filter((t) => t.run === run.id || t.at < run.started);
+  const own = recorded.filter((t) => t.run === run.id);
+  const answers = new Map(own.map((t) => [candidateKey(t.candidate), t]));
+  const earlier = recorded.filter((t) => t.run !== run.id && !answers.has(candidateKey(t.candidate)));
+  const calibration = storedCalibration(db, run.environment, own[0]?.at ?? run.ended)?.calibration;
+  if (!calibration) assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
+
+  // 3. The same space and model.
+  const predictor = predictorFor(calibration, target ?? nativeTarget());
+  const space = candidateSpace(
+    computation,
+    intrinsicsOf(names, run),
+    (mapping, schedule) => predictor.predict(mapping, schedule)?.seconds,
+    threads,
+    run.seed,
+  );
+  if (isRefusals(space)) return nothingMaps(run, own, assumed, space);
+
+  // 4. The search. A candidate the run never measured is where it diverges; there it stops.
+  const controller = new AbortController();
+  const witness = new Witness(own);
+  const store = storeOf(earlier);
+  const result = await tune<Candidate>({
+    space,
+    strategy,
+    seed: run.seed,
+    store,
+    now: () => run.started,
+    predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
+    learn: (trials) => predictor.learn(trials, (c) => space.mappingOf(c)),
+    budget: budget.trials === undefined ? {} : { trials: budget.trials },
+    ...(earlyStop ? {} : { earlyStop: false as const }),
+    signal: controller.signal,
+    async *measure(batch): AsyncGenerator<Measurement> {
+      for (const candidate of batch) {
+        const measurement = witness.answer(candidate);
+        if (!measurement) {
+          controller.abort();
+          return;
+        }
+        yield measurement;
+      }
+    },
+    onEvent: (event) => {
+      if (event.kind === "trial") witness.compare(event.trial, event.number, event.known);
+      onEvent?.(event);
+    },
+  });
+  const ended = witness.complete && result.status === "interrupted";
+  return {
+    run,
+    trials: result.trials,
+    known: result.trials.filter((t) => store.known(t.key)).length,
+    best: result.best,
+    status: ended ? "recorded-end" : result.status,
+    divergence: witness.divergenceAtEnd(),
+    assumed,
+  };
+}
+
+/** Follows a replay beside the record and remembers the first difference. */
+class Witness {
+  private readonly own: readonly TrialRecord[];
+  private readonly byKey: ReadonlyMap<string, TrialRecord>;
+  private readonly left: Map<string, TrialRecord>;
+  /** Trials gone through, and of those the ones the run measured itself. */
+  private gone = 0;
+  private asked = 0;
+  private divergence: Divergence | undefined;
+
+  constructor(own: readonly TrialRecord[]) {
+    this.own = own;
+    this.byKey = new Map(own.map((t) => [candidateKey(t.candidate), t]));
+    this.left = new Map(this.byKey);
+  }
+
+  /** Whether every trial of the run was asked for and nothing else before the last. */
+  get complete(): boolean {
+    return this.left.size === 0;
+  }
+
+  /** What the run measured; undefined when it never measured this. */
+  answer(candidate: Candidate): Measurement | undefined {
+    const key = candidateKey(candidate);
+    const found = this.byKey.get(key);
+    const next = this.own[this.asked++];
+    // Trials recorded in one millisecond have no order.
+    if (found && next && found.at !== next.at)
+      this.note(`the run measured ${short(next.candidate)}, the replay asks for ${short(candidate)}`);
+    if (!found) {
+      if (next) this.note(`the replay asks for ${short(candidate)}, which the run never measured`);
+      return undefined;
+    }
+    this.left.delete(key);
+    return found.measurement;
+  }
+
+  compare({ key, prediction }: TrialOf<Candidate>, number: number, known: boolean): void {
+    this.gone = number;
+    const recorded = known ? undefined : this.byKey.get(key);
+    if (!recorded) return;
+    const [was, is] = [recorded.prediction?.seconds, prediction?.seconds];
+    if (was === is || this.divergence) return;
+    const said = (seconds: number | undefined): string => (seconds === undefined ? "nothing" : `${seconds} s`);
+    this.divergence = {
+      trial: number,
+      because: `the same candidate, but the model said ${said(was)} then and says ${said(is)} now`,
+    };
+  }
+
+  /** Also when the search ended before the record did. */
+  divergenceAtEnd(): Divergence | undefined {
+    if (this.left.size > 0) this.note(`the replay ends here, the run measured ${this.left.size} more`);
+    return this.divergence;
+  }
+
+  private note(because: string): void {
+    this.divergence ??= { trial: this.gone + 1, because };
+  }
+}
+
+function short({ intrinsic, matching, schedule }: Candidate): string {
+  const blocks = Object.entries(schedule.block).map(([d, n]) => `${d} ${n}`);
+  return `${intrinsic} ${printMatching(matching, " ")} order ${schedule.order.join(" ")} block ${blocks.join(" ") || "none"}`;
+}
+
+function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
+  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
+  return {
+    known: (key) => known.get(key),
+    recorded: () => earlier.map((t) => t.candidate),
+    record: () => undefined,
+  };
+}
+
+function intrinsicsOf(names: readonly string[] | undefined, run: RunRecord): readonly Intrinsic[] {
+  if (names === undefined) {
+    const isa = new Set(run.environment.isa);
+    return INTRINSICS.filter((i) => i.language === "c++" && isa.has(i.isa));
+  }
+  return names.map((name) => {
+    const found = INTRINSICS.find((i) => i.name === name);
+    if (!found) throw new UsageError(`run ${run.id} could choose ${name}, which the table of instructions has not`);
+    return found;
+  });
+}
+
+function nothingMaps(
+  run: RunRecord,
+  own: readonly TrialRecord[],
+  assumed: readonly string[],
+  refused: readonly Refusal[],
+): Replay {
+  const because = `nothing maps any more: ${refused[0]?.because ?? "no reason given"}`;
+  const divergence = own.length === 0 ? undefined : { trial: 1, because };
+  return { run, trials: [], known: 0, best: undefined, status: "exhausted", divergence, assumed };
+}
+
+function isRefusals(space: ReturnType<typeof candidateSpace>): space is readonly Refusal[] {
+  return Array.isArray(space);
+}
+
+function readPart<T>(schema: z.ZodType<T>, run: RunRecord, part: "options" | "budget"): T {
+  const result = schema.safeParse(run[part]);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new UsageError(`run ${run.id}: its ${part} cannot be read: ${issue?.path.join(".")}: ${issue?.message}`, {
+    hint: "something other than automap tune wrote it, or a newer automap",
+  });
+}

@@ -1,0 +1,330 @@
+/**
+ * @file Gathers what a report shows from a database: the best, the trials, the model's accuracy, the roofline, the noise.
+ *
+ *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
+ */
+
+import { bytesOf } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import {
+  computationOf,
+  type Database,
+  type EnvironmentRecord,
+  type Filter,
+  queryTrials,
+  type TrialRecord,
+} from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
+import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
+import type {
+  Accuracy,
+  Best,
+  EnvironmentFacts,
+  Reason,
+  ReportData,
+  Roofline,
+  RooflinePoint,
+  Subject,
+  TrialPoint,
+} from "../report/report-data.ts";
+import { layoutText, shapeText } from "../report/text.ts";
+import { evaluateTogether, judged } from "../tuner/evaluate.ts";
+import { noiseOf } from "./noise.ts";
+import { mappingOf, storedCalibration } from "./recorded.ts";
+import { VERSION } from "./version.ts";
+
+type Timed = Extract<TrialRecord["measurement"], { status: "ok" }>;
+
+/**
+ * Everything a report shows of the trials that match.
+ * @param now milliseconds since 1970
+ */
+export function gatherReport(db: Database, filter: Filter, now: number): ReportData {
+  const trials = queryTrials(db, { ...filter, sort: "at" }).reverse();
+  const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
+  const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
+  const calibrations = environments.map((e) => storedCalibration(db, e));
+  const groups = groupBy(trials, ({ workload, environment, conditions }) =>
+    JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]),
+  );
+  const subjects = groups.map((group) => {
+    const [first] = group;
+    if (!first) throw new Error("internal: a group of no trials");
+    return subjectOf(first, group, indexOf(first.environment), calibrations[indexOf(first.environment)]?.calibration);
+  });
+  subjects.sort(
+    (a, b) =>
+      inOrder(a.operator, b.operator) || inOrder(a.types, b.types) || inOrder(a.shape + a.layout, b.shape + b.layout),
+  );
+  return {
+    source: db.path,
+    filter: filterText(filter),
+    madeAt: now,
+    version: VERSION,
+    subjects,
+    accuracy: accuracies(groups),
+    rooflines: environments.flatMap((e, i): Roofline[] => {
+      const stored = calibrations[i];
+      const own = trials.filter((t) => t.environment.id === e.id);
+      return stored ? [rooflineOf(i, own, stored.calibration, stored.at)] : [];
+    }),
+    environments: environments.map(environmentFacts),
+    noise: noiseOf(trials),
+  };
+}
+
+function subjectOf(
+  first: TrialRecord,
+  trials: readonly TrialRecord[],
+  environment: number,
+  calibration: Calibration | undefined,
+): Subject {
+  const { workload, conditions } = first;
+  const fastest = trials
+    .filter(isTimed)
+    .reduce<(TrialRecord & { measurement: Timed }) | undefined>(
+      (best, t) => (best === undefined || t.measurement.median < best.measurement.median ? t : best),
+      undefined,
+    );
+  return {
+    operator: workload.operator,
+    shape: shapeText(workload),
+    types: typesOf(first),
+    layout: layoutText(workload.tensors),
+    equation: workload.equation,
+    threads: conditions.threads,
+    cache: conditions.cache,
+    environment,
+    trials: trials.map(pointOf),
+    best: fastest && bestOf(fastest, calibration),
+    accuracy: accuracyOf(`${workload.operator} ${shapeText(workload)}`, [trials]),
+    failures: reasons(
+      trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [] : [{ name: m.status, text: m.log }])),
+    ),
+    refusals: refusalsOf(first),
+  };
+}
+
+function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): TrialPoint {
+  const timed = measurement.status === "ok" ? measurement : undefined;
+  return {
+    id,
+    at,
+    intrinsic: candidate.intrinsic,
+    status: measurement.status,
+    seconds: timed?.median,
+    interval: timed?.interval,
+    predicted: prediction?.seconds,
+    uncorrected: prediction?.uncorrectedSeconds,
+  };
+}
+
+function bestOf(trial: TrialRecord & { measurement: Timed }, calibration: Calibration | undefined): Best {
+  const { id, workload, candidate, measurement, prediction } = trial;
+  const { order, block, placement } = candidate.schedule;
+  const pairs = (of: Readonly<Record<string, unknown>>): string =>
+    Object.entries(of)
+      .map(([name, value]) => `${name} ${String(value)}`)
+      .join(", ") || "none";
+  const rate = (2 * workload.points) / measurement.median;
+  const roof = calibration && roofFor(trial, calibration);
+  return {
+    id,
+    seconds: measurement.median,
+    interval: measurement.interval,
+    operationsPerSecond: rate,
+    intrinsic: candidate.intrinsic,
+    matching: printMatching(candidate.matching),
+    order: order.join(" "),
+    block: pairs(block),
+    placement: pairs(placement),
+    predicted: prediction?.seconds,
+    levels: prediction?.levels ?? [],
+    ofRoof: roof === undefined ? undefined : rate / trial.conditions.threads / roof,
+    mapping: drawable(trial),
+  };
+}
+
+/** The mapping of a record, or why there is none to draw. */
+function drawable({ workload, candidate }: TrialRecord): Mapping | string {
+  try {
+    return mappingOf(computationOf(workload), candidate);
+  } catch (error) {
+    if (error instanceof UsageError) return error.message;
+    throw error;
+  }
+}
+
+// ---- The model
+
+function accuracies(groups: readonly (readonly TrialRecord[])[]): Accuracy[] {
+  const byTypes = groupBy(groups, ([first]) => first?.workload.dtype ?? "");
+  const rows = byTypes.map((own) => accuracyOf(own[0]?.[0]?.workload.dtype ?? "", own));
+  return rows.length > 1 ? [...rows, accuracyOf("all", groups)] : rows;
+}
+
+function accuracyOf(name: string, groups: readonly (readonly TrialRecord[])[]): Accuracy {
+  const rates = (which: "seconds" | "uncorrectedSeconds"): Accuracy["corrected"] => {
+    const { pairwise, recall } = evaluateTogether(groups.map((trials) => judged(trials, which)));
+    return { pairwise, recall };
+  };
+  const trials = groups.reduce((sum, group) => sum + judged(group).length, 0);
+  return { name, trials, corrected: rates("seconds"), uncorrected: rates("uncorrectedSeconds") };
+}
+
+// ---- The roofline
+
+function rooflineOf(environment: number, trials: readonly TrialRecord[], c: Calibration, at: number): Roofline {
+  const used = new Set(trials.map((t) => t.candidate.intrinsic));
+  const clock = c.clockHz.median;
+  const peaks = INTRINSICS.filter((row) => used.has(row.name)).flatMap((row) => {
+    const peak = peakOf(row, c);
+    return peak === undefined ? [] : [{ name: row.name, operationsPerSecond: peak }];
+  });
+  const timed = trials.filter(isTimed);
+  const points = groupBy(timed, (t) => `${t.workload.id} ${t.conditions.threads}`).flatMap((own) => {
+    const least = Math.min(...own.map((t) => t.measurement.median));
+    return own.map(
+      (t): RooflinePoint => ({
+        label: `${t.workload.operator} ${shapeText(t.workload)}`,
+        types: t.workload.dtype,
+        intensity: intensityOf(t),
+        operationsPerSecond: (2 * t.workload.points) / t.measurement.median / t.conditions.threads,
+        best: t.measurement.median === least,
+      }),
+    );
+  });
+  return {
+    environment,
+    source: `calibrated on ${c.machine}, ${new Date(at).toISOString().slice(0, 10)}, one core at ${(clock / 1e9).toFixed(2)} GHz`,
+    peaks,
+    bandwidths: levelsOf(c).map(([name, m]) => ({
+      name,
+      bytesPerSecond: m.readBytesPerCycle.median * clock,
+    })),
+    points,
+  };
+}
+
+/** Operations a second of one core that does nothing but issue the instruction. */
+function peakOf(row: Intrinsic, { intrinsics, clockHz }: Calibration): number | undefined {
+  const timing = intrinsics[row.name];
+  const operations = 2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
+  return timing && (operations * clockHz.median) / timing.issueCycles.median;
+}
+
+/** What the instruction's peak and the memory its data fits in allow one thread. */
+function roofFor(trial: TrialRecord, calibration: Calibration): number | undefined {
+  const row = INTRINSICS.find((i) => i.name === trial.candidate.intrinsic);
+  const peak = row && peakOf(row, calibration);
+  if (peak === undefined) return undefined;
+  const bytes = bytesMoved(trial);
+  // The footprints are half of each cache: what is calibrated at one is the rate of data that fits in twice of it.
+  const levels = levelsOf(calibration);
+  const [, home] = levels.find(([, m]) => bytes <= 2 * m.footprintBytes) ?? levels.at(-1) ?? [];
+  const bandwidth = (home?.readBytesPerCycle.median ?? Number.POSITIVE_INFINITY) * calibration.clockHz.median;
+  return Math.min(peak, bandwidth * intensityOf(trial));
+}
+
+/** Innermost first. */
+function levelsOf({ memory }: Calibration): [string, CalibratedMemory][] {
+  return Object.entries(memory).sort(([, a], [, b]) => a.footprintBytes - b.footprintBytes);
+}
+
+/** Each tensor's elements once. */
+function bytesMoved({ workload }: TrialRecord): number {
+  return Object.values(workload.tensors).reduce(
+    (sum, { dtype, shape }) => sum + bytesOf(dtype) * shape.reduce((n, extent) => n * extent, 1),
+    0,
+  );
+}
+
+function intensityOf(trial: TrialRecord): number {
+  return (2 * trial.workload.points) / bytesMoved(trial);
+}
+
+// ---- Reasons
+
+function refusalsOf({ workload, environment }: TrialRecord): Reason[] | undefined {
+  const isa = new Set(environment.isa);
+  try {
+    const computation = computationOf(workload);
+    const refused = INTRINSICS.filter((row) => row.language === "c++" && isa.has(row.isa)).flatMap((row) =>
+      mappings(computation, row).refused.map((r) => ({ name: r.rule, text: `${row.name}: ${r.because}` })),
+    );
+    return reasons(refused);
+  } catch (error) {
+    if (error instanceof UsageError) return undefined;
+    throw error;
+  }
+}
+
+/** The most frequent first. */
+function reasons(all: readonly { readonly name: string; readonly text: string }[]): Reason[] {
+  return groupBy(all, ({ name }) => name)
+    .map((own) => ({ name: own[0]?.name ?? "", count: own.length, example: firstLine(own[0]?.text ?? "") }))
+    .sort((a, b) => b.count - a.count || inOrder(a.name, b.name));
+}
+
+const LONGEST_EXAMPLE = 200;
+
+function firstLine(text: string): string {
+  const [line = ""] = text.trim().split("\n", 1);
+  return line.length > LONGEST_EXAMPLE ? `${line.slice(0, LONGEST_EXAMPLE - 1)}…` : line;
+}
+
+// ---- The world
+
+function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
+  const { compiler } = e;
+  const fields: readonly (readonly [string, string])[] = [
+    ["CPU", `${e.cpu}, ${e.cores} cores`],
+    ["target", e.target],
+    ["instruction sets", [...e.isa].sort().join(" ")],
+    ["compiler", `${compiler.path} ${compiler.version}`],
+    ["flags", compiler.flags.join(" ")],
+    ["kernel", e.kernel],
+    ["driver", e.driver ?? ""],
+    ["Node", e.node],
+    ["automap", e.automap],
+  ];
+  return { name: `${e.cpu}, automap ${e.automap}`, fields: fields.filter(([, value]) => value !== "") };
+}
+
+function typesOf({ workload }: TrialRecord): string {
+  return printDataTypes(parseDataTypes(workload.dtype, workload.sum));
+}
+
+function filterText({ operator, dtype, since, until }: Filter): string | undefined {
+  const instant = (at: number): string => new Date(at).toISOString().slice(0, 16);
+  const parts = [
+    ...(operator === undefined ? [] : [`operator ${operator}`]),
+    ...(dtype === undefined ? [] : [`types ${dtype}`]),
+    ...(since === undefined ? [] : [`since ${instant(since)}`]),
+    ...(until === undefined ? [] : [`until ${instant(until)}`]),
+  ];
+  return parts.length === 0 ? undefined : parts.join(", ");
+}
+
+function isTimed(trial: TrialRecord): trial is TrialRecord & { measurement: Timed } {
+  return trial.measurement.status === "ok";
+}
+
+function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const k = key(item);
+    const group = groups.get(k);
+    if (group) group.push(item);
+    else groups.set(k, [item]);
+  }
+  return [...groups.values()];
+}
+
+function inOrder(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

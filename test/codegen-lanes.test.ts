@@ -1,0 +1,152 @@
+/** @file Nests of lanes in three languages: golden sources side by side, and every form compiled, run and compared with the interpreter. */
+
+import { describe, expect, it, vi } from "vitest";
+import { type Computation, defineComputation, inputsOf, memoryElements } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { type Inputs, interpret, interpretNest } from "../abstraction/interpret.ts";
+import { type LoopNest, loop } from "../abstraction/loop-nest.ts";
+import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
+import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { LANE_FORMS, laneNest, scalar } from "./support/lane-forms.ts";
+
+/** Compilers on a busy machine. */
+vi.setConfig({ testTimeout: 120_000 });
+
+const LANGUAGES: readonly LaneLanguage[] = ["c++", "cuda", "cm"];
+const SHAPES: readonly { readonly dtype: DType; readonly lanes: number }[] = [
+  { dtype: "f32", lanes: 16 },
+  { dtype: "f32", lanes: 5 },
+  { dtype: "f32", lanes: 20 },
+  { dtype: "f64", lanes: 16 },
+  { dtype: "s32", lanes: 16 },
+];
+
+/** Small whole numbers, so that sums are exact in every order. */
+function inputsFor(computation: Computation): Inputs {
+  return Object.fromEntries(
+    inputsOf(computation).map((t, n) => [
+      t.name,
+      Array.from({ length: memoryElements(t) }, (_, i) => ((i * (7 + 2 * n)) % 13) - (n === 0 ? 6 : -1)),
+    ]),
+  );
+}
+
+/** Sums stay in lanes' neighbours while they move: a 1-D convolution, 12 outputs of 16 lanes. */
+function convolution(shift = -1): { computation: Computation; nest: LoopNest } {
+  const computation = defineComputation({
+    name: "conv1d",
+    equation: "out[c] += x[c+q] * w[q]",
+    extents: { c: 100, q: 5 },
+    tensors: { x: "f32", w: { dtype: "f32", constant: true } },
+  });
+  const onLanes = (...texts: readonly string[]) => loop("lane", 16, texts.map(scalar), "lanes");
+  const moved = `Z[0,lane${shift < 0 ? shift : `+${shift}`}]`;
+  const nest: LoopNest = {
+    scratch: [],
+    registers: [],
+    vectors: [
+      { name: "X", dtype: "f32", lanes: 16, count: 1 },
+      { name: "Z", dtype: "f32", lanes: 16, count: 1 },
+    ],
+    prepare: [],
+    body: [
+      loop(
+        "block",
+        9,
+        [
+          onLanes("X[0,lane] = x[12*block+lane]", "Z[0,lane] = X[0,lane] * w[0]"),
+          loop("q", 4, [onLanes(`Z[0,lane] = ${moved} + X[0,lane] * w[q+1]`)]),
+          onLanes("out[12*block+lane-4] = Z[0,lane] where lane >= 4"),
+        ],
+        "parallel",
+      ),
+    ],
+  };
+  return { computation, nest };
+}
+
+/** C++ runs on the CPU itself; the others run anywhere. */
+const avx512 = nativeTarget().isa.includes("avx512f");
+const RUNNING = LANGUAGES.filter((language) => language !== "c++" || avx512);
+const SKIPPED = avx512 ? "" : " (c++ skipped: no avx512f)";
+
+describe("a convolution on lanes", () => {
+  const { computation, nest } = convolution();
+  const extension = { "c++": "cpp", cuda: "cu", cm: "cm" } as const;
+
+  it.each(LANGUAGES)("reads as its golden file in %s", async (language) => {
+    const { source } = generateLanes(language, computation, nest, { lines: ["design SBM: lanes hold x, sums move"] });
+    await expect(source).toMatchFileSnapshot(`golden/lanes.conv1d.${extension[language]}`);
+  });
+
+  it(`equals its equation in every language, and a wrong shift does not${SKIPPED}`, async () => {
+    const inputs = inputsFor(computation);
+    const want = [...interpret(computation, inputs)];
+    const right = RUNNING.map((language) => ({
+      kernel: generateLanes(language, computation, nest, { lines: [] }),
+      inputs,
+    }));
+    const wrong = RUNNING.map((language) => ({
+      kernel: generateLanes(language, computation, convolution(-2).nest, { lines: [] }),
+      inputs,
+    }));
+    const runs = await runEmulated([...right, ...wrong]);
+    const same = runs.map((run) => run.status === "ok" && want.every((value, i) => value === run.output[i]));
+    expect(runs.map((run) => (run.status === "ok" ? "ok" : run.log))).toEqual(runs.map(() => "ok"));
+    expect(same).toEqual([...RUNNING.map(() => true), ...RUNNING.map(() => false)]);
+  });
+});
+
+describe(`every form of a statement on lanes${SKIPPED}`, () => {
+  it.each(RUNNING)("in %s, compiled and run, gives what the interpreter gives", async (language) => {
+    const jobs: (EmulatedJob & { readonly label: string; readonly want: readonly number[] })[] = [];
+    for (const form of LANE_FORMS)
+      for (const { dtype, lanes } of SHAPES) {
+        if (form.dtypes && !form.dtypes.includes(dtype)) continue;
+        if (language === "cm" && form.scratch !== undefined) continue;
+        const { computation, nest } = laneNest(form, dtype, lanes);
+        const inputs = inputsFor(computation);
+        const kernel = generateLanes(language, computation, nest, { lines: [form.name] });
+        const want = [...interpretNest(nest, computation, inputs)];
+        jobs.push({ kernel, inputs, label: `${form.name} ${dtype} ${lanes}`, want });
+      }
+    const runs = await runEmulated(jobs);
+    const problems = jobs.flatMap(({ label, want }, i) => {
+      const run = runs[i];
+      if (run?.status !== "ok") return [`${label}: ${run?.log}`];
+      const at = want.findIndex((value, e) => !Object.is(value + 0, (run.output[e] ?? 0) + 0));
+      return at < 0 ? [] : [`${label}: out[${at}] is ${run.output[at]}, the interpreter gives ${want[at]}`];
+    });
+    expect(problems).toEqual([]);
+    expect(jobs.length).toBeGreaterThan(100);
+  });
+});
+
+describe("what a language cannot run", () => {
+  it("is refused with what to do: more lanes than a warp has, memory that CM would need", () => {
+    const [shift] = LANE_FORMS;
+    const exchange = LANE_FORMS.find((form) => form.scratch !== undefined);
+    if (!shift || !exchange) throw new Error("no such forms");
+    const wide = laneNest(shift, "f32", 48);
+    expect(() => generateLanes("cuda", wide.computation, wide.nest, { lines: [] })).toThrow(
+      expect.objectContaining({ name: "UsageError", message: "V has 48 lanes: a warp of CUDA has 32" }),
+    );
+    const memory = laneNest(exchange, "f32", 16);
+    expect(() => generateLanes("cm", memory.computation, memory.nest, { lines: [] })).toThrow(
+      expect.objectContaining({ name: "UsageError", message: "CM: the program keeps s in memory besides its tensors" }),
+    );
+  });
+});
+
+describe("a program of many kernels", () => {
+  it("blames the one that does not compile, and the one that reads beyond its tensor, alone", async () => {
+    const { computation, nest } = convolution();
+    const kernel = generateLanes("cuda", computation, nest, { lines: [] });
+    const inputs = inputsFor(computation);
+    const broken = { ...kernel, source: kernel.source.replace("float Z0 = 0;", "float Z0 = nothing;") };
+    const beyond = { ...kernel, source: kernel.source.replace("12 * block + lane < 104", "true") };
+    const runs = await runEmulated([kernel, broken, beyond, kernel].map((k) => ({ kernel: k, inputs })));
+    expect(runs.map((run) => run.status)).toEqual(["ok", "compile-failed", "failed", "ok"]);
+  });
+});

@@ -1,0 +1,485 @@
+/** @file Records between files: what comes out goes in again, a stranger's lines are checked one by one, merging is a union. */
+
+import { existsSync, writeFileSync } from "node:fs";
+import Sqlite from "better-sqlite3";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { UsageError } from "../abstraction/error.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import {
+  beginRun,
+  type Database,
+  endRun,
+  exportLines,
+  idOf,
+  importLines,
+  linesOf,
+  mergeDatabase,
+  openDatabase,
+  pruneTrials,
+  queryTrials,
+  recordCalibration,
+  recordTrial,
+  remeasure,
+  showRun,
+  verifyDatabase,
+} from "../db/index.ts";
+import { TABLE_NAMES, TABLES } from "../db/rows.ts";
+import { columnsOf } from "../db/transfer.ts";
+import {
+  CONV,
+  type candidate,
+  MACHINE,
+  measured,
+  newTrial,
+  trial,
+  workloadNamed,
+  workshop,
+} from "./support/database.ts";
+import fc from "./support/property.ts";
+import { inFull } from "./support/slow.ts";
+
+const FUZZED = inFull(10_000, 1000);
+const MERGES = inFull(40, 3);
+
+let shop: ReturnType<typeof workshop>;
+let db: Database;
+beforeEach(() => {
+  shop = workshop();
+  db = openDatabase(shop.path("automap.db"));
+});
+afterEach(() => {
+  db.close();
+  shop.remove();
+});
+
+const begun = { workload: CONV, environment: MACHINE, seed: 7, options: {}, budget: {}, started: 100, process: 1 };
+
+/** A run with a success and a failure, another computation, a calibration. */
+function fill(target: Database): void {
+  const run = beginRun(target, begun);
+  recordTrial(target, newTrial(60, { run }));
+  recordTrial(target, newTrial(70, { run, trial: trial({ status: "wrong", log: 'a "quoted"\nlog' }, 5) }));
+  recordTrial(
+    target,
+    newTrial(8, { workload: workloadNamed("matmul", { m: 8 }), environment: { ...MACHINE, driver: "1" } }),
+  );
+  recordCalibration(target, { environment: MACHINE, data: { l1: [2, null] }, at: 3 });
+  endRun(target, run, { status: "done", ended: 200 });
+}
+
+/** Every row of every table. */
+function contents(of: Database): unknown[] {
+  return TABLE_NAMES.map((table) => of.sqlite.prepare(`SELECT * FROM ${table} ORDER BY id`).all());
+}
+
+function inMemory(work: (memory: Database) => void): Database {
+  const memory = openDatabase(":memory:");
+  work(memory);
+  return memory;
+}
+
+describe("an export", () => {
+  it("is taken in again as it was, and taking it twice changes nothing", () => {
+    fill(db);
+    const lines = [...exportLines(db)];
+    expect(lines[0]).toBe('{"kind":"header","format":"automap-records","version":1}');
+    const other = openDatabase(shop.path("other.db"));
+    expect(importLines(other, lines)).toEqual({
+      added: { environments: 2, workloads: 2, runs: 1, trials: 3, calibrations: 1 },
+      known: 0,
+      rejected: [],
+    });
+    expect(contents(other)).toEqual(contents(db));
+    expect([...exportLines(other)]).toEqual(lines);
+    expect(importLines(other, lines)).toMatchObject({ added: { trials: 0, runs: 0 }, known: 9, rejected: [] });
+    expect(contents(other)).toEqual(contents(db));
+    other.close();
+  });
+
+  it("of some trials holds what they refer to and nothing else", () => {
+    fill(db);
+    const kinds = [...exportLines(db, { operator: "matmul" })].map(
+      (line) => (JSON.parse(line) as { kind: string }).kind,
+    );
+    expect(kinds).toEqual(["header", "environment", "workload", "trial"]);
+    const other = inMemory((memory) => importLines(memory, exportLines(db, { operator: "conv2d", status: "ok" })));
+    expect(queryTrials(other).map((t) => t.workload.operator)).toEqual(["conv2d"]);
+    expect(verifyDatabase(other).problems).toEqual([]);
+  });
+
+  it.each(TABLE_NAMES)("knows every column of %s", (table) => {
+    const columns = db.sqlite.pragma(`table_info(${table})`) as { name: string }[];
+    expect(columns.map((c) => c.name)).toEqual(columnsOf(table));
+    expect(columns.map((c) => c.name)).toEqual(expect.arrayContaining([...TABLES[table].json]));
+  });
+
+  it("is read from a file piece by piece", () => {
+    const long = "é".repeat(100_000);
+    writeFileSync(shop.path("lines"), `one\n${long}\n\nlast`);
+    expect([...linesOf(shop.path("lines"))]).toEqual(["one", long, "", "last"]);
+    expect(() => [...linesOf(shop.path("none"))]).toThrow(UsageError);
+  });
+});
+
+describe("an import", () => {
+  const changed = (line: string, change: (data: Record<string, unknown>) => unknown): string => {
+    const data = JSON.parse(line) as Record<string, unknown>;
+    const made = change(data);
+    return JSON.stringify(made === undefined ? data : made);
+  };
+  /** The line with facts changed and an id that fits them again. */
+  const forged = (line: string, change: (data: Record<string, unknown>) => void): string =>
+    changed(line, (data) => {
+      change(data);
+      const { id: _, kind, ...facts } = data;
+      const jsonColumns: readonly string[] = TABLES[`${String(kind)}s` as keyof typeof TABLES]?.json ?? [];
+      const texts = Object.entries(facts).map(([k, v]) => [
+        k,
+        jsonColumns.includes(k) && v !== null ? canonical(v) : v,
+      ]);
+      data["id"] = idOf(Object.fromEntries(texts));
+    });
+  const canonical = (value: unknown): string => JSON.stringify(sorted(value));
+  const sorted = (value: unknown): unknown =>
+    Array.isArray(value)
+      ? value.map(sorted)
+      : value !== null && typeof value === "object"
+        ? Object.fromEntries(
+            Object.entries(value)
+              .sort(([a], [b]) => (a < b ? -1 : 1))
+              .map(([k, v]) => [k, sorted(v)]),
+          )
+        : value;
+
+  it("names what is wrong with a line, and takes the others", () => {
+    fill(db);
+    const [header = "", ...lines] = [...exportLines(db)];
+    const of = (kind: string): string => lines.find((line) => line.includes(`"kind":"${kind}"`)) ?? "";
+    const ok = lines.find((line) => line.includes('"status":"ok"')) ?? "";
+    const bad: [string, RegExp][] = [
+      ["{", /^it is not a JSON object$/],
+      ["[1]", /^it is not a JSON object$/],
+      ['{"kind":"spell"}', /^its kind is "spell", not one of environment, workload, run, trial, calibration$/],
+      [changed(ok, (d) => Object.assign(d, { median: 1e-9 })), /^its facts make the id \w{12}, it claims "\w{32}"$/],
+      [changed(ok, ({ at: _, ...rest }) => rest), /^its field at is missing$/],
+      [changed(ok, (d) => Object.assign(d, { speed: 1 })), /^a trial has no field "speed"$/],
+      [
+        changed(ok, (d) => Object.assign(d, { samples: ["fast"] })),
+        /^its field samples.0: Invalid input: expected number/,
+      ],
+      [forged(ok, (d) => Object.assign(d, { median: 1e-9 })), /^its median lies outside its samples$/],
+      [forged(ok, (d) => Object.assign(d, { high: d["low"] })), /^its median lies outside its interval$/],
+      [
+        forged(ok, (d) => Object.assign(d, { intrinsic: "amx.tdpbusd" })),
+        /^its candidate uses avx512.vpdpbusd, its field/,
+      ],
+      [
+        forged(ok, (d) => Object.assign(d, { workload: "0".repeat(32) })),
+        /^it refers to workload 000000000000, which is neither/,
+      ],
+      [forged(ok, (d) => Object.assign(d, { log: "failed, too" })), /^CHECK constraint failed/],
+      [
+        forged(of("workload"), (d) => Object.assign(d, { points: 3 })),
+        /^its parts do not make the workload it claims to be$/,
+      ],
+      [forged(of("workload"), (d) => Object.assign(d, { equation: "out[i] = " })), /equation|expression|expected/],
+      [
+        forged(of("environment"), (d) => Object.assign(d, { isa: ["b", "a"] })),
+        /^its parts do not make the environment/,
+      ],
+      [changed(of("run"), (d) => Object.assign(d, { status: "running" })), /^its status and its end disagree$/],
+    ];
+    const report = importLines(
+      inMemory(() => undefined),
+      [header, ...lines, ...bad.map(([line]) => line)],
+    );
+    expect(report.added.trials).toBe(3);
+    expect(report.rejected.map((r) => r.line)).toEqual(bad.map((_, i) => i + 2 + lines.length));
+    for (const [i, [, reason]] of bad.entries()) expect(report.rejected[i]?.reason).toMatch(reason);
+  });
+
+  it("that is strict takes nothing when a line is wrong", () => {
+    fill(db);
+    const other = openDatabase(shop.path("other.db"));
+    const lines = [...exportLines(db), "{}"];
+    expect(importLines(other, lines, { strict: true })).toMatchObject({
+      added: { trials: 0 },
+      rejected: [{ line: 11 }],
+    });
+    expect(contents(other).flat()).toEqual([]);
+    expect(importLines(other, lines.slice(0, -1), { strict: true })).toMatchObject({ added: { trials: 3 } });
+    other.close();
+  });
+
+  it.each([
+    ["nothing", [], /empty/],
+    ["something else", ["id,operator"], /line 1 is not the header of an export/],
+    [
+      "a later version",
+      ['{"kind":"header","format":"automap-records","version":9}'],
+      /of version 9, this automap reads 1/,
+    ],
+  ])("of %s is refused whole", (_, lines, message) => {
+    expect(() => importLines(db, lines)).toThrow(message);
+    expect(() => importLines(db, lines)).toThrow(UsageError);
+  });
+
+  it("that fails half way leaves nothing", () => {
+    fill(db);
+    const other = openDatabase(shop.path("other.db"));
+    function* broken(): Generator<string> {
+      yield* [...exportLines(db)].slice(0, -1);
+      throw new Error("the pipe broke");
+    }
+    expect(() => importLines(other, broken())).toThrow("the pipe broke");
+    expect(contents(other).flat()).toEqual([]);
+    other.close();
+  });
+
+  it(`of ${FUZZED} fuzzed lines takes whole records only, and names every other line`, { timeout: 60_000 }, () => {
+    for (let i = 0; i < 20; i++) recordTrial(db, newTrial(60 + i, { trial: trial(measured(60 + i), i) }));
+    fill(db);
+    const [header = "", ...lines] = [...exportLines(db)];
+    const random = seededRandom(9);
+    const fuzzed = Array.from({ length: FUZZED }, () => fuzz(pick(random, lines), random));
+    const other = openDatabase(shop.path("other.db"));
+    const report = importLines(other, [header, ...fuzzed]);
+
+    const blank = fuzzed.filter((line) => line.trim() === "").length;
+    const taken = Object.values(report.added).reduce((sum, count) => sum + count, 0);
+    expect(taken + report.known + report.rejected.length + blank).toBe(FUZZED);
+    expect(report.rejected.every(({ line, reason }) => line > 1 && reason !== "")).toBe(true);
+    expect(new Set(report.rejected.map((r) => r.line)).size).toBe(report.rejected.length);
+    expect(report.rejected.length).toBeGreaterThan(FUZZED / 2);
+    expect(report.added.trials).toBeGreaterThan(20);
+    // What was taken is whole: each record true to its id, its world there, readable.
+    expect(verifyDatabase(other).problems).toEqual([]);
+    expect(queryTrials(other)).toHaveLength(report.added.trials);
+    other.close();
+  });
+
+  const HOSTILE = [
+    "null",
+    '{"kind":"trial","__proto__":{"id":"x"}}',
+    `{"kind":"workload","tensors":${"[".repeat(20_000)}${"]".repeat(20_000)}}`,
+    `{"kind":"workload","equation":"${"(".repeat(20_000)}"}`,
+    '{"kind":"trial","at":1e999}',
+    "\u0000",
+    "",
+  ];
+
+  /** The line cut, garbled, its facts changed with or without an id that fits, or as it was. */
+  function fuzz(line: string, random: Random): string {
+    const at = randomInteger(random, 0, line.length - 1);
+    const values = [
+      null,
+      -1,
+      0,
+      1.5,
+      2 ** 53,
+      "",
+      "x",
+      "ok",
+      [],
+      {},
+      [null],
+      { a: 1 },
+      true,
+      "'; DROP TABLE trials; --",
+    ];
+    const anyChange = (data: Record<string, unknown>): void => {
+      const name = pick(random, Object.keys(data));
+      const how = random();
+      if (how < 0.2) delete data[name];
+      else if (how < 0.3) data[pick(random, ["", "extra", "__proto__", "constructor"])] = pick(random, values);
+      else data[name] = pick(random, values);
+    };
+    switch (randomInteger(random, 0, 6)) {
+      case 0:
+        return line;
+      case 1:
+        return line.slice(0, at);
+      case 2:
+        return `${line.slice(0, at)}${String.fromCharCode(randomInteger(random, 1, 300))}${line.slice(at + 1)}`;
+      case 3:
+        return pick(random, HOSTILE);
+      case 4:
+        return changed(line, (data) => void anyChange(data));
+      default:
+        return forged(line, anyChange);
+    }
+  }
+});
+
+describe("merging", () => {
+  /** Small databases that share some of their records: which trials, which runs, and whether the runs have ended. */
+  const part = fc.record({
+    trials: fc.uniqueArray(fc.integer({ min: 1, max: 6 }), { maxLength: 4 }),
+    inRun: fc.boolean(),
+    ended: fc.option(
+      fc.constantFrom({ status: "done", ended: 300 } as const, { status: "interrupted", ended: 250 } as const),
+      { nil: undefined },
+    ),
+    calibrated: fc.boolean(),
+  });
+  type Part = typeof part extends fc.Arbitrary<infer T> ? T : never;
+
+  function made(name: string, { trials, inRun, ended, calibrated }: Part): string {
+    const path = shop.path(name);
+    const target = openDatabase(path);
+    const run = beginRun(target, begun);
+    for (const i of trials) recordTrial(target, newTrial(i, inRun ? { run } : {}));
+    if (calibrated) recordCalibration(target, { environment: MACHINE, data: {}, at: 1 });
+    if (ended) endRun(target, run, ended);
+    target.close();
+    return path;
+  }
+  const held = (path: string): unknown[] => {
+    const target = openDatabase(path, { readonly: true });
+    expect(verifyDatabase(target).problems).toEqual([]);
+    const all = contents(target);
+    target.close();
+    return all;
+  };
+  const merged = (into: string, ...others: string[]): unknown[] => {
+    const target = openDatabase(into);
+    for (const other of others) mergeDatabase(target, other);
+    target.close();
+    return held(into);
+  };
+
+  it("is commutative, associative and idempotent", { timeout: 120_000 }, () => {
+    let turn = 0;
+    fc.assert(
+      fc.property(part, part, part, (a, b, c) => {
+        turn++;
+        const file = (name: string, of: Part): string => made(`${turn}-${name}.db`, of);
+        const [ab, ba] = [merged(file("a", a), file("b", b)), merged(file("b2", b), file("a2", a))];
+        expect(ab).toEqual(ba);
+        const path = shop.path(`${turn}-a.db`);
+        expect(merged(path, shop.path(`${turn}-b.db`), shop.path(`${turn}-b2.db`), path)).toEqual(ab);
+        const third = file("c", c);
+        expect(merged(path, third)).toEqual(merged(third, shop.path(`${turn}-b2.db`)));
+      }),
+      { numRuns: MERGES },
+    );
+  });
+
+  it("ends a run that ended elsewhere", () => {
+    const run = beginRun(db, begun);
+    const path = made("ended.db", {
+      trials: [1],
+      inRun: true,
+      ended: { status: "done", ended: 300 },
+      calibrated: false,
+    });
+    mergeDatabase(db, path);
+    expect(showRun(db, run)).toMatchObject({ status: "done", ended: 300 });
+  });
+
+  it("with what is no database changes nothing", () => {
+    writeFileSync(shop.path("text"), "no database".repeat(100));
+    expect(() => mergeDatabase(db, shop.path("text"))).toThrow(/not a SQLite database/);
+    expect(() => mergeDatabase(db, shop.path("none"))).toThrow(/there is no database/);
+    expect(existsSync(shop.path("none"))).toBe(false);
+  });
+});
+
+describe("verifying", () => {
+  it("finds a whole file whole", () => {
+    fill(db);
+    expect(verifyDatabase(db)).toEqual({
+      checked: { environments: 2, workloads: 2, runs: 1, trials: 3, calibrations: 1 },
+      problems: [],
+    });
+  });
+
+  it("finds a number that was changed, a row that is missing and a workload that does not hold together", () => {
+    fill(db);
+    db.close();
+    const raw = new Sqlite(shop.path("automap.db"));
+    raw.pragma("foreign_keys = OFF");
+    raw.exec("DROP TRIGGER trials_unchanged; DROP TRIGGER workloads_unchanged; DROP TRIGGER runs_kept");
+    raw.exec("UPDATE trials SET median = median / 2 WHERE status = 'ok' AND run IS NOT NULL");
+    raw.exec("UPDATE workloads SET points = 5 WHERE operator = 'matmul'");
+    raw.exec("DELETE FROM runs");
+    raw.close();
+    db = openDatabase(shop.path("automap.db"));
+    const { problems } = verifyDatabase(db);
+    expect(problems.map((p) => p.what.replace(/ \w+$/, "")).sort()).toEqual([
+      "reference",
+      "reference",
+      "trial",
+      "workload",
+    ]);
+    expect(problems.find((p) => p.what.startsWith("trial"))?.why).toMatch(
+      /^its facts make the id \w{12}: something changed it$/,
+    );
+  });
+
+  it("measures a sample again through whoever can, the same for the same seed", async () => {
+    for (let i = 1; i <= 5; i++) recordTrial(db, newTrial(i));
+    recordTrial(db, newTrial(9, { trial: trial({ status: "crashed", log: "" }) }));
+    const asked: number[] = [];
+    const again = (count: number): Promise<{ trial: { id: string } }[]> =>
+      remeasure(db, { count, filter: {}, random: seededRandom(3) }, async (t) => {
+        asked.push(t.measurement.status === "ok" ? Math.round(t.measurement.median * 1e6) : 0);
+        return measured(7);
+      });
+    const three = await again(3);
+    expect(new Set(asked).size).toBe(3);
+    expect((await again(3)).map((r) => r.trial.id)).toEqual(three.map((r) => r.trial.id));
+    expect(await again(99)).toHaveLength(5);
+  });
+});
+
+describe("pruning", () => {
+  beforeEach(() => {
+    for (let i = 1; i <= 5; i++) recordTrial(db, newTrial(10 * i, { trial: trial(measured(10 * i), i) }));
+    fill(db);
+  });
+  const times = (): number[] =>
+    queryTrials(db, { operator: "conv2d", status: "ok" }).map(({ measurement: m }) =>
+      m.status === "ok" ? Math.round(m.median * 1e6) : 0,
+    );
+
+  it("deletes what matches and keeps the best of each computation", () => {
+    expect(pruneTrials(db, { operator: "conv2d", until: 5 }, { reason: "test" })).toEqual({
+      trials: 3,
+      runs: 0,
+      workloads: 0,
+      environments: 0,
+    });
+    expect(times()).toEqual([10, 50, 60]);
+    expect(db.sqlite.prepare("SELECT count(*) FROM pruning").pluck().get()).toBe(0);
+    expect(() => db.sqlite.exec("DELETE FROM trials")).toThrow(/are facts/);
+    expect(verifyDatabase(db).problems).toEqual([]);
+  });
+
+  it("deletes the best and their world when asked, but not what is still referred to", () => {
+    expect(pruneTrials(db, { operator: "matmul" }, { reason: "test", best: true })).toEqual({
+      trials: 1,
+      runs: 0,
+      workloads: 1,
+      environments: 1,
+    });
+    pruneTrials(db, { operator: "conv2d" }, { reason: "test", best: true });
+    expect(contents(db).map((rows) => (rows as unknown[]).length)).toEqual([1, 0, 0, 0, 1]);
+  });
+
+  it("counts without deleting", () => {
+    const before = contents(db);
+    expect(pruneTrials(db, { operator: "conv2d" }, { reason: "test", dry: true })).toMatchObject({ trials: 6 });
+    expect(contents(db)).toEqual(before);
+  });
+});
+
+it("has candidates of another kind kept as they are", () => {
+  const lanes = { kind: "lanes", intrinsic: "avx512.lanes", design: [[1, 0]] } as unknown as ReturnType<
+    typeof candidate
+  >;
+  const { intrinsic: _, ...given } = newTrial(5, { trial: trial(measured(5), 1, lanes) });
+  recordTrial(db, given);
+  const other = inMemory((memory) => importLines(memory, exportLines(db)));
+  expect(queryTrials(other).map((t) => [t.intrinsic, t.candidate])).toEqual([["avx512.lanes", lanes]]);
+});

@@ -1,0 +1,189 @@
+/** @file Whom a record can be believed by: worlds that differ, declarations that changed, schemas of every released version. */
+
+import { copyFileSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import {
+  best,
+  countTrials,
+  type Database,
+  type Difference,
+  differencesOf,
+  ENVIRONMENT_FIELDS,
+  type Environment,
+  openDatabase,
+  POLICIES,
+  type Policy,
+  queryTrials,
+  recordTrial,
+  showTrial,
+  verifyDatabase,
+  type World,
+} from "../db/index.ts";
+import { openDatabase as openAt } from "../db/open.ts";
+import { MIGRATIONS, SCHEMA_VERSION } from "../db/schema.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import { MACHINE, measured, newTrial, trial, VNNI, workshop } from "./support/database.ts";
+
+let shop: ReturnType<typeof workshop>;
+let db: Database;
+beforeEach(() => {
+  shop = workshop();
+  db = openDatabase(shop.path("automap.db"));
+});
+afterEach(() => {
+  db.close();
+  shop.remove();
+});
+
+const HERE: World = { environment: MACHINE, intrinsics: INTRINSICS };
+
+/** A machine that differs in one field. */
+const OTHER: Readonly<Record<(typeof ENVIRONMENT_FIELDS)[number], Environment>> = {
+  target: { ...MACHINE, target: "h200" },
+  cpu: { ...MACHINE, cpu: "Testium 9001" },
+  cores: { ...MACHINE, cores: 4 },
+  isa: { ...MACHINE, isa: ["avx2"] },
+  compiler: { ...MACHINE, compiler: { ...MACHINE.compiler, path: "/opt/g++" } },
+  compiler_version: { ...MACHINE, compiler: { ...MACHINE.compiler, version: "13.1.0" } },
+  flags: { ...MACHINE, compiler: { ...MACHINE.compiler, flags: ["-O2"] } },
+  kernel: { ...MACHINE, kernel: "Linux 6.12.0 x64" },
+  driver: { ...MACHINE, driver: "550.54" },
+  node: { ...MACHINE, node: "v22.1.0" },
+  automap: { ...MACHINE, automap: "0.2.0" },
+};
+
+describe("a record of another world", () => {
+  it.each(ENVIRONMENT_FIELDS)("differs in %s, and exactly this machine does not use it", (field) => {
+    const id = recordTrial(db, newTrial(10, { environment: OTHER[field] }));
+    const own = recordTrial(db, newTrial(60));
+    expect(differencesOf(showTrial(db, id), HERE).map((d) => d.field)).toEqual([field]);
+    expect(differencesOf(showTrial(db, own), HERE)).toEqual([]);
+    const used = (policy: Policy): string[] => best(db, { trusted: { ...HERE, policy } }).map((t) => t.id);
+    expect(used("exact")).toEqual([own]);
+    expect(used("isa")).toEqual(field === "isa" ? [own] : [id, own]);
+    expect(used("any")).toEqual([id, own]);
+    expect(queryTrials(db, { stale: { ...HERE, policy: "exact" } }).map((t) => t.id)).toEqual([id]);
+  });
+
+  it("is told with what was recorded and what is here", () => {
+    const { driver: _, ...bare } = OTHER.driver;
+    const found = showTrial(
+      db,
+      recordTrial(db, newTrial(10, { environment: { ...bare, node: "v18.0.0", driver: "1" } })),
+    );
+    expect(differencesOf(found, HERE)).toEqual<Difference[]>([
+      { field: "driver", recorded: "1", here: undefined },
+      { field: "node", recorded: "v18.0.0", here: "v20.20.2" },
+    ]);
+  });
+
+  it("whose instruction is declared otherwise now is used by nobody but any", () => {
+    if (VNNI === undefined) throw new Error("the table lacks avx512.vpdpbusd");
+    const older = { ...VNNI, declaration: { ...VNNI.declaration, summary: "as it was" } };
+    const id = recordTrial(db, newTrial(10, { intrinsic: older }));
+    const own = recordTrial(db, newTrial(60));
+    expect(differencesOf(showTrial(db, id), HERE).map((d) => d.field)).toEqual(["declaration"]);
+    const used = (policy: Policy): string[] => best(db, { trusted: { ...HERE, policy } }).map((t) => t.id);
+    expect([used("exact"), used("isa"), used("any")]).toEqual([[own], [own], [id]]);
+    const gone: World = { environment: MACHINE, intrinsics: [] };
+    expect(differencesOf(showTrial(db, own), gone)).toMatchObject([{ field: "declaration", here: undefined }]);
+  });
+
+  it.each(POLICIES)("is either trusted or stale under %s, never both", (policy) => {
+    for (const [i, environment] of Object.values(OTHER).entries()) recordTrial(db, newTrial(10 + i, { environment }));
+    recordTrial(db, newTrial(60));
+    const trust = { ...HERE, policy };
+    const [trusted, stale] = [countTrials(db, { trusted: trust }), countTrials(db, { stale: trust })];
+    expect(trusted + stale).toBe(ENVIRONMENT_FIELDS.length + 1);
+    expect(trusted).toBe({ exact: 1, isa: ENVIRONMENT_FIELDS.length, any: ENVIRONMENT_FIELDS.length + 1 }[policy]);
+    const limited = { trusted: trust, limit: 3 };
+    expect(queryTrials(db, limited).map((t) => t.id)).toEqual(
+      queryTrials(db, { trusted: trust })
+        .slice(0, 3)
+        .map((t) => t.id),
+    );
+  });
+});
+
+describe("the fastest of many", () => {
+  it("are the same whether an index gives them or everything is sorted", () => {
+    // Few workloads are far ahead, medians tie, failures are among them.
+    for (let i = 0; i < 120; i++) {
+      const microseconds = 10 + ((i * 7) % 23);
+      const given = i % 5 === 0 ? trial({ status: "crashed", log: "" }, i) : trial(measured(microseconds), i % 40);
+      recordTrial(db, newTrial(microseconds, { trial: given, environment: i % 3 === 0 ? OTHER.kernel : MACHINE }));
+    }
+    const filters = [
+      {},
+      { status: "ok" as const },
+      { since: 5, until: 30 },
+      { intrinsic: VNNI?.name ?? "" },
+      { intrinsic: [VNNI?.name ?? "", "amx.tdpbusd"], since: 3 },
+      { trusted: { ...HERE, policy: "exact" as const } },
+      { stale: { ...HERE, policy: "exact" as const } },
+      { operator: "conv2d", extents: { c: { min: 64 } } },
+    ];
+    for (const filter of filters) {
+      const all = queryTrials(db, filter).map((t) => t.id);
+      expect(all.length).toBeGreaterThan(20);
+      for (const limit of [1, 7, 20, 500])
+        expect(queryTrials(db, { ...filter, limit }).map((t) => t.id)).toEqual(all.slice(0, limit));
+    }
+  });
+});
+
+describe("a file of schema", () => {
+  it.each(MIGRATIONS.map((m) => m.version))(
+    "%i, as released, opens, migrates after a backup, and holds what it held",
+    (version) => {
+      const frozen = join(import.meta.dirname, `fixtures/schema-${version}.sqlite`);
+      const path = shop.path("frozen.db");
+      copyFileSync(frozen, path);
+      // 1. A reader takes it as it is.
+      const reader = openDatabase(path, { readonly: true });
+      const trials = queryTrials(reader);
+      expect(reader.sqlite.pragma("user_version", { simple: true })).toBe(version);
+      reader.close();
+      expect(readFileSync(path).equals(readFileSync(frozen))).toBe(true);
+
+      // 2. A writer brings it forward.
+      const writer = openDatabase(path);
+      expect(writer.sqlite.pragma("user_version", { simple: true })).toBe(SCHEMA_VERSION);
+      expect(queryTrials(writer)).toEqual(trials);
+      expect(trials.map((t) => [t.workload.operator, t.measurement.status, t.at])).toEqual([
+        ["matmul", "ok", 1_763_700_004_000],
+        ["conv2d", "ok", 1_763_700_002_000],
+        ["conv2d", "ok", 1_763_700_001_000],
+        ["conv2d", "crashed", 1_763_700_003_000],
+      ]);
+      expect(verifyDatabase(writer)).toEqual({
+        checked: { environments: 2, workloads: 2, runs: 1, trials: 4, calibrations: 1 },
+        problems: [],
+      });
+      recordTrial(writer, newTrial(60));
+      if (version < SCHEMA_VERSION) {
+        expect(writer.notice).toContain(`was brought from schema ${version} to ${SCHEMA_VERSION}`);
+        const backup = openDatabase(shop.path(`frozen.v${version}-backup.db`), { readonly: true });
+        expect(queryTrials(backup)).toEqual(trials);
+        backup.close();
+      }
+      // 3. It has become what a new file is.
+      const schema = (of: Database): unknown =>
+        of.sqlite.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name").all();
+      expect(schema(writer)).toEqual(schema(db));
+      writer.close();
+    },
+  );
+
+  it("newer than this automap is read, and a write says to upgrade", () => {
+    recordTrial(db, newTrial(60));
+    const next = { version: SCHEMA_VERSION + 1, summary: "more", sql: "CREATE TABLE more (text TEXT) STRICT" };
+    openAt(shop.path("automap.db"), {}, [...MIGRATIONS, next]).close();
+    const older = openDatabase(shop.path("automap.db"));
+    expect(older.notice).toMatch(/was written by a newer automap .* it is open for reading only/);
+    expect(queryTrials(older)).toHaveLength(1);
+    expect(() => recordTrial(older, newTrial(61))).toThrow(/newer automap/);
+    older.close();
+  });
+});

@@ -1,0 +1,140 @@
+/** @file `automap emit` on the command line: which record it takes, what it refuses, and with which exit code. */
+
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { openDatabase, recordTrial } from "../db/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import type { Compiler } from "../runtime/compiler.ts";
+import { writePackage } from "../session/emit.ts";
+import { environmentOf } from "../session/tune.ts";
+import { commandLine } from "./support/command-line.ts";
+import { candidate, MACHINE, newTrial, trial } from "./support/database.ts";
+import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
+
+const root = mkdtempSync(join(tmpdir(), "automap-emit-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+afterEach(() => vi.unstubAllEnvs());
+const at = (name: string): string => join(root, name);
+
+let compiler: Compiler;
+beforeAll(async () => {
+  compiler = await requireCompiler();
+});
+
+const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5, n: 1 }, { layouts: "NHWC" });
+
+describe("automap emit", () => {
+  let id: string;
+  let failed: string;
+  beforeAll(() => {
+    id = recordPlain(at("t.db"), small, environmentOf({ compiler }));
+    const db = openDatabase(at("t.db"));
+    failed = recordTrial(db, newTrial(1, { trial: trial({ status: "crashed", log: "signal 11" }, 5, candidate()) }));
+    db.close();
+    recordPlain(at("elsewhere.db"), small, MACHINE);
+  });
+  const shape = "conv2d --c 16 --k 16 --h 6 --w 5 --layout NHWC";
+  const emit = (words: string, file = "t.db"): ReturnType<typeof commandLine> =>
+    commandLine(["emit", ...words.split(" ").map((w) => (w.startsWith("@") ? at(w.slice(1)) : w)), "--db", at(file)]);
+
+  it("writes the package of a record and proves it", async () => {
+    const { code, out } = await emit(`${id.slice(0, 12)} --to @one --prove`);
+    expect({ code, out }).toEqual({
+      code: 0,
+      out: expect.stringContaining("conv2d tuned: right on random and extreme data"),
+    });
+    expect(out).toContain(`remake    automap emit ${id.slice(0, 12)} --to DIR`);
+    expect(readFileSync(at("one/conv2d_tuned.cpp"), "utf8")).toContain(`automap emit ${id.slice(0, 12)} --to DIR`);
+    expect(JSON.parse(readFileSync(at("one/kernel.json"), "utf8"))).toMatchObject({ schemaVersion: 1, record: id });
+  });
+
+  it("finds the best record of an operator in this environment, and says which", async () => {
+    const { code, out, err } = await emit(`${shape} --to @two --name conv --json`);
+    expect({ code, err }).toEqual({ code: 0, err: expect.stringContaining(`record ${id.slice(0, 12)}`) });
+    expect(JSON.parse(out)).toMatchObject({ schemaVersion: 1, name: "conv", record: id });
+    expect(readFileSync(at("two/conv.h"), "utf8")).toContain("int conv_run(conv_plan* plan");
+  });
+
+  it.each([
+    ["an unknown record", "00ff00ff --to @x", 2, "holds no trial 00ff00ff"],
+    ["a trial that failed", "FAILED --to @x", 2, "ended as crashed: there is no kernel to use"],
+    ["a folder that is not empty", "RECORD --to @full", 2, "full is not empty: it holds README.txt"],
+    ["a folder that is a file", "RECORD --to @full/README.txt", 2, "README.txt is a file"],
+    ["no folder", "RECORD", 2, "emit needs --to"],
+    ["a name that C refuses", "RECORD --to @x --name 3d", 2, '"3d" cannot name a C function'],
+    ["a keyword for a name", "RECORD --to @x --name while", 2, '"while" cannot name a C function'],
+    ["a shape behind a record", "RECORD --c 64 --to @x", 2, 'unexpected "--c" behind a record'],
+    ["an operator that does not exist", "conv9d --to @x", 2, 'unknown operator "conv9d"'],
+    ["a workload that was never tuned", "matmul --m 4 --to @x", 2, "find one: automap tune matmul --m 4"],
+    [
+      "threads that were never tuned",
+      `${shape} --threads 2 --to @x`,
+      2,
+      "none measured in this environment with 2 threads",
+    ],
+    ["a policy that does not exist", `${shape} --trust blindly --to @x`, 2, "--trust is one of exact, isa, any"],
+  ])("refuses %s", async (_, words, code, message) => {
+    writePackage(at("full"), new Map([["README.txt", "mine"]]), true);
+    const ran = await emit(words.replace("RECORD", id.slice(0, 12)).replace("FAILED", failed));
+    expect(ran).toEqual({ code, out: "", err: expect.stringContaining(message) });
+    expect(existsSync(at("x"))).toBe(false);
+  });
+
+  it("writes into a folder that is not empty when told to", async () => {
+    writePackage(at("full"), new Map([["README.txt", "mine"]]), true);
+    expect(await emit(`${id} --to @full --force`)).toMatchObject({ code: 0 });
+    expect(readFileSync(at("full/README.txt"), "utf8")).toBe("mine");
+  });
+
+  it("takes no record of another machine unless told to, and says what differs", async () => {
+    const ran = await emit(`${shape} --to @foreign`, "elsewhere.db");
+    expect(ran).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/none measured in this environment with one thread: .*cpu.* differ/),
+    });
+    expect(await emit(`${shape} --to @foreign --trust any`, "elsewhere.db")).toMatchObject({ code: 0 });
+  });
+
+  it("refuses the record of an instruction that no x86 CPU has", async () => {
+    const arm = recordPlain(at("arm.db"), small, MACHINE, intrinsicsNamed("arm.usdot"));
+    expect(await emit(`${arm} --to @x`, "arm.db")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("kernels are written for x86 CPUs"),
+    });
+    expect(existsSync(at("x"))).toBe(false);
+  });
+
+  it("writes the portable code of any equation", async () => {
+    const words = [
+      "emit",
+      "y[i] += f32(x[i+r]) * f32(k[r])",
+      "--i",
+      "9",
+      "--r",
+      "3",
+      "--portable",
+      "--prove",
+      "--to",
+      at("equation"),
+    ];
+    expect(await commandLine(words)).toMatchObject({
+      code: 0,
+      out: expect.stringContaining("equation portable: right"),
+    });
+  });
+
+  it("writes a record without a compiler, and cannot prove it or choose one", async () => {
+    vi.stubEnv("CXX", "no-such-compiler");
+    expect(await emit(`${id} --to @plain`)).toMatchObject({ code: 0 });
+    expect(await emit(`${id} --to @unproved --prove`)).toMatchObject({
+      code: 6,
+      err: expect.stringContaining("written but not proved"),
+    });
+    expect(await emit(`${shape} --to @x`)).toMatchObject({
+      code: 6,
+      err: expect.stringContaining("name a record by its id"),
+    });
+  });
+});

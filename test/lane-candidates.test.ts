@@ -1,0 +1,75 @@
+/** @file The space of lane kernels: what is in it, that moves stay in it, and what the estimate prefers. */
+
+import { describe, expect, it } from "vitest";
+import type { Computation } from "../abstraction/computation.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
+import { tapsOf } from "../mapper/lanes/taps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { type LaneSpace, laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+
+const target = modelTarget({ name: "a test", isa: [], levels: [], source: "none" });
+
+function spaceOf(operator: string, parameters: Readonly<Record<string, number>>): [Computation, LaneSpace] {
+  const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes("f32") });
+  const space = laneSpace(computation, { threads: 1, target });
+  if ("because" in space) throw new Error(space.because);
+  return [computation, space];
+}
+
+describe("the space of lane kernels", () => {
+  it("holds schedules that fit, each once, and every dataflow that a narrow window allows", () => {
+    const [computation, space] = spaceOf("conv2d-single", { h: 64, w: 64, r: 3, s: 3, pad: 1 });
+    const all = [...space.all()];
+    expect(all.length).toBe(space.size);
+    expect(new Set(all.map((s) => space.key(s))).size).toBe(space.size);
+    expect(new Set(all.map((s) => s.dataflow))).toEqual(new Set(["SBM", "FBS-shift", "FBS-load"]));
+    for (const schedule of all) {
+      const verdict = tapsOf(computation, schedule.rolled);
+      expect(verdict.ok && laneScheduleProblem(verdict.sum, schedule)).toBeUndefined();
+    }
+    expect(() => lowerLanes(computation, space.random(seededRandom(1)))).not.toThrow();
+  });
+
+  it("keeps mutation and crossover inside, and moves", () => {
+    const [, space] = spaceOf("3d7pt", { d: 64, h: 66, w: 64 });
+    const inside = new Set([...space.all()].map((s) => space.key(s)));
+    const random = seededRandom(7);
+    let moved = 0;
+    for (let i = 0; i < 200; i++) {
+      const [a, b] = [space.random(random), space.random(random)];
+      for (const next of [space.mutate(a, random), space.crossover(a, b, random)]) {
+        expect(inside.has(space.key(next))).toBe(true);
+        if (space.key(next) !== space.key(a)) moved++;
+      }
+    }
+    expect(moved).toBeGreaterThan(50);
+  });
+
+  it("streams what memory has to hold, and not what a cache does", () => {
+    const [, large] = spaceOf("2d5pt", { h: 8192, w: 8192 });
+    const [, small] = spaceOf("2d5pt", { h: 512, w: 512 });
+    expect(rankLanes(large, 1)[0]?.streaming).toBe(true);
+    expect(rankLanes(small, 1)[0]?.streaming).toBe(false);
+  });
+
+  it("expects a block of rows to beat single rows where arithmetic binds", () => {
+    const [, space] = spaceOf("conv2d-single", { h: 512, w: 512, r: 9, s: 9, pad: 4 });
+    const [best] = rankLanes(space, 12);
+    expect(best?.dataflow).toBe("FBS-load");
+    expect(best && best.rows * best.vectors).toBeGreaterThanOrEqual(8);
+    expect(rankLanes(space, 12)).toHaveLength(12);
+  });
+
+  it("says why lanes cannot compute a computation", () => {
+    const computation = instantiate(operatorNamed("conv2d-single"), {
+      parameters: { h: 32, w: 32, stride: 2 },
+      types: parseDataTypes("f32"),
+    });
+    expect(laneSpace(computation, { threads: 1, target })).toMatchObject({ rule: "step" });
+  });
+});

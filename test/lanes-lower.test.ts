@@ -1,0 +1,226 @@
+/** @file Lane kernels against the equation they come from: every dataflow, every stencil, filters 2 to 20, tails of every size. */
+
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Inputs, interpret, interpretNest } from "../abstraction/interpret.ts";
+import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { LANE_DATAFLOWS, type LaneSchedule, laneScheduleProblem, rollable } from "../mapper/lanes/schedule.ts";
+import { tapsOf } from "../mapper/lanes/taps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { STENCILS } from "../operators/stencil.ts";
+
+function make(operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation {
+  return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+}
+
+function schedule(changes: Partial<LaneSchedule> = {}): LaneSchedule {
+  return {
+    dataflow: "FBS-load",
+    lanes: 16,
+    rows: 1,
+    vectors: 1,
+    rolled: [],
+    weights: "registers",
+    streaming: false,
+    prefetchBytes: 0,
+    borders: "peeled",
+    strip: 0,
+    threads: 1,
+    ...changes,
+  };
+}
+
+/** Small integers: every sum is exact in f32, in whatever order. */
+function inputsFor(computation: Computation, seed: number): Inputs {
+  const random = seededRandom(seed);
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
+    ]),
+  );
+}
+
+function agrees(computation: Computation, chosen: LaneSchedule, nest = lowerLanes(computation, chosen)): boolean {
+  const inputs = inputsFor(computation, 1);
+  const [want, got] = [interpret(computation, inputs), interpretNest(nest, computation, inputs)];
+  return want.length === got.length && want.every((x, i) => x === got[i]);
+}
+
+function fits(computation: Computation, chosen: LaneSchedule): boolean {
+  const verdict = tapsOf(computation, chosen.rolled);
+  return verdict.ok && laneScheduleProblem(verdict.sum, chosen) === undefined;
+}
+
+describe("lowering to lanes", () => {
+  it.each(STENCILS.map((s) => [s.name, s] as const))(
+    "computes %s by every dataflow",
+    (name, { dimensions, radius }) => {
+      const side = 2 * radius + 3;
+      const shape = dimensions === 2 ? { h: side, w: 40 } : { d: Math.max(4, radius + 2), h: 5, w: 22 };
+      const f32 = make(name, shape);
+      const f64 = make(name, shape, "f64");
+      for (const dataflow of LANE_DATAFLOWS) {
+        expect(agrees(f32, schedule({ dataflow, rows: 3, vectors: 2 })), dataflow).toBe(true);
+        expect(agrees(f64, schedule({ dataflow, lanes: 32, rows: 2, borders: "guarded" })), dataflow).toBe(true);
+      }
+    },
+  );
+
+  it.each(Array.from({ length: 19 }, (_, i) => i + 2))("computes a filter of %i by every dataflow", (r) => {
+    const line = make("conv1d-single", { l: 97, r });
+    const image = make("conv2d-single", { h: r + 4, w: r + 38, r, s: r });
+    for (const dataflow of LANE_DATAFLOWS) {
+      expect(agrees(line, schedule({ dataflow, lanes: 32, vectors: 2 })), `line ${dataflow}`).toBe(true);
+      expect(agrees(image, schedule({ dataflow, lanes: 32, rows: 3 })), `image ${dataflow}`).toBe(true);
+    }
+    expect(agrees(image, schedule({ rows: 2, vectors: 2, rolled: ["s"] })), "rolled over s").toBe(true);
+    expect(agrees(image, schedule({ weights: "memory", rolled: ["r", "s"] })), "rolled over both").toBe(true);
+  });
+
+  it.each(Array.from({ length: 36 }, (_, i) => i + 1))("writes all of a row of %i, and nothing beyond", (w) => {
+    const computation = make("stencil2d-box", { h: 6, w, radius: 1 });
+    for (const dataflow of LANE_DATAFLOWS)
+      for (const vectors of [1, 2])
+        expect(agrees(computation, schedule({ dataflow, lanes: 8, rows: 4, vectors })), dataflow).toBe(true);
+  });
+
+  it("sweeps strips of rows through the planes of a 3-D stencil", () => {
+    const computation = make("3d27pt", { d: 6, h: 14, w: 20 });
+    const nest = lowerLanes(computation, schedule({ rows: 2, strip: 3 }));
+    expect(printNest(nest)).toContain("for j_strip in 0..2\n  for parallel i in 0..4\n    for j_block in 0..3");
+    expect(agrees(computation, schedule({ rows: 2, strip: 3 }), nest)).toBe(true);
+  });
+
+  it("computes equations of the user's own: a sum written out, planes with weights of their own", () => {
+    const blur = defineComputation({
+      name: "blur",
+      equation: "b[y,x] = 2*a[y,x] - a[y-1,x] + 3*a[y,x+2]",
+      extents: { y: 7, x: 45 },
+      tensors: { a: "f32" },
+    });
+    const planes = defineComputation({
+      name: "planes",
+      equation: "out[c,y,x] += in[c,y+r,x+s-1] * w[c,r,s]",
+      extents: { c: 3, y: 6, x: 35, r: 2, s: 3 },
+      tensors: { in: { dtype: "f64", shape: [3, 7, 35] }, w: "f64" },
+    });
+    for (const dataflow of LANE_DATAFLOWS)
+      for (const computation of [blur, planes])
+        expect(agrees(computation, schedule({ dataflow, rows: 2, vectors: 2 })), dataflow).toBe(true);
+  });
+
+  it("equals the equation for random sums, shapes and schedules", () => {
+    const sizes = fc.record({
+      ...{ h: fc.integer({ min: 1, max: 9 }), w: fc.integer({ min: 1, max: 50 }) },
+      ...{ r: fc.integer({ min: 1, max: 4 }), s: fc.integer({ min: 1, max: 6 }) },
+      ...{ up: fc.integer({ min: -2, max: 4 }), left: fc.integer({ min: -3, max: 6 }) },
+      dilation: fc.integer({ min: 1, max: 3 }),
+      where: fc.constantFrom("", " where r == 0 or s == 1", " where r != s"),
+    });
+    const choices = fc.record({
+      dataflow: fc.constantFrom(...LANE_DATAFLOWS),
+      lanes: fc.constantFrom(8, 16, 32),
+      rows: fc.integer({ min: 1, max: 5 }),
+      vectors: fc.integer({ min: 1, max: 3 }),
+      rolled: fc.subarray(["r", "s"]),
+      weights: fc.constantFrom("registers" as const, "memory" as const),
+      prefetchBytes: fc.constantFrom(0, 256),
+      borders: fc.constantFrom("peeled" as const, "guarded" as const),
+    });
+    let run = 0;
+    fc.assert(
+      fc.property(sizes, choices, ({ h, w, r, s, up, left, dilation, where }, chosen) => {
+        const computation = defineComputation({
+          equation: `o[i,j] += x[i+r-${up},j+${dilation}*s-${left}] * k[r,s]${where}`,
+          extents: { i: h, j: w, r, s },
+          tensors: { x: { dtype: "f32", shape: [h + 2, w + 1] }, k: "f32" },
+        });
+        const rolled =
+          chosen.dataflow === "FBS-load" ? chosen.rolled.filter((a) => rollable(computation).includes(a)) : [];
+        const own = schedule({ ...chosen, rolled });
+        if (!fits(computation, own)) return;
+        run++;
+        expect(agrees(computation, own), printNest(lowerLanes(computation, own))).toBe(true);
+      }),
+      { numRuns: 150, seed: 4 },
+    );
+    expect(run).toBeGreaterThan(75);
+  });
+
+  it("would show a halo that takes one column too many", () => {
+    const computation = make("2d5pt", { h: 5, w: 40 });
+    for (const dataflow of ["SBM", "FBS-shift"] as const) {
+      const chosen = schedule({ dataflow, rows: 3 });
+      const nest = lowerLanes(computation, chosen);
+      expect(agrees(computation, chosen, nest)).toBe(true);
+      const whole = dataflow === "SBM" ? / where lane >= 2$/ : / where lane < 14$/;
+      const short = narrowStores(nest, dataflow === "SBM" ? 3 : 13);
+      expect(printNest(nest)).toMatch(new RegExp(whole.source, "m"));
+      expect(agrees(computation, chosen, short), dataflow).toBe(false);
+    }
+  });
+});
+
+/** The same nest with another number in the condition of its stores. */
+function narrowStores(nest: LoopNest, bound: number): LoopNest {
+  const change = (s: Statement): Statement => {
+    if (s.kind === "loop") return { ...s, body: s.body.map(change) };
+    if (s.kind !== "scalar" || s.equation.where?.kind !== "compare") return s;
+    return {
+      ...s,
+      equation: { ...s.equation, where: { ...s.equation.where, right: { kind: "number", value: bound } } },
+    };
+  };
+  return { ...nest, body: nest.body.map(change) };
+}
+
+describe("taps", () => {
+  const refusalOf = (equation: string, extents: Record<string, number>, dtype: "f32" | "s32" = "f32"): string => {
+    const names = [...new Set([...equation.matchAll(/\b([a-z]+)\[/g)].map((m) => m[1] ?? ""))].slice(1);
+    const computation = defineComputation({
+      equation,
+      extents,
+      tensors: Object.fromEntries(names.map((n) => [n, dtype])),
+    });
+    const verdict = tapsOf(computation);
+    return verdict.ok ? "" : verdict.refusal.because;
+  };
+
+  it("are the neighbours of a star and their weights", () => {
+    const verdict = tapsOf(make("2d5pt", { h: 8, w: 8 }));
+    expect(verdict.ok && verdict.sum.taps.map((t) => t.shift.map((s) => s.kind === "number" && s.value))).toEqual([
+      ...[
+        [-1, 0],
+        [0, -1],
+        [0, 0],
+        [0, 1],
+        [1, 0],
+      ],
+    ]);
+  });
+
+  it.each([
+    ["o[i] += x[2*i+r] * k[r]", { i: 8, r: 3 }, "step: x[2*i+r] moves 2 places when i moves one"],
+    ["o[i] max= x[i+r]", { i: 8, r: 3 }, "form: max= is no sum"],
+    ["o[i] = x[i] * x[i-1]", { i: 8 }, "form: x[i] * x[i-1] is not a factor times an element along i"],
+    ["o[j,i] += x[i+r,j] * k[r]", { i: 8, j: 8, r: 3 }, "layout: the last dimension of x does not follow i"],
+    ["o[i] += x[i+r] * k[r] where i+r < 5", { i: 8, r: 3 }, "condition: it depends on i"],
+    ["o[i] += x[i+r] * y[i+r]", { i: 8, r: 3 }, "form: x[i+r] * y[i+r] is not a factor times an element along i"],
+  ] as const)("refuse %s", (equation, extents, because) => {
+    expect(refusalOf(equation, extents)).toContain(because);
+  });
+
+  it("refuse integers, and say which dataflow a wide window leaves", () => {
+    expect(refusalOf("o[i] += x[i+r] * k[r]", { i: 8, r: 3 }, "s32")).toContain("type: lanes compute f32 and f64");
+    const verdict = tapsOf(make("conv1d-single", { l: 64, r: 17 }));
+    expect(verdict.ok && laneScheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(
+      "schedule: a window of 17 columns leaves none of 16 lanes whole; load the data instead (FBS-load)",
+    );
+  });
+});

@@ -1,0 +1,86 @@
+/** @file Lane kernels compiled and run: every element right on every set of inputs, between guard pages, by one thread and by two. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { lowerLanes } from "../mapper/lanes/lower.ts";
+import type { LaneSchedule } from "../mapper/lanes/schedule.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { readProcessor } from "../runtime/processor.ts";
+
+const AVX512 = readProcessor().features.includes("avx512dq");
+const workdir = mkdtempSync(join(tmpdir(), "automap-lanes-"));
+const runners: Runner[] = [];
+
+beforeAll(async () => {
+  for (const threads of [1, 2]) {
+    try {
+      const made = await createRunner({ workdir, threads, budgetSeconds: 0.002, batches: [1, 2] });
+      if (made.status === "ready") runners.push(made.runner);
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error;
+    }
+  }
+});
+afterAll(async () => {
+  for (const runner of runners) await runner.close();
+  rmSync(workdir, { recursive: true, force: true });
+});
+
+const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
+  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+
+const plain: LaneSchedule = {
+  ...{ dataflow: "FBS-load", lanes: 16, rows: 1, vectors: 1, rolled: [], weights: "registers" },
+  ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+};
+
+const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+  [
+    "a star, streamed and prefetched",
+    make("2d9pt", { h: 37, w: 208 }),
+    { rows: 4, vectors: 3, streaming: true, prefetchBytes: 512 },
+  ],
+  [
+    "a box with its columns as a loop",
+    make("conv2d-single", { h: 21, w: 101, r: 5, s: 5, pad: 2 }),
+    { rows: 4, vectors: 2, rolled: ["s"] },
+  ],
+  ["sums that move", make("conv2d-single", { h: 14, w: 77, r: 3, s: 9 }), { dataflow: "SBM", rows: 3, vectors: 2 }],
+  ["data that move", make("2d13pt", { h: 13, w: 65 }), { dataflow: "FBS-shift", rows: 2, borders: "guarded" }],
+  ["a long filter", make("conv1d-single", { l: 777, r: 31 }), { vectors: 4, weights: "memory", prefetchBytes: 2048 }],
+  [
+    "a grid of doubles in strips",
+    make("3d7pt", { d: 7, h: 18, w: 37 }, "f64"),
+    { lanes: 8, rows: 2, vectors: 2, strip: 4, streaming: true },
+  ],
+];
+
+describe.skipIf(!AVX512)("lane kernels on AVX-512 (skipped where the processor has none)", () => {
+  it.each(CASES)("compute %s", async (_, computation, changes) => {
+    const schedule = { ...plain, ...changes };
+    const kernel = generateLanes(
+      "c++",
+      computation,
+      lowerLanes(computation, schedule),
+      { lines: [] },
+      { streaming: schedule.streaming },
+    );
+    expect(kernel.source).toContain(schedule.prefetchBytes > 0 ? "_mm_prefetch" : "_mm512_");
+    if (schedule.streaming) expect(kernel.source).toContain("_mm512_stream_");
+    expect(runners.length).toBeGreaterThan(0);
+    // One thread with data that end exactly at a guard page: nothing is touched behind it. Two with streaming stores as they should be.
+    for (const [i, runner] of runners.entries()) {
+      const reference = await runner.reference(computation, 1);
+      const measured = await runner.measure(kernel, reference, { alignment: i === 0 ? 4 : 64 });
+      expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
+    }
+  });
+});

@@ -1,0 +1,279 @@
+/** @file `load`: a kernel as a function on typed arrays, with every misuse told apart, and compiled once. */
+
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { type Computation, inputsOf } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { packageFiles } from "../emit/index.ts";
+import { decodeElement, encodeElements } from "../runtime/bytes.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import { fromMemory, toMemory } from "../runtime/verify.ts";
+import { writePackage } from "../session/emit.ts";
+import { type BoundKernel, load } from "../session/load.ts";
+import { environmentOf, type TunedKernel } from "../session/tune.ts";
+import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
+
+const root = mkdtempSync(join(tmpdir(), "automap load "));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+afterEach(() => vi.unstubAllEnvs());
+// Each compiles three files or more, and other tests may compile beside it.
+vi.setConfig({ testTimeout: 120_000 });
+const cache = join(root, "cache");
+const at = (name: string): string => join(root, name);
+
+/** What a search would have ended with. */
+function tuned(computation: Computation, threads = 1): TunedKernel {
+  const plain = plainKernel(computation, threads);
+  if (!plain) throw new Error(`nothing maps ${computation.name} here`);
+  const measurement = { status: "ok", samples: [1], median: 1, interval: [1, 1], instructions: 1 } as const;
+  return { id: "0123456789abcdef", prediction: undefined, measurement, ...plain };
+}
+
+type NumberArray = Parameters<BoundKernel["run"]>[number];
+const ARRAYS = { Uint8Array, Int8Array, Uint16Array, Int16Array, Uint32Array, Int32Array, Float32Array, Float64Array };
+
+function arrayOf(type: string, source: number | ArrayBuffer): NumberArray {
+  const found = Object.entries(ARRAYS).find(([name]) => name === type)?.[1];
+  if (!found) throw new Error(`no ${type}`);
+  return typeof source === "number" ? new found(source) : new found(source);
+}
+
+/** Small integers in every input; the arrays of a call, and what the interpreter makes of them. */
+function data(kernel: BoundKernel, computation: Computation): { arrays: NumberArray[]; expected: ArrayLike<number> } {
+  const random = seededRandom(7);
+  const values = Object.fromEntries(
+    inputsOf(computation).map((t) => {
+      const least = t.dtype.startsWith("u") ? 0 : -3;
+      const count = t.dims.reduce((product, d) => product * d.extent, 1);
+      return [t.name, Float64Array.from({ length: count }, () => randomInteger(random, least, 3))];
+    }),
+  );
+  const arrays = kernel.parameters.map((p, i) => {
+    const tensor = inputsOf(computation)[i];
+    if (!tensor) return arrayOf(p.array, p.elements);
+    const bytes = encodeElements(
+      tensor.dtype,
+      toMemory(tensor, values[tensor.name] ?? [], () => 0),
+    );
+    return arrayOf(p.array, Uint8Array.from(bytes).buffer);
+  });
+  return { arrays, expected: interpret(computation, values) };
+}
+
+function outputOf(kernel: BoundKernel, computation: Computation, arrays: readonly NumberArray[]): number[] {
+  const output = arrays.at(-1);
+  const tensor = Object.values(computation.tensors)[0];
+  if (!output || !tensor) throw new Error(`${kernel.name} has no output`);
+  const view = new DataView(output.buffer);
+  const memory = Array.from(output, (_, i) => decodeElement(tensor.dtype, view, i * output.BYTES_PER_ELEMENT));
+  return [...fromMemory(tensor, memory)];
+}
+
+const conv = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }, { layouts: "NHWC" });
+const threads = Math.min(2, availableParallelism());
+
+describe("a loaded kernel", () => {
+  it.each([
+    ["bytes", conv, 1],
+    ["16-bit floats as bits", computationOf("matmul", "bf16", { m: 5, n: 16, k: 8 }, { epilogue: "bf16" }), 1],
+    ["three inputs", computationOf("conv2d", "f32", { c: 4, k: 16, h: 4, w: 4 }, { epilogue: "bias" }), 1],
+    ["two threads", conv, threads],
+  ] as const)("computes what the interpreter does, tuned and portable: %s", async (_, computation, parts) => {
+    for (const implementation of ["tuned", "portable"] as const) {
+      const kernel = await load(tuned(computation, parts), { cache, implementation });
+      expect(kernel.implementation).toBe(implementation);
+      const { arrays, expected } = data(kernel, computation);
+      for (let call = 0; call < (parts > 1 ? 300 : 2); call++) kernel.run(...arrays);
+      expect(outputOf(kernel, computation, arrays)).toEqual([...Array.from(expected)]);
+      kernel.close();
+    }
+  });
+
+  describe("given what it cannot use", () => {
+    let kernel: BoundKernel;
+    let arrays: NumberArray[];
+    beforeAll(async () => {
+      kernel = await load(tuned(conv), { cache });
+      ({ arrays } = data(kernel, conv));
+    });
+    const run = (...given: unknown[]): void => Reflect.apply(kernel.run, kernel, given);
+    const shared = new ArrayBuffer(16 * 25 * 4);
+
+    it.each([
+      ["too few arrays", () => run(arrays[0], arrays[1]), /conv2d: out is undefined; it must be an Int32Array/],
+      ["too many arrays", () => run(...arrays, arrays[0]), /conv2d\.run takes 3 arrays, got 4/],
+      ["a plain array", () => run([1, 2], arrays[1], arrays[2]), /conv2d: input is an Array; it must be a Uint8Array/],
+      ["nothing", () => run(null, arrays[1], arrays[2]), /input is null; it must be a Uint8Array/],
+      [
+        "another type of number",
+        () => run(arrays[0], new Uint8Array(16 * 16 * 9), arrays[2]),
+        /w is a Uint8Array; it must be an Int8Array/,
+      ],
+      [
+        "one element too few",
+        () => run(arrays[0]?.subarray(1), arrays[1], arrays[2]),
+        /input has 399 elements; it must have 400\n {2}n 1, c 16, h 5, w 5, element at/,
+      ],
+      [
+        "an output one too long",
+        () => run(arrays[0], arrays[1], new Int32Array(401)),
+        /out has 401 elements; it must have 400/,
+      ],
+      [
+        "an input inside the output",
+        () => run(new Uint8Array(shared, 4, 400), arrays[1], new Int32Array(shared)),
+        /input shares memory with out\n/,
+      ],
+      [
+        "a transferred array",
+        () => run(transferred(400), arrays[1], arrays[2]),
+        /input has no memory: its buffer was transferred/,
+      ],
+    ])("says what, why and what would be right: %s", (_, misuse, message) => {
+      expect(misuse).toThrow(message);
+      // The kernel is none the worse for it.
+      expect(() => run(...arrays)).not.toThrow();
+    });
+
+    it("notices when an array that was fine is transferred away between calls", () => {
+      const fleeting = new Uint8Array(400);
+      run(fleeting, arrays[1], arrays[2]);
+      structuredClone(fleeting.buffer, { transfer: [fleeting.buffer] });
+      expect(() => run(fleeting, arrays[1], arrays[2])).toThrow(/input has no memory/);
+    });
+
+    it("may be given memory shared between threads, and parts of larger arrays", () => {
+      run(...arrays);
+      const right = [...(arrays[2] ?? [])];
+      const [from = new Uint8Array()] = arrays;
+      const wide = new Uint8Array(new SharedArrayBuffer(500), 13, 400);
+      wide.set(from);
+      run(wide, arrays[1], arrays[2]?.fill(0));
+      expect([...(arrays[2] ?? [])]).toEqual(right);
+    });
+
+    it("cannot run when it is closed, and may be closed twice", async () => {
+      const other = await load(tuned(conv), { cache });
+      other.close();
+      other.close();
+      expect(() => other.run(...arrays)).toThrow("conv2d is closed\n  load it again");
+    });
+  });
+
+  it("packs constants at the first call, when another array is given, and when told", async () => {
+    const kernel = await load(tuned(conv), { cache });
+    const input = new Uint8Array(400).fill(1);
+    const weight = new Int8Array(16 * 16 * 9).fill(1);
+    const out = new Int32Array(400);
+    const centre = (w: Int8Array): number | undefined => {
+      kernel.run(input, w, out);
+      return out[(2 * 5 + 2) * 16];
+    };
+    expect(centre(weight)).toBe(16 * 9);
+    weight.fill(2);
+    expect(centre(weight)).toBe(16 * 9);
+    kernel.repack();
+    expect(centre(weight)).toBe(2 * 16 * 9);
+    expect(centre(weight.slice().fill(3))).toBe(3 * 16 * 9);
+    expect(centre(weight)).toBe(2 * 16 * 9);
+    kernel.close();
+  });
+
+  it("falls back to the portable code on a CPU that lacks a feature, with a warning, and refuses when tuned is asked for", async () => {
+    // Four-operand FMA: AMD made it until 2014, nobody else ever did.
+    const best = tuned(conv);
+    const foreign = { ...best, kernel: { ...best.kernel, features: [...best.kernel.features, "fma4"] } };
+    const warning = vi.spyOn(process, "emitWarning").mockImplementation(() => undefined);
+    const kernel = await load(foreign, { cache });
+    expect(warning).toHaveBeenCalledWith(expect.stringContaining("lacks fma4: the portable code runs"));
+    warning.mockRestore();
+    expect(kernel).toMatchObject({ implementation: "portable", missing: ["fma4"] });
+    const { arrays, expected } = data(kernel, conv);
+    kernel.run(...arrays);
+    expect(outputOf(kernel, conv, arrays)).toEqual([...Array.from(expected)]);
+    await expect(load(foreign, { cache, implementation: "tuned" })).rejects.toThrow(
+      /lacks what the tuned kernel needs: fma4/,
+    );
+  });
+});
+
+describe("load", () => {
+  it("compiles once for equal sources, and again for others", async () => {
+    await load(tuned(conv), { cache });
+    const before = readdirSync(cache);
+    await load(tuned(conv), { cache });
+    expect(readdirSync(cache)).toEqual(before);
+    const best = tuned(conv);
+    await load({ ...best, kernel: { ...best.kernel, source: `${best.kernel.source}// another\n` } }, { cache });
+    expect(readdirSync(cache)).toHaveLength(before.length + 1);
+  });
+
+  it("takes a record by its id, and a folder that was emitted", async () => {
+    const id = recordPlain(at("t.db"), conv, environmentOf({ compiler: await requireCompiler() }));
+    const recorded = await load(id.slice(0, 8), { database: at("t.db"), cache });
+    writePackage(at("package"), packageFiles(subjectFor(conv)));
+    const emitted = await load(at("package"), { cache });
+    const { arrays, expected } = data(recorded, conv);
+    for (const kernel of [recorded, emitted]) {
+      arrays[2]?.fill(0);
+      kernel.run(...arrays);
+      expect(outputOf(kernel, conv, arrays)).toEqual([...Array.from(expected)]);
+    }
+  });
+
+  it.each([
+    ["a record that is not there", () => load("00ff00ff", { database: at("t.db") }), /t\.db holds no trial 00ff00ff/],
+    ["a database that is not there", () => load("00ff00ff", { database: at("none.db") }), /there is no database at/],
+    ["a folder without a package", () => load(root), /is no package: it has no kernel\.json/],
+    [
+      "a damaged description",
+      () => damaged("kernel.json", '{"schemaVersion": 1, "name": "../x"}'),
+      /kernel\.json does not describe a package: name/,
+    ],
+    ["a description that is not JSON", () => damaged("kernel.json", "{"), /kernel\.json does not describe a package/],
+    [
+      "a description of a later version",
+      () => damaged("kernel.json", '{"schemaVersion": 2}'),
+      /is of another version than 1/,
+    ],
+    ["a package with a file missing", () => damaged("conv2d.h", undefined), /lacks conv2d\.h/],
+    [
+      "sources that do not compile",
+      () => damaged("conv2d.cpp", "nonsense"),
+      /conv2d does not compile with .*\n[\s\S]*nonsense/,
+    ],
+    [
+      "an implementation that does not exist",
+      () => Reflect.apply(load, undefined, [tuned(conv), { cache, implementation: "fastest" }]),
+      /no implementation "fastest"/,
+    ],
+  ])("refuses %s", async (_, attempt, message) => {
+    writePackage(at("package"), packageFiles(subjectFor(conv)), true);
+    await expect(attempt()).rejects.toThrow(message);
+  });
+
+  it("says what to install where there is no compiler", async () => {
+    vi.stubEnv("CXX", "no-such-compiler");
+    expect(await findCompiler()).toMatchObject({ status: "environment" });
+    await expect(load(tuned(conv), { cache })).rejects.toThrow(/no-such-compiler is not on the PATH\n.*\n {2}set CXX/);
+  });
+});
+
+function transferred(length: number): Uint8Array {
+  const array = new Uint8Array(length);
+  structuredClone(array.buffer, { transfer: [array.buffer] });
+  return array;
+}
+
+/** Loads the package with one file changed, or gone. */
+async function damaged(file: string, text: string | undefined): Promise<BoundKernel> {
+  const folder = mkdtempSync(at("damaged "));
+  mkdirSync(folder, { recursive: true });
+  cpSync(at("package"), folder, { recursive: true });
+  if (text === undefined) rmSync(join(folder, file));
+  else writeFileSync(join(folder, file), text);
+  return load(folder, { cache });
+}

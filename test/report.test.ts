@@ -1,0 +1,377 @@
+/** @file The report: what it shows, that nothing in it can run, and that it reads without colours and without eyes. */
+
+import { readFileSync } from "node:fs";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import type { Candidate } from "../abstraction/candidate.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import type { Trial } from "../abstraction/trial.ts";
+import { beginRun, type Environment, openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { plainSchedule } from "../mapper/schedule-space.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { drawMappingSvg } from "../report/draw-svg.ts";
+import { escapeMarkup, html } from "../report/html.ts";
+import { junit } from "../report/junit.ts";
+import { reportPage } from "../report/page.ts";
+import type { ReportData, TrialPoint } from "../report/report-data.ts";
+import { layoutText } from "../report/text.ts";
+import { gatherReport } from "../session/report.ts";
+import { commandLine } from "./support/command-line.ts";
+import { CONV, MACHINE, measured, newTrial, VNNI, workshop } from "./support/database.ts";
+
+const EVIL = `<script>alert("x")</script><img src=x onerror='alert(1)'>]]>&"'`;
+const NOW = Date.UTC(2026, 10, 21, 12);
+const CALIBRATION = {
+  machine: "Testium 9000",
+  clockHz: { median: 4e9, spread: 0 },
+  memory: Object.fromEntries(
+    // In the order of a canonical JSON text, not of the levels.
+    [
+      ["dram", 64, 4],
+      ["l1", 1, 128],
+      ["l2", 16, 32],
+    ].map(([name, kib, rate]) => {
+      const bytesPerCycle = { median: Number(rate), spread: 0 };
+      const footprintBytes = Number(kib) * 16384;
+      return [
+        String(name),
+        {
+          footprintBytes,
+          readBytesPerCycle: bytesPerCycle,
+          writeBytesPerCycle: bytesPerCycle,
+          copyBytesPerCycle: bytesPerCycle,
+        },
+      ];
+    }),
+  ),
+  intrinsics: {
+    "avx512.vpdpbusd": {
+      issueCycles: { median: 0.5, spread: 0 },
+      latencyCycles: { median: 5, spread: 0 },
+      loadCycles: { a: { median: 0.5, spread: 0 }, b: { median: 0.5, spread: 0 } },
+      storeCycles: { median: 1, spread: 0 },
+    },
+  },
+  scalar: {},
+};
+
+const shop = workshop();
+const FILE = shop.path("automap.db");
+/** Of the fastest trial. */
+let fastest = "";
+let data: ReportData;
+
+function predicted(microseconds: number): Trial["prediction"] {
+  const seconds = microseconds * 1e-6;
+  const level = { level: "l1", trips: 4, inner: 10, read: 3, write: 1, bound: "inner" as const };
+  return { seconds, uncorrectedSeconds: seconds, levels: [level] };
+}
+
+/** The best mapping under its plain schedule, but for the register block. */
+const [MAPPING] = mappings(CONV.computation, VNNI ?? fail()).valid;
+
+function tried(block: number): Candidate {
+  const { intrinsic, matching, binding } = MAPPING ?? fail();
+  const schedule = plainSchedule(MAPPING ?? fail());
+  const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
+  return { intrinsic: intrinsic.name, matching, operands, schedule: { ...schedule, block: { q: block } } };
+}
+
+beforeAll(() => {
+  const db = openDatabase(FILE);
+  const environment: Environment = { ...MACHINE, cpu: EVIL };
+  const run = beginRun(db, { workload: CONV, environment, seed: 1, options: {}, budget: {}, started: NOW });
+  const add = (block: number, trial: Pick<Trial, "measurement" | "prediction">, workload = CONV): string =>
+    recordTrial(db, {
+      ...newTrial(1, { workload, environment, run }),
+      trial: { ...trial, candidate: tried(block), at: NOW + 1000 * block },
+    });
+  add(1, { measurement: measured(70), prediction: predicted(60) });
+  fastest = add(2, { measurement: measured(50), prediction: predicted(55) });
+  add(3, { measurement: measured(60), prediction: predicted(90) });
+  add(4, { measurement: { status: "crashed", log: `${EVIL}\nmore` }, prediction: undefined });
+  recordCalibration(db, { environment, data: CALIBRATION, at: NOW });
+  db.close();
+  const again = openDatabase(FILE, { readonly: true });
+  data = gatherReport(again, {}, NOW);
+  again.close();
+});
+afterAll(() => shop.remove());
+
+describe("what a report gathers", () => {
+  it("is the best of each workload, its trials in order and what failed", () => {
+    const [subject, other] = data.subjects;
+    expect(other).toBeUndefined();
+    expect(subject?.best).toMatchObject({ id: fastest, seconds: expect.closeTo(50e-6, 12), levels: [{ level: "l1" }] });
+    expect(subject?.trials.map((t) => t.status)).toEqual(["ok", "ok", "ok", "crashed"]);
+    expect(subject?.failures).toEqual([{ name: "crashed", count: 1, example: EVIL }]);
+  });
+
+  it("judges the model by pairs without the diagonal", () => {
+    // 70 < 60 < 50 measured; 60 > 55, but 90 is out of order with 60: two of three pairs are right.
+    expect(data.accuracy).toHaveLength(1);
+    expect(data.accuracy[0]).toMatchObject({ trials: 3, corrected: { pairwise: 2 / 3, recall: 1 } });
+  });
+
+  it("puts the trials under the ceilings of the calibration", () => {
+    const [roof] = data.rooflines;
+    // Innermost first, whatever the order of the record; 2 * 4 * 16 operations an issue, twice a cycle.
+    expect(roof?.bandwidths.map((b) => b.name)).toEqual(["l1", "l2", "dram"]);
+    expect(roof?.peaks).toEqual([{ name: "avx512.vpdpbusd", operationsPerSecond: (2 * 64 * 4e9) / 0.5 }]);
+    const points = 64 * 64 * 56 * 56 * 9;
+    const best = roof?.points.find((p) => p.best);
+    expect(best?.operationsPerSecond).toBeCloseTo((2 * points) / 50e-6, -3);
+    expect(best?.intensity).toBeCloseTo((2 * points) / (64 * 56 * 56 + 64 * 64 * 9 + 4 * 64 * 56 * 56), 6);
+    // 4.6 T operations/s of a peak of 1 T: the times are made up, the share is honest about it.
+    expect(data.subjects[0]?.best?.ofRoof).toBeCloseTo((2 * points) / 50e-6 / 1.024e12, 6);
+  });
+
+  it("counts the matches that are refused by the rule they break", () => {
+    const refusals = data.subjects[0]?.refusals ?? [];
+    expect(refusals.find((r) => r.name === "access-matrix")?.count).toBeGreaterThan(0);
+    expect(refusals.every((r) => r.example.includes(": "))).toBe(true);
+  });
+
+  it("calls samples that spread by a tenth noisy", () => {
+    expect(data.noise.verdict).toBe("noisy");
+    expect(data.noise.meaning).toContain("10.0 %");
+  });
+
+  it("is only what was asked for", () => {
+    const db = openDatabase(FILE, { readonly: true });
+    expect(gatherReport(db, { operator: "matmul" }, NOW).subjects).toEqual([]);
+    expect(gatherReport(db, { operator: "conv2d", dtype: "u8s8" }, NOW)).toMatchObject({
+      filter: "operator conv2d, types u8s8",
+      subjects: [{ operator: "conv2d" }],
+    });
+    db.close();
+  });
+});
+
+describe("the page", () => {
+  let page = "";
+  beforeAll(async () => {
+    const [subject] = data.subjects;
+    if (!subject) throw new Error("no subject");
+    expect(subject.best?.mapping).toMatchObject({ id: MAPPING?.id });
+    const best = subject.best && {
+      ...subject.best,
+      intrinsic: EVIL,
+      matching: EVIL,
+      order: EVIL,
+    };
+    const evil = { ...subject, operator: EVIL, shape: `${EVIL} 1`, types: EVIL, equation: EVIL, best };
+    page = await reportPage({ ...data, source: EVIL, filter: EVIL, subjects: [evil, { ...evil, best: undefined }] });
+  });
+
+  it("runs nothing, whatever workloads, machines and logs are called", () => {
+    const tags = [...page.matchAll(/<([a-zA-Z!/][^\s>]*)/g)].map(([, tag]) => tag?.toLowerCase());
+    const allowed =
+      "html head meta title style body header h1 h2 h3 h4 p nav ul li a main section div table caption thead tbody tr th td strong small code figure figcaption details summary article svg defs clippath g path rect text line";
+    const known = new Set(allowed.split(" ").flatMap((t) => [t, `/${t}`]));
+    expect(tags.filter((tag) => tag !== undefined && !known.has(tag) && tag !== "!doctype")).toEqual([]);
+    expect(page).toContain("&lt;script&gt;alert(&quot;x&quot;)");
+    // Every attribute is quoted, and none of them is a handler.
+    const opening = [...page.matchAll(/<[a-z][^>]*>/gi)].map(([tag]) => tag.replaceAll(/="[^"]*"/g, "="));
+    expect(opening.filter((tag) => !/^<[\w-]+(\s+[\w:-]+=)*\s*\/?>$/.test(tag) || /\son\w/i.test(tag))).toEqual([]);
+    expect(page).toContain(`content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"`);
+  });
+
+  it("fetches nothing", () => {
+    const links = [...page.matchAll(/(?:href|src|url)\s*[=(]\s*["']?([^"')\s]+)/g)]
+      .filter(([text]) => text !== "src=x")
+      .map(([, link]) => link ?? "");
+    expect(links.length).toBeGreaterThan(4);
+    expect(links.filter((link) => !link.startsWith("#"))).toEqual([]);
+    expect(page.replaceAll(/xmlns(:\w+)?="[^"]*"/g, "")).not.toMatch(/https?:/);
+  });
+
+  it("has one main heading, no level left out, and links that lead somewhere", () => {
+    const levels = [...page.matchAll(/<h(\d)/g)].map(([, level]) => Number(level));
+    expect(levels.filter((l) => l === 1)).toHaveLength(1);
+    expect(levels.filter((l, i) => l > (levels[i - 1] ?? 0) + 1)).toEqual([]);
+    const ids = new Set([...page.matchAll(/\sid="([^"]+)"/g)].map(([, id]) => id));
+    expect([...page.matchAll(/href="#([^"]+)"/g)].filter(([, to]) => !ids.has(to))).toEqual([]);
+  });
+
+  it("captions every table and names every picture", () => {
+    const tables = page.match(/<table[^>]*>\s*<caption>/g) ?? [];
+    expect(tables).toHaveLength(page.match(/<table/g)?.length ?? -1);
+    const pictures = page.match(/<svg[^>]*>/g) ?? [];
+    expect(pictures.length).toBeGreaterThanOrEqual(5);
+    expect(pictures.filter((p) => !p.includes('role="img"') || !p.includes("aria-label="))).toEqual([]);
+  });
+
+  it("draws charts in colours that the page defines for light and for dark", () => {
+    const charts = (page.match(/<svg[^>]*class="marks"[\s\S]*?<\/svg>/g) ?? []).join("");
+    const used = [...charts.matchAll(/(?:fill|stroke)="([^"]+)"/g)].map(([, colour]) => colour ?? "");
+    expect(used).toContain("var(--series-1)");
+    expect(used.filter((c) => !/^(var\(--[\w-]+\)|none|transparent)$/.test(c))).toEqual([]);
+    const [light = "", dark = ""] = page.split("prefers-color-scheme:dark");
+    for (const [, name] of charts.matchAll(/var\((--[\w-]+)\)/g)) {
+      expect(light).toContain(`${name}:`);
+      expect(dark).toContain(`${name}:`);
+    }
+  });
+
+  it("gives the parts of every chart a name of their own", () => {
+    const ids = [...page.matchAll(/\sid="([^"]+)"/g)].map(([, id]) => id);
+    expect(ids.filter((id) => id?.includes("clip")).length).toBeGreaterThan(1);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  it("is drawn without a complaint of a single trial, of failures alone, and without rates", async () => {
+    const [subject] = data.subjects;
+    const [roofline] = data.rooflines;
+    if (!subject || !roofline) throw new Error("no subject");
+    const complaints = vi.spyOn(console, "warn").mockImplementation(() => undefined);
+    const [first, , , last] = subject.trials;
+    const only = (...trials: readonly (TrialPoint | undefined)[]) => ({
+      ...data,
+      subjects: [{ ...subject, trials: trials.filter((t) => t !== undefined) }],
+      rooflines: [{ ...roofline, peaks: [], points: roofline.points.slice(0, 1) }],
+    });
+    for (const few of [
+      only(first),
+      only(last),
+      only(first, last),
+      { ...only(first), rooflines: [{ ...roofline, bandwidths: [] }] },
+    ]) {
+      const page = await reportPage(few);
+      expect(page).not.toMatch(/NaN|Infinity|undefined/);
+    }
+    expect(complaints.mock.calls).toEqual([]);
+    complaints.mockRestore();
+  });
+
+  it("is the same whenever it is made of the same", async () => {
+    expect(await reportPage(data)).toBe(await reportPage(data));
+  });
+
+  it("says when nothing matches", async () => {
+    const empty = await reportPage({ ...data, subjects: [], rooflines: [], accuracy: [] });
+    expect(empty).toContain("No trial matches.");
+    expect(empty).toContain("No trial has both a prediction and a time.");
+  });
+});
+
+describe("a layout", () => {
+  it("is told where a tensor is not row-major, blocks included, in the words it is given in", () => {
+    for (const [name, layouts, said] of [
+      ["conv2d", "NCHW", ""],
+      ["conv2d", "NHWC", "in NHWC, out NPQK"],
+      ["conv2d", { in: "NCHW16c" }, "in NCHW16c"],
+    ] as const) {
+      const { tensors } = instantiate(operatorNamed(name), { layouts });
+      const recorded = Object.entries(tensors).map(([tensor, { dims, storage }]) => {
+        return [tensor, { dims: dims.map((d) => d.name), storage: printExpr(storage) }] as const;
+      });
+      expect(layoutText(Object.fromEntries(recorded))).toBe(said);
+    }
+  });
+});
+
+describe("markup", () => {
+  it("escapes everything that is not markup already", () => {
+    expect(String(html`<b title="${EVIL}">${["<", html`<i>${"&"}</i>`, undefined, 1]}</b>`)).toBe(
+      `<b title="${escapeMarkup(EVIL)}">&lt;<i>&amp;</i>1</b>`,
+    );
+    fc.assert(
+      fc.property(fc.string({ unit: "binary" }), (text) => {
+        const escaped = escapeMarkup(text);
+        expect(escaped).not.toMatch(/[<>"']/);
+        expect(escaped.replaceAll(/&(amp|lt|gt|quot|#39);/g, "")).not.toContain("&");
+        // biome-ignore lint/suspicious/noControlCharactersInRegex: XML allows none of these.
+        expect(escaped).not.toMatch(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/);
+      }),
+    );
+  });
+
+  it("of JUnit counts what failed and what was skipped", () => {
+    const passed = { suite: "a", name: "fine", seconds: 1e-6, outcome: { kind: "passed" as const } };
+    const bad = { ...passed, name: EVIL, outcome: { kind: "failed" as const, message: "two\nlines <" } };
+    const out = { ...passed, suite: "b", outcome: { kind: "skipped" as const, message: "gone" } };
+    expect(junit("t", [passed, bad, out])).toBe(
+      [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<testsuites name="t" tests="3" failures="1" errors="0" skipped="1">',
+        '  <testsuite name="a" tests="2" failures="1" errors="0" skipped="0">',
+        '    <testcase classname="t.a" name="fine" time="0.000001000"/>',
+        `    <testcase classname="t.a" name="${escapeMarkup(EVIL)}" time="0.000001000"><failure message="two lines &lt;"/></testcase>`,
+        "  </testsuite>",
+        '  <testsuite name="b" tests="1" failures="0" errors="0" skipped="1">',
+        '    <testcase classname="t.b" name="fine" time="0.000001000"><skipped message="gone"/></testcase>',
+        "  </testsuite>",
+        "</testsuites>",
+        "",
+      ].join("\n"),
+    );
+  });
+
+  it("of a mapping styles nothing but itself", () => {
+    const style = /<style>(.*)<\/style>/.exec(drawMappingSvg(MAPPING ?? fail()))?.[1] ?? "";
+    const selectors = [...style.matchAll(/(?:^|[{}])([^{}]+)\{/g)].map(([, s]) => s ?? "");
+    expect(selectors.length).toBeGreaterThan(20);
+    expect(selectors.filter((s) => !s.startsWith(".automap-mapping ") && !s.startsWith("@media"))).toEqual([]);
+  });
+});
+
+describe("automap report", () => {
+  it("writes the page where it is told", async () => {
+    const file = shop.path("report.html");
+    const { code, out, err } = await commandLine(["report", "--db", FILE, "--op", "c2d", "-o", file]);
+    expect({ code, out }).toEqual({ code: 0, out: "" });
+    expect(err).toContain("written: ");
+    expect(readFileSync(file, "utf8")).toMatch(/^<!doctype html>[\s\S]*<\/html>\n$/);
+    const { out: page } = await commandLine(["report", "--db", FILE, "-o", "-"]);
+    expect(page).toMatch(/^<!doctype html>/);
+  });
+
+  it.each([
+    [["--op", "cnov2d"], 'unknown operator "cnov2d"\n  did you mean "conv2d"?'],
+    [["--dtype", "u9"], 'unknown data types "u9"'],
+    [["-o", "/no/such/folder/report.html"], "cannot write /no/such/folder/report.html"],
+  ])("refuses %j", async (words, message) => {
+    const { code, err } = await commandLine(["report", "--db", FILE, ...words]);
+    expect(code).toBe(2);
+    expect(err).toContain(message);
+  });
+});
+
+describe("automap explain of a record", () => {
+  it("tells where the time goes, level by level and part by part", async () => {
+    const { code, out } = await commandLine(["explain", fastest.slice(0, 12), "--db", FILE, "--json"]);
+    expect(code).toBe(0);
+    const found: unknown = JSON.parse(out);
+    expect(found).toMatchObject({ id: fastest, microseconds: expect.closeTo(50), recordedPrediction: predicted(55) });
+    expect(found).toMatchObject({
+      because: null,
+      prediction: { levels: expect.arrayContaining([expect.objectContaining({ level: "registers" })]) },
+    });
+    const { out: text } = await commandLine(["explain", fastest.slice(0, 12), "--db", FILE]);
+    expect(text).toContain("with the rates calibrated on 2026-11-21");
+    expect(text).toMatch(/level +trips +inner +read +write +bound/);
+    expect(text).toMatch(/issue +[\d.]+ us/);
+    expect(text).toMatch(/measured is [\d.]+ times that/);
+  });
+
+  it("finds the best of an operator given by its words", async () => {
+    const words = "explain conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --candidate best --json --db".split(" ");
+    const { code, out } = await commandLine([...words, FILE]);
+    expect(code).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ id: fastest });
+  });
+
+  it("refuses a database without a record, and a record that is not there", async () => {
+    expect((await commandLine(["explain", "conv2d", "--db", FILE])).err).toContain("--db goes with the id of a record");
+    expect((await commandLine(["explain", "00000000", "--db", FILE])).code).toBe(2);
+    const none = await commandLine(["explain", "matmul", "--candidate", "best", "--db", FILE]);
+    expect(none.code).toBe(2);
+    expect(none.err).toContain("holds no kernel of this matmul that worked");
+  });
+});
+
+function fail(): never {
+  throw new Error("the table of instructions has changed");
+}

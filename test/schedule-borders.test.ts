@@ -1,0 +1,135 @@
+/** Inputs loaded where they lie although windows reach outside of them: blocks at the border leave out what is outside. */
+import { expect, test } from "vitest";
+import type { Schedule } from "../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { type Border, borderBlocks, isInside } from "../mapper/borders.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule, placementsOf, scheduleProblem } from "../mapper/schedule.ts";
+import { randomSchedule } from "../mapper/schedule-space.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { createCounts } from "../perfmodel/plan.ts";
+
+const CASES = [
+  { operator: "conv2d", on: "avx512.fma.f32.broadcast", parameters: { c: 3, k: 16, h: 7, w: 6, r: 3, s: 3 } },
+  { operator: "conv2d", on: "avx512.vpdpbusd", parameters: { c: 8, k: 20, h: 4, w: 9, r: 5, s: 2, stride: 2, pad: 2 } },
+  {
+    operator: "conv2d",
+    on: "avx2.fma.f32.broadcast",
+    parameters: { c: 2, k: 8, h: 6, w: 5, r: 3, s: 3, dilation: 3, pad: 3 },
+  },
+  { operator: "depthwise-conv2d", on: "avx512.fma.f32", parameters: { c: 32, h: 7, w: 7, m: 1, r: 3, s: 3 } },
+  {
+    operator: "depthwise-conv2d",
+    on: "avx512.fma.f32",
+    parameters: { c: 16, h: 9, w: 8, m: 1, r: 3, s: 5, stride: 2, pad: 2 },
+  },
+  {
+    operator: "grouped-conv2d",
+    on: "avx512.fma.f32.broadcast",
+    parameters: { c: 4, k: 32, h: 5, w: 6, r: 3, s: 3, groups: 2 },
+  },
+] as const;
+
+/** Schedules that load the input in place across its border. */
+function* crossing(random: Random, draws: number): Generator<{ mapping: Mapping; schedule: Schedule; label: string }> {
+  for (const { operator, on, parameters } of CASES) {
+    const [intrinsic] = intrinsicsNamed(on);
+    if (!intrinsic) throw new Error(`no intrinsic ${on}`);
+    const [c, a, b] = intrinsic.operands;
+    const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
+    const computation = instantiate(operatorNamed(operator), { parameters, types, layouts: "NHWC" });
+    const open = mappings(computation, intrinsic).valid.flatMap((mapping) =>
+      placementsOf(mapping).flatMap((choice) =>
+        choice.borders.length > 0 && choice.open.includes("in-place") ? [{ mapping, operand: choice.operand }] : [],
+      ),
+    );
+    expect(open.length, `${operator} on ${on}`).toBeGreaterThan(0);
+    for (let i = 0; i < draws; i++) {
+      const { mapping, operand } = pick(random, open);
+      const drawn = randomSchedule(mapping, random);
+      const schedule: Schedule = { ...drawn, placement: { ...drawn.placement, [operand]: "in-place" } };
+      if (scheduleProblem(mapping, schedule) !== undefined) continue;
+      yield {
+        mapping,
+        schedule,
+        label: `${operator} on ${on}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}`,
+      };
+    }
+  }
+}
+
+test("every schedule that crosses a border computes the equation, on as many issues as the model counts", () => {
+  const random = seededRandom(21);
+  let ran = 0;
+  for (const { mapping, schedule, label } of crossing(random, 8)) {
+    const { computation } = mapping;
+    const inputs = smallInputs(computation, random);
+    const nest = lowerSchedule(mapping, schedule);
+    const expected = interpret(computation, inputs);
+    const wrong = [...interpretNest(nest, computation, inputs, 2)].findIndex((x, i) => x !== expected[i]);
+    expect(wrong, `${label}\n${wrong < 0 ? "" : printNest(nest)}`).toBe(-1);
+    expect(createCounts(mapping)(schedule)?.issues, label).toBe(issuesIn(nest.body));
+    ran++;
+  }
+  expect(ran).toBeGreaterThan(30);
+});
+
+test("what is counted of a border's blocks is what looking at every step counts", () => {
+  const random = seededRandom(4);
+  for (let i = 0; i < 300; i++) {
+    const border: Border = {
+      spatial: "p",
+      reduce: "r",
+      spatialSteps: randomInteger(random, 1, 12),
+      reduceSteps: randomInteger(random, 1, 5),
+      perSpatial: randomInteger(random, 1, 3),
+      perReduce: randomInteger(random, 1, 3),
+      constant: -randomInteger(random, 0, 4),
+      extent: randomInteger(random, 1, 12),
+    };
+    const block = randomInteger(random, 1, border.spatialSteps);
+    const { from, to, leftIsEdge, edges, insideSteps, insideBlocks } = borderBlocks(border, block);
+    const steps = Array.from({ length: border.spatialSteps }, (_, p) =>
+      Array.from({ length: border.reduceSteps }, (_, r) => isInside(border, p, r)),
+    );
+    expect(insideSteps).toBe(steps.flat().filter(Boolean).length);
+    const blocks = Array.from({ length: Math.ceil(steps.length / block) }, (_, b) =>
+      steps.slice(b * block, (b + 1) * block),
+    );
+    const whole = Math.floor(steps.length / block);
+    const isEdge = blocks.map((rows) => !rows.flat().every(Boolean));
+    expect(insideBlocks).toBe(
+      blocks
+        .flatMap((rows) => Array.from({ length: border.reduceSteps }, (_, r) => rows.some((row) => row[r])))
+        .filter(Boolean).length,
+    );
+    expect(isEdge.slice(from, to).some(Boolean)).toBe(false);
+    expect(isEdge.slice(0, whole).filter((e) => !e).length).toBe(to - from);
+    expect(leftIsEdge).toBe(isEdge[whole] ?? false);
+    expect(edges).toBe(isEdge.filter(Boolean).length);
+  }
+});
+
+/** Issues a nest runs. */
+function issuesIn(statements: ReturnType<typeof lowerSchedule>["body"]): number {
+  return statements.reduce((sum, s) => {
+    if (s.kind === "loop") return sum + s.extent * issuesIn(s.body);
+    return sum + (s.kind === "register-issue" ? 1 : 0);
+  }, 0);
+}
+
+/** Small integers, exact in every type. */
+function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, t.dtype === "u8" ? 0 : -5, 5)),
+    ]),
+  );
+}

@@ -1,0 +1,117 @@
+/** Fused loops over the rows of a padded copy, gaps included: what the gaps compute is left behind. */
+import { expect, test } from "vitest";
+import type { Schedule } from "../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { number } from "../abstraction/expression.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { digitsOf } from "../mapper/dimensions.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule, scheduleProblem } from "../mapper/schedule.ts";
+import { crossSchedules, mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { createModel } from "../perfmodel/model.ts";
+import { createCounts } from "../perfmodel/plan.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { nativeTarget } from "../targets/index.ts";
+
+const CASES = [
+  { on: "amx.tdpbusd", parameters: { c: 64, k: 16, h: 5, w: 5, r: 3, s: 3 } },
+  { on: "amx.tdpbf16ps", parameters: { n: 2, c: 9, k: 18, h: 4, w: 6, r: 3, s: 2 } },
+  { on: "wmma.m16n16k16.f32.f16", parameters: { n: 2, c: 3, k: 3, h: 5, w: 4, r: 3, s: 3 } },
+  { on: "amx.tdpbusd", parameters: { c: 3, k: 3, h: 5, w: 7, r: 3, s: 3, stride: 2 } },
+] as const;
+
+function* cases(): Generator<{ label: string; computation: Computation; valid: ReturnType<typeof mappings>["valid"] }> {
+  for (const { on, parameters } of CASES) {
+    const [intrinsic] = intrinsicsNamed(on);
+    if (!intrinsic) throw new Error(`no intrinsic ${on}`);
+    const [c, a, b] = intrinsic.operands;
+    const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
+    const computation = instantiate(operatorNamed("conv2d"), { parameters, types, layouts: "NHWC" });
+    const valid = mappings(computation, intrinsic).valid.filter((m) => spreadable(m).size > 0);
+    yield { label: on, computation, valid };
+  }
+}
+
+test("every spread schedule computes the equation, as often as the model counts", () => {
+  const random = seededRandom(5);
+  let ran = 0;
+  for (const { label, computation, valid } of cases()) {
+    expect(valid.length, label).toBeGreaterThan(0);
+    const inputs = smallInputs(computation, random);
+    const expected = interpret(computation, inputs);
+    for (let i = 0; i < 6; i++) {
+      const mapping = pick(random, valid);
+      const counts = createCounts(mapping);
+      const predict = createModel(mapping, modelTarget(nativeTarget()));
+      let schedule = randomSchedule(mapping, random);
+      for (let tries = 0; tries < 20 && schedule.spread === undefined; tries++)
+        schedule = pick(random, [
+          () => randomSchedule(mapping, random),
+          () => mutateSchedule(mapping, schedule, random),
+          () => crossSchedules(mapping, randomSchedule(mapping, random), schedule, random),
+        ])();
+      const where = `${label}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}`;
+      expect(scheduleProblem(mapping, schedule), where).toBeUndefined();
+      if (schedule.spread === undefined) continue;
+      const nest = lowerSchedule(mapping, schedule);
+      const wrong = [...interpretNest(nest, computation, inputs, 2)].findIndex((x, at) => x !== expected[at]);
+      expect(wrong, wrong < 0 ? "" : `${where}\n${printNest(nest)}`).toBe(-1);
+      expect(counts(schedule)?.issues, where).toBe(issuesIn(nest.body));
+      expect(predict(schedule)?.seconds, where).toBeGreaterThan(0);
+      ran++;
+    }
+  }
+  expect(ran).toBeGreaterThan(15);
+});
+
+test("a 7x7 image takes 4 tiles of 16 rows spread over rows of 9, and 7 row by row", () => {
+  const [intrinsic] = intrinsicsNamed("amx.tdpbusd");
+  if (!intrinsic) throw new Error("no row");
+  const parameters = { c: 64, k: 16, h: 7, w: 7, r: 3, s: 3 };
+  const types = { inputs: ["u8", "s8"], sum: "s32" } as const;
+  const computation = instantiate(operatorNamed("conv2d"), { parameters, types, layouts: "NHWC" });
+  const mapping = mappings(computation, intrinsic).valid.find(
+    (m) => printMatching(m.matching) === "m <- p,q   n <- k   k <- c",
+  );
+  if (!mapping) throw new Error("no mapping");
+  const d = dimensionsUnder(mapping, { spread: ["p_q"] }).find((x) => x.name === "p_q");
+  expect(d).toMatchObject({ weights: [9, 1], extent: 61, steps: 4, wholeSteps: 3 });
+  expect(d && Object.fromEntries(digitsOf(d, number(9 * 3 + 5)))).toEqual({ p: number(3), q: number(5) });
+  const schedule: Schedule = {
+    order: ["n", "p_q", "k", "r", "s", "c"],
+    block: {},
+    placement: { a: "padded", b: "tiled" },
+    spread: ["p_q"],
+    threads: 1,
+  };
+  expect(scheduleProblem(mapping, schedule)).toBeUndefined();
+  expect(createCounts(mapping)(schedule)?.issues).toBe(4 * 9);
+  expect(scheduleProblem(mapping, { ...schedule, placement: { a: "tiled", b: "tiled" } })).toMatch("spread");
+  expect(scheduleProblem(mapping, { ...schedule, spread: ["k"] })).toMatch("no rows with gaps");
+  expect(createCounts(mapping)({ ...schedule, spread: ["k"] })).toBeUndefined();
+});
+
+/** Issues a nest runs. */
+function issuesIn(statements: readonly Statement[]): number {
+  return statements.reduce((sum, s) => {
+    if (s.kind === "loop") return sum + s.extent * issuesIn(s.body);
+    return sum + (s.kind === "register-issue" ? 1 : 0);
+  }, 0);
+}
+
+/** Small integers, exact in every type. */
+function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, t.dtype === "u8" ? 0 : -5, 5)),
+    ]),
+  );
+}

@@ -1,0 +1,204 @@
+/** @file Recurrences derived from equations: what they say, and that every design of them computes the equation. */
+
+import { describe, expect, it } from "vitest";
+import { defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { parseRecurrence, printRecurrence } from "../abstraction/parse-recurrence.ts";
+import { arrayPass, derive, recurrenceOf } from "../mapper/space-time/derive.ts";
+import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
+import { computationOf, problemOfRecurrence } from "../mapper/space-time/from-recurrence.ts";
+import { lowerDesign } from "../mapper/space-time/lower.ts";
+import { refusalOf } from "../mapper/space-time/validity.ts";
+import { instantiate, OPERATORS, operatorNamed } from "../operators/index.ts";
+import { conv1d, conv2d, gemm } from "./support/arrays.ts";
+
+describe("derive", () => {
+  it("passes operands on along their reuse and forms the sum as a chain", () => {
+    expect(printRecurrence(derive(conv1d()))).toMatchInlineSnapshot(`
+      "recurrence equation
+      loops c 16, q 5
+      tensors z f32[16], x f32[20], w f32[5]
+      variables X f32, W f32, Z f32
+      X[c,q] = select(c == 0 or q == 4, x[c+q], X[c-1,q+1])
+      W[c,q] = select(c == 0, w[q], W[c-1,q])
+      Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]
+      z[c] = Z[c,q] where q == 4"
+    `);
+    expect(printRecurrence(derive(gemm(4)))).toMatchInlineSnapshot(`
+      "recurrence equation
+      loops i 4, j 4, k 4
+      tensors c f32[4,4], a f32[4,4], b f32[4,4]
+      variables A f32, B f32, C f32
+      A[i,j,k] = select(j == 0, a[i,k], A[i,j-1,k])
+      B[i,j,k] = select(i == 0, b[k,j], B[i-1,j,k])
+      C[i,j,k] = select(k == 0, 0, C[i,j,k-1]) + A[i,j,k] * B[i,j,k]
+      c[i,j] = C[i,j,k] where k == 3"
+    `);
+  });
+
+  it("goes on from the end of the faster loop where a sum has two", () => {
+    expect(
+      printRecurrence(derive(conv2d(3, 3)))
+        .split("\n")
+        .slice(-2),
+    ).toEqual([
+      "Z[c,p,q] = select(q == 0, select(p == 0, 0, Z[c,p-1,q+2]), Z[c,p,q-1]) + X[c,p,q] * W[c,p,q]",
+      "z[c] = Z[c,p,q] where q == 2 and p == 2",
+    ]);
+  });
+
+  it("leaves loops outside in sequence, tiles what is long, and drops what has one step", () => {
+    const operator = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
+    const { computation, space, problem } = arrayPass(operator, { lanes: 16 });
+    expect(problem.loops).toEqual([
+      { name: "q", extent: 16 },
+      { name: "r", extent: 3 },
+      { name: "s", extent: 3 },
+    ]);
+    expect(space.outside.map((l) => `${l.name} ${l.extent}`)).toEqual(["k 64", "p 56", "c 64", "q_tile 4"]);
+    expect(space.dropped).toEqual(["n"]);
+    expect(computation.equation.target.index).toHaveLength(1);
+    expect(printRecurrence(recurrenceOf(computation))).toMatchInlineSnapshot(`
+      "recurrence conv2d
+      loops q 16, r 3, s 3
+      tensors out f32[16], in f32[3,18], w f32[3,3]
+      variables IN f32, W f32, OUT f32
+      IN[q,r,s] = select(q == 0 or s == 2, in[r,q+s], IN[q-1,r,s+1])
+      W[q,r,s] = select(q == 0, w[r,s], W[q-1,r,s])
+      OUT[q,r,s] = select(s == 0, select(r == 0, 0, OUT[q,r-1,s+2]), OUT[q,r,s-1]) + IN[q,r,s] * W[q,r,s]
+      out[q] = OUT[q,r,s] where s == 2 and r == 2"
+    `);
+  });
+
+  it("turns values the way of a design, and loads what it broadcasts", () => {
+    const { computation, problem } = arrayPass(conv1d());
+    const { designs } = enumerateDesigns(problem, { bound: 1, arrayRows: 1 });
+    const text = (name: string): string => {
+      const design = designs.find((d) => d.name === name);
+      return printRecurrence(recurrenceOf(computation, design)).split("\n").slice(-4, -1).join("\n");
+    };
+    expect(text("SBM")).toMatchInlineSnapshot(`
+      "X[c,q] = x[c+q]
+      W[c,q] = w[q]
+      Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]"
+    `);
+    expect(text("FSM")).toMatchInlineSnapshot(`
+      "X[c,q] = select(c == 0 or q == 4, x[c+q], X[c-1,q+1])
+      W[c,q] = select(c == 0, w[q], W[c-1,q])
+      Z[c,q] = select(q == 4, 0, Z[c,q+1]) + X[c,q] * W[c,q]"
+    `);
+    expect(text("FBS")).toMatchInlineSnapshot(`
+      "X[c,q] = select(c == 15 or q == 0, x[c+q], X[c+1,q-1])
+      W[c,q] = w[q]
+      Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]"
+    `);
+  });
+
+  it("keeps the direction a recurrence of its own has", () => {
+    const prefix = defineComputation({
+      equation: "y[i,j] = y[i-1,j] + x[i,j]",
+      extents: { i: 4, j: 4 },
+      tensors: { x: "f32", y: "f32" },
+    });
+    const { problem } = arrayPass(prefix);
+    expect(problem.operands.at(-1)).toMatchObject({ name: "y", reuse: [[1, 0]], order: "fixed" });
+    expect(refusalOf(problem, { allocation: [[0, 1]], schedule: [[1, 0]] })).toBeUndefined();
+    expect(refusalOf(problem, { allocation: [[0, 1]], schedule: [[-1, 0]] })?.rule).toBe("backwards");
+    expect(printRecurrence(derive(prefix))).toContain("Y[i,j] = select(i == 0, 0, Y[i-1,j]) + X[i,j]");
+  });
+
+  it("refuses what has no array, and says why", () => {
+    const one = defineComputation({ equation: "y[i] = x[i]", extents: { i: 4 }, tensors: { x: "f32" } });
+    expect(() => derive(one)).toThrow("an array needs two loops of more than one step, got i 4");
+    expect(() => derive(conv1d(), ["c", "k"])).toThrow('no loop "k"');
+    const clamped = defineComputation({
+      equation: "c[i] sat+= s32(a[i,k])",
+      extents: { i: 4, k: 4 },
+      tensors: { a: "s8" },
+    });
+    expect(() => derive(clamped)).toThrow("sat+= clamps the whole sum once");
+  });
+
+  it("finds an array in every operator of the table", () => {
+    for (const operator of OPERATORS) {
+      const { computation, problem } = arrayPass(instantiate(operator), { lanes: 4 });
+      expect(recurrenceOf(computation).loops, operator.name).toEqual(problem.loops);
+    }
+  });
+});
+
+const inputsFor = (computation: ReturnType<typeof conv1d>): Record<string, number[]> =>
+  Object.fromEntries(
+    inputsOf(computation).map((t, i) => [
+      t.name,
+      Array.from({ length: elementCount(t) }, (_, at) => ((at * 7 + i * 3) % 11) - 4),
+    ]),
+  );
+
+describe("every design, lowered from its own recurrence, computes the equation", () => {
+  const small = (name: string, parameters: Readonly<Record<string, number>>, lanes: number) =>
+    arrayPass(instantiate(operatorNamed(name), { parameters }), { lanes }).computation;
+
+  it.each([
+    ["conv1d", conv1d(1, { c: 6, q: 3 }), 1, 2, 56],
+    ["conv1d with stride 2", conv1d(2, { c: 6, q: 3 }), 1, 1, 12],
+    ["conv2d", conv2d(3, 2, 5), 1, 1, 40],
+    ["GEMM on a plane", gemm(3), 2, 1, 40],
+    ["a star stencil", small("2d5pt", {}, 4), 1, 1, 20],
+    ["a depthwise convolution", small("depthwise-conv2d", {}, 4), 2, 1, 20],
+  ] as const)("%s", (_, computation, arrayRows, bound, sample) => {
+    const pass = arrayPass(computation, { loops: computation.axes.map((a) => a.name) });
+    const { designs } = enumerateDesigns(pass.problem, { bound, arrayRows });
+    const inputs = inputsFor(computation);
+    const expected = [...interpret(computation, inputs)];
+    const step = Math.max(1, Math.floor(designs.length / sample));
+    for (let i = 0; i < designs.length; i += step) {
+      const design = designs[i];
+      if (!design) continue;
+      const nest = lowerDesign(recurrenceOf(pass.computation, design), design.spaceTime, { coalesced: i % 2 === 0 });
+      expect([...interpretNest(nest, computation, inputs)], design.name).toEqual(expected);
+    }
+  });
+});
+
+describe("a recurrence of the user's own", () => {
+  it("that passes values on and sums them is the equation it was derived from", () => {
+    const { computation, problem } = arrayPass(conv1d());
+    for (const design of enumerateDesigns(problem, { bound: 1, arrayRows: 1 }).designs) {
+      const text = printRecurrence(recurrenceOf(computation, design));
+      const back = computationOf(parseRecurrence(text));
+      expect(back?.equation, text).toEqual(computation.equation);
+    }
+  });
+
+  it("that computes anything else keeps its dependences", () => {
+    const recurrence = parseRecurrence(
+      [
+        "loops i 8, j 6",
+        "A[i,j] = select(i == 0 or j == 0, x[i,j], max(A[i-1,j], A[i,j-1]) + x[i,j])",
+        "y[i,j] = A[i,j]",
+      ].join("\n"),
+    );
+    expect(computationOf(recurrence)).toBeUndefined();
+    const problem = problemOfRecurrence(recurrence);
+    expect(problem.operands).toEqual([
+      {
+        name: "A",
+        role: "output",
+        reuse: [
+          [1, 0],
+          [0, 1],
+        ],
+        order: "fixed",
+      },
+    ]);
+    expect(refusalOf(problem, { allocation: [[1, 0]], schedule: [[1, 1]] })).toBeUndefined();
+    expect(refusalOf(problem, { allocation: [[1, 0]], schedule: [[1, -1]] })?.because).toBe(
+      "the dependence (0,1) of A runs backwards in time: (1,-1).(0,1) = -1",
+    );
+    // Wavefronts alone: (1,1), and what is steeper at larger bounds.
+    const { designs } = enumerateDesigns(problem, { bound: 1, arrayRows: 1 });
+    expect(new Set(designs.map((d) => d.schedule.join()))).toEqual(new Set(["1,1"]));
+    expect(designs.map((d) => d.flowClass).sort()).toEqual(["m", "sm", "sm"]);
+  });
+});

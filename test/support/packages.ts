@@ -1,0 +1,107 @@
+/** @file Kernels to emit and load, made without a search: the plainest schedule of the first mapping that this machine can run. */
+
+import type { Candidate } from "../../abstraction/candidate.ts";
+import { candidateKey } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { printExpr } from "../../abstraction/expression.ts";
+import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import type { Environment } from "../../db/index.ts";
+import { openDatabase, recordTrial } from "../../db/index.ts";
+import { type EmitSubject, packageName } from "../../emit/index.ts";
+import { mappings } from "../../mapper/enumerate.ts";
+import { scheduleProblem } from "../../mapper/schedule.ts";
+import { plainSchedule } from "../../mapper/schedule-space.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
+import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
+import { generate, nativeIntrinsics } from "../../session/tune.ts";
+import { measured } from "./database.ts";
+
+export function computationOf(
+  operator: string,
+  dtype: string,
+  parameters: Readonly<Record<string, number>> = {},
+  more: { readonly layouts?: string; readonly epilogue?: string } = {},
+): Computation {
+  return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(dtype), ...more });
+}
+
+export interface Plain {
+  readonly candidate: Candidate;
+  readonly mapping: Mapping;
+  readonly kernel: Kernel;
+}
+
+/** A candidate of the first of these instructions that the computation maps onto; undefined when it maps onto none. */
+export function plainCandidate(
+  computation: Computation,
+  intrinsics: readonly Intrinsic[] = nativeIntrinsics(),
+  threads = 1,
+): Omit<Plain, "kernel"> | undefined {
+  for (const intrinsic of intrinsics) {
+    const mapping = mappings(computation, intrinsic).valid.find(
+      (m) => scheduleProblem(m, plainSchedule(m, threads)) === undefined,
+    );
+    if (!mapping) continue;
+    const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
+    const { matching } = mapping;
+    return {
+      candidate: { intrinsic: intrinsic.name, matching, operands, schedule: plainSchedule(mapping, threads) },
+      mapping,
+    };
+  }
+  return undefined;
+}
+
+/** A kernel of the computation for this machine; undefined when nothing maps. */
+export function plainKernel(computation: Computation, threads = 1): Plain | undefined {
+  const plain = plainCandidate(computation, nativeIntrinsics(), threads);
+  return plain && { ...plain, kernel: generate(plain.candidate, plain.mapping) };
+}
+
+export function subjectFor(computation: Computation, threads = 1): EmitSubject {
+  const plain = plainKernel(computation, threads);
+  return {
+    name: packageName(computation.name),
+    computation,
+    threads,
+    provenance: [plain ? `candidate ${candidateKey(plain.candidate)}` : "nothing maps"],
+    ...(plain && { tuned: plain.kernel }),
+  };
+}
+
+/** The compiler these tests need: everything that compiles elsewhere needs it too. */
+export async function requireCompiler(): Promise<Compiler> {
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") throw new Error(compiler.what);
+  return compiler;
+}
+
+/** A database that holds the plain kernel of a computation as a measured record. @returns its id */
+export function recordPlain(
+  file: string,
+  computation: Computation,
+  environment: Environment,
+  intrinsics: readonly Intrinsic[] = nativeIntrinsics(),
+): string {
+  const plain = plainCandidate(computation, intrinsics);
+  if (!plain) throw new Error(`nothing maps ${computation.name} here`);
+  const db = openDatabase(file);
+  try {
+    return recordTrial(db, {
+      workload: { computation },
+      environment,
+      intrinsic: plain.mapping.intrinsic,
+      trial: {
+        candidate: plain.candidate,
+        prediction: undefined,
+        measurement: measured(12),
+        at: Date.UTC(2026, 10, 21),
+      },
+      conditions: { threads: 1, cache: "warm" },
+    });
+  } finally {
+    db.close();
+  }
+}

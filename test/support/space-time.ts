@@ -1,0 +1,50 @@
+/** @file What the tests of space-time designs share: small convolutions and products, and inputs whose sums are exact. */
+
+import { type Computation, defineComputation, elementCount, inputsOf } from "../../abstraction/computation.ts";
+import type { LowerOptions } from "../../mapper/space-time/lower.ts";
+
+/** Plain and coalesced registers, with idle PEs guarded and not. */
+export const FORMS: readonly LowerOptions[] = [
+  { coalesced: false, checkTime: false },
+  { coalesced: false, checkTime: true },
+  { coalesced: true, checkTime: false },
+  { coalesced: true, checkTime: true },
+];
+
+export function convolution1d(results: number, taps: number, stride = 1): Computation {
+  return defineComputation({
+    name: "conv1d",
+    equation: stride === 1 ? "out[c] += x[c+q] * w[q]" : `out[c] += x[${stride}*c+q] * w[q]`,
+    extents: { c: results, q: taps },
+    tensors: { x: "f32", w: "f32" },
+  });
+}
+
+/** One row of outputs: rows of the filter are p, columns q. */
+export function convolution2d(results: number, rows: number, columns: number): Computation {
+  return defineComputation({
+    name: "conv2d",
+    equation: "out[c] += x[p,c+q] * w[p,q]",
+    extents: { c: results, p: rows, q: columns },
+    tensors: { x: "f32", w: "f32" },
+  });
+}
+
+export function product(i: number, j: number, k: number): Computation {
+  return defineComputation({
+    name: "matmul",
+    equation: "c[i,j] += a[i,k] * b[k,j]",
+    extents: { i, j, k },
+    tensors: { a: "f32", b: "f32" },
+  });
+}
+
+/** Small integers, each different from its neighbours: held as floats their sums are exact in any order. */
+export function integerInputs(computation: Computation): Record<string, number[]> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t, i) => [
+      t.name,
+      Array.from({ length: elementCount(t) }, (_, at) => ((at * 7 + i * 3) % 11) - 4),
+    ]),
+  );
+}

@@ -1,0 +1,46 @@
+/**
+ * @file Two spaces as one: what a computation can be mapped onto, and what lanes can do with it, in one search.
+ *
+ *     const space = joinedSpace(mapped, lanes, (c) => c.kind !== "lanes")
+ *
+ * A candidate mutates and mixes within its own space; drawing takes either space in turn of a coin.
+ */
+
+import type { Random } from "../abstraction/random.ts";
+import { distanceIn, type SearchSpace } from "./space.ts";
+
+/** Apart enough that the first proposals hold some of either. */
+const SPACES_APART = 6;
+
+export function joinedSpace<A, B>(
+  first: SearchSpace<A>,
+  second: SearchSpace<B>,
+  isFirst: (candidate: A | B) => candidate is A,
+): SearchSpace<A | B> {
+  const isSecond = (candidate: A | B): candidate is B => !isFirst(candidate);
+  return {
+    size: first.size === undefined || second.size === undefined ? undefined : first.size + second.size,
+    key: (c) => (isFirst(c) ? first.key(c) : isSecond(c) ? second.key(c) : impossible()),
+    random: (random) => (random() < 0.5 ? first.random(random) : second.random(random)),
+    mutate: (c, random) =>
+      isFirst(c) ? first.mutate(c, random) : isSecond(c) ? second.mutate(c, random) : impossible(),
+    crossover: (a, b, random: Random) => {
+      if (isFirst(a) && isFirst(b)) return first.crossover(a, b, random);
+      if (isSecond(a) && isSecond(b)) return second.crossover(a, b, random);
+      return random() < 0.5 ? a : b;
+    },
+    *all() {
+      yield* first.all();
+      yield* second.all();
+    },
+    distance: (a, b) => {
+      if (isFirst(a) && isFirst(b)) return distanceIn(first, a, b);
+      if (isSecond(a) && isSecond(b)) return distanceIn(second, a, b);
+      return SPACES_APART;
+    },
+  };
+}
+
+function impossible(): never {
+  throw new Error("internal: a candidate of neither space");
+}
