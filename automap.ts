@@ -71,8 +71,8 @@ export {
 } from "./session/load.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport } from "./session/report.ts";
+export { generate, kernelFor } from "./session/kernel.ts";
 export {
-  generate,
   nativeIntrinsics,
   type TuneComputationOptions,
   type TunedKernel,

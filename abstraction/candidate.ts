@@ -28,7 +28,9 @@ export interface Schedule {
   readonly threads: number;
 }
 
-export interface Candidate {
+/** A mapping onto an instruction, and its schedule. */
+export interface MappedCandidate {
+  readonly kind?: undefined;
   /** Name of the instruction. */
   readonly intrinsic: string;
   readonly matching: Matching;
@@ -36,6 +38,47 @@ export interface Candidate {
   readonly operands: Readonly<Record<string, string>>;
   readonly schedule: Schedule;
 }
+
+/** How data, weights and sums move over lanes; see mapper/lanes/schedule.ts. */
+export const LANE_DATAFLOWS = ["SBM", "FBS-shift", "FBS-load"] as const;
+export type LaneDataflow = (typeof LANE_DATAFLOWS)[number];
+
+/** What a kernel of lanes leaves open. */
+export interface LaneSchedule {
+  readonly dataflow: LaneDataflow;
+  /** Elements of a vector: 16 f32 on AVX-512, 32 on a warp. */
+  readonly lanes: number;
+  /** P: output rows of a block; data rows are shared by them. 1 where there is no row axis. */
+  readonly rows: number;
+  /** Vectors of a block along the lane axis. */
+  readonly vectors: number;
+  /** Summed axes kept as loops inside a block. */
+  readonly rolled: readonly string[];
+  /** Broadcast ahead of the lane blocks and kept in vectors, or read where they are used. */
+  readonly weights: "registers" | "memory";
+  /** Results go around the caches. */
+  readonly streaming: boolean;
+  /** How far ahead of its use new data are asked for; 0 leaves that to the hardware. */
+  readonly prefetchBytes: number;
+  /**
+   * `peeled`: whole blocks where every neighbour is inside, and the rest apart, for a CPU; `guarded`: one kind of block with every access
+   * tested, all blocks dealt out, for thousands of warps.
+   */
+  readonly borders: "peeled" | "guarded";
+  /** Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all. */
+  readonly strip: number;
+  readonly threads: number;
+}
+
+/** A space-time design on the lanes of vectors, and its schedule. */
+export interface LaneCandidate {
+  readonly kind: "lanes";
+  /** Name of the multiply-add the lanes run. */
+  readonly intrinsic: string;
+  readonly schedule: LaneSchedule;
+}
+
+export type Candidate = MappedCandidate | LaneCandidate;
 
 /** The canonical text of a candidate: its identity within a workload. */
 export function candidateKey(candidate: Candidate): string {

@@ -68,12 +68,13 @@ function designs(): Subject[] {
     extents: { c: 12, q: 5 },
     tensors: { x: "f32", w: "f32" },
   });
-  const { computation, problem } = arrayPass(convolution);
-  const found = enumerateDesigns(problem, { bound: 2, arrayRows: 1 }).designs;
+  const pass = arrayPass(convolution);
+  const { computation } = pass;
+  const found = enumerateDesigns(pass.problem, { bound: 2, arrayRows: 1 }).designs;
   return found.flatMap((design) =>
     (["cuda", "cm", "c++"] as const).flatMap((language) => {
       if (language === "cuda" && design.pes > 32) return [];
-      const nest = lowerDesign(recurrenceOf(computation, design), design.spaceTime, {
+      const nest = lowerDesign(recurrenceOf(pass, design), design.spaceTime, {
         coalesced: true,
         checkTime: true,
       });

@@ -21,12 +21,12 @@ import { z } from "zod";
 import { type Computation, outputOf, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { candidateText, placeText } from "../report/describe-candidate.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import { nativeIntrinsics, operationsOf, tuneComputation } from "../session/tune.ts";
@@ -163,13 +163,13 @@ async function compare(id: string, types: string, { computation, sum, epilogue }
     const [ours, ...others] = measured;
     if (!ours) return undefined;
     const peers = others.map((m, i) => ({ name: kernels[i + 1]?.name ?? "?", measured: m, ratio: ratioOf(m, ours) }));
-    const { candidate, mapping } = tuned.best;
+    const { candidate } = tuned.best;
     appendFileSync(
       jsonl,
-      `${JSON.stringify({ id, types, threads, computation: computation.name, operations: operationsOf(computation), trials: tuned.trials.length, intrinsic: candidate.intrinsic, matching: printMatching(mapping.matching), schedule: candidate.schedule, automap: brief(ours), peers: peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
+      `${JSON.stringify({ id, types, threads, computation: computation.name, operations: operationsOf(computation), trials: tuned.trials.length, intrinsic: candidate.intrinsic, matching: placeText(candidate), schedule: candidate.schedule, automap: brief(ours), peers: peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
     );
     console.error(
-      `${id.padEnd(7)} ${types.padEnd(5)} ${text(ours)}  ${peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${candidate.intrinsic} ${printMatching(mapping.matching, "  ")}`,
+      `${id.padEnd(7)} ${types.padEnd(5)} ${text(ours)}  ${peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${candidateText(candidate)}`,
     );
     return { id, types, ours, peers };
   } finally {

@@ -17,7 +17,7 @@
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
-import type { Candidate } from "../abstraction/candidate.ts";
+import type { MappedCandidate } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { computationOf, type Database, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
 import { apply, type Correction, fit as fitCorrection, NO_CORRECTION } from "../perfmodel/correct.ts";
@@ -66,7 +66,7 @@ function readGroups(file: string): Group[] {
     const termsOf = new Map<string, ReturnType<typeof createTerms>>();
     for (const trial of queryTrials(db, { status: "ok", sort: "at" }).reverse()) {
       const { workload, environment, conditions, candidate, measurement } = trial;
-      if (measurement.status !== "ok") continue;
+      if (measurement.status !== "ok" || candidate.kind === "lanes") continue;
       const world = JSON.stringify([workload.id, environment.id, conditions.threads]);
       const key = `${world} ${mappingKey(candidate)}`;
       const terms = termsOf.get(key) ?? createTerms(mappingIn(trial), targetOf(db, trial));
@@ -92,7 +92,7 @@ function targetOf(db: Database, trial: TrialRecord): ModelTarget {
   return modelTarget(machine, calibration);
 }
 
-function mappingKey({ intrinsic, matching, operands }: Candidate): string {
+function mappingKey({ intrinsic, matching, operands }: MappedCandidate): string {
   return JSON.stringify([intrinsic, matching, operands]);
 }
 

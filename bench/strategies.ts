@@ -87,7 +87,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
   const computation = computationOf(workload);
   const found = new Map<string, Mapping>();
   const mapping = (c: Candidate): Mapping => {
-    const key = JSON.stringify([c.intrinsic, c.matching, c.operands]);
+    const key = JSON.stringify(c.kind === "lanes" ? c : [c.intrinsic, c.matching, c.operands]);
     const known = found.get(key) ?? mappingOf(computation, c);
     found.set(key, known);
     return known;
@@ -115,7 +115,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
       earlyStop: false,
       now: () => 0,
       store: { known: () => undefined, record: () => undefined, recorded: () => [] },
-      predict: (c) => predictor.predict(mapping(c), c.schedule),
+      predict: (c) => (c.kind === "lanes" ? undefined : predictor.predict(mapping(c), c.schedule)),
       learn: (so) => predictor.learn(so, mapping),
       signal: controller.signal,
       async *measure(batch): AsyncGenerator<Measurement> {

@@ -10,7 +10,6 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import {
   best,
   countTrials,
@@ -25,6 +24,7 @@ import {
 } from "../db/index.ts";
 import { type EmitSubject, packageFiles } from "../emit/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { type Proof, portableSubject, provePackage, subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/tune.ts";
@@ -233,7 +233,7 @@ function sameOptions({ dtype, sum, layout, epilogue, intrinsic, threads, db }: O
 }
 
 function matchingText({ candidate }: TrialRecord): string {
-  return `  ${printMatching(candidate.matching, "  ")}`;
+  return `  ${placeText(candidate)}`;
 }
 
 function withDatabase<T>(file: string, work: (db: Database) => T): T {

@@ -7,10 +7,10 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import { best, type Database, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
+import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printTime, shapeText, table } from "../report/text.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
@@ -58,11 +58,6 @@ function withDatabase(given: Given, find: (db: Database) => TrialRecord): ExitCo
 
 function describe(trial: TrialRecord, explained: TrialExplanation, path: string): string {
   const { id, workload, candidate, measurement, prediction, environment } = trial;
-  const { order, block, placement, threads } = candidate.schedule;
-  const pairs = (of: Readonly<Record<string, unknown>>): string =>
-    Object.entries(of)
-      .map(([name, value]) => `${name} ${String(value)}`)
-      .join(", ") || "none";
   const measured =
     measurement.status === "ok"
       ? `${printTime(measurement.median)}, 95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`
@@ -71,12 +66,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
     `${style("bold", `trial ${shortId(id)}`)}   ${workload.operator} ${shapeText(workload)}   ${environment.cpu}`,
     "",
     table([
-      ["instruction", candidate.intrinsic],
-      ["mapping", printMatching(candidate.matching)],
-      ["order", order.join(" ")],
-      ["block", pairs(block)],
-      ["operands", pairs(placement)],
-      ["threads", String(threads)],
+      ...candidateRows(candidate),
       ["measured", measured],
       ["predicted", prediction ? `${printTime(prediction.seconds)} when it was tried` : "not when it was tried"],
     ]),

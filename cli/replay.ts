@@ -8,8 +8,8 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import { type Database, openDatabase, type RunRecord, shortId, showRun } from "../db/index.ts";
+import { candidateText as textOf } from "../report/describe-candidate.ts";
 import { indent, printTime, shapeText, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf, type TrialOf } from "../tuner/trials.ts";
@@ -137,7 +137,7 @@ function ending(status: Replay["status"]): string {
 }
 
 function candidateText({ candidate }: TrialOf<Candidate>): string {
-  return `${candidate.intrinsic}  ${printMatching(candidate.matching, "  ")}`;
+  return textOf(candidate);
 }
 
 function runDocument(run: RunRecord): Record<string, unknown> {

@@ -13,11 +13,12 @@ import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
+import { candidateRows, candidateText, placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { indent, table } from "../report/text.ts";
+import { CANDIDATE_KINDS } from "../session/space.ts";
 import {
   nativeIntrinsics,
   operationsOf,
@@ -45,6 +46,7 @@ const options = subjectOptions.extend({
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
   threads: count("--threads").optional(),
   strategy: z.string().optional(),
+  kinds: z.enum(CANDIDATE_KINDS, { error: `--kinds is ${CANDIDATE_KINDS.join(", ")}` }).optional(),
   db: z.string().min(1).optional(),
   to: z.string().min(1).optional(),
   modelOnly: z.boolean().optional(),
@@ -60,6 +62,10 @@ export function registerTune(program: Command, finish: (code: ExitCode) => void)
     .option("--seed <n>", "seed of the search (default 1)")
     .option("--threads <n>", "threads of a kernel (default 1)")
     .option("--strategy <name>", `${STRATEGIES.map((s) => s.name).join(", ")} (default ${STRATEGIES[0]?.name})`)
+    .option(
+      "--kinds <which>",
+      "what to choose from: mappings onto instructions, designs on vector lanes, or all (default all)",
+    )
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--to <file>", "write the fastest kernel's C++ source there")
     .option("--model-only", "rank candidates by the model and measure nothing: works without a compiler")
@@ -117,6 +123,7 @@ async function runTune(subject: string, words: readonly string[], given: Options
       ...(given.time === undefined ? {} : { seconds: given.time }),
       ...(given.seed === undefined ? {} : { seed: given.seed }),
       ...(given.threads === undefined ? {} : { threads: given.threads }),
+      ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
       ...(given.db === undefined ? {} : { database: given.db }),
       ...(strategy ? { strategy } : {}),
     },
@@ -132,6 +139,7 @@ function rank(computation: Computation, intrinsics: readonly Intrinsic[], given:
     intrinsics,
     ...(given.seed === undefined ? {} : { seed: given.seed }),
     ...(given.threads === undefined ? {} : { threads: given.threads }),
+    ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
   });
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given);
   if (given.json) {
@@ -141,14 +149,13 @@ function rank(computation: Computation, intrinsics: readonly Intrinsic[], given:
     });
     return EXIT.ok;
   }
-  const rows = ranked.map(({ candidate: { schedule, intrinsic }, mapping, prediction }) => [
+  const rows = ranked.map(({ candidate, prediction }) => [
     microseconds(prediction.seconds),
-    intrinsic,
-    printMatching(mapping.matching, "  "),
-    `order ${schedule.order.join(" ")}`,
-    `block ${Object.entries(schedule.block)
-      .map(([d, n]) => `${d} ${n}`)
-      .join(", ")}`,
+    candidate.intrinsic,
+    placeText(candidate),
+    ...scheduleRows(candidate)
+      .slice(0, 2)
+      .map(([name, text]) => `${name} ${text}`),
   ]);
   print(["expected by the model of the reference machine, nothing measured", "", indent(table(rows))].join("\n"));
   return EXIT.ok;
@@ -256,7 +263,7 @@ function progressOf(operations: number): (event: TuneEvent<Candidate>) => void {
         const { measurement, candidate } = event.trial;
         if (measurement.status === "ok") {
           say(
-            `trial ${event.number}: ${microseconds(measurement.median)}  ${(operations / measurement.median / 1e9).toFixed(0)} G operations/s  ${candidate.intrinsic}  ${printMatching(candidate.matching, "  ")}`,
+            `trial ${event.number}: ${microseconds(measurement.median)}  ${(operations / measurement.median / 1e9).toFixed(0)} G operations/s  ${candidateText(candidate)}`,
           );
         }
         break;
@@ -275,23 +282,12 @@ function progressOf(operations: number): (event: TuneEvent<Candidate>) => void {
 function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: unknown }>): string {
   const { measurement, candidate, mapping } = best;
   const [low, high] = measurement.interval;
-  const { order, block, placement, threads } = candidate.schedule;
-  const blocks = Object.entries(block)
-    .map(([d, size]) => `${d} ${size}`)
-    .join(", ");
-  const placed = Object.entries(placement)
-    .map(([o, p]) => `${o} ${p}`)
-    .join(", ");
   return [
     `${style("bold", microseconds(measurement.median))} a call (95 % interval ${microseconds(low)} to ${microseconds(high)}), ${(operationsOf(outcome.computation) / measurement.median / 1e9).toFixed(0)} G operations/s`,
     "",
     table([
-      ["instruction", candidate.intrinsic],
-      ["mapping", `${printMatching(mapping.matching)}   (${mapping.id}, waste ${(100 * mapping.waste).toFixed(1)} %)`],
-      ["order", order.join(" ")],
-      ["block", blocks || "none"],
-      ["operands", placed],
-      ["threads", String(threads)],
+      ...candidateRows(candidate),
+      ...(mapping ? [["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`]] : []),
       ["in the code", `${measurement.instructions} x ${best.kernel.promises}`],
     ]),
     "",
@@ -310,7 +306,7 @@ function tuneDocument(outcome: Extract<TuneOutcome, { best: unknown }>): Record<
       interval: best.measurement.interval.map((s) => s * 1e6),
       gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
       intrinsic: best.candidate.intrinsic,
-      mapping: best.candidate.matching,
+      mapping: best.candidate.kind === "lanes" ? { design: placeText(best.candidate) } : best.candidate.matching,
       schedule: best.candidate.schedule,
       predictedMicroseconds: best.prediction && best.prediction.seconds * 1e6,
     },

@@ -75,7 +75,7 @@ function featuresOf(intrinsic: Intrinsic): readonly string[] {
 }
 
 /** The mnemonic the manual entry names: the disassembly is searched for it. */
-function mnemonicOf({ source }: Intrinsic): string {
+export function mnemonicOf({ source }: Intrinsic): string {
   const entry = /\b(V?[A-Z]{3,}[A-Z0-9]*)\b(?!.*\bvol\b)/.exec(source.replace(/^.*vol\. \d+[A-Z]?, /, ""));
   if (!entry?.[1]) throw new Error(`internal: no mnemonic in "${source}"`);
   return entry[1].toLowerCase();

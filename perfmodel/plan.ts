@@ -183,6 +183,8 @@ export class Plan {
   /** Share of the steps that are inside of every border. */
   insideShare = 1;
   private readonly byName: ReadonlyMap<string, DimensionState>;
+  /** Whether some placement of some input crosses a border. */
+  private readonly crosses: boolean;
   private readonly impossible: boolean;
   private readonly registers: number;
   private reads = 0;
@@ -208,6 +210,7 @@ export class Plan {
       return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, tiles: 1 };
     });
     this.streaming = at(this.inputs, 0);
+    this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
     this.outputBytes = bytesOfTensor(outputOf(computation));
 
     // The output, reached as mapper/schedule.ts stores whole tiles: steps that are not whole go by the scratch block.
@@ -283,6 +286,7 @@ export class Plan {
 
   /** @returns false when blocks at the border take more code than is allowed */
   private readBorders(): boolean {
+    if (!this.crosses) return true;
     this.insideShare = 1;
     for (const d of this.ordered) {
       d.border = undefined;
@@ -641,9 +645,11 @@ function copyPacking(
   });
   const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
   const elements = product(moving.map((w) => w.extent));
-  // Loops whose steps lie one behind the other on both sides make one run.
+  // Loops laid apart are short: the compiler writes out those whose steps lie one behind the other on both sides, and they make one run.
   let run = 1;
-  for (const w of [...moving].reverse()) if (w.stride === run && w.sourceStride === run) run *= w.extent;
+  for (const [i, w] of [...moving].reverse().entries())
+    if ((i === 0 || loops.includes(w)) && w.stride === run && w.sourceStride === run) run *= w.extent;
+    else break;
   return {
     kind: moving.length === 0 || run > 1 ? "copy" : "strided",
     elements,

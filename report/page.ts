@@ -116,7 +116,7 @@ ${subjects.map(
 function bestCells(best: Best | undefined): Markup {
   if (!best) return html`<td colspan="5">every trial failed</td>`;
   const [low, high] = best.interval;
-  return html`<td class="number">${printTime(best.seconds)}</td><td class="number">${printTime(low)} to ${printTime(high)}</td><td class="number">${giga(best.operationsPerSecond)}</td><td class="number">${best.ofRoof === undefined ? "" : percent(best.ofRoof)}</td><td>${best.intrinsic}</td>`;
+  return html`<td class="number">${printTime(best.seconds)}</td><td class="number">${printTime(low)} to ${printTime(high)}</td><td class="number">${giga(best.operationsPerSecond)}</td><td class="number">${best.ofRoof === undefined ? "" : percent(best.ofRoof)}</td><td>${best.candidate[0]?.[1]}</td>`;
 }
 
 // ---- Noise, roofline, model
@@ -191,13 +191,9 @@ ${trialTable(subject)}
 
 function bestPart(best: Best): Markup {
   const { mapping, levels, predicted } = best;
-  return html`<h4>The best: ${printTime(best.seconds)} by ${best.intrinsic}</h4>
+  return html`<h4>The best: ${printTime(best.seconds)}</h4>
 <table class="facts"><caption>Candidate <code>${best.id.slice(0, 12)}</code></caption><tbody>
-<tr><th scope="row">mapping</th><td>${best.matching}</td></tr>
-<tr><th scope="row">order of loops</th><td>${best.order}</td></tr>
-<tr><th scope="row">register block</th><td>${best.block}</td></tr>
-<tr><th scope="row">operands</th><td>${best.placement}</td></tr>
-<tr><th scope="row">predicted</th><td>${predicted === undefined ? "no" : printTime(predicted)}</td></tr>
+${best.candidate.map(([name, text]) => html`<tr><th scope="row">${name}</th><td>${text}</td></tr>\n`)}<tr><th scope="row">predicted</th><td>${predicted === undefined ? "no" : printTime(predicted)}</td></tr>
 </tbody></table>
 ${
   typeof mapping === "string"

@@ -65,11 +65,8 @@ export interface Best {
   readonly interval: readonly [low: number, high: number];
   /** A multiply and an add counted as two. */
   readonly operationsPerSecond: number;
-  readonly intrinsic: string;
-  readonly matching: string;
-  readonly order: string;
-  readonly block: string;
-  readonly placement: string;
+  /** Instruction, mapping or design, and schedule, in words. */
+  readonly candidate: readonly (readonly [name: string, text: string])[];
   readonly predicted: number | undefined;
   readonly levels: readonly LevelCost[];
   /** Share of what the roofline allows; undefined without a calibration. */

@@ -179,9 +179,11 @@ async function drawSet(
     const tolerance = new Float64Array(expected.length);
     if (bound) {
       const sizes = await evaluate(bound.magnitude, absoluteInputs(inputs));
+      // What the operator fixes may be fractions, of which a sum may come to a whole number by chance.
+      const whole = bound.integral && Object.values(inputs).every((values) => values.every(Number.isInteger));
       if (smaller && sizes.some((size) => !(size < bound.roof))) continue;
       sizes.forEach((size, i) => {
-        if (name === "exact" && bound.integral && size <= bound.exactBelow && Number.isInteger(expected[i])) return;
+        if (name === "exact" && whole && size <= bound.exactBelow && Number.isInteger(expected[i])) return;
         tolerance[i] = ((bound.terms[i] ?? 1) + bound.operations + 1) * (bound.epsilon * size + bound.smallest);
       });
     }

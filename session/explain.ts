@@ -27,6 +27,8 @@ export type TrialExplanation =
 export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation {
   const { workload, candidate } = trial;
   try {
+    if (candidate.kind === "lanes")
+      return { status: "unknown", because: "the layered model is of mappings; a design on lanes has an estimate only" };
     const mapping = mappingOf(computationOf(workload), candidate);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
     const target = modelTarget(machine, calibration);

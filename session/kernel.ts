@@ -1,19 +1,28 @@
 /**
- * @file From what is stored back to code: the kernel of a candidate, whatever kind of candidate it is.
+ * @file From a candidate to code, whatever kind of candidate it is.
  *
  *     kernelFor(computationOf(trial.workload), trial.candidate).source
  */
 
-import type { Candidate } from "../abstraction/candidate.ts";
+import type { Candidate, LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { compilerFeatures } from "../codegen/cpp.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { compilerFeatures, generateCpp, mnemonicOf } from "../codegen/cpp.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
+import { tapsOf } from "../mapper/lanes/taps.ts";
+import { lowerSchedule } from "../mapper/schedule.ts";
+import { placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { mappingOf } from "./recorded.ts";
-import { generate } from "./tune.ts";
+import { VERSION } from "./version.ts";
 
-/** @throws UsageError when the candidate's mapping is no longer what it was, or its instruction is not one of an x86 CPU */
+/** @throws UsageError when the candidate's mapping or design is no longer what it was, or its instruction is not one of an x86 CPU */
 export function kernelFor(computation: Computation, candidate: Candidate): Kernel {
+  if (candidate.kind === "lanes") return generateDesign(computation, candidate);
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
   if (language !== "c++" || compilerFeatures([isa]).length === 0)
@@ -21,4 +30,46 @@ export function kernelFor(computation: Computation, candidate: Candidate): Kerne
       hint: "automap map and explain show its mappings; --portable writes plain C++ of an operator",
     });
   return generate(candidate, mapping);
+}
+
+/** The kernel of a mapping, lowered under its schedule and printed. */
+export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
+  const nest = lowerSchedule(mapping, candidate.schedule);
+  const notes = [
+    `mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`,
+    `schedule  ${scheduleText(candidate)}`,
+    `made by   automap ${VERSION}`,
+  ];
+  return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
+}
+
+/** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
+export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
+  const { schedule, intrinsic: name } = candidate;
+  const [intrinsic] = intrinsicsNamed(name);
+  if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);
+  const verdict = tapsOf(computation, schedule.rolled);
+  const refusal = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
+  if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
+  const notes = [
+    `design    ${placeText(candidate)}`,
+    `schedule  ${scheduleText(candidate)}`,
+    `made by   automap ${VERSION}`,
+  ];
+  const kernel = generateLanes(
+    "c++",
+    computation,
+    lowerLanes(computation, schedule),
+    { lines: notes },
+    {
+      streaming: schedule.streaming,
+    },
+  );
+  return { ...kernel, promises: mnemonicOf(intrinsic) };
+}
+
+function scheduleText(candidate: Candidate): string {
+  return scheduleRows(candidate)
+    .map(([name, text]) => `${name} ${text}`)
+    .join("; ");
 }

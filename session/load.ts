@@ -110,8 +110,7 @@ function readSource(source: string | TrialRecord | TunedKernel, options: LoadOpt
   }
 }
 
-function subjectOfTuned({ id, candidate, mapping, kernel }: TunedKernel): EmitSubject {
-  const { computation } = mapping;
+function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): EmitSubject {
   return {
     name: packageName(computation.name),
     computation,

@@ -6,7 +6,7 @@
  *     predictor.predict(mapping, schedule)?.seconds
  */
 
-import type { Candidate, Schedule } from "../abstraction/candidate.ts";
+import type { Candidate, MappedCandidate, Schedule } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Target } from "../abstraction/target.ts";
@@ -25,8 +25,11 @@ import { readCalibrationData } from "./recorded.ts";
 
 export interface Predictor {
   readonly predict: (mapping: Mapping, schedule: Schedule) => Prediction | undefined;
-  /** Fits the correction to all trials so far. */
-  readonly learn: (trials: readonly TrialOf<Candidate>[], mappingOf: (c: Candidate) => Mapping) => void;
+  /** Fits the correction to all trials so far; those without a mapping teach it nothing. */
+  readonly learn: (
+    trials: readonly TrialOf<Candidate>[],
+    mappingOf: (c: MappedCandidate) => Mapping | undefined,
+  ) => void;
 }
 
 /** The model of a machine, by default of this one; without a calibration, with the reference machine's rates. */
@@ -48,8 +51,9 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
     },
     learn: (trials, mappingOf) => {
       const observations = trials.flatMap(({ candidate, measurement }): Observation[] => {
-        if (measurement.status !== "ok") return [];
-        const costs = termsFor(mappingOf(candidate))(candidate.schedule);
+        if (measurement.status !== "ok" || candidate.kind === "lanes") return [];
+        const mapping = mappingOf(candidate);
+        const costs = mapping && termsFor(mapping)(candidate.schedule);
         return costs ? [{ costs, measuredSeconds: measurement.median }] : [];
       });
       correction = fitCorrection(observations);

@@ -26,6 +26,8 @@ import { nativeTarget } from "../targets/index.ts";
  * @throws UsageError when its instruction, binding or matching is not (or no longer) valid
  */
 export function mappingOf(computation: Computation, candidate: Candidate): Mapping {
+  if (candidate.kind === "lanes")
+    throw new UsageError(`a design on lanes has no mapping: ${candidate.schedule.dataflow} on ${candidate.intrinsic}`);
   const { intrinsic: name, matching, operands } = candidate;
   const [intrinsic] = intrinsicsNamed(name);
   if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);

@@ -13,17 +13,16 @@ import { z } from "zod";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { printMatching, type Refusal } from "../abstraction/mapping.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { candidateSpace } from "../tuner/candidates.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneResult, tune } from "../tuner/tune.ts";
-import { predictorFor } from "./predict.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
+import { CANDIDATE_KINDS, type Reason, type SessionSpace, sessionSpace } from "./space.ts";
 
 /** The first decision that came out differently. */
 export interface Divergence {
@@ -51,6 +50,8 @@ const optionsSchema = z.looseObject({
   threads: z.number().int().positive(),
   earlyStop: z.boolean().default(true),
   intrinsics: z.array(z.string()).optional(),
+  // Before there were designs on lanes there were mappings only.
+  kinds: z.enum(CANDIDATE_KINDS).default("mappings"),
 });
 const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
 
@@ -62,7 +63,7 @@ export async function replayRun(
 ): Promise<Replay> {
   // 1. What the search was.
   const run = showRun(db, prefix);
-  const { strategy: name, threads, earlyStop, intrinsics: names } = readPart(optionsSchema, run, "options");
+  const { strategy: name, threads, earlyStop, intrinsics: names, kinds } = readPart(optionsSchema, run, "options");
   const target = recordedTarget(run);
   const budget = readPart(budgetSchema, run, "budget");
   const strategy = STRATEGIES.find((s) => s.name === name);
@@ -83,14 +84,14 @@ export async function replayRun(
   if (!calibration) assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 
   // 3. The same space and model.
-  const predictor = predictorFor(calibration, target ?? nativeTarget());
-  const space = candidateSpace(
-    computation,
-    intrinsicsOf(names, run),
-    (mapping, schedule) => predictor.predict(mapping, schedule)?.seconds,
+  const space = sessionSpace(computation, {
+    intrinsics: intrinsicsOf(names, run),
+    calibration,
+    machine: target ?? nativeTarget(),
     threads,
-    run.seed,
-  );
+    seed: run.seed,
+    kinds,
+  });
   if (isRefusals(space)) return nothingMaps(run, own, assumed, space);
 
   // 4. The search. A candidate the run never measured is where it diverges; there it stops.
@@ -103,8 +104,8 @@ export async function replayRun(
     seed: run.seed,
     store,
     now: () => run.started,
-    predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
-    learn: (trials) => predictor.learn(trials, (c) => space.mappingOf(c)),
+    predict: space.predict,
+    learn: space.learn,
     budget: budget.trials === undefined ? {} : { trials: budget.trials },
     ...(earlyStop ? {} : { earlyStop: false as const }),
     signal: controller.signal,
@@ -196,9 +197,9 @@ class Witness {
   }
 }
 
-function short({ intrinsic, matching, schedule }: Candidate): string {
-  const blocks = Object.entries(schedule.block).map(([d, n]) => `${d} ${n}`);
-  return `${intrinsic} ${printMatching(matching, " ")} order ${schedule.order.join(" ")} block ${blocks.join(" ") || "none"}`;
+function short(candidate: Candidate): string {
+  const rows = scheduleRows(candidate).map(([name, text]) => `${name} ${text}`);
+  return `${candidateText(candidate)} ${rows.join("; ")}`;
 }
 
 function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
@@ -226,14 +227,14 @@ function nothingMaps(
   run: RunRecord,
   own: readonly TrialRecord[],
   assumed: readonly string[],
-  refused: readonly Refusal[],
+  refused: readonly Reason[],
 ): Replay {
   const because = `nothing maps any more: ${refused[0]?.because ?? "no reason given"}`;
   const divergence = own.length === 0 ? undefined : { trial: 1, because };
   return { run, trials: [], known: 0, best: undefined, status: "exhausted", divergence, assumed };
 }
 
-function isRefusals(space: ReturnType<typeof candidateSpace>): space is readonly Refusal[] {
+function isRefusals(space: SessionSpace | readonly Reason[]): space is readonly Reason[] {
   return Array.isArray(space);
 }
 

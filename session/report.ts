@@ -7,7 +7,7 @@
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
 import {
   computationOf,
   type Database,
@@ -20,6 +20,7 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
+import { candidateRows } from "../report/describe-candidate.ts";
 import type {
   Accuracy,
   Best,
@@ -125,11 +126,6 @@ function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): T
 
 function bestOf(trial: TrialRecord & { measurement: Timed }, calibration: Calibration | undefined): Best {
   const { id, workload, candidate, measurement, prediction } = trial;
-  const { order, block, placement } = candidate.schedule;
-  const pairs = (of: Readonly<Record<string, unknown>>): string =>
-    Object.entries(of)
-      .map(([name, value]) => `${name} ${String(value)}`)
-      .join(", ") || "none";
   const rate = (2 * workload.points) / measurement.median;
   const roof = calibration && roofFor(trial, calibration);
   return {
@@ -137,11 +133,7 @@ function bestOf(trial: TrialRecord & { measurement: Timed }, calibration: Calibr
     seconds: measurement.median,
     interval: measurement.interval,
     operationsPerSecond: rate,
-    intrinsic: candidate.intrinsic,
-    matching: printMatching(candidate.matching),
-    order: order.join(" "),
-    block: pairs(block),
-    placement: pairs(placement),
+    candidate: candidateRows(candidate),
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
     ofRoof: roof === undefined ? undefined : rate / trial.conditions.threads / roof,

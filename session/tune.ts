@@ -15,10 +15,9 @@ import { type Computation, pointCount } from "../abstraction/computation.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
-import { generateCpp } from "../codegen/cpp.ts";
 import {
   beginRun,
   type Database,
@@ -30,16 +29,15 @@ import {
   type Workload,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { lowerSchedule } from "../mapper/schedule.ts";
 import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
-import { calibrationFor, predictorFor } from "./predict.ts";
+import { calibrationFor } from "./predict.ts";
+import { type CandidateKinds, type Reason, type SessionSpace, sessionSpace } from "./space.ts";
 import { VERSION } from "./version.ts";
 
 export interface TuneSubject {
@@ -57,6 +55,8 @@ export interface TuneComputationOptions {
   readonly seconds?: number;
   readonly seed?: number;
   readonly threads?: number;
+  /** Mappings onto instructions, space-time designs on lanes, or both: the default. */
+  readonly kinds?: CandidateKinds;
   readonly strategy?: Strategy;
   /** Whether a search with nothing left to gain ends before its budget; true by default. */
   readonly earlyStop?: boolean;
@@ -70,8 +70,10 @@ export interface TuneComputationOptions {
 
 export interface TunedKernel {
   readonly id: string;
+  readonly computation: Computation;
   readonly candidate: Candidate;
-  readonly mapping: Mapping;
+  /** Undefined for a design on lanes. */
+  readonly mapping: Mapping | undefined;
   readonly measurement: Extract<Measurement, { status: "ok" }>;
   readonly prediction: Prediction | undefined;
   readonly kernel: Kernel;
@@ -89,7 +91,7 @@ export type TuneOutcome =
       readonly seconds: number;
       readonly database: string;
     }
-  | { readonly status: "nothing-maps"; readonly refused: readonly Refusal[] }
+  | { readonly status: "nothing-maps"; readonly refused: readonly Reason[] }
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
 /** Chosen so that compiling and measuring end within a minute; a search with nothing left to gain stops earlier. */
@@ -103,21 +105,6 @@ export function nativeIntrinsics(): Intrinsic[] {
   return INTRINSICS.filter((i) => i.language === "c++" && isa.has(i.isa));
 }
 
-/** The kernel of a candidate: its mapping lowered under its schedule and printed. */
-export function generate(candidate: Candidate, mapping: Mapping): Kernel {
-  const nest = lowerSchedule(mapping, candidate.schedule);
-  const { order, block, placement, threads } = candidate.schedule;
-  const blocks = Object.entries(block).map(([d, size]) => `${d} ${size}`);
-  const notes = [
-    `mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`,
-    `schedule  order ${order.join(" ")}; block ${blocks.join(", ") || "none"}; ${Object.entries(placement)
-      .map(([o, p]) => `${o} ${p}`)
-      .join(", ")}; threads ${threads}`,
-    `made by   automap ${VERSION}`,
-  ];
-  return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
-}
-
 /**
  * Searches for the fastest kernel of a computation on this machine.
  * @throws UsageError when the database is no database of automap's, or more threads are asked for than there are processors
@@ -127,8 +114,7 @@ export async function tuneComputation(
   options: TuneComputationOptions = {},
 ): Promise<TuneOutcome> {
   const { computation } = subject;
-  const threads = options.threads ?? 1;
-  const seed = options.seed ?? 1;
+  const { threads = 1, seed = 1, kinds = "all" } = options;
   const started = Date.now();
 
   // 1. The machine, the records, and the model of the machine.
@@ -141,17 +127,11 @@ export async function tuneComputation(
     const environment = environmentOf(runner);
     const announce = options.onNotice ?? (() => undefined);
     if (db.notice !== undefined) announce(db.notice);
-    const predictor = predictorFor(await calibrationFor(db, environment, INTRINSICS, runner, announce));
+    const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce);
 
     // 2. What can be tried at all.
     const chosen = options.intrinsics ?? nativeIntrinsics();
-    const space = candidateSpace(
-      computation,
-      chosen,
-      (m, schedule) => predictor.predict(m, schedule)?.seconds,
-      threads,
-      seed,
-    );
+    const space = sessionSpace(computation, { intrinsics: chosen, calibration, threads, seed, kinds });
     if (isRefusals(space)) return { status: "nothing-maps", refused: space };
     const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
     const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };
@@ -168,6 +148,7 @@ export async function tuneComputation(
         threads,
         earlyStop: options.earlyStop ?? true,
         intrinsics: chosen.map((i) => i.name),
+        kinds,
         target: nativeTarget(),
       },
       budget,
@@ -183,8 +164,8 @@ export async function tuneComputation(
       seed,
       store,
       now: Date.now,
-      predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
-      learn: (trials) => predictor.learn(trials, (c) => space.mappingOf(c)),
+      predict: space.predict,
+      learn: space.learn,
       measure: (batch) => measureAll(batch, space, runner, reference),
       ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),
@@ -212,7 +193,8 @@ export async function tuneComputation(
 /** A candidate and what the model expects of it. */
 export interface Expected {
   readonly candidate: Candidate;
-  readonly mapping: Mapping;
+  /** Undefined for a design on lanes. */
+  readonly mapping: Mapping | undefined;
   readonly prediction: Prediction;
 }
 
@@ -225,21 +207,22 @@ const MODEL_DRAWS = 2000;
  */
 export function rankByModel(
   computation: Computation,
-  options: Pick<TuneComputationOptions, "intrinsics" | "threads" | "seed"> & { readonly count?: number } = {},
-): readonly Expected[] | { readonly refused: readonly Refusal[] } {
-  const { threads = 1, seed = 1, count = 10 } = options;
-  const predictor = predictorFor();
-  const expect = (m: Mapping, schedule: Candidate["schedule"]): number | undefined =>
-    predictor.predict(m, schedule)?.seconds;
-  const space = candidateSpace(computation, options.intrinsics ?? nativeIntrinsics(), expect, threads, seed);
+  options: Pick<TuneComputationOptions, "intrinsics" | "threads" | "seed" | "kinds"> & { readonly count?: number } = {},
+): readonly Expected[] | { readonly refused: readonly Reason[] } {
+  const { threads = 1, seed = 1, count = 10, kinds = "all" } = options;
+  const space = sessionSpace(computation, {
+    intrinsics: options.intrinsics ?? nativeIntrinsics(),
+    threads,
+    seed,
+    kinds,
+  });
   if (isRefusals(space)) return { refused: space };
   const random = seededRandom(seed);
   const drawn = new Map<string, Expected>();
   for (let i = 0; i < MODEL_DRAWS; i++) {
     const candidate = space.random(random);
-    const mapping = space.mappingOf(candidate);
-    const prediction = predictor.predict(mapping, candidate.schedule);
-    if (prediction) drawn.set(space.key(candidate), { candidate, mapping, prediction });
+    const prediction = space.predict(candidate);
+    if (prediction) drawn.set(space.key(candidate), { candidate, mapping: space.mappingOf(candidate), prediction });
   }
   return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
 }
@@ -247,23 +230,23 @@ export function rankByModel(
 /** Kernels compile together; when all are there they are measured one at a time, so that no compiler runs beside a clock. */
 async function* measureAll(
   batch: readonly Candidate[],
-  space: CandidateSpace,
+  space: SessionSpace,
   runner: Runner,
   reference: Awaited<ReturnType<Runner["reference"]>>,
 ): AsyncGenerator<Measurement> {
-  const kernels = batch.map((c) => generate(c, space.mappingOf(c)));
+  const kernels = batch.map((c) => space.kernelOf(c));
   await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
   for (const kernel of kernels) yield await runner.measure(kernel, reference);
 }
 
 async function decide(
   finalists: readonly TrialOf<Candidate>[],
-  space: CandidateSpace,
+  space: SessionSpace,
   runner: Runner,
   reference: Awaited<ReturnType<Runner["reference"]>>,
   idOf: (key: string) => string,
 ): Promise<TunedKernel | undefined> {
-  const kernels = finalists.map((f) => generate(f.candidate, space.mappingOf(f.candidate)));
+  const kernels = finalists.map((f) => space.kernelOf(f.candidate));
   const again =
     kernels.length > 1 ? await runner.compareKernels(kernels, reference) : finalists.map((f) => f.measurement);
   const judged = finalists.map((f, i): TrialOf<Candidate> => ({ ...f, measurement: again[i] ?? f.measurement }));
@@ -272,6 +255,7 @@ async function decide(
   if (!winner || !kernel || winner.measurement.status !== "ok") return undefined;
   return {
     id: idOf(winner.key),
+    computation: reference.computation,
     candidate: winner.candidate,
     mapping: space.mappingOf(winner.candidate),
     measurement: winner.measurement,
@@ -284,7 +268,7 @@ interface Place {
   readonly workload: Workload;
   readonly environment: Environment;
   readonly run: string;
-  readonly space: CandidateSpace;
+  readonly space: SessionSpace;
   readonly threads: number;
 }
 
@@ -293,15 +277,16 @@ function storeIn(
   db: Database,
   { workload, environment, run, space, threads }: Place,
 ): TrialStore<Candidate> & { idOf(key: string): string } {
-  const intrinsics = [...new Set(space.mappings.map((m) => m.mapping.intrinsic))];
-  const earlier = trialsOf(db, workload, environment, { intrinsics }).filter((t) => t.conditions.threads === threads);
+  const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
+    (t) => t.conditions.threads === threads,
+  );
   const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
   const ids = new Map(earlier.map((t) => [candidateKey(t.candidate), t.id]));
   return {
     known: (key) => known.get(key),
     recorded: () => earlier.map((t) => t.candidate),
     record: (trial) => {
-      const intrinsic = space.mappingOf(trial.candidate).intrinsic;
+      const intrinsic = space.intrinsicOf(trial.candidate);
       const { candidate, prediction, measurement, at } = trial;
       const conditions = { threads, cache: "warm" as const };
       ids.set(
@@ -344,7 +329,7 @@ function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, numbe
   return counts;
 }
 
-function isRefusals(space: CandidateSpace | readonly Refusal[]): space is readonly Refusal[] {
+function isRefusals(space: SessionSpace | readonly Reason[]): space is readonly Reason[] {
   return Array.isArray(space);
 }
 

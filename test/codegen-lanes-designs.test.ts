@@ -7,7 +7,7 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
 import type { LaneSchedule } from "../mapper/lanes/schedule.ts";
-import { arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
+import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import { type Design, designOf } from "../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { type LowerOptions, lowerDesign } from "../mapper/space-time/lower.ts";
@@ -47,22 +47,19 @@ async function wrongIn(language: LaneLanguage, subjects: readonly Subject[]): Pr
 function designs(forms: readonly LowerOptions[]): Subject[] {
   const line = arrayPass(convolution1d(16, 5));
   const found = enumerateDesigns(line.problem, { bound: 1, arrayRows: 1 }).designs;
-  const subjects: { design: Design; computation: Computation }[] = found.map((design) => ({
-    design,
-    computation: line.computation,
-  }));
+  const subjects: { design: Design; pass: ArrayPass }[] = found.map((design) => ({ design, pass: line }));
   for (const side of [2, 5]) {
     const image = arrayPass(convolution2d(16, side, side), { loops: ["c", "p", "q"] });
     for (const [name, allocation] of Object.entries({ SBM: [1, 0, 1], FBS: [1, 0, 0] })) {
       const spaceTime = { allocation: [allocation], schedule: [[0, 1, side]] };
-      subjects.push({ design: designOf(image.problem, spaceTime, name), computation: image.computation });
+      subjects.push({ design: designOf(image.problem, spaceTime, name), pass: image });
     }
   }
-  return subjects.flatMap(({ design, computation }) =>
+  return subjects.flatMap(({ design, pass }) =>
     forms.map((form) => ({
-      label: `${computation.name} ${design.name} ${JSON.stringify(form)}`,
-      computation,
-      nest: lowerDesign(recurrenceOf(computation, design), design.spaceTime, form),
+      label: `${pass.computation.name} ${design.name} ${JSON.stringify(form)}`,
+      computation: pass.computation,
+      nest: lowerDesign(recurrenceOf(pass, design), design.spaceTime, form),
     })),
   );
 }

@@ -12,7 +12,7 @@ import { randomSchedule } from "../mapper/schedule-space.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { generate } from "../session/tune.ts";
+import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 
 const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };

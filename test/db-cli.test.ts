@@ -253,11 +253,12 @@ describe("automap db show", () => {
 
       candidate
         instruction  avx512.vpdpbusd (declaration HASH)
-        matching     k <- c   n <- k
-        operands     a in  b w  c out
+        mapping      k <- c  n <- k
+        operands     a in, b w, c out
         order        p q k
         block        q 1
-        placement    in padded  w tiled
+        placement    in padded, w tiled
+        threads      1
 
       environment
         target    native

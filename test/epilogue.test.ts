@@ -33,7 +33,7 @@ import { intervalsOf } from "../runtime/interval.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { fromMemory } from "../runtime/verify.ts";
-import { generate } from "../session/tune.ts";
+import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 
 const PRODUCT = {

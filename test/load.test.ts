@@ -29,7 +29,7 @@ function tuned(computation: Computation, threads = 1): TunedKernel {
   const plain = plainKernel(computation, threads);
   if (!plain) throw new Error(`nothing maps ${computation.name} here`);
   const measurement = { status: "ok", samples: [1], median: 1, interval: [1, 1], instructions: 1 } as const;
-  return { id: "0123456789abcdef", prediction: undefined, measurement, ...plain };
+  return { id: "0123456789abcdef", computation, prediction: undefined, measurement, ...plain };
 }
 
 type NumberArray = Parameters<BoundKernel["run"]>[number];

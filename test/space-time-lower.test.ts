@@ -9,8 +9,12 @@ import { type LoopNest, loop, printNest, type Statement } from "../abstraction/l
 import { parseExpr } from "../abstraction/parse.ts";
 import { parseRecurrence } from "../abstraction/parse-recurrence.ts";
 import type { Recurrence, SpaceTime } from "../abstraction/recurrence.ts";
+import { arrayPass } from "../mapper/space-time/derive.ts";
+import { designOf } from "../mapper/space-time/design.ts";
+import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { type LowerOptions, lowerDesign } from "../mapper/space-time/lower.ts";
-import { polyphase } from "../mapper/space-time/polyphase.ts";
+import { lowerComputation } from "../mapper/space-time/lower-computation.ts";
+import { polyphaseForm, splitSpace } from "../mapper/space-time/polyphase.ts";
 import { convolution1d, convolution2d, FORMS, integerInputs } from "./support/space-time.ts";
 
 /** Runs a nest on small integers held as floats: sums are exact, and what nobody may read is NaN. */
@@ -224,15 +228,12 @@ describe("a determinant beyond 1", () => {
     expect(printNest(nest)).toContain("(lane+t)%2 == 0");
   });
 
-  it("goes away by splitting a loop: 35 PEs of 5 steps become 18 of 6", () => {
+  it("goes away by splitting a loop: 35 PEs of 5 steps become 18 of 5, the step of no point cut", () => {
     const { p, s } = named("SBM2");
-    const loops = [
-      { name: "c", extent: 16 },
-      { name: "q", extent: 5 },
-    ];
-    expect(polyphase(loops, design(p, s))).toEqual({
-      loop: "q",
-      factor: 2,
+    const pass = arrayPass(convolution1d(16, 5, 2));
+    const form = polyphaseForm(pass, designOf(pass.problem, design(p, s)));
+    expect(form?.design).toMatchObject({
+      name: "SBM.polyphase",
       spaceTime: {
         allocation: [[1, 1, 0]],
         schedule: [
@@ -240,9 +241,39 @@ describe("a determinant beyond 1", () => {
           [0, 1, 0],
         ],
       },
+      pes: 18,
+      steps: 5,
     });
+    expect(form?.design.utilisation).toBeCloseTo(80 / 90, 12);
+  });
+
+  it.each([
+    { stride: 2, taps: 5 },
+    { stride: 3, taps: 7 },
+    { stride: 1, taps: 4 },
+  ])("goes away in every design that it leaves idle, which then equals the equation: %o", ({ stride, taps }) => {
+    const convolution = convolution1d(7, taps, stride);
+    const pass = arrayPass(convolution);
+    const found = enumerateDesigns(pass.problem, { bound: 2, arrayRows: 1 }).designs.flatMap(
+      (d) => polyphaseForm(pass, d) ?? [],
+    );
+    expect(found.length).toBeGreaterThan(2);
+    for (const { design: split } of found)
+      for (const form of FORMS) {
+        if (!split.split) throw new Error("no split");
+        const nest = lowerComputation(convolution, splitSpace(pass.space, split.split), split.spaceTime, form);
+        expectEqual(nest, convolution, `${split.name} ${JSON.stringify([split.spaceTime, form])}`);
+        expect([split.name, stepsOf(nest.body), nest.vectors?.[0]?.lanes]).toEqual([split.name, split.steps, split.pes]);
+      }
   });
 });
+
+/** Steps of all loops of time. */
+function stepsOf(body: readonly Statement[]): number {
+  const loops = body.filter((s) => s.kind === "loop" && s.mode !== "lanes");
+  const last = loops.at(-1);
+  return last?.kind === "loop" ? last.extent * stepsOf(last.body) : 1;
+}
 
 describe("lanes", () => {
   it("updated one after the other in ascending order give a wrong sum where values move up, in descending order the right one", () => {

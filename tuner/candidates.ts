@@ -7,8 +7,9 @@
  *       avxvnni.vpdpbusd    n <- q   k <- r         expected 4.1 ms    left out: beyond 3 times the least
  */
 
-import { type Candidate, candidateKey, type Schedule } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
+import { affineForm } from "../abstraction/affine.ts";
+import { candidateKey, type MappedCandidate, type Schedule } from "../abstraction/candidate.ts";
+import { type Computation, targetOf, tensorOf } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
@@ -38,10 +39,10 @@ const MAPPINGS_KEPT = 48;
 /** How often a mutation moves to another mapping. */
 const MAPPING_MUTATION = 0.12;
 
-export interface CandidateSpace extends SearchSpace<Candidate> {
+export interface CandidateSpace extends SearchSpace<MappedCandidate> {
   readonly mappings: readonly RankedMapping[];
   /** The mapping of a candidate of this space. @throws Error for another's */
-  mappingOf(candidate: Candidate): Mapping;
+  mappingOf(candidate: MappedCandidate): Mapping;
 }
 
 /**
@@ -79,8 +80,8 @@ export function candidateSpace(
 }
 
 /**
- * The mapping with the loops of one summed axis fused in another order, where that lets an input be loaded from where it lies:
- * of k <- c,s with channels innermost, k <- s,c reads a run of memory.
+ * The mapping with the loops of one summed axis fused in another order, where that lets an input be loaded from where it lies, and
+ * in the order in which they lie in memory: of k <- c,s with channels innermost, k <- s,c reads a run of memory.
  */
 function reordered(mapping: Mapping): Mapping[] {
   const { computation, intrinsic, binding, matching } = mapping;
@@ -91,10 +92,33 @@ function reordered(mapping: Mapping): Mapping[] {
     .filter((a) => a.kind === "reduce" && (matching[a.name]?.length ?? 0) > 1)
     .flatMap((a) =>
       permutations(matching[a.name] ?? []).flatMap((order) => {
+        if (order.join() === matching[a.name]?.join()) return [];
         const verdict = validate(problem, { ...matching, [a.name]: order }, { rule: "gather", strict: false });
-        return verdict.ok && loadable(verdict.mapping) > before ? [verdict.mapping] : [];
+        if (!verdict.ok) return [];
+        return inMemoryOrder(mapping, order) || loadable(verdict.mapping) > before ? [verdict.mapping] : [];
       }),
     );
+}
+
+/** Whether every loop takes longer steps through what is not constant than the next. */
+function inMemoryOrder({ computation, binding }: Mapping, order: readonly string[]): boolean {
+  const steps = (loop: string): number[] =>
+    Object.values(binding).flatMap((bound) => {
+      if (bound.kind !== "access" || bound.tensor === targetOf(computation).name) return [];
+      const { dims, storage, constant } = tensorOf(computation, bound.tensor);
+      const form = affineForm(storage);
+      if (constant || !form) return [];
+      return bound.index.reduce(
+        (sum, e, i) => sum + (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
+        0,
+      );
+    });
+  return order.every((loop, i) => {
+    const next = order[i + 1];
+    if (next === undefined) return true;
+    const [own, after] = [steps(loop), steps(next)];
+    return own.length > 0 && own.every((step, at) => Math.abs(step) > Math.abs(after[at] ?? 0));
+  });
 }
 
 function permutations<T>(items: readonly T[]): T[][] {
@@ -115,40 +139,40 @@ class Space implements CandidateSpace {
     this.byKey = new Map(kept.map(({ mapping }) => [mappingText(toCandidate(mapping)), mapping]));
   }
 
-  key(candidate: Candidate): string {
+  key(candidate: MappedCandidate): string {
     return candidateKey(candidate);
   }
 
-  mappingOf(candidate: Candidate): Mapping {
+  mappingOf(candidate: MappedCandidate): Mapping {
     const mapping = this.byKey.get(mappingText(candidate));
     if (!mapping) throw new Error(`internal: ${printMatching(candidate.matching)} is no mapping of this space`);
     return mapping;
   }
 
-  random(random: Random): Candidate {
+  random(random: Random): MappedCandidate {
     const mapping = this.pickMapping(random);
     return { ...toCandidate(mapping), schedule: randomSchedule(mapping, random, this.threads) };
   }
 
-  mutate(candidate: Candidate, random: Random): Candidate {
+  mutate(candidate: MappedCandidate, random: Random): MappedCandidate {
     if (this.mappings.length > 1 && random() < MAPPING_MUTATION) return this.random(random);
     const mapping = this.mappingOf(candidate);
     return { ...candidate, schedule: mutateSchedule(mapping, candidate.schedule, random) };
   }
 
-  crossover(a: Candidate, b: Candidate, random: Random): Candidate {
+  crossover(a: MappedCandidate, b: MappedCandidate, random: Random): MappedCandidate {
     if (mappingText(a) !== mappingText(b)) return random() < 0.5 ? a : b;
     return { ...a, schedule: crossSchedules(this.mappingOf(a), a.schedule, b.schedule, random) };
   }
 
   /** The plainest schedule of every mapping: what an exhaustive search of so large a space can still visit. */
-  *all(): Generator<Candidate> {
+  *all(): Generator<MappedCandidate> {
     for (const { mapping } of this.mappings) {
       yield { ...toCandidate(mapping), schedule: plainSchedule(mapping, this.threads) };
     }
   }
 
-  distance(a: Candidate, b: Candidate): number {
+  distance(a: MappedCandidate, b: MappedCandidate): number {
     let apart = mappingText(a) === mappingText(b) ? 0 : 4;
     const [left, right] = [a.schedule, b.schedule];
     const dimensions = new Set([...left.order, ...right.order]);
@@ -176,12 +200,12 @@ class Space implements CandidateSpace {
 }
 
 /** A candidate without its schedule's decisions: which mapping it is. */
-function toCandidate(mapping: Mapping): Candidate {
+function toCandidate(mapping: Mapping): MappedCandidate {
   const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
   return { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands, schedule: plainSchedule(mapping) };
 }
 
-function mappingText({ intrinsic, matching, operands }: Candidate): string {
+function mappingText({ intrinsic, matching, operands }: MappedCandidate): string {
   return `${intrinsic}; ${printMatching(matching)}; ${Object.entries(operands)
     .map(([o, text]) => `${o}=${text}`)
     .join("; ")}`;

@@ -3,7 +3,7 @@
  *
  *     const space = joinedSpace(mapped, lanes, (c) => c.kind !== "lanes")
  *
- * A candidate mutates and mixes within its own space; drawing takes either space in turn of a coin.
+ * Either may be empty. A candidate mutates and mixes within its own space; drawing takes either space in turn of a coin.
  */
 
 import type { Random } from "../abstraction/random.ts";
@@ -17,11 +17,12 @@ export function joinedSpace<A, B>(
   second: SearchSpace<B>,
   isFirst: (candidate: A | B) => candidate is A,
 ): SearchSpace<A | B> {
+  if (first.size === 0) return joinedSpace(second, first, (c): c is B => !isFirst(c));
   const isSecond = (candidate: A | B): candidate is B => !isFirst(candidate);
   return {
     size: first.size === undefined || second.size === undefined ? undefined : first.size + second.size,
     key: (c) => (isFirst(c) ? first.key(c) : isSecond(c) ? second.key(c) : impossible()),
-    random: (random) => (random() < 0.5 ? first.random(random) : second.random(random)),
+    random: (random) => (second.size === 0 || random() < 0.5 ? first.random(random) : second.random(random)),
     mutate: (c, random) =>
       isFirst(c) ? first.mutate(c, random) : isSecond(c) ? second.mutate(c, random) : impossible(),
     crossover: (a, b, random: Random) => {
@@ -39,6 +40,14 @@ export function joinedSpace<A, B>(
       return SPACES_APART;
     },
   };
+}
+
+/** A space of nothing. */
+export function emptySpace<C>(): SearchSpace<C> {
+  const nothing = (): never => {
+    throw new Error("internal: an empty space was asked for a candidate");
+  };
+  return { size: 0, key: nothing, random: nothing, mutate: nothing, crossover: nothing, all: () => [] };
 }
 
 function impossible(): never {

@@ -180,16 +180,19 @@ function expected(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
   const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / (s.rows * s.vectors) : 0) : fmas / s.vectors;
   const shuffles =
     s.dataflow === "FBS-load" ? 0 : (columns - 1) * s.vectors * (s.dataflow === "SBM" ? s.rows : rowsOf.size);
-  const cycles = Math.max(
+  const loads = (dataLoads + weightLoads) / target.loadsPerCycle.value;
+  const slowest = Math.max(
     (fmas + shuffles) / FMA_PER_CYCLE,
     shuffles,
-    (dataLoads + weightLoads) / target.loadsPerCycle.value,
+    loads,
     (s.rows * s.vectors) / target.storesPerCycle.value,
     (4 * fmas) / (s.rows * s.vectors) / FMA_PER_CYCLE,
   );
+  // What is not slowest is not free: blocks of a 9x9 filter with fewer loads were faster although multiply-adds bind (Xeon, 2026-11-21).
+  const cycles = slowest + 0.3 * Math.min(loads, slowest);
   // Rows of a power-of-two length share the sets of the first-level cache: more of them than it has ways drive each other out.
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytes;
-  const crowded = pitch % 4096 === 0 && rowsOf.size > 12 ? 1.3 : 1;
+  const crowded = pitch % 4096 === 0 && rowsOf.size > 12 ? 1.1 : 1;
   const compute = (cycles * crowded * elementCount(sum.output)) / outputs;
 
   // 2. The bytes, each row and plane once unless the window's planes do not stay in cache.

@@ -7,7 +7,6 @@
 
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { printMatching } from "../../abstraction/mapping.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
   computationOf,
@@ -20,6 +19,7 @@ import {
   type TrialRecord,
   type World,
 } from "../../db/index.ts";
+import { candidateRows as wordsOf } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
 import { indent, printTime, table } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
@@ -83,34 +83,16 @@ function candidateRows({ candidate, intrinsic, declaration }: TrialRecord): stri
     "instruction",
     `${intrinsic}${declaration === undefined ? "" : ` (declaration ${shortId(declaration)})`}`,
   ];
-  if (!isMapped(candidate))
-    return [
-      name,
-      ...Object.entries(candidate).map(([key, value]) => [
-        key,
-        typeof value === "string" ? value : JSON.stringify(value),
-      ]),
-    ];
-  const { order, block, placement } = candidate.schedule;
-  return [
-    name,
-    ["matching", printMatching(candidate.matching)],
-    ["operands", pairs(candidate.operands)],
-    ["order", order.join(" ")],
-    ["block", pairs(block)],
-    ["placement", pairs(placement)],
-  ];
+  return [name, ...recordedRows(candidate).flatMap(([what, text]) => (what === "instruction" ? [] : [[what, text]]))];
 }
 
-/** A candidate that names another kind has other parts. */
-function isMapped(candidate: Candidate): boolean {
-  return !("kind" in candidate) || "matching" in candidate;
-}
-
-function pairs(of: Readonly<Record<string, unknown>>): string {
-  return Object.entries(of)
-    .map(([name, value]) => `${name} ${String(value)}`)
-    .join("  ");
+/** A kind this automap does not know is shown as it is written down. */
+function recordedRows(candidate: Candidate): readonly (readonly [string, string])[] {
+  if (candidate.kind === undefined || candidate.kind === "lanes") return wordsOf(candidate);
+  return Object.entries(candidate).map(([key, value]) => [
+    key,
+    typeof value === "string" ? value : JSON.stringify(value),
+  ]);
 }
 
 function measuredRows(measurement: Measurement): string[][] {

@@ -12,38 +12,12 @@
  */
 
 import { boundsOf } from "../../abstraction/affine.ts";
+import type { LaneDataflow, LaneSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { axesIn } from "../../abstraction/expression.ts";
 import type { LaneRefusal, TapSum } from "./taps.ts";
 
-export const LANE_DATAFLOWS = ["SBM", "FBS-shift", "FBS-load"] as const;
-export type LaneDataflow = (typeof LANE_DATAFLOWS)[number];
-
-export interface LaneSchedule {
-  readonly dataflow: LaneDataflow;
-  /** Elements of a vector: 16 f32 on AVX-512, 32 on a warp. */
-  readonly lanes: number;
-  /** P: output rows of a block; data rows are shared by them. 1 where there is no row axis. */
-  readonly rows: number;
-  /** Vectors of a block along the lane axis. */
-  readonly vectors: number;
-  /** Summed axes kept as loops inside a block. */
-  readonly rolled: readonly string[];
-  /** Broadcast ahead of the lane blocks and kept in vectors, or read where they are used. */
-  readonly weights: "registers" | "memory";
-  /** Results go around the caches. */
-  readonly streaming: boolean;
-  /** How far ahead of its use new data are asked for; 0 leaves that to the hardware. */
-  readonly prefetchBytes: number;
-  /**
-   * `peeled`: whole blocks where every neighbour is inside, and the rest apart, for a CPU; `guarded`: one kind of block with every access
-   * tested, all blocks dealt out, for thousands of warps.
-   */
-  readonly borders: "peeled" | "guarded";
-  /** Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all. */
-  readonly strip: number;
-  readonly threads: number;
-}
+export { LANE_DATAFLOWS, type LaneDataflow, type LaneSchedule } from "../../abstraction/candidate.ts";
 
 /** Where taps reach: what blocks, borders and overlaps follow from. */
 export interface Reach {

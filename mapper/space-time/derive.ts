@@ -40,8 +40,7 @@ import type { Vector } from "./vector.ts";
  * @throws UsageError when the computation has no uniform recurrence on these loops
  */
 export function derive(computation: Computation, loops?: readonly string[]): Recurrence {
-  const space = arraySpace(computation, loops ? { loops } : {});
-  return recurrenceOf(onePass(computation, space));
+  return recurrenceOf(arrayPass(computation, loops ? { loops } : {}));
 }
 
 /** What is mapped: one pass through the array, as a computation of its own, and the loops around it. */
@@ -148,9 +147,19 @@ function sliceOf(
 }
 
 /** The recurrence of one pass; a design says which way values go. */
-export function recurrenceOf(pass: Computation, design?: Pick<Design, "flows">): Recurrence {
-  const loops = pass.axes.map(({ name, extent }) => ({ name, extent }));
-  return new Derivation(pass, design?.flows, loops).recurrence();
+export function recurrenceOf(
+  { computation, space }: Pick<ArrayPass, "computation" | "space">,
+  design?: Pick<Design, "name" | "flows">,
+): Recurrence {
+  // A computation with loops that the pass leaves outside, or a design of other loops, would give some recurrence, and a wrong one.
+  const [has, wanted] = [computation.axes, space.inside].map((all) => all.map((l) => `${l.name} ${l.extent}`).toSorted().join());
+  if (has !== wanted)
+    throw new Error(`internal: the loops of ${computation.name} are ${has}, those of the pass through the array ${wanted}`);
+  const lengths = design?.flows.flatMap((f) => f.variables.flatMap((v) => v.dependences.map((d) => d.distance.length)));
+  const other = lengths?.find((length) => length !== space.inside.length);
+  if (other !== undefined)
+    throw new Error(`internal: ${design?.name} is a design of ${other} loops, the array has ${space.inside.length}`);
+  return new Derivation(computation, design?.flows, space.inside).recurrence();
 }
 
 class Derivation {

@@ -11,7 +11,14 @@
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { classify, type FlowClass } from "./classify.ts";
 import { nullSpace } from "./null-space.ts";
-import { type ArrayOperand, type ArrayProblem, extentsOfLoops } from "./problem.ts";
+import {
+  type ArrayOperand,
+  type ArrayProblem,
+  extentsOfLoops,
+  type LoopSplit,
+  occupiedExtent,
+  pointsOfProblem,
+} from "./problem.ts";
 import { latticePointIn } from "./validity.ts";
 import { dot, extentOfRow, isZero, plus, scaled, type Vector } from "./vector.ts";
 
@@ -62,6 +69,8 @@ export interface Design {
   readonly shuffleDistance: number;
   /** Elements of inputs that are loaded in one pass. */
   readonly boundaryLoads: number;
+  /** The loop that was split by phase, of a polyphase form. */
+  readonly split?: LoopSplit;
 }
 
 /** Several rows of time as one: t = t_last + extent(last) * (t_before ...). */
@@ -121,7 +130,7 @@ export function timeSide(problem: ArrayProblem, schedule: readonly Vector[]): Ti
   return {
     schedule,
     row,
-    steps: extentOfRow(row, extents),
+    steps: occupiedExtent(row, problem),
     operands: problem.operands.map((operand) => ({
       broadcast: unmoved(operand, [row], extents),
       variables: operand.role === "input" ? inputVariables(operand, row, extents) : sumVariables(operand, row, extents),
@@ -195,7 +204,6 @@ function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vect
 
 /** The design of an allocation and a schedule; valid ones only. */
 export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide): Omit<Design, "name"> {
-  const extents = extentsOfLoops(problem);
   let [plain, coalesced, shuffleDistance, boundaryLoads] = [0, 0, 0, 0];
   const flows = problem.operands.map((operand, v): OperandFlow => {
     const { stay, resident } = array.operands[v] ?? { stay: 0, resident: false };
@@ -220,8 +228,9 @@ export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide)
     if (operand.role === "input") boundaryLoads += boundary;
     return { name: operand.name, role: operand.role, code, letter, variables: moving, boundary };
   });
-  const points = extents.reduce((product, extent) => product * extent, 1);
+  const points = pointsOfProblem(problem);
   return {
+    ...(problem.split ? { split: problem.split } : {}),
     dataflow: flows.map((f) => f.letter).join(""),
     flowClass: flows.map((f) => f.code).join(" "),
     spaceTime: { allocation: array.allocation, schedule: time.schedule },

@@ -15,6 +15,8 @@ export interface Tiled {
   readonly name: string;
   readonly size: number;
   readonly outer: string;
+  /** Name of the inner loop; the loop's own unless the array takes both parts. */
+  readonly inner?: string;
 }
 
 export interface ArraySpace {

@@ -28,7 +28,7 @@ export function lowerComputation(
   options: Omit<LowerOptions, "source"> = {},
 ): LoopNest {
   const tiled = space.tiled.reduce(
-    (flows, { name, outer, size }) => tileFlows(flows, { loop: name, outer, inner: name, size }),
+    (flows, { name, outer, inner, size }) => tileFlows(flows, { loop: name, outer, inner: inner ?? name, size }),
     flowsOfComputation(computation),
   );
   const source = space.inside.map((l) => l.name);

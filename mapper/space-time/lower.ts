@@ -66,14 +66,17 @@ export function lowerDesign(recurrence: Recurrence, spaceTime: SpaceTime, option
 /** The same of a system that was taken apart, and perhaps tiled and reordered. */
 export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOptions = {}): LoopNest {
   const { checkTime = false, coalesced = false, parallel = [], unroll = MOST_UNROLLED_STEPS } = options;
-  const places = new Places(flows, spaceTime, options);
+  const all = new Places(flows, spaceTime, options);
+  const window = all.windowOf(plan(flows, all, 0).stores);
+  const cut = window ? { ...options, window } : options;
+  const places = window ? new Places(flows, spaceTime, cut) : all;
   const unrolled = places.steps <= unroll;
   // Registers numbered by time are known while printing where time is written out.
   const { variables, stores } = plan(flows, places, !coalesced ? 0 : unrolled ? MOST_RESIDENT : 1);
   const depths = variables.map((v) => (v.resident > 0 ? 1 : depthOf(v, variables, coalesced)));
   // Register numbers that turn with time must be known while printing: a long loop is cut into blocks of as many steps as they take to come round.
   const round = coalesced ? depths.reduce(leastCommonMultiple, 1) : 1;
-  const at = unrolled || round === 1 ? places : new Places(flows, spaceTime, { ...options, round });
+  const at = unrolled || round === 1 ? places : new Places(flows, spaceTime, { ...cut, round });
   const turns = coalesced && depths.some((d) => d > 1);
   const write = new Writer(at, variables, depths, coalesced, turns);
 

@@ -35,6 +35,14 @@ export interface PlaceOptions {
   readonly reverse?: readonly ReverseDefinition[];
   /** Cuts time into serial blocks of so many steps that are written out. */
   readonly round?: number;
+  /** Of all steps only these are run. */
+  readonly window?: TimeWindow;
+}
+
+/** Steps from the first that is needed. */
+export interface TimeWindow {
+  readonly first: number;
+  readonly count: number;
 }
 
 export interface TimeLoop {
@@ -49,6 +57,9 @@ interface Digit {
   readonly least: number;
   readonly value: Expr;
 }
+
+/** Points that are looked at one by one to find the last step; more keep all steps. */
+const MOST_POINTS = 100_000;
 
 /** A condition that holds always, never, or where it says. */
 export type Condition = Expr | boolean;
@@ -72,6 +83,8 @@ export class Places {
   /** The step, a term for each loop of time. */
   private readonly step: readonly Term[];
   private readonly time: Vector;
+  /** The step of the point all of whose rows of time are least. */
+  private readonly start: number;
   private readonly space: Vector;
 
   constructor(flows: Flows, spaceTime: SpaceTime, options: PlaceOptions) {
@@ -123,11 +136,20 @@ export class Places {
     // 3. Time: a loop for each row, or blocks of steps.
     const durations = schedule.map((row) => extentOfRow(row, extents));
     const radix = weights(durations);
-    this.steps = durations.reduce((product, extent) => product * extent, 1);
+    const all = durations.reduce((product, extent) => product * extent, 1);
+    this.steps = options.window?.count ?? all;
+    const first = options.window?.first ?? 0;
     this.time = rowOf(schedule, radix);
-    const [single] = durations.length === 1 ? [free("t")] : [];
+    this.start = schedule.reduce((sum, row, r) => sum + leastOfRow(row, extents) * (radix[r] ?? 1), 0);
+    const [single] = durations.length === 1 || options.window ? [free("t")] : [];
     let stepOf: (r: number) => Expr;
-    if (options.round === undefined) {
+    if (options.round === undefined && options.window) {
+      this.timeLoops = [{ name: single ?? "t", extent: this.steps, serial: true }];
+      const step = axis(single ?? "t");
+      const shifted = binary("+", step, number(first));
+      stepOf = (r) => digitOf(shifted, radix[r] ?? 1, r === 0 ? undefined : (durations[r] ?? 1));
+      this.step = [{ coefficient: 1, value: step }];
+    } else if (options.round === undefined) {
       this.timeLoops = durations.map((extent, r) => ({ name: single ?? free(`t${r + 1}`), extent, serial: true }));
       const axes = this.timeLoops.map((l) => axis(l.name));
       stepOf = (r) => axes[r] ?? number(0);
@@ -138,7 +160,7 @@ export class Places {
         { name: block, extent: Math.ceil(this.steps / options.round), serial: true },
         { name: within, extent: options.round, serial: false },
       ];
-      const step = binary("+", binary("*", axis(block), number(options.round)), axis(within));
+      const step = binary("+", binary("+", binary("*", axis(block), number(options.round)), axis(within)), number(first));
       stepOf = (r) => digitOf(step, radix[r] ?? 1, r === 0 ? undefined : (durations[r] ?? 1));
       // Blocks are as long as a round of the registers.
       this.step = [{ coefficient: 1, value: axis(within) }];
@@ -156,6 +178,30 @@ export class Places {
   /** How many steps a distance takes: s.d. */
   stepsOf(distance: Vector): number {
     return dot(this.time, this.inArray(distance));
+  }
+
+  /**
+   * The steps that are needed, when they are fewer than all: from the first that holds a point of the box to the last at which some result
+   * leaves. Undefined when none can be left out, or there are too many points to look at each.
+   */
+  windowOf(stores: readonly { readonly where?: Expr }[]): TimeWindow | undefined {
+    const extents = this.source.map((l) => l.extent);
+    const own = Object.fromEntries(this.source.map((l) => [l.name, l.extent]));
+    const first = leastOfRow(this.time, extents) - this.start;
+    const most = first + extentOfRow(this.time, extents) - 1;
+    const names = this.source.map((l) => l.name);
+    const isOwn = (e: Expr): boolean => axesIn(e).every((name) => names.includes(name));
+    const tails = this.flows.tails.some((t) => isOwn(t.index));
+    let last = most;
+    if (tails && extents.reduce((product, extent) => product * extent, 1) <= MOST_POINTS) {
+      last = first;
+      const conditions = stores.map((s) => (s.where !== undefined && isOwn(s.where) ? s.where : undefined));
+      for (const at of pointsOf(names, own))
+        if (conditions.some((c) => c === undefined || evaluateIndex(c, at) !== 0))
+          last = Math.max(last, dot(this.time, names.map((name) => at[name] ?? 0)) - this.start);
+    }
+    const count = last - first + 1;
+    return count < this.steps ? { first, count } : undefined;
   }
 
   /** What the step leaves divided by a number of registers, some steps ago. */

@@ -3,53 +3,123 @@
  *
  *     k = 2c+q, t = q                            35 PEs x 5 steps, 45.7 % used
  *     q = 2*q_outer + q_phase
- *     k = c+q_outer, t = (q_phase, q_outer)      18 PEs x 6 steps, 74.1 %: the phase is the slowest row of time
+ *     k = c+q_outer, t = (q_phase, q_outer)      18 PEs x 5 steps, 88.9 %: the sixth step would be q = 5, which is none, and is cut
+ *
+ * The loop must be one that is summed over. The phase becomes the slowest row of time or the fastest, whichever ends first.
  */
 
-import { UsageError } from "../../abstraction/error.ts";
+import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import { and, axesIn, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
-import { determinant } from "./reverse.ts";
-import { printVector, type Vector } from "./vector.ts";
+import type { ArrayPass } from "./derive.ts";
+import { type Design, designOf } from "./design.ts";
+import type { ArraySpace } from "./loops.ts";
+import { determinant } from "./null-space.ts";
+import { arrayProblem, type LoopSplit } from "./problem.ts";
+import type { Vector } from "./vector.ts";
 
-export interface Polyphase {
-  /** The loop that is split, by the absolute determinant: `loop = factor * outer + phase`. */
-  readonly loop: string;
-  readonly factor: number;
-  /** Columns: the loops in their order, the split one standing for its outer part, then the phase. */
+/** A transform of the loops with one of them split: the outer part in its place, the phase as last column. */
+export interface PhaseSplit {
+  readonly split: LoopSplit;
   readonly spaceTime: SpaceTime;
 }
 
-/**
- * The split of a loop that makes a square transform unimodular.
- * @param loop which loop to split; the first that serves when left out
- * @throws UsageError when the transform is unimodular or not square, or when no loop serves
- */
-export function polyphase(loops: readonly SourceLoop[], { allocation, schedule }: SpaceTime, loop?: string): Polyphase {
+/** Every split of a loop that makes a square transform unimodular; none when it is unimodular already, or not square. */
+export function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }: SpaceTime): PhaseSplit[] {
   const rows = [...allocation, ...schedule];
-  const text = rows.map(printVector).join(" ");
-  if (rows.length !== loops.length)
-    throw new UsageError(
-      `polyphase: the transform ${text} is not square: ${rows.length} rows for ${loops.length} loops`,
-    );
+  if (rows.length !== loops.length) return [];
   const factor = Math.abs(determinant(rows));
-  if (factor < 2)
-    throw new UsageError(
-      `polyphase: the transform ${text} has determinant ${determinant(rows)}; only one beyond 1 needs a split`,
-    );
+  if (factor < 2) return [];
   const folded = (row: Vector, at: number): number[] =>
     row.every((x, i) => i === at || x % factor === 0)
       ? row.map((x, i) => (i === at ? x : x / factor + 0))
       : row.map((x, i) => (i === at ? x * factor : x));
-  for (const [at, { name }] of loops.entries()) {
-    if (loop !== undefined && name !== loop) continue;
-    const [p, s] = [allocation, schedule].map((side) => side.map((row) => folded(row, at)));
-    if (!p || !s || Math.abs(determinant([...p, ...s])) !== 1) continue;
-    const phase = [...loops.map(() => 0), 1];
+  return loops.flatMap(({ name, extent }, at): PhaseSplit[] => {
+    const [p = [], s = []] = [allocation, schedule].map((side) => side.map((row) => folded(row, at)));
+    if (Math.abs(determinant([...p, ...s])) !== 1) return [];
+    const fresh = (wish: string): string => (loops.some((l) => l.name === wish) ? fresh(`${wish}_`) : wish);
+    const split = { loop: name, outer: fresh(`${name}_outer`), phase: fresh(`${name}_phase`), factor, extent };
     const widen = (row: Vector): number[] => [...row, 0];
-    return { loop: name, factor, spaceTime: { allocation: p.map(widen), schedule: [phase, ...s.map(widen)] } };
-  }
-  throw new UsageError(
-    `polyphase: splitting ${loop === undefined ? "no loop" : `loop ${loop}`} by ${factor} makes the transform ${text} unimodular`,
-    loop === undefined ? {} : { hint: "leave the loop out to try each" },
-  );
+    const phase = [...loops.map(() => 0), 1];
+    const times = s.map(widen);
+    return [[phase, ...times], [...times, phase]].map((order) => ({
+      split,
+      spaceTime: { allocation: p.map(widen), schedule: order },
+    }));
+  });
+}
+
+/** A design whose loop is split, with the pass in the loops it then has. */
+export interface PolyphaseForm {
+  readonly design: Design;
+  readonly pass: ArrayPass;
+}
+
+/**
+ * The polyphase form of a design whose transform leaves places without a point: of the splits the one with the fewest steps, then PEs,
+ * then registers. Undefined when there is none that uses its PEs better.
+ * @param pass the one whose design it is
+ */
+export function polyphaseForm({ computation: pass, problem }: ArrayPass, design: Design): PolyphaseForm | undefined {
+  if (problem.operands.some((o) => o.order === "fixed")) return undefined;
+  const indexing = new Set(axesIn(pass.equation.target));
+  const forms = splitsOf(problem.loops, design.spaceTime)
+    .filter(({ split }) => !indexing.has(split.loop))
+    .flatMap(({ split, spaceTime }): PolyphaseForm[] => {
+      const computation = splitComputation(pass, problem.loops, split);
+      const space: ArraySpace = { inside: splitLoops(problem.loops, split), outside: [], tiled: [], dropped: [] };
+      const own = { ...arrayProblem(computation, space), split };
+      const form = designOf(own, spaceTime, `${design.name}.polyphase`);
+      // One chain a result, through time alone, ends at its last point; sums formed in levels or across PEs would not.
+      const sums = form.flows.filter((f) => f.role === "output");
+      const single = sums.every((f) => f.variables.length === 1 && f.variables[0]?.dependences.every((d) => d.steps > 0));
+      return single && form.utilisation > design.utilisation ? [{ design: form, pass: { computation, space, problem: own } }] : [];
+    });
+  return forms.toSorted(
+    (a, b) =>
+      a.design.steps - b.design.steps ||
+      a.design.pes - b.design.pes ||
+      a.design.registers.coalesced - b.design.registers.coalesced,
+  )[0];
+}
+
+/** The same sum over the split loop; a phase beyond its end adds nothing. */
+function splitComputation(pass: Computation, loops: readonly SourceLoop[], split: LoopSplit): Computation {
+  const { loop, outer, phase, factor, extent } = split;
+  const index = binary("+", binary("*", number(factor), axis(outer)), axis(phase));
+  const replaced = new Map([[loop, index]]);
+  const { equation, tensors } = pass;
+  const inside = extent % factor === 0 ? undefined : compare("<", index, number(extent));
+  const before = equation.where && substitute(equation.where, replaced, "index");
+  const where: Expr | undefined = before && inside ? and(before, inside) : (before ?? inside);
+  const { where: _, ...plain } = equation;
+  return defineComputation({
+    name: pass.name,
+    equation: {
+      ...plain,
+      value: substitute(equation.value, replaced, "value"),
+      ...(where === undefined ? {} : { where }),
+    },
+    extents: Object.fromEntries(splitLoops(loops, split).map((l) => [l.name, l.extent])),
+    tensors: Object.fromEntries(
+      Object.values(tensors).map(({ name, dtype, dims }) => [name, { dtype, shape: dims.map((d) => d.extent) }]),
+    ),
+  });
+}
+
+function splitLoops(loops: readonly SourceLoop[], { loop, outer, phase, factor, extent }: LoopSplit): SourceLoop[] {
+  return [
+    ...loops.map((l) => (l.name === loop ? { name: outer, extent: Math.ceil(extent / factor) } : l)),
+    { name: phase, extent: factor },
+  ];
+}
+
+/** The loops of an array with one of them split. */
+export function splitSpace(space: ArraySpace, split: LoopSplit): ArraySpace {
+  const { loop, outer, phase, factor } = split;
+  return {
+    ...space,
+    inside: splitLoops(space.inside, split),
+    tiled: [...space.tiled, { name: loop, size: factor, outer, inner: phase }],
+  };
 }

@@ -15,7 +15,7 @@ import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../a
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import type { ArraySpace } from "./loops.ts";
 import { nullSpace } from "./null-space.ts";
-import { primitive, printVector, type Vector } from "./vector.ts";
+import { extentOfRow, primitive, printVector, type Vector } from "./vector.ts";
 
 export interface ArrayOperand {
   readonly name: string;
@@ -33,6 +33,41 @@ export interface ArrayProblem {
   readonly operands: readonly ArrayOperand[];
   /** Results of one pass through the array: what outturn counts. */
   readonly outputs: number;
+  /** A loop that was split by phase: points whose index reaches the extent it had are none. */
+  readonly split?: LoopSplit;
+}
+
+/** `loop = factor * outer + phase`; outer and phase are loops in its place. */
+export interface LoopSplit {
+  readonly loop: string;
+  readonly outer: string;
+  readonly phase: string;
+  readonly factor: number;
+  readonly extent: number;
+}
+
+/** Points of one pass. */
+export function pointsOfProblem({ loops, split }: ArrayProblem): number {
+  const box = loops.reduce((product, l) => product * l.extent, 1);
+  const whole = split ? Math.ceil(split.extent / split.factor) * split.factor : 1;
+  return split ? (box / whole) * split.extent : box;
+}
+
+/** Values a row takes from its least over the box to its last point: of a loop that is split the last phases may be missing. */
+export function occupiedExtent(row: Vector, problem: ArrayProblem): number {
+  const extents = extentsOfLoops(problem);
+  const { split, loops } = problem;
+  const all = extentOfRow(row, extents);
+  if (!split) return all;
+  const [outer, phase] = [split.outer, split.phase].map((name) => row[loops.findIndex((l) => l.name === name)] ?? 0);
+  const [a, b] = [outer ?? 0, phase ?? 0];
+  const places = Array.from(
+    { length: split.extent },
+    (_, i) => a * Math.floor(i / split.factor) + b * (i % split.factor),
+  );
+  const rounds = Math.ceil(split.extent / split.factor) - 1;
+  const corner = Math.max(0, a) * rounds + Math.max(0, b) * (split.factor - 1);
+  return all - (corner - Math.max(...places));
 }
 
 export const extentsOfLoops = (problem: { readonly loops: readonly SourceLoop[] }): number[] =>

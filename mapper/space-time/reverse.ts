@@ -11,6 +11,7 @@ import { evaluateIndex, offendingPart, pointsOf } from "../../abstraction/affine
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import { determinant } from "./null-space.ts";
 import { dot, extentOfRow, isZero, printVector, type Vector } from "./vector.ts";
 
 /** `numerators / denominator`, the denominator positive and not reduced. */
@@ -33,17 +34,6 @@ export function inverseOf(matrix: readonly Vector[]): Inverse | undefined {
     }),
   );
   return { numerators, denominator: Math.abs(det) };
-}
-
-/** By expansion along the first row: matrices of loops are small. */
-export function determinant(matrix: readonly Vector[]): number {
-  const [first, ...rest] = matrix;
-  if (!first) return 1;
-  return first.reduce(
-    (sum, x, j) =>
-      x === 0 ? sum : sum + (j % 2 === 0 ? x : -x) * determinant(rest.map((row) => row.filter((_, c) => c !== j))),
-    0,
-  );
 }
 
 /**

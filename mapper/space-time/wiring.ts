@@ -8,7 +8,7 @@
  * the first of the next takes time; a further variable takes what the first one gives where it does not.
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -142,7 +142,9 @@ class Wiring implements Plan {
       this.add(variable, dtype, [join(op, before, held)]);
       held = read(variable);
     }
-    const ends = (all: readonly Vector[]): Expr | undefined => conjunction(all.map((d) => this.outside(scaled(d, -1))));
+    const ends = (all: readonly Vector[]): Expr | undefined =>
+      (levels.length === 1 && still.length === 0 ? this.lastPoint(all) : undefined) ??
+      conjunction(all.map((d) => this.outside(scaled(d, -1))));
 
     // 2. What is summed in one step: one element for all lanes, or prefixes that double their reach (Kogge and Stone).
     if (still.length > 0 && this.places.isUniform(target)) {
@@ -171,6 +173,24 @@ class Wiring implements Plan {
       held = read(variable);
     }
     this.store(target, held, ends([...timed, ...still]));
+  }
+
+  /**
+   * Where a chain through loops that stick out has its last point: before the last step of the box. Undefined where none sticks out.
+   */
+  private lastPoint(directions: readonly Vector[]): Expr | undefined {
+    const { loops, tails } = this.flows;
+    const summed = loops.filter((_, i) => directions.some((d) => d[i] !== 0));
+    const names = summed.map((l) => l.name);
+    const own = tails.filter((t) => axesIn(t.index).every((name) => names.includes(name)));
+    if (own.length === 0 || summed.length !== directions.length) return undefined;
+    let last: { readonly step: number; readonly at: Readonly<Record<string, number>> } | undefined;
+    for (const at of pointsOf(names, Object.fromEntries(summed.map((l) => [l.name, l.extent])))) {
+      if (own.some((t) => evaluateIndex(t.index, at) >= t.extent)) continue;
+      const step = this.places.stepsOf(loops.map((l) => at[l.name] ?? 0));
+      if (!last || step > last.step) last = { step, at };
+    }
+    return last && conjunction(names.map((name) => compare("==", axis(name), number(last?.at[name] ?? 0))));
   }
 
   /** Vectors inside the array along which a sum runs. */

@@ -86,6 +86,7 @@ static inline __m512 _mm512_permute_ps(__m512 a, int control) {
   for (int i = 0; i < 16; i++) reg.set(i, a.get<float>(i / 4 * 4 + (control >> i % 4 * 2 & 3)));
   return reg;
 }
+static inline __m512 broadcast_element(const float* element) { return fill_register<__m512>(*element); }
 static inline __m512d _mm512_set1_pd(double x) { return fill_register<__m512d>(x); }
 static inline __m512h _mm512_set1_ph(_Float16 x) { return fill_register<__m512h>(x); }
 static inline __m128i _mm_loadu_si32(const void* p) {

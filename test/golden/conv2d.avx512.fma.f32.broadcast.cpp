@@ -5,7 +5,7 @@
  * w: f32[k 32, c 8, r 3, s 3], element at ((k*8 + c)*3 + r)*3 + s, packed ahead of time
  * avx512.fma.f32.broadcast: c f32 zmm[n], a f32 zmm[n], b f32 zmm[n]
  * mapping   n <- k   waste 0.0 %
- * schedule  order n k p q r s c; block k 2, q 4; a padded, b tiled; threads 1
+ * schedule  order n k p q r s c; block k 2, q 4; operands a padded, b tiled; threads 1
  * made by   automap
  */
 #include <stdint.h>
@@ -14,6 +14,12 @@
 static inline __m512 add_product(__m512 c, __m512 a, __m512 b) {
   asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
+}
+/* volatile: g++ would keep what one step has broadcast for the next, in memory. */
+static inline __m512 broadcast_element(const float* element) {
+  __m512 all;
+  asm volatile("vbroadcastss %1, %0" : "=v"(all) : "m"(*element));
+  return all;
 }
 
 
@@ -81,16 +87,16 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
         for (long c_outer = 0; c_outer < 8; c_outer++) {
           b0 = _mm512_loadu_ps((b_tiles + r_outer * 768 + (s_outer * 256) + (c_outer * 32)));
           b1 = _mm512_loadu_ps((b_tiles + 16 + (r_outer * 768) + (s_outer * 256) + (c_outer * 32)));
-          a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + (r_outer * 64) + (s_outer * 8) + c_outer)));
+          a0 = broadcast_element((const float*)((in_padded + p_outer * 64 + (r_outer * 64) + (s_outer * 8) + c_outer)));
           c0 = add_product(c0, a0, b0);
           c4 = add_product(c4, a0, b1);
-          a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 8 + (r_outer * 64) + (s_outer * 8) + c_outer)));
+          a0 = broadcast_element((const float*)((in_padded + p_outer * 64 + 8 + (r_outer * 64) + (s_outer * 8) + c_outer)));
           c1 = add_product(c1, a0, b0);
           c5 = add_product(c5, a0, b1);
-          a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 16 + (r_outer * 64) + (s_outer * 8) + c_outer)));
+          a0 = broadcast_element((const float*)((in_padded + p_outer * 64 + 16 + (r_outer * 64) + (s_outer * 8) + c_outer)));
           c2 = add_product(c2, a0, b0);
           c6 = add_product(c6, a0, b1);
-          a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 24 + (r_outer * 64) + (s_outer * 8) + c_outer)));
+          a0 = broadcast_element((const float*)((in_padded + p_outer * 64 + 24 + (r_outer * 64) + (s_outer * 8) + c_outer)));
           c3 = add_product(c3, a0, b0);
           c7 = add_product(c7, a0, b1);
         }
@@ -113,10 +119,10 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
         for (long c_outer = 0; c_outer < 8; c_outer++) {
           b0 = _mm512_loadu_ps((b_tiles + r_outer * 768 + (s_outer * 256) + (c_outer * 32)));
           b1 = _mm512_loadu_ps((b_tiles + 16 + (r_outer * 768) + (s_outer * 256) + (c_outer * 32)));
-          a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 32 + (r_outer * 64) + (s_outer * 8) + c_outer)));
+          a0 = broadcast_element((const float*)((in_padded + p_outer * 64 + 32 + (r_outer * 64) + (s_outer * 8) + c_outer)));
           c0 = add_product(c0, a0, b0);
           c4 = add_product(c4, a0, b1);
-          a0 = _mm512_set1_ps(*(const float*)((in_padded + p_outer * 64 + 40 + (r_outer * 64) + (s_outer * 8) + c_outer)));
+          a0 = broadcast_element((const float*)((in_padded + p_outer * 64 + 40 + (r_outer * 64) + (s_outer * 8) + c_outer)));
           c1 = add_product(c1, a0, b0);
           c5 = add_product(c5, a0, b1);
         }

@@ -1,6 +1,6 @@
 /** @file Kernels to emit and load, made without a search: the plainest schedule of the first mapping that this machine can run. */
 
-import type { Candidate } from "../../abstraction/candidate.ts";
+import type { MappedCandidate } from "../../abstraction/candidate.ts";
 import { candidateKey } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
@@ -15,7 +15,8 @@ import { scheduleProblem } from "../../mapper/schedule.ts";
 import { plainSchedule } from "../../mapper/schedule-space.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
-import { generate, nativeIntrinsics } from "../../session/tune.ts";
+import { generate } from "../../session/kernel.ts";
+import { nativeIntrinsics } from "../../session/tune.ts";
 import { measured } from "./database.ts";
 
 export function computationOf(
@@ -28,7 +29,7 @@ export function computationOf(
 }
 
 export interface Plain {
-  readonly candidate: Candidate;
+  readonly candidate: MappedCandidate;
   readonly mapping: Mapping;
   readonly kernel: Kernel;
 }

@@ -1,0 +1,63 @@
+/**
+ * @file A candidate in words: for tables and for one line of a log.
+ *
+ *     avx512.vpdpbusd  n <- k   k <- c
+ *     avx512.fma.f32   FBS-load on 16 lanes, 4 rows x 4 vectors
+ */
+
+import type { Candidate } from "../abstraction/candidate.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+
+/** What it is, on one line, without its schedule. */
+export function candidateText(candidate: Candidate): string {
+  return `${candidate.intrinsic}  ${placeText(candidate)}`;
+}
+
+/** How loops meet the instruction: the matching, or the dataflow on lanes. */
+export function placeText(candidate: Candidate): string {
+  if (candidate.kind !== "lanes") return printMatching(candidate.matching, "  ");
+  const { dataflow, lanes, rows, vectors } = candidate.schedule;
+  return `${dataflow} on ${lanes} lanes, ${rows} row${rows === 1 ? "" : "s"} x ${vectors} vector${vectors === 1 ? "" : "s"}`;
+}
+
+/** Everything it decides, a name and a text each. */
+export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
+  if (candidate.kind !== "lanes") {
+    const { order, block, placement, spread, threads } = candidate.schedule;
+    return [
+      ["order", order.join(" ")],
+      ["block", pairs(block)],
+      ["placement", pairs(placement)],
+      ...(spread && spread.length > 0 ? [["spread", spread.join(" ")] as [string, string]] : []),
+      ["threads", String(threads)],
+    ];
+  }
+  const { rolled, weights, streaming, prefetchBytes, borders, strip, threads } = candidate.schedule;
+  return [
+    ["loops kept", rolled.join(" ") || "none"],
+    ["weights", `in ${weights}`],
+    ["stores", streaming ? "around the caches" : "through the caches"],
+    ["prefetch", prefetchBytes === 0 ? "left to the hardware" : `${prefetchBytes} bytes ahead`],
+    ["borders", borders],
+    ...(strip === 0 ? [] : [["strip", `${strip} row blocks`] as [string, string]]),
+    ["threads", String(threads)],
+  ];
+}
+
+/** `mapping  n <- k` or `design  SBM on 16 lanes`, then the schedule. */
+export function candidateRows(candidate: Candidate): [name: string, text: string][] {
+  return [
+    ["instruction", candidate.intrinsic],
+    [candidate.kind === "lanes" ? "design" : "mapping", placeText(candidate)],
+    ...(candidate.kind === "lanes" ? [] : [["operands", pairs(candidate.operands)] as [string, string]]),
+    ...scheduleRows(candidate),
+  ];
+}
+
+function pairs(of: Readonly<Record<string, unknown>>): string {
+  return (
+    Object.entries(of)
+      .map(([name, value]) => `${name} ${String(value)}`)
+      .join(", ") || "none"
+  );
+}

@@ -1,0 +1,146 @@
+/**
+ * @file Everything that can be tried for a computation on a machine, with what the model expects of it: mappings onto instructions, and
+ * space-time designs on vector lanes. A search and its replay are made of the same space.
+ *
+ *     const space = sessionSpace(conv2d, { intrinsics, calibration, threads: 1, seed: 1 });
+ *     space.predict(candidate)?.seconds
+ *     space.kernelOf(candidate).source
+ */
+
+import type { Candidate, LaneCandidate, LaneSchedule, MappedCandidate } from "../abstraction/candidate.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Mapping, Refusal } from "../abstraction/mapping.ts";
+import type { Target } from "../abstraction/target.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
+import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
+import { type LaneSpace, laneSpace } from "../tuner/lane-candidates.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import type { TrialOf } from "../tuner/trials.ts";
+import { generate, generateDesign } from "./kernel.ts";
+import { predictorFor } from "./predict.ts";
+
+export interface SessionSpace extends SearchSpace<Candidate> {
+  /** Instructions that candidates of this space use. */
+  readonly intrinsics: readonly Intrinsic[];
+  intrinsicOf(candidate: Candidate): Intrinsic;
+  /** Undefined for a design on lanes. */
+  mappingOf(candidate: Candidate): Mapping | undefined;
+  kernelOf(candidate: Candidate): Kernel;
+  predict(candidate: Candidate): Prediction | undefined;
+  /** Corrects the model by all trials so far. */
+  learn(trials: readonly TrialOf<Candidate>[]): void;
+}
+
+/** Which kinds of candidates a search may choose from. */
+export const CANDIDATE_KINDS = ["all", "mappings", "lanes"] as const;
+export type CandidateKinds = (typeof CANDIDATE_KINDS)[number];
+
+export interface SessionSpaceOptions {
+  readonly intrinsics: readonly Intrinsic[];
+  /** Rates of the machine; those of the reference machine when left out. */
+  readonly calibration?: Calibration | undefined;
+  /** This machine by default. */
+  readonly machine?: Target;
+  readonly threads: number;
+  readonly seed: number;
+  readonly kinds?: CandidateKinds;
+}
+
+/** Why an instruction or lanes cannot compute it; a refusal of a mapping has more to say. */
+export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & { readonly rule: string };
+
+/** The space, or why nothing maps. */
+export function sessionSpace(computation: Computation, options: SessionSpaceOptions): SessionSpace | readonly Reason[] {
+  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all" } = options;
+  const predictor = predictorFor(calibration, machine);
+  const mapped =
+    kinds === "lanes"
+      ? []
+      : candidateSpace(computation, intrinsics, (m, s) => predictor.predict(m, s)?.seconds, threads, seed);
+  const multiplyAdd = kinds === "mappings" ? undefined : laneInstruction(computation, intrinsics);
+  const lanes = multiplyAdd && laneSpace(computation, { threads, target: modelTarget(machine, calibration) });
+  const designs = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
+  if (isRefusals(mapped) && !designs) {
+    const because = lanes && "rule" in lanes ? lanes.because : "no vector multiply-add of this type to choose from";
+    return [...mapped, { rule: "lanes", because }];
+  }
+
+  // Lanes have an estimate of their own: it is scaled by what was measured of them.
+  let scale = 1;
+  const mappingOf = (c: Candidate): Mapping | undefined =>
+    c.kind === "lanes" || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
+  const used = [
+    ...(isRefusals(mapped) ? [] : mapped.mappings.map((m) => m.mapping.intrinsic)),
+    ...(designs && multiplyAdd ? [multiplyAdd] : []),
+  ];
+  return {
+    ...joinedSpace(
+      isRefusals(mapped) ? emptySpace<MappedCandidate>() : mapped,
+      designs ?? emptySpace<LaneCandidate>(),
+      (c): c is MappedCandidate => c.kind !== "lanes",
+    ),
+    intrinsics: [...new Set(used)],
+    mappingOf,
+    intrinsicOf: (c) => {
+      const found = used.find((i) => i.name === c.intrinsic);
+      if (!found) throw new Error(`internal: ${c.intrinsic} is not of this space`);
+      return found;
+    },
+    kernelOf: (c) => {
+      if (c.kind === "lanes") return generateDesign(computation, c);
+      const mapping = mappingOf(c);
+      if (!mapping) throw new Error("internal: a mapping of no space");
+      return generate(c, mapping);
+    },
+    predict: (c) => {
+      if (c.kind !== "lanes") {
+        const mapping = mappingOf(c);
+        return mapping && predictor.predict(mapping, c.schedule);
+      }
+      if (!lanes || "rule" in lanes) return undefined;
+      const seconds = lanes.expectedSeconds(c.schedule);
+      return { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
+    },
+    learn: (trials) => {
+      predictor.learn(trials, mappingOf);
+      const ratios = trials
+        .flatMap(({ candidate, measurement }) =>
+          candidate.kind === "lanes" && measurement.status === "ok" && lanes && !("rule" in lanes)
+            ? [measurement.median / lanes.expectedSeconds(candidate.schedule)]
+            : [],
+        )
+        .sort((a, b) => a - b);
+      scale = ratios[ratios.length >> 1] ?? 1;
+    },
+  };
+}
+
+/** The multiply-add that lanes run: one product a lane, of the output's type. */
+function laneInstruction(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+  const wanted = `avx512.fma.${outputOf(computation).dtype}`;
+  return intrinsics.find((i) => i.name === wanted);
+}
+
+function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpace<LaneCandidate> {
+  const wrap = (schedule: LaneSchedule): LaneCandidate => ({ kind: "lanes", intrinsic: name, schedule });
+  return {
+    size: lanes.size,
+    key: (c) => `${name} ${lanes.key(c.schedule)}`,
+    random: (random) => wrap(lanes.random(random)),
+    mutate: (c, random) => wrap(lanes.mutate(c.schedule, random)),
+    crossover: (a, b, random) => wrap(lanes.crossover(a.schedule, b.schedule, random)),
+    *all() {
+      for (const schedule of lanes.all()) yield wrap(schedule);
+    },
+  };
+}
+
+function isRefusals(space: CandidateSpace | readonly Refusal[]): space is readonly Refusal[] {
+  return Array.isArray(space);
+}
