@@ -1,10 +1,17 @@
 /**
  * @file The public API: re-exports, nothing else.
  *
- *     import { instantiate, intrinsicsNamed, mappings, operatorNamed, tuneComputation } from "automap";
+ *     import { instantiate, intrinsicsNamed, mappings, nativeTarget, operatorNamed, tune } from "automap";
  */
 
-export type { Candidate, Placement, Schedule } from "./abstraction/candidate.ts";
+export type {
+  Candidate,
+  LaneCandidate,
+  LaneSchedule,
+  MappedCandidate,
+  Placement,
+  Schedule,
+} from "./abstraction/candidate.ts";
 export {
   type Computation,
   type ComputationSpec,
@@ -51,6 +58,7 @@ export { plainSchedule, randomSchedule } from "./mapper/schedule-space.ts";
 export { type ArrayPass, arrayPass, derive, recurrenceOf } from "./mapper/space-time/derive.ts";
 export { type Design, designOf } from "./mapper/space-time/design.ts";
 export { type DesignSet, enumerateDesigns } from "./mapper/space-time/enumerate.ts";
+export { type LowerOptions, lowerDesign } from "./mapper/space-time/lower.ts";
 export { paretoSet } from "./mapper/space-time/pareto.ts";
 export { refusalOf, type SpaceTimeRefusal } from "./mapper/space-time/validity.ts";
 export { type OperandTypes, parseDataTypes } from "./operators/data-types.ts";
@@ -60,6 +68,7 @@ export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
 export { reportPage } from "./report/page.ts";
 export type { ReportData } from "./report/report-data.ts";
+export { type Choice, generate, predict, type TuneOptions, tune } from "./session/api.ts";
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
 export {
   type BoundKernel,
@@ -71,9 +80,9 @@ export {
 } from "./session/load.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport } from "./session/report.ts";
-export { generate, kernelFor } from "./session/kernel.ts";
 export {
   nativeIntrinsics,
+  rankByModel,
   type TuneComputationOptions,
   type TunedKernel,
   type TuneOutcome,

@@ -225,7 +225,7 @@ function brief(m: Measurement): Record<string, unknown> {
 }
 
 function text(m: Measurement): string {
-  if (m.status !== "ok") return m.status;
+  if (m.status !== "ok") return /^onednn: /m.test(m.log) ? "none" : m.status;
   const half = (100 * (m.interval[1] - m.interval[0])) / 2 / m.median;
   return `${(m.median * 1e6).toFixed(1)} ±${half.toFixed(1)}%`;
 }

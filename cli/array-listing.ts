@@ -6,13 +6,21 @@ import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { DesignSet, ListedDesign } from "../mapper/space-time/enumerate.ts";
 import { paretoSet } from "../mapper/space-time/pareto.ts";
-import { printReuse } from "../mapper/space-time/problem.ts";
+import { type LoopSplit, printReuse } from "../mapper/space-time/problem.ts";
 import { refusalOf } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
+import { type DesignPrediction, round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
+import type { LaneMachine } from "../targets/index.ts";
 import type { ArraySubject } from "./array-subject.ts";
 import { style } from "./output.ts";
+
+/** The machine that ranks designs, and how long one takes there. */
+export interface Timing {
+  readonly machine: LaneMachine;
+  readonly predict: (design: Design) => DesignPrediction;
+}
 
 /** Designs and refusals listed unless --all is given. */
 export const SHOWN = 20;
@@ -30,6 +38,8 @@ export function describe(
   { problem, count, refused, designs }: DesignSet,
   fitting: readonly Design[],
   listed: readonly Design[],
+  rows: readonly Design[],
+  timed: Timing,
   { bound, registers, why, all }: ListingOptions,
   command: string,
 ): string {
@@ -41,21 +51,30 @@ export function describe(
   ];
   if (fitting.length < designs.length)
     lines.push(`${designs.length - fitting.length} refused: more than ${registers} registers`);
-  lines.push("", indent(table([HEADER, ...listed.map(row)])));
+  lines.push("", indent(table([HEADER, ...rows.map((d) => row(d, timed))])));
+  const splits = new Map(
+    rows.flatMap(({ split: s }) => (s ? [[s.loop + s.factor, { ...s, columns: columnsOf(problem, s) }] as const] : [])),
+  );
+  for (const { loop, factor, outer, phase, columns } of splits.values())
+    lines.push(
+      indent(
+        style("dim", `polyphase: ${loop} = ${factor}*${outer} + ${phase}; columns of the matrix ${columns.join(", ")}`),
+      ),
+    );
   if (listed.length < fitting.length)
     lines.push(indent(style("dim", `... ${fitting.length - listed.length} more (--all)`)));
   if (why) {
     const shown = all ? refused : refused.slice(0, SHOWN);
-    const rows = shown.map((t) => [
+    const reasons = shown.map((t) => [
       printMatrix([...t.allocation, ...t.schedule]),
       refusalOf(problem, t)?.because ?? "singular",
     ]);
-    lines.push("", "refused", indent(table(rows, WIDTH - 2)));
+    lines.push("", "refused", indent(table(reasons, WIDTH - 2)));
     if (shown.length < refused.length)
       lines.push(indent(style("dim", `... ${refused.length - shown.length} more (--all)`)));
   } else if (count.valid < count.candidates)
     lines.push("", style("dim", `${count.candidates - count.valid} transforms refused (--why)`));
-  lines.push("", style("dim", "draw one, step by step:"), style("dim", `  ${command} --show ${listed[0]?.name}`));
+  lines.push("", style("dim", "draw one, step by step:"), style("dim", `  ${command} --show ${rows[0]?.name}`));
   return lines.join("\n");
 }
 
@@ -69,9 +88,24 @@ export function head({ name, equation, loops, problem }: ArraySubject): string[]
   return [table(rows)];
 }
 
-const HEADER = ["name", "matrix", "dataflow", "PEs", "steps", "outturn", "utilisation", "registers", "coalesced"];
+const HEADER = [
+  "name",
+  "matrix",
+  "dataflow",
+  "PEs",
+  "steps",
+  "outturn",
+  "utilisation",
+  "registers",
+  "coalesced",
+  "cycles",
+];
 
-function row(design: Design): string[] {
+function columnsOf({ loops }: DesignSet["problem"], { loop, outer, phase }: LoopSplit): string[] {
+  return [...loops.map((l) => (l.name === loop ? outer : l.name)), phase];
+}
+
+function row(design: Design, { predict }: Timing): string[] {
   const moves = design.flows.map((f) => `${f.name} ${flowWords(f.role, f.code)}`).join(", ");
   return [
     design.name,
@@ -83,6 +117,7 @@ function row(design: Design): string[] {
     percent(design.utilisation),
     String(design.registers.plain),
     String(design.registers.coalesced),
+    round(predict(design).cycles),
   ];
 }
 
@@ -91,11 +126,15 @@ export function documentOf(
   { problem, count, designs: all }: DesignSet,
   designs: readonly ListedDesign[],
   fitting: number,
+  forms: readonly Design[],
+  timed: Timing,
 ): Record<string, unknown> {
   const best = new Set(paretoSet(all).map((d) => d.name));
   return {
-    designs: designs.map((d) => ({ ...designDocument(d), orbit: d.orbit, pareto: best.has(d.name) })),
+    designs: designs.map((d) => ({ ...designDocument(d, timed), orbit: d.orbit, pareto: best.has(d.name) })),
     refused: count.candidates - count.valid + (all.length - fitting),
+    polyphase: forms.map((d) => designDocument(d, timed)),
+    machine: timed.machine.name,
     operator: subject.name,
     equation: subject.equation,
     loops: problem.loops,
@@ -104,7 +143,8 @@ export function documentOf(
   };
 }
 
-export function designDocument(d: Design): Record<string, unknown> {
+export function designDocument(d: Design, { predict }: Timing): Record<string, unknown> {
+  const { cycles, latencyCycles } = predict(d);
   const { name, dataflow, flowClass, spaceTime, schedule, pes, steps, outturn, utilisation, registers } = d;
   return {
     name,
@@ -122,5 +162,8 @@ export function designDocument(d: Design): Record<string, unknown> {
     flows: Object.fromEntries(d.flows.map((f) => [f.name, flowWords(f.role, f.code)])),
     shuffleDistance: d.shuffleDistance,
     boundaryLoads: d.boundaryLoads,
+    cycles,
+    latencyCycles,
+    ...(d.split ? { split: d.split } : {}),
   };
 }

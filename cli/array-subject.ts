@@ -9,14 +9,20 @@
 import { readFileSync } from "node:fs";
 import { type Computation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Access, accessesIn } from "../abstraction/expression.ts";
-import { parseRecurrence, printRecurrence } from "../abstraction/parse-recurrence.ts";
-import type { Recurrence } from "../abstraction/recurrence.ts";
-import { arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
+import { type Access, accessesIn, axesIn } from "../abstraction/expression.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { printRecurrence } from "../abstraction/parse-recurrence.ts";
+import type { Recurrence, SourceLoop, SpaceTime } from "../abstraction/recurrence.ts";
+import { parseSpecification, type Specification, spaceTimeOf } from "../abstraction/specification.ts";
+import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import type { Design } from "../mapper/space-time/design.ts";
-import { computationOf, problemOfRecurrence } from "../mapper/space-time/from-recurrence.ts";
-import { hasWindow, printSpace } from "../mapper/space-time/loops.ts";
+import { computationOf, problemOfFlows, problemOfRecurrence } from "../mapper/space-time/from-recurrence.ts";
+import { type ArraySpace, hasWindow, printSpace } from "../mapper/space-time/loops.ts";
+import { type LowerOptions, lowerDesign } from "../mapper/space-time/lower.ts";
+import { lowerComputation } from "../mapper/space-time/lower-computation.ts";
+import { splitPass, splitSpace } from "../mapper/space-time/polyphase.ts";
 import { type ArrayProblem, operandAccesses } from "../mapper/space-time/problem.ts";
+import { arrange, lowerSpecification } from "../mapper/space-time/specify.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { readComputation } from "./subject.ts";
 
@@ -33,7 +39,18 @@ export interface ArraySubject {
   readonly arrayRows: number;
   readonly recurrence: (design: Design) => Recurrence;
   /** One pass as a computation; a recurrence that keeps dependences of its own has none. */
-  readonly pass?: Computation;
+  readonly pass?: ArrayPass;
+  /** The program of a design: all of the computation, where loops outside can be lowered. Absent where no kernel can be emitted. */
+  readonly program?: (design: Design, options: ProgramOptions) => Program;
+  /** What a specification says itself. */
+  readonly fixed?: SpaceTime;
+}
+
+export type ProgramOptions = Pick<LowerOptions, "coalesced" | "checkTime">;
+
+export interface Program {
+  readonly computation: Computation;
+  readonly nest: LoopNest;
 }
 
 /** What differs from the operator's own defaults: the filter of the published table. */
@@ -90,6 +107,7 @@ function fromComputation(
     ...(lanes === undefined ? {} : { lanes }),
   });
   const { inputs, output } = operandAccesses(pass.computation);
+  const sums = pass.problem.operands.every((o) => o.order === "free");
   return {
     name: computation.name,
     equation: equationText(pass.computation),
@@ -98,9 +116,42 @@ function fromComputation(
     accesses: [...inputs, output],
     // Windows run on a row of lanes; without one the array takes all loops but one, at most two.
     arrayRows: arrayRowsFor(pass.problem.loops.length, hasWindow(computation, pass.space)),
-    recurrence: (design) => recurrenceOf(pass.computation, design),
-    pass: pass.computation,
+    recurrence: (design) => recurrenceOf(pass, design),
+    pass,
+    program: (design, how) => {
+      if (sums) return { computation, nest: wholeNest(computation, pass.space, design, how) };
+      const [outside] = pass.space.outside;
+      if (outside)
+        throw new UsageError(
+          `${computation.name}: values depend on each other in the order written, so no loop can run around the array, and ${outside.name} does`,
+          { hint: "--lanes as long as the longest loop, and --loops that name all, leave none outside" },
+        );
+      return { computation, nest: lowerDesign(recurrenceOf(pass, design), design.spaceTime, how) };
+    },
   };
+}
+
+/** Loops outside that index the result go to threads and stand around those that are summed. */
+function wholeNest(computation: Computation, space: ArraySpace, design: Design, how: ProgramOptions): LoopNest {
+  const indexing = new Set(axesIn(computation.equation.target));
+  const tileOf = (outer: string): string => space.tiled.find((t) => t.outer === outer)?.name ?? outer;
+  const isParallel = (name: string): boolean => indexing.has(tileOf(name));
+  const outside = space.outside.toSorted((a, b) => Number(isParallel(b.name)) - Number(isParallel(a.name)));
+  const ordered = { ...space, outside };
+  const split = design.split ? splitSpace(ordered, design.split) : ordered;
+  const parallel = outside.map((l) => l.name).filter(isParallel);
+  return lowerComputation(computation, split, design.spaceTime, { ...how, parallel });
+}
+
+/** What a design is drawn by: its own loops, when one of them was split. */
+export function viewOf(
+  subject: ArraySubject,
+  design: Design,
+): Pick<ArraySubject, "problem" | "accesses" | "recurrence"> {
+  if (!design.split || !subject.pass) return subject;
+  const split = splitPass(subject.pass, design.split);
+  const { inputs, output } = operandAccesses(split.computation);
+  return { problem: split.problem, accesses: [...inputs, output], recurrence: (d) => recurrenceOf(split, d) };
 }
 
 function arrayRowsFor(loops: number, window: boolean): number {
@@ -117,7 +168,9 @@ function fromFile(
     throw new UsageError(`${file} says how long its loops are; --${given} has no place there`, {
       hint: "change the line that begins with loops",
     });
-  const recurrence = parseRecurrence(readText(file));
+  const specification = parseSpecification(readText(file));
+  const { recurrence } = specification;
+  if (specification.steps.length > 0) return fromSpecification(specification);
   const computation = computationOf(recurrence);
   if (computation)
     return fromComputation(
@@ -132,7 +185,7 @@ function fromFile(
     );
   return {
     name: recurrence.name,
-    equation: printRecurrence(recurrence).split("\n").slice(1).join("; "),
+    equation: equationsOf(recurrence),
     loops: `${problem.loops.map((l) => `${l.name} ${l.extent}`).join(", ")}`,
     problem,
     accesses: recurrence.definitions.map(({ target, value }, i) =>
@@ -144,6 +197,31 @@ function fromFile(
     recurrence: () => recurrence,
   };
 }
+
+/** A recurrence whose author says where it runs: one design. */
+function fromSpecification(specification: Specification): ArraySubject {
+  const { recurrence } = specification;
+  const { flows, transform } = arrange(specification);
+  const { problem, accesses } = problemOfFlows(flows, transform.source);
+  const computation = computationOf(recurrence);
+  const outside = flows.loops.filter((l) => !transform.source.includes(l.name));
+  const list = (loops: readonly SourceLoop[]): string => loops.map((l) => `${l.name} ${l.extent}`).join(", ");
+  return {
+    name: recurrence.name,
+    equation: computation ? equationText(computation) : equationsOf(recurrence),
+    loops: list(problem.loops) + (outside.length > 0 ? `; outside, in sequence: ${list(outside)}` : ""),
+    problem,
+    accesses,
+    arrayRows: problem.loops.length - 1,
+    recurrence: () => recurrence,
+    fixed: spaceTimeOf(transform),
+    ...(computation
+      ? { program: (_: Design, how: ProgramOptions) => ({ computation, nest: lowerSpecification(specification, how) }) }
+      : {}),
+  };
+}
+
+const equationsOf = (recurrence: Recurrence): string => printRecurrence(recurrence).split("\n").slice(1).join("; ");
 
 function readText(file: string): string {
   try {

@@ -9,23 +9,26 @@
 import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { printRecurrence } from "../abstraction/parse-recurrence.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { type Design, designOf } from "../mapper/space-time/design.ts";
 import { type DesignSet, enumerateDesigns, type ListedDesign } from "../mapper/space-time/enumerate.ts";
-import { lowerDesign } from "../mapper/space-time/lower.ts";
 import { paretoSet } from "../mapper/space-time/pareto.ts";
+import { polyphaseForm } from "../mapper/space-time/polyphase.ts";
 import { printReuse } from "../mapper/space-time/problem.ts";
 import { trace } from "../mapper/space-time/trace.ts";
 import { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
+import { explainDesign, predictDesign } from "../perfmodel/design.ts";
 import { drawArray } from "../report/draw-array.ts";
 import { drawArraySvg } from "../report/draw-array-svg.ts";
 import { indent } from "../report/text.ts";
-import { describe, designDocument, documentOf, head, SHOWN } from "./array-listing.ts";
-import { type ArraySubject, readArraySubject } from "./array-subject.ts";
+import { laneMachine } from "../targets/index.ts";
+import { describe, designDocument, documentOf, head, SHOWN, type Timing } from "./array-listing.ts";
+import { type ArraySubject, readArraySubject, viewOf } from "./array-subject.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
 import { readParameters } from "./subject.ts";
@@ -60,6 +63,7 @@ const options = z.object({
   to: z.string().min(1).optional(),
   coalesced: z.boolean().optional(),
   checkTime: z.boolean().optional(),
+  machine: z.string().optional(),
   json: z.boolean().optional(),
 });
 type Options = z.infer<typeof options>;
@@ -68,7 +72,7 @@ export function registerSystolic(program: Command, finish: (code: ExitCode) => v
   program
     .command("systolic")
     .summary("list the systolic arrays that compute an operator: where and when each point runs")
-    .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file of recurrences")
+    .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file")
     .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --r 3 --stride 2")
     .option("--lanes <n>", "outputs of a tile: loops that are longer are tiled (default: 16)")
     .option("--bound <n>", "largest entry of a transform (default: 1)")
@@ -81,11 +85,12 @@ export function registerSystolic(program: Command, finish: (code: ExitCode) => v
     .option("--svg <file>", "draw it into an SVG file too; without --show the best")
     .option("--allocation <rows>", 'a transform of your own: where points run, "1,1", rows apart by ";"')
     .option("--schedule <rows>", 'and when: "0,1"; of several rows the first is slowest')
+    .option("--machine <name>", "machine whose cycles rank designs: avx512 (default), warp or gen9")
     .option("--keep-order", "sums are formed in the order they are written in; by default from either end")
     .option("--registers <n>", "refuse designs that need more registers, coalesced")
     .option("--dtype <types>", "element types: f16, bf16, u8s8 ... (default: f32)")
     .option("--sum <type>", "type sums are formed in")
-    .option("--emit <language>", "print the kernel of one pass: cm, cuda or cpp (AVX-512); of --show, else of the best")
+    .option("--emit <language>", "print the kernel: cm, cuda or cpp (AVX-512); of --show, else of the best")
     .option("--to <file>", "write the kernel there")
     .option("--coalesced", "emit with s.d registers a variable in place of s.d + 1")
     .option("--check-time", "emit with PEs idle where they hold no point")
@@ -103,7 +108,9 @@ export function registerSystolic(program: Command, finish: (code: ExitCode) => v
         '  automap systolic "z[c] += x[c+q]*w[q]" --c 16 --q 5 --show SBM --svg sbm.svg',
         "  automap systolic matmul --m 3 --n 3 --k 3 --show FFS",
         '  automap systolic conv2d --r 5 --s 5 --allocation "1,0,1" --schedule "0,1,5"',
+        "  automap systolic conv1d --stride 2 --show SBM.polyphase",
         "  automap systolic conv1d --show SBM --coalesced --emit cuda --to sbm.cu",
+        "  automap systolic examples/sbm.ure --emit cm",
         "",
         "Exit code 3 means that the transform is invalid; the sentence names the points or the dependence.",
       ].join("\n"),
@@ -118,20 +125,77 @@ function runSystolic(word: string, words: readonly string[], given: Options): Ex
   if (given.to !== undefined && given.emit === undefined)
     throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: "--emit cm, cuda or cpp" });
   const command = ["automap systolic", ...[word, ...words].map(shellWord), ...keptOptions(given)].join(" ");
+  if (subject.fixed) return runFixed(subject, subject.fixed, word, given, command);
   if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
   const set = enumerated(subject, given);
-  const fitting = set.designs.filter((d) => fits(d, given));
+  const timed = timing(subject, given);
+  const fitting = byTime(
+    set.designs.filter((d) => fits(d, given)),
+    timed,
+  );
   if (fitting.length === 0) return reportNone(subject, set, given);
 
   if (given.show !== undefined || given.svg !== undefined || given.emit !== undefined) {
-    const design = given.show === undefined ? fitting[0] : designNamed(given.show, fitting);
+    const design = given.show === undefined ? fitting[0] : designNamed(subject, given.show, fitting);
     if (design) return show(subject, design, given, command);
   }
   const listed = chosen(fitting, given);
+  const forms = listed.flatMap((d) => polyphaseOf(subject, d) ?? []).filter((d) => fits(d, given));
   if (given.json) {
-    printJson(documentOf(subject, set, given.top === undefined && !given.pareto ? fitting : listed, fitting.length));
-  } else print(describe(subject, set, fitting, listed, given, command));
+    const all = given.top === undefined && !given.pareto ? fitting : listed;
+    printJson(documentOf(subject, set, all, fitting.length, forms, timed));
+  } else
+    print(describe(subject, set, fitting, listed, byTime<Design>([...listed, ...forms], timed), timed, given, command));
   return EXIT.ok;
+}
+
+/** Time of a design on the machine that ranks them. */
+function timing(subject: ArraySubject, given: Options): Timing {
+  const { problem, pass } = subject;
+  const machine = laneMachine(
+    given.machine ?? (given.emit === "cuda" ? "warp" : given.emit === "cm" ? "gen9" : "avx512"),
+  );
+  const output = pass?.computation.tensors[problem.operands.at(-1)?.name ?? ""];
+  const bytes = output ? bytesOf(output.dtype) : 4;
+  return { machine, predict: (design) => predictDesign(design, viewOf(subject, design).problem, machine, bytes) };
+}
+
+/** Fewest cycles a pass first, then the shortest by itself; else as they were. */
+function byTime<D extends Design>(designs: readonly D[], { predict }: Timing): D[] {
+  return designs
+    .map((d) => ({ d, prediction: predict(d) }))
+    .sort(
+      (a, b) => a.prediction.cycles - b.prediction.cycles || a.prediction.latencyCycles - b.prediction.latencyCycles,
+    )
+    .map(({ d }) => d);
+}
+
+function polyphaseOf({ pass, problem }: ArraySubject, design: Design): Design | undefined {
+  return pass && polyphaseForm({ ...pass, problem }, design)?.design;
+}
+
+/** A specification says which design it is: judged, then drawn or emitted. */
+function runFixed(
+  subject: ArraySubject,
+  spaceTime: SpaceTime,
+  word: string,
+  given: Options,
+  command: string,
+): ExitCode {
+  const other = (["allocation", "schedule", "loops", "array"] as const).find((option) => given[option] !== undefined);
+  if (other !== undefined)
+    throw new UsageError(`${word} says its own space_time_transform; --${other} has no place beside it`, {
+      hint: "take the transform out of the file to have its designs listed",
+    });
+  const refusal = refusalOf(subject.problem, spaceTime);
+  if (refusal) return reportRefusal(refusal, given.json ?? false, 1);
+  const design = designOf(subject.problem, spaceTime);
+  if (given.show !== undefined && given.show.toLowerCase() !== design.name.toLowerCase())
+    throw new UsageError(`no design "${given.show}"`, { hint: `${word} is ${design.name}` });
+  if (!fits(design, given)) return reportRefusal(registerRefusal(design, given.registers ?? 0), given.json ?? false, 1);
+  // What only shows when it is lowered: a reverse transform that does not invert, loops that cannot be tiled.
+  subject.program?.(design, {});
+  return show(subject, design, given, command);
 }
 
 /** The options that decide which designs there are, as they were given. */
@@ -166,9 +230,16 @@ function enumerated({ problem, arrayRows }: ArraySubject, { array, bound }: Opti
 const fits = (design: Design, { registers }: Options): boolean =>
   registers === undefined || design.registers.coalesced <= registers;
 
-function designNamed(name: string, designs: readonly Design[]): Design {
-  const found = designs.find((d) => d.name.toLowerCase() === name.toLowerCase());
-  if (found) return found;
+function designNamed(subject: ArraySubject, name: string, designs: readonly Design[]): Design {
+  const [, plain = name, polyphase] = /^(.*?)(\.polyphase)?$/i.exec(name) ?? [];
+  const found = designs.find((d) => d.name.toLowerCase() === plain.toLowerCase());
+  if (found && polyphase === undefined) return found;
+  const form = found && polyphaseOf(subject, found);
+  if (form) return form;
+  if (found)
+    throw new UsageError(`${found.name} has no polyphase form`, {
+      hint: "designs whose transform leaves places without a point, and whose summed loops can be split, have one",
+    });
   const names = designs.map((d) => d.name);
   throw new UsageError(`no design "${name}"`, {
     hint: suggestion(
@@ -254,7 +325,8 @@ function runOwn(subject: ArraySubject, given: Options, command: string): ExitCod
 /** One design: drawn, or as a program. */
 function show(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
   if (given.emit !== undefined) return emit(subject, design, given, command);
-  const { problem, accesses } = subject;
+  const { problem, accesses, recurrence } = viewOf(subject, design);
+  const timed = timing(subject, given);
   const traced = trace(problem, design, accesses);
   if (given.svg !== undefined)
     writeText(
@@ -263,12 +335,12 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
     );
   if (given.json)
     printJson({
-      designs: [designDocument(design)],
+      designs: [designDocument(design, timed)],
       refused: 0,
       operator: subject.name,
       equation: subject.equation,
       loops: problem.loops,
-      recurrence: printRecurrence(subject.recurrence(design)),
+      recurrence: printRecurrence(recurrence(design)),
     });
   else
     print(
@@ -277,41 +349,45 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
         "",
         drawArray(problem, design, traced),
         "",
-        indent(printRecurrence(subject.recurrence(design))),
+        indent(explainDesign(design, timed.predict(design), timed.machine)),
+        "",
+        indent(printRecurrence(recurrence(design))),
       ].join("\n"),
     );
   return EXIT.ok;
 }
 
-/** The kernel of one pass through the array. */
+/** The kernel: all of the computation, the array inside its loops. */
 function emit(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
-  const { pass, name } = subject;
-  if (!pass)
+  const { name } = subject;
+  if (!subject.program)
     throw new UsageError(`${name} is no single sum of what it loads: there is no kernel to emit for it yet`, {
       hint: "systems whose values are only passed on or summed can be emitted",
     });
-  const nest = lowerDesign(subject.recurrence(design), design.spaceTime, {
+  const { computation, nest } = subject.program(design, {
     coalesced: given.coalesced ?? false,
     checkTime: given.checkTime ?? false,
   });
   const flags = Object.entries({ "--coalesced": given.coalesced, "--check-time": given.checkTime });
-  const chosen =
-    given.allocation === undefined
+  const chosen = subject.fixed
+    ? []
+    : given.allocation === undefined
       ? ["--show", design.name]
       : ["--allocation", shellWord(given.allocation), "--schedule", shellWord(given.schedule ?? "")];
   const remake = [command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : [])), "--emit", given.emit].join(
     " ",
   );
   const lines = [
-    `${design.name} of ${name}, one pass: ${design.pes} PEs, ${design.steps} steps; ${subject.loops}`,
+    `${design.name} of ${name}, each pass ${design.pes} PEs, ${design.steps} steps; ${subject.loops}`,
     `allocation ${printMatrix(design.spaceTime.allocation)}, schedule ${printMatrix(design.spaceTime.schedule)}`,
     remake,
   ];
-  const { source } = generateLanes(given.emit === "cpp" || given.emit === undefined ? "c++" : given.emit, pass, nest, {
-    lines,
-  });
-  if (given.to === undefined) print(source.trimEnd());
-  else writeText(given.to, source);
+  const language = given.emit === "cpp" || given.emit === undefined ? "c++" : given.emit;
+  const { source } = generateLanes(language, computation, nest, { lines });
+  if (given.to !== undefined) writeText(given.to, source);
+  if (given.json)
+    printJson({ designs: [designDocument(design, timing(subject, given))], refused: 0, language, source });
+  else if (given.to === undefined) print(source.trimEnd());
   return EXIT.ok;
 }
 

@@ -15,7 +15,7 @@ import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { operatorNamed } from "../operators/index.ts";
-import { constantValues } from "../operators/operator.ts";
+import { constantValues, instantiate } from "../operators/operator.ts";
 import { candidateRows, candidateText, placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { indent, table } from "../report/text.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
@@ -46,7 +46,11 @@ const options = subjectOptions.extend({
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
   threads: count("--threads").optional(),
   strategy: z.string().optional(),
-  kinds: z.enum(CANDIDATE_KINDS, { error: `--kinds is ${CANDIDATE_KINDS.join(", ")}` }).optional(),
+  kinds: z
+    .enum(CANDIDATE_KINDS, {
+      error: ({ input }) => `--kinds must be ${CANDIDATE_KINDS.join(", ")}, got "${String(input)}"`,
+    })
+    .optional(),
   db: z.string().min(1).optional(),
   to: z.string().min(1).optional(),
   modelOnly: z.boolean().optional(),
@@ -220,7 +224,7 @@ function chooseTypes(
   intrinsics: readonly Intrinsic[],
 ): { computation: Computation; fixed: Inputs; parameters: Readonly<Record<string, number>> } {
   const isEquation = subject.includes("[");
-  const wanted = given.dtype !== undefined || isEquation ? [given.dtype] : PREFERRED_TYPES;
+  const wanted = given.dtype !== undefined || isEquation || fixesValues(subject) ? [given.dtype] : PREFERRED_TYPES;
   const takes = (computation: Computation): boolean => {
     const types = new Set([targetOf(computation), ...Object.values(computation.tensors)].map((t) => t.dtype));
     return intrinsics.some((i) => i.operands.every((o) => types.has(o.dtype)));
@@ -236,6 +240,12 @@ function chooseTypes(
     Object.entries(operator.parameters).map(([name, p]) => [name, parameters[name] ?? p.default]),
   );
   return { computation, fixed: constantValues(operator, computation), parameters: complete };
+}
+
+/** Weights that an operator fixes are fractions: it is tuned in its own types. */
+function fixesValues(subject: string): boolean {
+  const operator = operatorNamed(subject);
+  return Object.keys(constantValues(operator, instantiate(operator))).length > 0;
 }
 
 /** A line when a kernel is the fastest so far, and one a round otherwise. */

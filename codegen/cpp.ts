@@ -19,6 +19,7 @@ import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, type SourceNotes } from "./cpp-frame.ts";
+import { rowConversion } from "./cpp-rows.ts";
 import {
   type Clear,
   type LanguagePrinter,
@@ -60,7 +61,7 @@ const FEATURES: Readonly<Record<string, readonly string[]>> = {
   avx512_bf16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16"],
   avx512_fp16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512fp16"],
   amx_int8: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "amx-tile", "amx-int8"],
-  amx_bf16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "amx-tile", "amx-bf16"],
+  amx_bf16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16", "amx-tile", "amx-bf16"],
 };
 
 /** Compiler flags' names for what a machine has, as the intrinsics table names it; what has none is left out. */
@@ -111,6 +112,10 @@ class CppWriter implements LanguagePrinter {
 
   closeLoop(): string {
     return "}";
+  }
+
+  row(loop: Loop, extents: Extents): readonly string[] | undefined {
+    return rowConversion(loop, this.c, extents);
   }
 
   clear({ register }: Clear): string[] {

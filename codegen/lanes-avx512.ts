@@ -17,7 +17,7 @@ import {
   number,
   substitute,
 } from "../abstraction/expression.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { cppSource, type SourceNotes } from "./cpp-frame.ts";
 import { tested } from "./lane-statement.ts";
@@ -66,7 +66,7 @@ export function avx512Source(
   const phases = phasesOf(nest.body).map((phase) => {
     const lines = printStatements(phase, writer);
     const streamed = lines.some((l) => l.includes("stream_lanes(")) ? ["_mm_sfence();"] : [];
-    const dealt = phase.some((s) => s.kind === "loop" && s.mode === "parallel");
+    const dealt = phase.some(isDealt);
     return [...(dealt ? [] : ["if (part != 0) return;"]), ...lines, ...streamed];
   });
   const prepare = printStatements(nest.prepare, writer);
@@ -79,6 +79,11 @@ export function avx512Source(
     phases,
     registers: (body) => writer.declarations(body),
   });
+}
+
+/** Whether threads share a statement: a parallel loop, perhaps inside loops that all of them run. */
+function isDealt(s: Statement): boolean {
+  return s.kind === "loop" && (s.mode === "parallel" || s.body.some(isDealt));
 }
 
 /** In the order they may call one another. */

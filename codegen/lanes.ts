@@ -8,6 +8,7 @@
 
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, printNest, type Statement } from "../abstraction/loop-nest.ts";
@@ -33,6 +34,14 @@ export function generateLanes(
   notes: SourceNotes,
   options: LaneOptions = {},
 ): Kernel {
+  const strange = nest.vectors?.find((v) => v.dtype !== "f32" && v.dtype !== "f64" && v.dtype !== "s32");
+  if (strange)
+    throw new UsageError(
+      `${computation.name}: lanes compute in f32, f64 and s32; ${strange.name} is ${strange.dtype}`,
+      {
+        hint: "for example --dtype f32",
+      },
+    );
   const whole = { ...nest, body: [...clearing(computation, nest), ...nest.body] };
   const comments = printNest(nest).split("\n");
   const c = new CExpressions(computation, whole);

@@ -27,6 +27,8 @@ export interface LanguagePrinter {
   clear(statement: Clear): string[];
   /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
   lanes?(loop: Loop, extents: Extents): string[];
+  /** The statements that stand for a whole loop, where the language has better ones than its own loops. */
+  row?(loop: Loop, extents: Extents): readonly string[] | undefined;
 }
 
 /**
@@ -54,7 +56,10 @@ export function printStatements(
           if (!language.lanes) throw new Error(`internal: lanes of ${s.axis} in a nest of instructions`);
           return language.lanes(s, extents);
         }
-        const inside = printStatements(s.body, language, { ...extents, [s.axis]: s.extent });
+        const within = { ...extents, [s.axis]: s.extent };
+        const row = language.row?.(s, within);
+        if (row) return [...row];
+        const inside = printStatements(s.body, language, within);
         return [language.openLoop(s), ...inside.map((line) => `  ${line}`), language.closeLoop(s)];
       }
       case "scalar":

@@ -81,9 +81,9 @@ const RESERVED = new Set(
   ).split(" "),
 );
 
-/** The name of a package: what was asked for, or the operator's. @throws UsageError when it is no identifier */
+/** The name of a package: what was asked for, or the operator's, `kernel_2d5pt` where C asks for a letter. @throws UsageError when it is no identifier */
 export function packageName(operator: string, asked?: string): string {
-  const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_");
+  const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_").replace(/^(?=\d)/, "kernel_");
   if (/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) && !RESERVED.has(name)) return name;
   throw new UsageError(`"${name}" cannot name a C function`, {
     hint: "--name takes letters, digits and _, a letter first, no keyword of C",

@@ -657,9 +657,10 @@ class Lowering {
     if (!this.scratch.some((s) => s.name === buffer)) {
       this.scratch.push({ name: buffer, dtype: this.target.dtype, elements: accumulators * size, scope: "local" });
     }
-    const wide = calculatedWide(computation) ? this.names.fresh(`${this.target.name}_wide`) : undefined;
-    if (wide !== undefined && !this.scratch.some((s) => s.name === wide)) {
-      this.scratch.push({ name: wide, dtype: "s32", elements: accumulators * size, scope: "local" });
+    const dtype = calculatedWide(computation);
+    const wide = dtype === undefined ? undefined : { buffer: this.names.fresh(`${this.target.name}_wide`), dtype };
+    if (wide !== undefined && !this.scratch.some((s) => s.name === wide.buffer)) {
+      this.scratch.push({ name: wide.buffer, dtype: wide.dtype, elements: accumulators * size, scope: "local" });
     }
     const spill = unrolled([
       {

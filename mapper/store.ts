@@ -31,6 +31,7 @@ import {
 } from "../abstraction/expression.ts";
 import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
 import { loops, type Statement } from "../abstraction/loop-nest.ts";
+import { typeOf } from "../abstraction/typing.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "./dimensions.ts";
 
 /** Tiles that lie side by side in a scratch buffer. */
@@ -39,8 +40,8 @@ export interface ResultBlock {
   /** The instruction's target. */
   readonly target: Operand;
   readonly buffer: string;
-  /** A scratch buffer of s32, of the same size, where {@link calculatedWide}. */
-  readonly wide: string | undefined;
+  /** A scratch buffer of the same size and of the type of {@link calculatedWide}. */
+  readonly wide: { readonly buffer: string; readonly dtype: DType } | undefined;
   /** Number of a tile in the buffer, over the names of the dimensions' steps. */
   readonly tile: Expr;
   /** Every dimension the results have. */
@@ -68,10 +69,18 @@ interface Run {
   readonly elements: number;
 }
 
-/** Whether an epilogue's results are held in 32 bits before they are stored. */
-export function calculatedWide(computation: Computation): boolean {
+/** The type of 32 bits in which an epilogue's results are held before they are stored; undefined when they are stored at once. */
+export function calculatedWide(computation: Computation): DType | undefined {
+  const { epilogue } = computation;
   const { dtype } = outputOf(computation);
-  return computation.epilogue !== undefined && isInteger(dtype) && bytesOf(dtype) < 4;
+  if (!epilogue) return undefined;
+  if (isInteger(dtype)) return bytesOf(dtype) < 4 ? "s32" : undefined;
+  const { value } = epilogue.equation;
+  if (dtype !== "bf16" || value.kind !== "cast") return undefined;
+  // What is only rounded lies in 32 bits already.
+  if (value.value.kind === "access" && value.value.tensor === epilogue.sum.name) return undefined;
+  const tensors = [...Object.values(computation.tensors), epilogue.sum];
+  return typeOf(value.value, Object.fromEntries(tensors.map((t) => [t.name, t.dtype]))) === "f32" ? "f32" : undefined;
 }
 
 /** The loops that store a block. */
@@ -131,9 +140,11 @@ function storeRuns(
   // 3. Loops, the one with the smallest step innermost: in the output, and in the buffer.
   const stored = sorted(walk, stridesOf(computation, equation));
   if (wide === undefined) return { calculate: [], store: loops(stored, [{ kind: "scalar", equation }]) };
-  const calculated = access(wide, [place]);
+  const calculated = access(wide.buffer, [place]);
   const cast = (dtype: DType, value: Expr): Expr => ({ kind: "cast", dtype, saturate: false, value });
-  const first: Equation = { ...equation, target: calculated, value: cast("s32", equation.value) };
+  const { value } = equation;
+  const inFull = wide.dtype === "f32" && value.kind === "cast" ? value.value : cast(wide.dtype, value);
+  const first: Equation = { ...equation, target: calculated, value: inFull };
   const second: Equation = { ...equation, value: cast(outputOf(computation).dtype, calculated) };
   return {
     calculate: loops(sorted(walk, stridesIn(place)), [{ kind: "scalar", equation: first }]),

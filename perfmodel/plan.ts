@@ -227,7 +227,7 @@ export class Plan {
     this.straight = typeof reach !== "string";
     this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
     this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
-    this.wide = calculatedWide(computation);
+    this.wide = calculatedWide(computation) !== undefined;
     const flat = outputPlace(computation);
     this.output = outputFootprint(computation, flat, dimensions, states);
     this.results = dimensions.flatMap((d, i): ResultDimension[] =>

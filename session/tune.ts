@@ -192,6 +192,7 @@ export async function tuneComputation(
 
 /** A candidate and what the model expects of it. */
 export interface Expected {
+  readonly computation: Computation;
   readonly candidate: Candidate;
   /** Undefined for a design on lanes. */
   readonly mapping: Mapping | undefined;
@@ -222,7 +223,8 @@ export function rankByModel(
   for (let i = 0; i < MODEL_DRAWS; i++) {
     const candidate = space.random(random);
     const prediction = space.predict(candidate);
-    if (prediction) drawn.set(space.key(candidate), { candidate, mapping: space.mappingOf(candidate), prediction });
+    if (prediction)
+      drawn.set(space.key(candidate), { computation, candidate, mapping: space.mappingOf(candidate), prediction });
   }
   return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
 }

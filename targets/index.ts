@@ -4,4 +4,5 @@
  *     nativeTarget().isa      ["avx2", "fma", "avx512f", "avx512_vnni", ...]
  */
 
+export { LANE_MACHINES, type LaneMachine, laneMachine } from "./lanes.ts";
 export { nativeTarget } from "./native.ts";

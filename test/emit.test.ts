@@ -177,6 +177,8 @@ kernel.close();
       noEmit: true,
       module: ts.ModuleKind.NodeNext,
       target: ts.ScriptTarget.ES2022,
+      lib: ["lib.es2022.d.ts"],
+      skipDefaultLibCheck: true,
       types: [],
     });
     const told = ts.getPreEmitDiagnostics(types).map((d) => ts.flattenDiagnosticMessageText(d.messageText, "\n"));

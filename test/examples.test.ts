@@ -1,9 +1,30 @@
 /** @file Every example runs and prints what its reader is told. */
 
-import { readdirSync } from "node:fs";
-import { afterEach, expect, it, vi } from "vitest";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, expect, it, vi } from "vitest";
+import { findCompiler } from "../runtime/compiler.ts";
+import { nativeIntrinsics } from "../session/tune.ts";
 
-afterEach(() => vi.restoreAllMocks());
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+});
+
+const cache = mkdtempSync(join(tmpdir(), "automap-examples-"));
+afterAll(() => rmSync(cache, { recursive: true, force: true }));
+
+/** Two of the examples compile and measure: some seconds, more beside other tests. */
+const TUNING = 120_000;
+const compiler = await findCompiler();
+const missing =
+  compiler.status === "environment"
+    ? compiler.what
+    : nativeIntrinsics().some((i) => i.name.includes("fma.f32"))
+      ? undefined
+      : "no f32 multiply-add on vectors";
+const unless = missing === undefined ? "" : ` (skipped: ${missing})`;
 
 /** What a program prints; a module runs once, so each example has one test. */
 async function printedBy(example: string): Promise<string> {
@@ -14,7 +35,18 @@ async function printedBy(example: string): Promise<string> {
 }
 
 it("has a test here for each example", () => {
-  expect(readdirSync("examples").sort()).toEqual(["lower-and-interpret.ts", "mappings.ts", "own-intrinsic.ts"]);
+  expect(
+    readdirSync("examples")
+      .filter((name) => name.endsWith(".ts"))
+      .sort(),
+  ).toEqual([
+    "database.ts",
+    "lower-and-interpret.ts",
+    "mappings.ts",
+    "own-intrinsic.ts",
+    "systolic.ts",
+    "tune-and-load.ts",
+  ]);
 });
 
 it("mappings: counts, lists and refuses", async () => {
@@ -132,3 +164,55 @@ it("lower-and-interpret: the loop nest gives the equation's numbers", async () =
     loop nest 210 321 432 543 54"
   `);
 });
+
+it("systolic: the designs of a convolution, and one that gives the equation's numbers", async () => {
+  expect(await printedBy("systolic")).toMatchInlineSnapshot(`
+    "* FBS  PEs 5  steps 3  registers 25
+      SBM  PEs 7  steps 3  registers 28
+      FBM  PEs 7  steps 3  registers 35
+    * FSA  PEs 3  steps 5  registers 15
+      SFA  PEs 7  steps 5  registers 28
+      FFA  PEs 7  steps 5  registers 35
+      BSM  PEs 3  steps 7  registers 15
+      FSM  PEs 3  steps 7  registers 21
+      BFS  PEs 5  steps 7  registers 25
+      FFS  PEs 5  steps 7  registers 35
+      BFM  PEs 7  steps 7  registers 35
+      SFM  PEs 7  steps 7  registers 35
+    vectors X: 1 x f32[7]
+    vectors W: 1 x f32[7]
+    vectors Y: 1 x f32[7]
+    for lanes lane in 0..7
+      X[0,lane] = x[lane]
+    for unrolled t in 0..3
+      for lanes lane in 0..7
+        W[0,lane] = w[t]
+        Y[0,lane] = select(t == 0, 0, Y[0,lane-1]) + X[0,lane] * W[0,lane]
+        y[lane-t] = Y[0,lane] where t == 2 and lane >= t and lane < t+5
+    equation 321 432 543 654 765
+    array    321 432 543 654 765"
+  `);
+});
+
+it.skipIf(missing !== undefined)(
+  `tune-and-load: what was tuned is called and right${unless}`,
+  async () => {
+    vi.stubEnv("XDG_CACHE_HOME", cache);
+    const lines = (await printedBy("tune-and-load")).split("\n");
+    expect(lines[0]).toMatch(/^6 kernels, the fastest in \d+\.\d\d us$/);
+    expect(lines).toContain(" * out[m,n] += a[m,k] * b[k,n]");
+    expect(lines.at(-1)).toBe("equal to the equation");
+  },
+  TUNING,
+);
+
+it.skipIf(missing !== undefined)(
+  `database: asked, exported, imported, verified${unless}`,
+  async () => {
+    const lines = (await printedBy("database")).split("\n");
+    expect(lines[0]).toBe("4 measured, fastest first");
+    for (const line of lines.slice(1, 4)) expect(line).toMatch(/^avx\S+ \d+\.\d{3} us$/);
+    expect(lines.slice(4)).toEqual(["best is the first of them", "imported 4 trials, then 0", "problems found: 0"]);
+  },
+  TUNING,
+);

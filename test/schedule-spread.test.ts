@@ -19,6 +19,7 @@ import { createModel } from "../perfmodel/model.ts";
 import { createCounts } from "../perfmodel/plan.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { inFull } from "./support/slow.ts";
 
 const CASES = [
   { on: "amx.tdpbusd", parameters: { c: 64, k: 16, h: 5, w: 5, r: 3, s: 3 } },
@@ -46,7 +47,7 @@ test("every spread schedule computes the equation, as often as the model counts"
     expect(valid.length, label).toBeGreaterThan(0);
     const inputs = smallInputs(computation, random);
     const expected = interpret(computation, inputs);
-    for (let i = 0; i < 6; i++) {
+    for (let i = 0; i < inFull(6, 3); i++) {
       const mapping = pick(random, valid);
       const counts = createCounts(mapping);
       const predict = createModel(mapping, modelTarget(nativeTarget()));
@@ -68,7 +69,7 @@ test("every spread schedule computes the equation, as often as the model counts"
       ran++;
     }
   }
-  expect(ran).toBeGreaterThan(15);
+  expect(ran).toBeGreaterThan(inFull(15, 6));
 }, 120_000);
 
 test("a 7x7 image takes 4 tiles of 16 rows spread over rows of 9, and 7 row by row", () => {

@@ -24,7 +24,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 describe("a session", () => {
   it("ends with a verified kernel, and goes on from its database without measuring anything twice", async () => {
     const database = join(folder, "trials.db");
-    const options = { trials: 6, seconds: 60, seed: 5, database };
+    const options = { trials: 3, seconds: 60, seed: 5, database };
     const first = await tuneComputation({ computation: matmul }, options);
     if (!("best" in first) || !first.best) throw new Error(`no kernel: ${first.status}`);
     expect(first.best.measurement.instructions).toBeGreaterThan(0);

@@ -263,7 +263,11 @@ describe("a determinant beyond 1", () => {
         if (!split.split) throw new Error("no split");
         const nest = lowerComputation(convolution, splitSpace(pass.space, split.split), split.spaceTime, form);
         expectEqual(nest, convolution, `${split.name} ${JSON.stringify([split.spaceTime, form])}`);
-        expect([split.name, stepsOf(nest.body), nest.vectors?.[0]?.lanes]).toEqual([split.name, split.steps, split.pes]);
+        expect([split.name, stepsOf(nest.body), nest.vectors?.[0]?.lanes]).toEqual([
+          split.name,
+          split.steps,
+          split.pes,
+        ]);
       }
   });
 });

@@ -61,19 +61,19 @@ describe("automap systolic", () => {
 
       12 designs in 12 classes of dataflow, of 81 transforms with entries up to 1 (48 of full rank, 40 unimodular)
 
-        name  matrix       dataflow                                 PEs  steps  outturn  utilisation  registers  coalesced
-        FBS   [1 0; 0 1]   in forwards, w broadcast, out sediments  16   5      3.2      100.0 %      80         48
-        SBM   [1 1; 0 1]   in stays, w broadcast, out migrates      20   5      3.2      80.0 %       80         60
-        FBM   [1 -1; 0 1]  in forwards, w broadcast, out migrates   20   5      3.2      80.0 %       100        60
-        FSA   [0 1; 1 0]   in forwards, w stays, out aggregates     5    16     1        100.0 %      25         15
-        SFA   [1 1; 1 0]   in stays, w forwards, out aggregates     20   16     1        25.0 %       80         60
-        FFA   [1 -1; 1 0]  in forwards, w forwards, out aggregates  20   16     1        25.0 %       100        60
-        BSM   [0 1; 1 1]   in broadcast, w stays, out migrates      5    20     0.8      80.0 %       25         15
-        FSM   [0 1; 1 -1]  in forwards, w stays, out migrates       5    20     0.8      80.0 %       35         20
-        BFS   [1 0; 1 1]   in broadcast, w forwards, out sediments  16   20     0.8      25.0 %       80         48
-        FFS   [1 0; 1 -1]  in forwards, w forwards, out sediments   16   20     0.8      25.0 %       112        64
-        BFM   [1 -1; 1 1]  in broadcast, w forwards, out migrates   20   20     0.8      20.0 %       100        60
-        SFM   [1 1; 1 -1]  in stays, w forwards, out migrates       20   20     0.8      20.0 %       100        60
+        name  matrix       dataflow                                 PEs  steps  outturn  utilisation  registers  coalesced  cycles
+        FBS   [1 0; 0 1]   in forwards, w broadcast, out sediments  16   5      3.2      100.0 %      80         48         5
+        SBM   [1 1; 0 1]   in stays, w broadcast, out migrates      20   5      3.2      80.0 %       80         60         10
+        FBM   [1 -1; 0 1]  in forwards, w broadcast, out migrates   20   5      3.2      80.0 %       100        60         20
+        BFS   [1 0; 1 1]   in broadcast, w forwards, out sediments  16   20     0.8      25.0 %       80         48         20
+        BSM   [0 1; 1 1]   in broadcast, w stays, out migrates      5    20     0.8      80.0 %       25         15         20
+        FFS   [1 0; 1 -1]  in forwards, w forwards, out sediments   16   20     0.8      25.0 %       112        64         40
+        FSM   [0 1; 1 -1]  in forwards, w stays, out migrates       5    20     0.8      80.0 %       35         20         40
+        FSA   [0 1; 1 0]   in forwards, w stays, out aggregates     5    16     1        100.0 %      25         15         64
+        BFM   [1 -1; 1 1]  in broadcast, w forwards, out migrates   20   20     0.8      20.0 %       100        60         80
+        SFM   [1 1; 1 -1]  in stays, w forwards, out migrates       20   20     0.8      20.0 %       100        60         80
+        SFA   [1 1; 1 0]   in stays, w forwards, out aggregates     20   16     1        25.0 %       80         60         160
+        FFA   [1 -1; 1 0]  in forwards, w forwards, out aggregates  20   16     1        25.0 %       100        60         192
 
       33 transforms refused (--why)
 
@@ -125,7 +125,8 @@ describe("automap systolic", () => {
   });
 
   it("lists the best of each dataflow, all, some, or those that nothing beats", async () => {
-    const rows = (text: string): number => text.split("\n").filter((l) => /^ {2}[BFSN][BFSN][AMS]/.test(l)).length;
+    const rows = (text: string): number =>
+      text.split("\n").filter((l) => /^ {2}[BFSN][BFSN][AMS](\.\d+)? /.test(l)).length;
     expect(rows(await printed("matmul"))).toBe(19);
     expect(rows(await printed("conv1d --bound 2 --all"))).toBe(56);
     expect(rows(await printed("matmul --top 5"))).toBe(5);
@@ -174,6 +175,16 @@ describe("automap systolic --show", () => {
         step   0  0  1  2  3  .  .
                1  .  0  1  2  3  .
                2  .  .  0  1  2  3
+
+        on avx512, a core with two AVX-512 units: 1 vector of 16 lanes
+        level    trips  multiply-adds         shifts          loads         stores   bound
+        step         3           0.50           1.00           0.50           0.00   shifts
+        pass         1           0.00           0.00           0.50           1.00   stores
+        cycles = the largest of its kinds, steps * step + pass; each kind has a unit of its own
+        3 cycles a pass with many in flight, 7.5 if nothing overlaps
+        33.5 cycles for one alone: z takes 7 from a step to the next
+        source: LLVM's scheduling model of Sapphire Rapids: zmm FMA on ports 0 and 5, valignd and vpermps on
+          port 5; Intel's optimisation manual: two 64-byte loads and one 64-byte store a cycle from L1
 
         recurrence equation
         loops c 4, q 3
@@ -291,6 +302,99 @@ describe("a file of recurrences", () => {
   });
 });
 
+describe("a specification", () => {
+  const text = readFileSync("examples/sbm.ure", "utf8");
+  const written = (name: string, change: (text: string) => string): string => {
+    const file = join(scratch, name);
+    writeFileSync(file, change(text));
+    return file;
+  };
+
+  it("of the examples is one design: drawn, judged and emitted with its tiles", async () => {
+    const shown = await printed("examples/sbm.ure");
+    expect(shown).toContain("sbm    out[c] += x[c+q] * w[q]");
+    expect(shown).toContain("PE c_in + q   step q");
+    expect(shown).toContain("PEs 16   steps 5   outturn 2.4 a step   utilisation 75.0 %");
+    const { designs } = await json("examples/sbm.ure");
+    expect(designs).toMatchObject([{ dataflow: "SBM", allocation: [[1, 1]], schedule: [0, 1], pes: 16, steps: 5 }]);
+    const source = await printed("examples/sbm.ure --emit cpp");
+    expect(source).toContain("for parallel c_tile in 0..4");
+    expect(source).toContain("automap systolic examples/sbm.ure --emit cpp");
+  });
+
+  it("without a transform is listed, as the other example is", async () => {
+    expect((await json("examples/gemm.ure")).designs).toHaveLength(253);
+    const bare = written("bare.ure", (t) => t.split("merge_ures")[0] ?? "");
+    expect((await json(bare)).designs).toHaveLength(12);
+  });
+
+  it.each([
+    ["[[1,1],[0,1]]", "[[1,1],[2,2]]", "both run on PE"],
+    ["[[1,1],[0,1]], [q = t, c_in = k-q]", "[[1,0],[1,0]]", "takes their difference"],
+  ])("whose points meet is refused with exit code 3, naming them: %s as %s", async (from, to, sentence) => {
+    const file = written("collides.ure", (t) => t.replace(from, to));
+    expect(await refused(file)).toContain(sentence);
+  });
+
+  it.each([
+    ["c_in = k-q", "c_in = k+q", "the reverse transform does not invert: point"],
+    ["gpu_blocks", "gpu_block", 'no primitive "gpu_block"'],
+    ["x[c+q]", "x[c*q]", "index of x[c*q] is not affine"],
+    ["tile(c,", "tile(d,", 'tile: no loop "d"'],
+    ["[[1,1],[0,1]]", "[[1,1,0],[0,1,0]]", "3 entries for 2 source loops"],
+    ["Z[c,q-1]", "Z[c,2*q]", "is not uniform"],
+    ["loops c 40, q 5", "loops c 40", "X[c,q] must name every loop in order: X[c]"],
+  ])("that is wrong is a usage error: %s as %s", async (from, to, sentence) => {
+    const file = written("wrong.ure", (t) => t.replace(from, to));
+    expect(await complaint(file)).toContain(sentence);
+  });
+
+  it("marks the place of a mistake, and takes no other transform beside its own", async () => {
+    expect(await complaint(written("mark.ure", (t) => t.replace("gpu_blocks", "gpu_block")))).toMatch(
+      /gpu_block\(c_tile\)\n\s*\^+/,
+    );
+    expect(await complaint("examples/sbm.ure --allocation 1,1 --schedule 0,1")).toContain("--allocation has no place");
+    expect(await complaint("examples/sbm.ure --show FBS")).toContain('no design "FBS"');
+  });
+});
+
+describe("a polyphase form", () => {
+  it("stands beside the design it is of: 18 PEs of 5 steps in place of 35", async () => {
+    const text = await printed("conv1d --stride 2 --bound 2");
+    expect(text).toMatch(/SBM {2,}\[2 1; 0 1\] .* 35 {3}5 .* 45\.7 %/);
+    expect(text).toMatch(/SBM\.polyphase {2}\[1 1 0; 0 1 3\] .* 18 {3}5 .* 88\.9 %/);
+    expect(text).toContain("polyphase: r = 2*r_outer + r_phase; columns of the matrix p, r_outer, r_phase");
+    const shown = await printed("conv1d --stride 2 --bound 2 --show SBM.polyphase");
+    expect(shown).toContain("SBM.polyphase   PE p + r_outer   step r_outer + 3*r_phase");
+    expect(shown).toContain("PEs 18   steps 5   outturn 3.2 a step   utilisation 88.9 %");
+  });
+
+  it("is none of the designs that fill their places", async () => {
+    expect(await complaint("conv1d --show SBM.polyphase")).toContain("SBM has no polyphase form");
+  });
+});
+
+describe("cycles", () => {
+  const extra = z.object({
+    designs: z.array(z.object({ name: z.string(), cycles: z.number(), latencyCycles: z.number() })),
+  });
+  it.each(["avx512", "warp", "gen9"])("rank the designs of %s, fewest first", async (machine) => {
+    const { designs } = extra.parse(JSON.parse(await printed(`conv1d --machine ${machine} --json`)));
+    const cycles = designs.map((d) => d.cycles);
+    expect(cycles).toEqual(cycles.toSorted((a, b) => a - b));
+    expect(designs.every((d) => d.latencyCycles > d.cycles)).toBe(true);
+  });
+
+  it("are explained level by level, with the source of the machine's figures", async () => {
+    const text = await printed(`${CONV} --show FBS`);
+    expect(text).toContain("on avx512, a core with two AVX-512 units: 1 vector of 16 lanes");
+    expect(text).toMatch(/step {9}5 .* shifts\n/);
+    expect(text).toMatch(/\d cycles for one alone: z takes 4 from a step to the next/);
+    expect(text).toContain("source: LLVM's scheduling model");
+    expect(await complaint("conv1d --machine zx81")).toContain('no machine "zx81"');
+  });
+});
+
 describe("automap systolic --emit", () => {
   it.each([
     ["cuda", "__shfl_up_sync"],
@@ -306,6 +410,15 @@ describe("automap systolic --emit", () => {
   });
 });
 
+describe("automap systolic --emit --json", () => {
+  it("holds the design and its source", async () => {
+    const shape = z.object({ schemaVersion: z.literal(1), language: z.string(), source: z.string() });
+    const { language, source } = shape.parse(JSON.parse(await printed(`${CONV} --show SBM --emit cpp --json`)));
+    expect(language).toBe("c++");
+    expect(source).toContain("_mm512_");
+  });
+});
+
 describe("wrong words", () => {
   it.each([
     ["convv1d", 'did you mean "conv1d"?'],
@@ -317,6 +430,8 @@ describe("wrong words", () => {
     ["conv1d --show XYZ", 'no design "XYZ"'],
     ["conv1d --loops p,z", 'no loop "z"'],
     ["conv1d --loops p", "an array needs two loops"],
+    ["conv1d --dtype u8s8 --emit cpp", "lanes compute in f32, f64 and s32"],
+    ['"y[i,j] = y[i-1,j] + x[i,j]" --i 64 --j 8 --emit cpp', "i_tile does"],
     ["conv1d --emit fortran", "--emit is cm, cuda or cpp"],
     ["conv1d --to x.cu", "it needs --emit"],
     ['"z[c] += x[c+q]*w[q]" --c 16', "q need"],

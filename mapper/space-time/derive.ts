@@ -152,9 +152,16 @@ export function recurrenceOf(
   design?: Pick<Design, "name" | "flows">,
 ): Recurrence {
   // A computation with loops that the pass leaves outside, or a design of other loops, would give some recurrence, and a wrong one.
-  const [has, wanted] = [computation.axes, space.inside].map((all) => all.map((l) => `${l.name} ${l.extent}`).toSorted().join());
+  const [has, wanted] = [computation.axes, space.inside].map((all) =>
+    all
+      .map((l) => `${l.name} ${l.extent}`)
+      .toSorted()
+      .join(),
+  );
   if (has !== wanted)
-    throw new Error(`internal: the loops of ${computation.name} are ${has}, those of the pass through the array ${wanted}`);
+    throw new Error(
+      `internal: the loops of ${computation.name} are ${has}, those of the pass through the array ${wanted}`,
+    );
   const lengths = design?.flows.flatMap((f) => f.variables.flatMap((v) => v.dependences.map((d) => d.distance.length)));
   const other = lengths?.find((length) => length !== space.inside.length);
   if (other !== undefined)

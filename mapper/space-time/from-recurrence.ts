@@ -10,10 +10,20 @@
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
-import { accessesIn, axesIn, type Expr, rewrite } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axesIn,
+  axis,
+  type Expr,
+  number,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
 import { distanceOf } from "../../abstraction/parse-recurrence.ts";
 import type { Recurrence } from "../../abstraction/recurrence.ts";
-import { type Flow, flowsOf } from "./flow.ts";
+import { distanceIn, type Flow, type Flows, flowsOf } from "./flow.ts";
 import { type ArrayOperand, type ArrayProblem, reuseOf } from "./problem.ts";
 import { isZero } from "./vector.ts";
 
@@ -55,6 +65,62 @@ export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
   const kept = new Set(results.flatMap((r) => axesIn(r.target)));
   const outputs = loops.reduce((count, l) => (kept.has(l.name) ? count * l.extent : count), 1);
   return { name: recurrence.name, loops, operands, outputs };
+}
+
+/** What the array of a specification works on: its source loops, the others standing still. */
+export interface ArrangedProblem {
+  readonly problem: ArrayProblem;
+  /** Of the operands, in their order. */
+  readonly accesses: readonly Access[];
+}
+
+export function problemOfFlows(flows: Flows, source: readonly string[]): ArrangedProblem {
+  const still = new Map(flows.loops.filter((l) => !source.includes(l.name)).map((l) => [l.name, number(0)]));
+  const columns = source.map((name) => flows.loops.findIndex((l) => l.name === name));
+  const inside = (a: Access): Access => ({ ...a, index: a.index.map((e) => substitute(e, still, "index")) });
+  const own = (e: Expr): number[][] =>
+    accessesIn(e)
+      .filter((a) => Object.hasOwn(flows.variables, a.tensor) && a.index.length > 0)
+      .map((a) => columns.map((c) => distanceIn(a, flows.loops.length)[c] ?? 0));
+  const pairs = [
+    ...flows.flows.map((f): { operand: ArrayOperand; access: Access } => {
+      const [load] = f.kind === "reuse" ? accessesIn(f.load) : [];
+      if (load) {
+        const access = inside(load);
+        return { operand: { name: load.tensor, role: "input", reuse: reuseOf(access, source), order: "free" }, access };
+      }
+      const reuse = f.kind === "fixed" ? own(f.value) : [];
+      const at = access(
+        f.name,
+        source.map((name) => axis(name)),
+      );
+      return { operand: { name: f.name, role: "output", reuse, order: "fixed" }, access: at };
+    }),
+    // What a term loads itself is read where it is used.
+    ...flows.outcomes
+      .flatMap((o) => (o.kind === "sum" ? accessesIn(o.term) : []))
+      .filter((a) => !Object.hasOwn(flows.variables, a.tensor))
+      .map((load): { operand: ArrayOperand; access: Access } => {
+        const access = inside(load);
+        return { operand: { name: load.tensor, role: "input", reuse: reuseOf(access, source), order: "free" }, access };
+      }),
+    ...flows.outcomes
+      .filter((o) => o.kind === "sum")
+      .map((o): { operand: ArrayOperand; access: Access } => {
+        const access = inside(o.target);
+        return {
+          operand: { name: o.target.tensor, role: "output", reuse: reuseOf(access, source), order: "free" },
+          access,
+        };
+      }),
+  ];
+  const loops = source.flatMap((name) => flows.loops.find((l) => l.name === name) ?? []);
+  const kept = new Set(flows.outcomes.flatMap((o) => axesIn(o.target)));
+  const outputs = loops.reduce((count, l) => (kept.has(l.name) ? count * l.extent : count), 1);
+  return {
+    problem: { name: flows.name, loops, operands: pairs.map((p) => p.operand), outputs },
+    accesses: pairs.map((p) => p.access),
+  };
 }
 
 function isCopy(e: Expr): boolean {

@@ -6,10 +6,9 @@
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
-import { suggestion, UsageError } from "../../abstraction/error.ts";
+import { UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
-  accessesIn,
   and,
   axesIn,
   axis,
@@ -24,8 +23,8 @@ import {
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import { distanceIn, type Flows } from "./flow.ts";
 import { checkReverse, type Inverse, inverseOf, type ReverseDefinition, rowsOfTime } from "./reverse.ts";
+import { checkTransform, destinationNames, sourceLoops } from "./source-loops.ts";
 import { digitOf, rowOf, simplified, sumOf, type Term, weights } from "./term.ts";
-import { refusalOf } from "./validity.ts";
 import { dot, extentOfRow, gcd, leastOfRow, printVector, type Vector } from "./vector.ts";
 
 export interface PlaceOptions {
@@ -93,7 +92,7 @@ export class Places {
     this.source = sourceLoops(flows, options.source);
     this.columns = this.source.map((l) => loops.indexOf(l));
     this.outside = loops.filter((l) => !this.source.includes(l));
-    this.checkTransform(spaceTime);
+    checkTransform(flows, this.source, spaceTime);
     const extents = this.source.map((l) => l.extent);
     const free = (wanted: string): string =>
       freshName(wanted, [...loops.map((l) => l.name), ...Object.keys(flows.tensors)]);
@@ -160,7 +159,11 @@ export class Places {
         { name: block, extent: Math.ceil(this.steps / options.round), serial: true },
         { name: within, extent: options.round, serial: false },
       ];
-      const step = binary("+", binary("+", binary("*", axis(block), number(options.round)), axis(within)), number(first));
+      const step = binary(
+        "+",
+        binary("+", binary("*", axis(block), number(options.round)), axis(within)),
+        number(first),
+      );
       stepOf = (r) => digitOf(step, radix[r] ?? 1, r === 0 ? undefined : (durations[r] ?? 1));
       // Blocks are as long as a round of the registers.
       this.step = [{ coefficient: 1, value: axis(within) }];
@@ -198,7 +201,13 @@ export class Places {
       const conditions = stores.map((s) => (s.where !== undefined && isOwn(s.where) ? s.where : undefined));
       for (const at of pointsOf(names, own))
         if (conditions.some((c) => c === undefined || evaluateIndex(c, at) !== 0))
-          last = Math.max(last, dot(this.time, names.map((name) => at[name] ?? 0)) - this.start);
+          last = Math.max(
+            last,
+            dot(
+              this.time,
+              names.map((name) => at[name] ?? 0),
+            ) - this.start,
+          );
     }
     const count = last - first + 1;
     return count < this.steps ? { first, count } : undefined;
@@ -427,47 +436,6 @@ export class Places {
   private inArray(distance: Vector): number[] {
     return this.columns.map((column) => distance[column] ?? 0);
   }
-
-  /** @throws UsageError naming what is wrong with the transform */
-  private checkTransform(spaceTime: SpaceTime): void {
-    const { name, flows, outcomes, variables } = this.flows;
-    const operands = [
-      ...flows.flatMap((f) => (f.kind === "fixed" ? [{ name: f.name, e: f.value }] : [])),
-      ...outcomes.map((o) => ({ name: "", e: o.kind === "sum" ? o.term : o.value })),
-    ].flatMap(({ name: owner, e }) =>
-      accessesIn(e)
-        .filter((a) => Object.hasOwn(variables, a.tensor) && a.index.length > 0)
-        .map((a) => {
-          const distance = distanceIn(a, this.flows.loops.length);
-          const carried = this.outside.find((l) => distance[this.flows.loops.indexOf(l)] !== 0);
-          if (carried)
-            throw new UsageError(
-              `${name}: the dependence ${printVector(distance)} on ${a.tensor} is carried by loop ${carried.name}, which runs outside the array`,
-            );
-          const role: "input" | "output" = a.tensor === owner ? "output" : "input";
-          return { name: a.tensor, role, reuse: [this.inArray(distance)], order: "fixed" as const };
-        }),
-    );
-    const refusal = refusalOf({ name, loops: this.source, operands, outputs: 1 }, spaceTime);
-    if (refusal)
-      throw new UsageError(`${name}: ${refusal.because}`, refusal.hint === undefined ? {} : { hint: refusal.hint });
-  }
-}
-
-function sourceLoops({ name, loops }: Flows, wanted: readonly string[] | undefined): readonly SourceLoop[] {
-  if (wanted === undefined) return loops;
-  return wanted.map((loop, i) => {
-    const found = loops.find((l) => l.name === loop);
-    if (!found)
-      throw new UsageError(`${name}: no loop "${loop}" to be mapped`, {
-        hint: suggestion(
-          loop,
-          loops.map((l) => l.name),
-        ),
-      });
-    if (wanted.indexOf(loop) !== i) throw new UsageError(`${name}: loop ${loop} is mapped twice`);
-    return found;
-  });
 }
 
 /** What a comparison becomes when both sides change sign. */
@@ -483,13 +451,6 @@ const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
 /** The parts that must all hold. */
 function conjuncts(e: Expr): Expr[] {
   return e.kind === "logic" && e.op === "and" ? [...conjuncts(e.left), ...conjuncts(e.right)] : [e];
-}
-
-/** `k` and `t`, numbered where there are several. */
-export function destinationNames({ allocation, schedule }: SpaceTime): string[] {
-  const numbered = (letter: string, count: number): string[] =>
-    Array.from({ length: count }, (_, i) => (count === 1 ? letter : `${letter}${i + 1}`));
-  return [...numbered("k", allocation.length), ...numbered("t", schedule.length)];
 }
 
 function freshName(wanted: string, taken: readonly string[]): string {

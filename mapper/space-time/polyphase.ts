@@ -14,9 +14,9 @@ import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import type { ArrayPass } from "./derive.ts";
 import { type Design, designOf } from "./design.ts";
 import type { ArraySpace } from "./loops.ts";
-import { determinant } from "./null-space.ts";
+import { determinant, nullSpace } from "./null-space.ts";
 import { arrayProblem, type LoopSplit } from "./problem.ts";
-import type { Vector } from "./vector.ts";
+import { plus, primitive, scaled, type Vector } from "./vector.ts";
 
 /** A transform of the loops with one of them split: the outer part in its place, the phase as last column. */
 export interface PhaseSplit {
@@ -42,7 +42,10 @@ export function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }:
     const widen = (row: Vector): number[] => [...row, 0];
     const phase = [...loops.map(() => 0), 1];
     const times = s.map(widen);
-    return [[phase, ...times], [...times, phase]].map((order) => ({
+    return [
+      [phase, ...times],
+      [...times, phase],
+    ].map((order) => ({
       split,
       spaceTime: { allocation: p.map(widen), schedule: order },
     }));
@@ -60,20 +63,21 @@ export interface PolyphaseForm {
  * then registers. Undefined when there is none that uses its PEs better.
  * @param pass the one whose design it is
  */
-export function polyphaseForm({ computation: pass, problem }: ArrayPass, design: Design): PolyphaseForm | undefined {
+export function polyphaseForm(pass: ArrayPass, design: Design): PolyphaseForm | undefined {
+  const { computation, problem } = pass;
   if (problem.operands.some((o) => o.order === "fixed")) return undefined;
-  const indexing = new Set(axesIn(pass.equation.target));
+  const indexing = new Set(axesIn(computation.equation.target));
   const forms = splitsOf(problem.loops, design.spaceTime)
     .filter(({ split }) => !indexing.has(split.loop))
     .flatMap(({ split, spaceTime }): PolyphaseForm[] => {
-      const computation = splitComputation(pass, problem.loops, split);
-      const space: ArraySpace = { inside: splitLoops(problem.loops, split), outside: [], tiled: [], dropped: [] };
-      const own = { ...arrayProblem(computation, space), split };
-      const form = designOf(own, spaceTime, `${design.name}.polyphase`);
+      const own = splitPass(pass, split);
+      const form = designOf(own.problem, spaceTime, `${design.name}.polyphase`);
       // One chain a result, through time alone, ends at its last point; sums formed in levels or across PEs would not.
       const sums = form.flows.filter((f) => f.role === "output");
-      const single = sums.every((f) => f.variables.length === 1 && f.variables[0]?.dependences.every((d) => d.steps > 0));
-      return single && form.utilisation > design.utilisation ? [{ design: form, pass: { computation, space, problem: own } }] : [];
+      const single = sums.every(
+        (f) => f.variables.length === 1 && f.variables[0]?.dependences.every((d) => d.steps > 0),
+      );
+      return single && form.utilisation > design.utilisation ? [{ design: form, pass: own }] : [];
     });
   return forms.toSorted(
     (a, b) =>
@@ -81,6 +85,29 @@ export function polyphaseForm({ computation: pass, problem }: ArrayPass, design:
       a.design.pes - b.design.pes ||
       a.design.registers.coalesced - b.design.registers.coalesced,
   )[0];
+}
+
+/** One pass in the loops it has once one of them is split. */
+export function splitPass({ computation: plain, problem }: ArrayPass, split: LoopSplit): ArrayPass {
+  const computation = splitComputation(plain, problem.loops, split);
+  const space: ArraySpace = { inside: splitLoops(problem.loops, split), outside: [], tiled: [], dropped: [] };
+  const whole = arrayProblem(computation, space);
+  const operands = whole.operands.map((o) => ({ ...o, reuse: withinPhases(o.reuse, split.factor) }));
+  return { computation, space, problem: { ...whole, operands, split } };
+}
+
+/** Reuse between points of the box: where it would lead over all phases no two points lie so apart, and what is left keeps the phase. */
+function withinPhases(reuse: readonly Vector[], factor: number): readonly Vector[] {
+  const phases = reuse.map((d) => d.at(-1) ?? 0);
+  if (phases.every((x) => Math.abs(x) < factor)) return reuse;
+  return nullSpace([phases], reuse.length).map((parts) =>
+    primitive(
+      reuse.reduce<Vector>(
+        (sum, d, i) => plus(sum, scaled(d, parts[i] ?? 0)),
+        (reuse[0] ?? []).map(() => 0),
+      ),
+    ),
+  );
 }
 
 /** The same sum over the split loop; a phase beyond its end adds nothing. */

@@ -11,20 +11,21 @@
 import { UsageError } from "../../abstraction/error.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { type SpaceTimeTransform, type Specification, spaceTimeOf } from "../../abstraction/specification.ts";
-import { flowsOf } from "./flow.ts";
+import { type Flows, flowsOf } from "./flow.ts";
 import { reorderFlows, tileFlows } from "./interchange.ts";
 import { type LowerOptions, lowerFlows } from "./lower.ts";
 import { inShared } from "./shared.ts";
 
-/**
- * The loop nest that a specification says.
- * @param options what the text leaves open: registers coalesced or not, lanes, how far time is unrolled
- * @throws UsageError when no transform is given, or the transform cannot be used
- */
-export function lowerSpecification(
-  { recurrence, steps }: Specification,
-  options: Pick<LowerOptions, "coalesced" | "lanes" | "unroll"> = {},
-): LoopNest {
+/** A specification with its loops tiled and in order. */
+export interface Arranged {
+  readonly flows: Flows;
+  readonly transform: SpaceTimeTransform;
+  readonly parallel: readonly string[];
+  readonly shared: readonly string[];
+}
+
+/** @throws UsageError when no transform is given, or a loop cannot be tiled */
+export function arrange({ recurrence, steps }: Specification): Arranged {
   let flows = flowsOf(recurrence);
   let transform: SpaceTimeTransform | undefined;
   const parallel: string[] = [];
@@ -57,16 +58,30 @@ export function lowerSpecification(
     throw new UsageError(`${recurrence.name}: no space_time_transform says where and when points run`, {
       hint: "for example: space_time_transform([c, q], [k, t], [[1,1],[0,1]])",
     });
-  const { source, reverse, checkTime } = transform;
+  return { flows, transform, parallel, shared };
+}
+
+/**
+ * The loop nest that a specification says.
+ * @param options what the text leaves open: registers coalesced or not, lanes, how far time is unrolled
+ * @throws UsageError when no transform is given, or the transform cannot be used
+ */
+export function lowerSpecification(
+  specification: Specification,
+  options: Pick<LowerOptions, "checkTime" | "coalesced" | "lanes" | "unroll"> = {},
+): LoopNest {
+  const { flows, transform, parallel, shared } = arrange(specification);
+  const { source, reverse } = transform;
   const destination = [...transform.destination].sort((a, b) => Number(a.startsWith("t")) - Number(b.startsWith("t")));
   const nest = lowerFlows(flows, spaceTimeOf(transform), {
     ...options,
     source,
     destination,
     parallel,
-    checkTime,
+    checkTime: transform.checkTime || (options.checkTime ?? false),
     ...(reverse ? { reverse } : {}),
   });
   const outside = flows.loops.length - source.length;
-  return shared.reduce((staged, name) => inShared(staged, recurrence.tensors[name], name, outside), nest);
+  const { tensors } = specification.recurrence;
+  return shared.reduce((staged, name) => inShared(staged, tensors[name], name, outside), nest);
 }

@@ -5,7 +5,7 @@
  * w: s8[k 32, c 8, r 3, s 3], element at ((k*8 + c)*3 + r)*3 + s, packed ahead of time
  * amx.tdpbusd: c s32 tile[16*m + n], a u8 tile[64*m + k], b s8 tile[64*(k/4) + 4*n + k%4]
  * mapping   m <- q   n <- k   k <- c   waste 95.3 %
- * schedule  order n k p q r s c; block k 2; operands a padded, b tiled; threads 1
+ * schedule  order n k p q r s c; block k 2; placement a padded, b tiled; threads 1
  * made by   automap
  */
 #include <stdint.h>

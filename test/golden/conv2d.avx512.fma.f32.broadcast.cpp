@@ -5,7 +5,7 @@
  * w: f32[k 32, c 8, r 3, s 3], element at ((k*8 + c)*3 + r)*3 + s, packed ahead of time
  * avx512.fma.f32.broadcast: c f32 zmm[n], a f32 zmm[n], b f32 zmm[n]
  * mapping   n <- k   waste 0.0 %
- * schedule  order n k p q r s c; block k 2, q 4; operands a padded, b tiled; threads 1
+ * schedule  order n k p q r s c; block k 2, q 4; placement a padded, b tiled; threads 1
  * made by   automap
  */
 #include <stdint.h>

@@ -5,7 +5,7 @@
  * w: s8[k 32, c 8, r 3, s 3], element at ((k*8 + c)*3 + r)*3 + s, packed ahead of time
  * avx512.vpdpbusd: c s32 zmm[n], a u8 zmm[4*n + k], b s8 zmm[4*n + k]
  * mapping   n <- k   k <- c   waste 0.0 %
- * schedule  order n k p q r s c; block k 2, q 3; operands a padded, b tiled; threads 1
+ * schedule  order n k p q r s c; block k 2, q 3; placement a padded, b tiled; threads 1
  * made by   automap
  */
 #include <stdint.h>

@@ -1,0 +1,81 @@
+/** @file The time of space-time designs: figures counted by hand from the table of machines. */
+
+import { describe, expect, it } from "vitest";
+import { arrayPass } from "../mapper/space-time/derive.ts";
+import { type Design, designOf } from "../mapper/space-time/design.ts";
+import { explainDesign, predictDesign } from "../perfmodel/design.ts";
+import { LANE_MACHINES, laneMachine } from "../targets/lanes.ts";
+import { convolution1d, product } from "./support/space-time.ts";
+
+const line = arrayPass(convolution1d(16, 5)).problem;
+const design = (allocation: readonly number[], schedule: readonly number[]): Design =>
+  designOf(line, { allocation: [allocation], schedule: [schedule] });
+const SBM = design([1, 1], [0, 1]);
+const FBS = design([1, 0], [0, 1]);
+const FSA = design([0, 1], [1, 0]);
+
+describe("the time of a design", () => {
+  const avx512 = laneMachine("avx512");
+
+  it("FBS on AVX-512: one vector; a step shifts x, adds, broadcasts w and takes one new x; z is stored once", () => {
+    const time = predictDesign(FBS, line, avx512);
+    expect(time.vectors).toBe(1);
+    // x enters at 20 places of the 80: 4 a step, one vector's worth at most.
+    expect(time.step).toEqual({ multiplyAdds: 0.5, shifts: 1, loads: 1, stores: 0 });
+    expect(time.once).toEqual({ multiplyAdds: 0, shifts: 0, loads: 0, stores: 1 });
+    expect(time.chain).toEqual({ cycles: 4, operand: "out" });
+    expect(time.cycles).toBe(5);
+    expect(time.latencyCycles).toBe(7 + 5 * 4 + 4 + 1);
+  });
+
+  it("SBM on AVX-512: two vectors of sums move on, a warp holds all 20 PEs in one", () => {
+    const time = predictDesign(SBM, line, avx512);
+    expect(time.vectors).toBe(2);
+    expect(time.step).toEqual({ multiplyAdds: 1, shifts: 2, loads: 0.5, stores: 0 });
+    // All results leave at the last step.
+    expect(time.once).toEqual({ multiplyAdds: 0, shifts: 0, loads: 1, stores: 2 });
+    expect(time.chain).toEqual({ cycles: 4 + 3, operand: "out" });
+    expect(time.cycles).toBe(10);
+    const warp = predictDesign(SBM, line, laneMachine("warp"));
+    expect([warp.vectors, warp.step.shifts, warp.cycles]).toEqual([1, 4, 5 * 4 + 4]);
+    expect([warp.step.loads, warp.once.loads]).toEqual([4, 4]);
+  });
+
+  it("a sum across PEs takes three shifts and additions more for five of them", () => {
+    const { step } = predictDesign(FSA, line, avx512);
+    expect([step.shifts, step.multiplyAdds]).toEqual([3 + 1, 0.5 * 4]);
+  });
+
+  it("elements of eight bytes fill twice the vectors of a core, and those of a warp as many", () => {
+    expect(predictDesign(FBS, line, avx512, 8).vectors).toBe(2);
+    expect(predictDesign(FBS, line, laneMachine("warp"), 8).vectors).toBe(1);
+  });
+
+  it("a plane of PEs is vectors too", () => {
+    const { problem } = arrayPass(product(8, 8, 3), { loops: ["i", "j", "k"] });
+    const plane = designOf(problem, {
+      allocation: [
+        [1, 0, 0],
+        [0, 1, 0],
+      ],
+      schedule: [[1, 1, 1]],
+    });
+    expect(predictDesign(plane, problem, avx512).vectors).toBe(4);
+  });
+
+  it.each(LANE_MACHINES.map((m) => [m.name, m] as const))(
+    "lies between all overlapping and nothing: %s",
+    (_, machine) => {
+      for (const d of [SBM, FBS, FSA]) {
+        const { cycles, sumCycles, latencyCycles } = predictDesign(d, line, machine);
+        expect(cycles).toBeGreaterThan(0);
+        expect(sumCycles).toBeGreaterThanOrEqual(cycles);
+        expect(latencyCycles).toBeGreaterThanOrEqual(cycles);
+        expect(explainDesign(d, predictDesign(d, line, machine), machine)).toContain(
+          `source: ${machine.source.slice(0, 60)}`,
+        );
+      }
+      expect(machine.source.length).toBeGreaterThan(20);
+    },
+  );
+});

@@ -1,0 +1,14 @@
+/** @file Each operator gives its package a name that C takes. */
+
+import { expect, it } from "vitest";
+import { packageName } from "../emit/index.ts";
+import { OPERATORS } from "../operators/index.ts";
+
+it.each(OPERATORS.map(({ name }) => name))("%s can name its kernel", (name) => {
+  expect(packageName(name)).toMatch(/^[a-z]\w*$/);
+});
+
+it("puts a word before a digit, and leaves other names alone", () => {
+  expect(packageName("2d5pt")).toBe("kernel_2d5pt");
+  expect(packageName("depthwise-conv2d")).toBe("depthwise_conv2d");
+});
