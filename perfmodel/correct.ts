@@ -3,7 +3,7 @@
  *
  *     log(measured / max) = scale + overlap * log(sum / max) + sum over parts of weight * share        share = part / all parts
  *
- * Without trials every coefficient is 0 and the prediction stays the paper's. A weight says that time spent in a part is longer
+ * Without trials `overlap` is one half, the others 0, and to these the ridge draws them. A weight says that time spent in a part is longer
  * (above 0) or shorter than the model believes; `overlap` 1 says that nothing overlaps. Shares and ratios have no unit, so what
  * one operator teaches serves another. Pure: the same trials give the same correction.
  */
@@ -28,10 +28,18 @@ export interface Correction {
   readonly observations: number;
 }
 
-/** The correction that changes nothing. */
+/**
+ * What `overlap` is before trials say more: the geometric mean of the two ends. With 0, schedules that differ only in what the longest
+ * part hides are expected to take the same, and which of them are tried first is chance. It ranks the first trials of a search better
+ * for every type (bf16 77.4 to 77.7, f32 82.3 to 84.7, u8s8 75.3 to 76.8 % of pairs: 1694 trials of 22 workloads, one Xeon with AMX,
+ * 2026-11-21); 0.75 is as good.
+ */
+const UNLEARNT_OVERLAP = 0.5;
+
+/** The correction before any trial. */
 export const NO_CORRECTION: Correction = {
   scale: 0,
-  overlap: 0,
+  overlap: UNLEARNT_OVERLAP,
   weights: {},
   ridge: Number.MAX_VALUE,
   observations: 0,
@@ -46,7 +54,7 @@ const MOST = Math.log(8);
 
 /**
  * Fits the correction. Trials without a positive finite time are left out; without any left nothing is corrected.
- * Few trials move it little: the ridge pulls every factor towards 1.
+ * Few trials move it little: the ridge pulls every coefficient towards what it is without any.
  */
 export function fit(trials: readonly Observation[]): Correction {
   const usable = trials.filter(
@@ -59,7 +67,10 @@ export function fit(trials: readonly Observation[]): Correction {
   names.sort();
   const x = new Matrix(usable.map(({ costs }) => featuresOf(costs, names)));
   const y = Matrix.columnVector(
-    usable.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / costs.bounds[0])),
+    usable.map(({ costs: { bounds }, measuredSeconds }) => {
+      const [max, sum] = bounds;
+      return Math.log(measuredSeconds / max) - UNLEARNT_OVERLAP * Math.log(sum / max);
+    }),
   );
   let best: { ridge: number; error: number; coefficients: number[] } | undefined;
   for (const ridge of RIDGES) {
@@ -70,7 +81,7 @@ export function fit(trials: readonly Observation[]): Correction {
   const [scale = 0, overlap = 0, ...weights] = best.coefficients;
   return {
     scale,
-    overlap,
+    overlap: UNLEARNT_OVERLAP + overlap,
     weights: Object.fromEntries(names.map((name, i) => [name, weights[i] ?? 0])),
     ridge: best.ridge,
     observations: usable.length,

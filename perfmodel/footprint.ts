@@ -74,8 +74,10 @@ export class AffineFootprint implements Footprint {
   private readonly terms: readonly Term[];
   private readonly elementBytes: number;
   private readonly lineBytes: number;
+  private readonly exact: boolean;
 
-  constructor(terms: readonly Term[], elementBytes: number, lineBytes: number) {
+  /** @param written nothing is fetched ahead: runs of whole lines that begin at lines touch no others */
+  constructor(terms: readonly Term[], elementBytes: number, lineBytes: number, { written = false } = {}) {
     // A term run backwards covers the same elements shifted.
     this.terms = terms
       .filter((t) => t.coefficient !== 0)
@@ -83,6 +85,7 @@ export class AffineFootprint implements Footprint {
       .sort((a, b) => a.coefficient - b.coefficient);
     this.elementBytes = elementBytes;
     this.lineBytes = lineBytes;
+    this.exact = written;
   }
 
   measure(): void {
@@ -97,6 +100,7 @@ export class AffineFootprint implements Footprint {
     let below = 0;
     let nearSpan = 0;
     let far = 1;
+    let aligned = true;
     let spacing = SET_BYTES;
     for (const { coefficient, dimension, perStep, divisor, most } of this.terms) {
       const n = dimension === undefined ? most : Math.min(most, Math.ceil((dimension.covered * perStep) / divisor));
@@ -113,6 +117,7 @@ export class AffineFootprint implements Footprint {
         if (unit * elementBytes < lineBytes) nearSpan += span;
         else {
           far *= count;
+          if ((unit * elementBytes) % lineBytes !== 0) aligned = false;
           spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
         }
         unit = coefficient;
@@ -133,11 +138,13 @@ export class AffineFootprint implements Footprint {
     if (unit * elementBytes < lineBytes) nearSpan += span;
     else {
       far *= count;
+      if ((unit * elementBytes) % lineBytes !== 0) aligned = false;
       spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
     }
     this.distinct = elements * elementBytes;
     const run = Math.ceil(((nearSpan + 1) * elementBytes) / lineBytes);
-    this.lines = (far > 1 ? run + 1 : run) * lineBytes * far;
+    if (((nearSpan + 1) * elementBytes) % lineBytes !== 0) aligned = false;
+    this.lines = (far > 1 && !(this.exact && aligned) ? run + 1 : run) * lineBytes * far;
     // Runs `spacing` bytes apart begin in every (spacing / 64)th set and leave the sets between empty.
     this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((run + 1) * lineBytes)) : this.lines;
   }

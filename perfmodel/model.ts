@@ -346,7 +346,10 @@ class LayeredModel {
   private computeTraffic(packed: { read: number; written: number; resident: number }): void {
     const { plan, layers } = this;
     const { inputs, ordered } = plan;
-    for (const d of ordered) d.covered = d.ownWhole > 0 ? d.block : d.left;
+    // Shared caches hash addresses over their sets; private ones take them as they come.
+    const shared = layers.length > 2 ? layers[layers.length - 1] : undefined;
+    // The mean block: as many of them as there are cover all steps.
+    for (const d of ordered) d.covered = d.ownSteps / d.ownBlocks;
     plan.output.measure();
     for (const input of inputs) input.placed.footprint.measure();
     let total = this.touched();
@@ -366,7 +369,7 @@ class LayeredModel {
       total = this.measureAfter(d);
       crowded = this.crowded;
       for (const layer of layers) {
-        const kept = keptShare(layer === layers[0] ? beforeCrowded : before, layer.bytes);
+        const kept = keptShare(layer === shared ? before : beforeCrowded, layer.bytes);
         for (let i = 0; i < inputs.length; i++) {
           const lines = inputs[i]?.placed.footprint.lines ?? 0;
           layer.fetched[i] = kept * lines + (1 - kept) * d.ownBlocks * (layer.fetched[i] ?? 0);

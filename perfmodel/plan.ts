@@ -558,7 +558,7 @@ function outputFootprint(
       return { coefficient: flat.terms.get(l.name) ?? 0, dimension: state, perStep: d.step, divisor, most: l.extent };
     });
   });
-  return new AffineFootprint(terms, size, LINE_BYTES);
+  return new AffineFootprint(terms, size, LINE_BYTES, { written: true });
 }
 
 function resultDimension(d: LoopDimension, state: DimensionState, flat: AffineForm | undefined): ResultDimension {
@@ -576,8 +576,13 @@ function resultDimension(d: LoopDimension, state: DimensionState, flat: AffineFo
 /** Quotients and remainders that take a fused dimension apart, and tests of its gaps, as mapper/dimensions.ts writes them. */
 function digitsIn(d: LoopDimension): number {
   let digits = gapsOf(d).length;
-  for (const [position, l] of d.loops.entries())
-    digits += ((d.weights[position] ?? 1) > 1 ? 1 : 0) + (position > 0 && l.extent > 1 ? 1 : 0);
+  // A loop of one step is no digit: compilers see that its quotient is 0 and drop the remainder that would keep it out.
+  let outermost = true;
+  for (const [position, l] of d.loops.entries()) {
+    if (l.extent <= 1) continue;
+    digits += ((d.weights[position] ?? 1) > 1 ? 1 : 0) + (outermost ? 0 : 1);
+    outermost = false;
+  }
   return digits;
 }
 

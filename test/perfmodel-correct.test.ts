@@ -31,10 +31,10 @@ const errorOf = (trials: readonly Observation[], predict: (costs: Costs) => numb
   trials.reduce((sum, t) => sum + Math.abs(Math.log(predict(t.costs) / t.measuredSeconds)), 0) / trials.length;
 const uncorrected = (costs: Costs): number => costs.bounds[0];
 
-test("without trials nothing is corrected", () => {
+test("without trials the prediction lies half way between its two ends", () => {
   const costs = randomCosts(seededRandom(1));
   expect(fitCorrection([])).toEqual(NO_CORRECTION);
-  expect(apply(fitCorrection([]), costs)).toBe(costs.bounds[0]);
+  expect(apply(fitCorrection([]), costs)).toBeCloseTo(Math.sqrt(costs.bounds[0] * costs.bounds[1]), 12);
   expect(fitCorrection([{ costs, measuredSeconds: Number.NaN }])).toEqual(NO_CORRECTION);
 });
 
