@@ -12,6 +12,9 @@
  * - `both`: on the two together, as a search would that remembers earlier ones
  *
  * `distinct` counts only pairs whose 95 % intervals do not overlap: the others no model could rank.
+ *
+ * Candidates that two searches measured say how far measurements can be trusted: the second table takes the earlier time of each for
+ * the prediction of the later one.
  */
 
 import { writeFileSync } from "node:fs";
@@ -25,7 +28,7 @@ import { type Costs, createTerms } from "../perfmodel/model.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { shapeText } from "../report/text.ts";
 import { mappingOf, recordedMachine } from "../session/recorded.ts";
-import { evaluateTogether } from "../tuner/evaluate.ts";
+import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 
 const { values } = parseArgs({
   options: {
@@ -42,6 +45,8 @@ const SCHEMES: readonly Scheme[] = ["uncorrected", "other workloads", "first hal
 
 /** A trial that ran, with the parts that the model sees in it. */
 interface Point {
+  /** Mapping and schedule. */
+  readonly candidate: string;
   readonly costs: Costs;
   readonly measuredSeconds: number;
   readonly interval: readonly [number, number];
@@ -75,7 +80,13 @@ function readGroups(file: string): Group[] {
       if (!costs) continue;
       const group = byGroup.get(world) ?? { types: workload.dtype, name: nameOf(trial), points: [] };
       byGroup.set(world, group);
-      group.points.push({ costs, measuredSeconds: measurement.median, interval: measurement.interval });
+      const { median: measuredSeconds, interval } = measurement;
+      group.points.push({
+        candidate: `${key} ${JSON.stringify(candidate.schedule)}`,
+        costs,
+        measuredSeconds,
+        interval,
+      });
     }
     return [...byGroup.values()];
   } finally {
@@ -145,6 +156,28 @@ function score(scheme: Scheme, of: readonly Group[]): Score {
   return { trials: count, pairwise, distinct: total === 0 ? undefined : agree / total, recall };
 }
 
+/** Candidates measured twice: the earlier time as the prediction of the later. */
+function measuredAgain(of: readonly Group[]): string | undefined {
+  const parts = of.map(({ points }) => {
+    const first = new Map<string, Point>();
+    const again = new Map<string, Judged>();
+    for (const point of points) {
+      const { candidate, measuredSeconds: measured } = point;
+      const earlier = first.get(candidate);
+      if (earlier === undefined) first.set(candidate, point);
+      else if (!again.has(candidate)) again.set(candidate, { predicted: earlier.measuredSeconds, measured });
+    }
+    return [...again.values()];
+  });
+  const { count, pairwise, recall } = evaluateTogether(parts);
+  const apart = parts.flat().map((p) => Math.max(p.measured / p.predicted, p.predicted / p.measured));
+  apart.sort((a, b) => a - b);
+  const [half, most] = [0.5, 0.9].map((q) => apart[Math.floor(q * apart.length)]);
+  if (pairwise === undefined || recall === undefined || half === undefined || most === undefined) return undefined;
+  const cells = [count, (100 * pairwise).toFixed(1), (100 * recall).toFixed(1), half.toFixed(2), most.toFixed(2)];
+  return `| ${of[0]?.types} | ${cells.join(" | ")} |`;
+}
+
 function report(): string {
   const share = (value: number | undefined): string => (value === undefined ? "" : (100 * value).toFixed(1));
   const row = (name: string, scheme: Scheme, of: readonly Group[]): string => {
@@ -164,6 +197,7 @@ function report(): string {
       ),
     ),
   );
+  const again = kinds.flatMap((types) => measuredAgain(groups.filter((g) => g.types === types)) ?? []);
   const each = values.verbose
     ? ["", ...head, ...groups.flatMap((g) => SCHEMES.map((scheme) => row(`${g.types} ${g.name}`, scheme, [g])))]
     : [];
@@ -177,6 +211,14 @@ function report(): string {
     ...head,
     ...lines,
     ...each,
+    ...(again.length === 0
+      ? []
+      : [
+          "",
+          "| types | candidates measured twice | pairwise % | recall % | times apart, half of them | nine of ten |",
+          "|---|---|---|---|---|---|",
+          ...again,
+        ]),
     "",
   ].join("\n");
 }

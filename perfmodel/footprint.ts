@@ -37,6 +37,8 @@ export interface Footprint {
   readonly lines: number;
   /** What the lines take of a small cache: those a power of two apart share few of its sets. */
   readonly crowded: number;
+  /** Pages they lie in: a prefetcher follows a run to the end of its page and starts anew in the next. */
+  readonly pages: number;
   measure(): void;
 }
 
@@ -45,6 +47,7 @@ export class RunFootprint implements Footprint {
   distinct = 0;
   lines = 0;
   crowded = 0;
+  pages = 0;
   private readonly dimensions: readonly Covered[];
   private readonly tileBytes: number;
   private readonly lineBytes: number;
@@ -60,6 +63,7 @@ export class RunFootprint implements Footprint {
     for (const d of this.dimensions) this.distinct *= d.covered;
     this.lines = Math.ceil(this.distinct / this.lineBytes) * this.lineBytes;
     this.crowded = this.lines;
+    this.pages = this.distinct / PAGE_BYTES + 1;
   }
 }
 
@@ -71,6 +75,7 @@ export class AffineFootprint implements Footprint {
   distinct = 0;
   lines = 0;
   crowded = 0;
+  pages = 0;
   private readonly terms: readonly Term[];
   private readonly elementBytes: number;
   private readonly lineBytes: number;
@@ -100,6 +105,8 @@ export class AffineFootprint implements Footprint {
     let below = 0;
     let nearSpan = 0;
     let far = 1;
+    let pageSpan = 0;
+    let apart = 1;
     let aligned = true;
     let spacing = SET_BYTES;
     for (const { coefficient, dimension, perStep, divisor, most } of this.terms) {
@@ -114,6 +121,8 @@ export class AffineFootprint implements Footprint {
         // 2. Its steps are longer than all below: every step repeats what is below elsewhere.
         elements *= count;
         below += span;
+        if (unit * elementBytes < PAGE_BYTES) pageSpan += span;
+        else apart *= count;
         if (unit * elementBytes < lineBytes) nearSpan += span;
         else {
           far *= count;
@@ -135,6 +144,8 @@ export class AffineFootprint implements Footprint {
       }
     }
     elements *= count;
+    if (unit * elementBytes < PAGE_BYTES) pageSpan += span;
+    else apart *= count;
     if (unit * elementBytes < lineBytes) nearSpan += span;
     else {
       far *= count;
@@ -142,6 +153,7 @@ export class AffineFootprint implements Footprint {
       spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
     }
     this.distinct = elements * elementBytes;
+    this.pages = apart * ((pageSpan * elementBytes) / PAGE_BYTES + 1);
     const run = Math.ceil(((nearSpan + 1) * elementBytes) / lineBytes);
     if (((nearSpan + 1) * elementBytes) % lineBytes !== 0) aligned = false;
     this.lines = (far > 1 && !(this.exact && aligned) ? run + 1 : run) * lineBytes * far;
@@ -149,6 +161,9 @@ export class AffineFootprint implements Footprint {
     this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((run + 1) * lineBytes)) : this.lines;
   }
 }
+
+/** The small pages of x86-64. */
+const PAGE_BYTES = 4096;
 
 /** Bytes after which lines fall into the same sets again: the first level of Golden Cove and Zen 5 has 64 sets of 64 bytes. */
 const SET_BYTES = 4096;

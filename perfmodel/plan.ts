@@ -88,6 +88,8 @@ export interface Packing {
   /** Elements of one run of the innermost loop. */
   readonly run: number;
   readonly arithmetic: IndexArithmetic;
+  /** What a row of a tile holds side by side lies apart in the tensor. */
+  readonly gathered: boolean;
   readonly bytes: number;
   /** Bytes of the tensors it reads. */
   readonly sourceBytes: number;
@@ -130,6 +132,8 @@ interface ResultDimension {
   /** Elements of the output from one value to the next; infinite where that is no constant. */
   readonly coefficient: number;
   readonly digits: number;
+  /** Its elements lie side by side in the scratch block: it is the last axis of the tile. */
+  readonly last: boolean;
 }
 
 export interface Stores {
@@ -138,7 +142,7 @@ export interface Stores {
   readonly scattered: number;
   /** Digits worked out for each of them. */
   readonly digits: number;
-  /** They lie side by side in the output. */
+  /** They lie side by side in the scratch block and in the output. */
   readonly sideBySide: boolean;
 }
 
@@ -231,7 +235,7 @@ export class Plan {
     const flat = outputPlace(computation);
     this.output = outputFootprint(computation, flat, dimensions, states);
     this.results = dimensions.flatMap((d, i): ResultDimension[] =>
-      d.kind === "spatial" ? [resultDimension(d, at(states, i), flat)] : [],
+      d.kind === "spatial" ? [resultDimension(d, at(states, i), flat, this.target)] : [],
     );
     this.outputOwn = new Set(this.spatial);
   }
@@ -355,7 +359,7 @@ export class Plan {
       tiles,
       scattered: elements - straight,
       digits: own + (digits - own) / run,
-      sideBySide: innermost?.coefficient === 1 && own === 0,
+      sideBySide: innermost?.coefficient === 1 && innermost.last && own === 0,
     };
   }
 
@@ -478,18 +482,25 @@ function placedInput(
   if (placement === "tiled" || bound.kind !== "access") {
     const elements = tile * product([...own].map((d) => d.steps));
     const run = operand.dims.at(-1)?.extent ?? 1;
-    const arithmetic = indexArithmetic(
-      operand,
-      dimensions.filter((d) => dependsOn(mapping, operand.name, d)),
-      outsideTests(computation, bound),
-    );
+    const moving = dimensions.filter((d) => dependsOn(mapping, operand.name, d));
+    const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
+    const gathered = bound.kind === "access" && liesApart(computation, operand, bound, moving);
     return {
       footprint: new RunFootprint(own, tile * size, LINE_BYTES),
       bufferBytes: elements * size,
       straddling: straddles(tile * size, rowBytes),
       packing: constant
         ? undefined
-        : { kind: "indexed", elements, run, arithmetic, bytes: elements * size, sourceBytes, dealt: undefined },
+        : {
+            kind: "indexed",
+            elements,
+            run,
+            arithmetic,
+            gathered,
+            bytes: elements * size,
+            sourceBytes,
+            dealt: undefined,
+          },
       borders: [],
     };
   }
@@ -561,7 +572,12 @@ function outputFootprint(
   return new AffineFootprint(terms, size, LINE_BYTES, { written: true });
 }
 
-function resultDimension(d: LoopDimension, state: DimensionState, flat: AffineForm | undefined): ResultDimension {
+function resultDimension(
+  d: LoopDimension,
+  state: DimensionState,
+  flat: AffineForm | undefined,
+  target: Operand,
+): ResultDimension {
   const moving = d.loops.findLast((l) => l.extent > 1);
   const coefficient = flat === undefined || moving === undefined ? undefined : flat.terms.get(moving.name);
   return {
@@ -570,6 +586,7 @@ function resultDimension(d: LoopDimension, state: DimensionState, flat: AffineFo
     extent: d.extent,
     coefficient: coefficient === undefined ? Number.POSITIVE_INFINITY : Math.abs(coefficient),
     digits: digitsIn(d),
+    last: d.axis !== undefined && d.axis === target.dims.findLast((o) => o.extent > 1)?.name,
   };
 }
 
@@ -627,6 +644,19 @@ function indexArithmetic(
   return { digits, guards };
 }
 
+/** Whether neighbours on the last axis of a tile are no neighbours in the tensor; what is stored in blocks is taken to be near. */
+function liesApart(computation: Computation, operand: Operand, bound: Access, own: readonly LoopDimension[]): boolean {
+  const axis = operand.dims.findLast((o) => o.extent > 1)?.name;
+  const loop = own.find((d) => d.axis !== undefined && d.axis === axis)?.loops.findLast((l) => l.extent > 1)?.name;
+  const { dims, storage } = tensorOf(computation, bound.tensor);
+  const form = affineForm(storage);
+  if (loop === undefined || form === undefined) return false;
+  const steps = bound.index.map(
+    (e, i) => (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
+  );
+  return Math.abs(steps.reduce((sum, n) => sum + n, 0)) > 1;
+}
+
 /** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */
 function copyPacking(
   { computation }: Mapping,
@@ -660,6 +690,7 @@ function copyPacking(
     elements,
     run: Math.max(run, 1),
     arithmetic: PLAIN,
+    gathered: false,
     bytes: elements * elementBytes,
     sourceBytes,
     dealt: moving[0]?.extent ?? 1,
