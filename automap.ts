@@ -52,8 +52,9 @@ export {
 export { INTRINSICS, intrinsicsNamed } from "./intrinsics/index.ts";
 export { type MappingOptions, type MappingSet, mappings } from "./mapper/enumerate.ts";
 export { lowerMapping } from "./mapper/lower.ts";
+export { lowerSchedule } from "./mapper/lower-schedule.ts";
 export { type PhysicalMapping, physicalMapping } from "./mapper/physical.ts";
-export { lowerSchedule, scheduleProblem } from "./mapper/schedule.ts";
+export { scheduleProblem } from "./mapper/schedule.ts";
 export { plainSchedule, randomSchedule } from "./mapper/schedule-space.ts";
 export { type ArrayPass, arrayPass, derive, recurrenceOf } from "./mapper/space-time/derive.ts";
 export { type Design, designOf } from "./mapper/space-time/design.ts";

@@ -19,22 +19,28 @@ import {
   type Tensor,
   targetOf,
 } from "./computation.ts";
-import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
+import { isInteger, wrap } from "./dtype.ts";
 import { partsOf } from "./epilogue.ts";
-import { type CombineOp, type Equation, identityOf, printEquation } from "./equation.ts";
-import { type Access, axesIn, compareOp, type Expr, integerOp, printAccess, printExpr } from "./expression.ts";
+import { type Equation, identityOf, printEquation } from "./equation.ts";
+import {
+  type Buffer,
+  compileIndex,
+  compilePlace,
+  compileValue,
+  type Environment,
+  foldOf,
+  joinOf,
+  type Registers,
+  Scope,
+  type Values,
+} from "./evaluate.ts";
+import { axesIn, printExpr } from "./expression.ts";
 import { type Intrinsic, operandOf, sizesOf, tileOffset, tileRowElements } from "./intrinsic.ts";
 import { rowMajor } from "./layout.ts";
 import type { LoopNest, Statement, VectorFile } from "./loop-nest.ts";
-import { typeOf } from "./typing.ts";
 
-/** Elements in logical row-major order. */
-export type Values = Float64Array;
 export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
 
-/** Loop counters by slot. */
-type Environment = Int32Array;
-type Evaluate = (env: Environment) => number;
 type Run = (env: Environment) => void;
 
 /**
@@ -101,63 +107,6 @@ export function interpretNest(nest: LoopNest, computation: Computation, inputs: 
   }
   const { places } = output;
   return places === undefined ? output.values : Float64Array.from(places, (at) => output.values[at] ?? Number.NaN);
-}
-
-interface Buffer {
-  readonly values: Values;
-  readonly shape: readonly number[];
-  readonly dtype: DType;
-  /** Place in memory of each logical element, where they do not lie row-major. */
-  readonly places?: Int32Array;
-  /** Of vectors of lanes, indexed `[register, lane]`: what a lane finds beyond the ends of a register, or in one never written. */
-  readonly unknown?: number;
-}
-
-/** Registers of one operand: each holds the logical elements of one tile. */
-interface Registers {
-  readonly tiles: readonly Values[];
-  /** Row and column of each logical element in a memory tile. */
-  readonly rows: Int32Array;
-  readonly columns: Int32Array;
-  readonly identity: number;
-}
-
-/** What names mean while an expression is compiled: axes are slots of the environment, tensors are buffers. */
-class Scope {
-  readonly buffers: ReadonlyMap<string, Buffer>;
-  readonly identity: number;
-  readonly dtypes: Readonly<Record<string, DType>>;
-  readonly registers = new Map<string, Registers>();
-  private readonly slots = new Map<string, number>();
-
-  constructor(buffers: ReadonlyMap<string, Buffer>, identity: number) {
-    this.buffers = buffers;
-    this.identity = identity;
-    this.dtypes = Object.fromEntries([...buffers].map(([name, b]) => [name, b.dtype]));
-  }
-
-  slot(name: string): number {
-    const known = this.slots.get(name);
-    if (known !== undefined) return known;
-    this.slots.set(name, this.slots.size);
-    return this.slots.size - 1;
-  }
-
-  buffer(name: string): Buffer {
-    const buffer = this.buffers.get(name);
-    if (!buffer) throw new Error(`internal: no buffer for "${name}"`);
-    return buffer;
-  }
-
-  registerFile(name: string): Registers {
-    const registers = this.registers.get(name);
-    if (!registers) throw new Error(`internal: no registers "${name}"`);
-    return registers;
-  }
-
-  environment(): Environment {
-    return new Int32Array(this.slots.size);
-  }
 }
 
 function prepare(computation: Computation, buffers: ReadonlyMap<string, Buffer>): () => void {
@@ -458,222 +407,6 @@ export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Arra
   const places = Int32Array.from(list);
   known.set(operandName, places);
   return places;
-}
-
-/** Flat place of an element, or -1 outside the tensor. */
-function compilePlace({ tensor, index }: Access, scope: Scope): Evaluate {
-  const { shape, places, unknown } = scope.buffer(tensor);
-  const row = compileRowMajor(index, shape, scope);
-  const [register] = index;
-  if (unknown !== undefined && register) {
-    const [count = 0] = shape;
-    const number = compileIndex(register, scope);
-    return (env) => {
-      const n = number(env);
-      if (index.length !== 2 || n < 0 || n >= count)
-        throw new Error(`internal: ${printAccess({ kind: "access", tensor, index })} is register ${n} of ${count}`);
-      return row(env);
-    };
-  }
-  if (places === undefined) return row;
-  return (env) => {
-    const at = row(env);
-    return at < 0 ? -1 : (places[at] ?? -1);
-  };
-}
-
-function compileRowMajor(index: readonly Expr[], shape: readonly number[], scope: Scope): Evaluate {
-  const parts = index.map((e, d) => ({ at: compileIndex(e, scope), extent: shape[d] ?? 0 }));
-  const [first, second] = parts;
-  if (parts.length === 1 && first) {
-    return (env) => {
-      const i = first.at(env);
-      return i >= 0 && i < first.extent ? i : -1;
-    };
-  }
-  if (parts.length === 2 && first && second) {
-    return (env) => {
-      const i = first.at(env);
-      const j = second.at(env);
-      return i >= 0 && i < first.extent && j >= 0 && j < second.extent ? i * second.extent + j : -1;
-    };
-  }
-  return (env) => {
-    let flat = 0;
-    for (const { at, extent } of parts) {
-      const i = at(env);
-      if (i < 0 || i >= extent) return -1;
-      flat = flat * extent + i;
-    }
-    return flat;
-  };
-}
-
-/** Integer arithmetic on loop counters; conditions give 1 or 0. */
-function compileIndex(e: Expr, scope: Scope): Evaluate {
-  switch (e.kind) {
-    case "number": {
-      const { value } = e;
-      return () => value;
-    }
-    case "axis": {
-      const slot = scope.slot(e.name);
-      return (env) => env[slot] ?? 0;
-    }
-    case "negate": {
-      const value = compileIndex(e.value, scope);
-      return (env) => -value(env);
-    }
-    case "binary": {
-      const left = compileIndex(e.left, scope);
-      const right = compileIndex(e.right, scope);
-      if (e.op === "+") return (env) => left(env) + right(env);
-      if (e.op === "*") return (env) => left(env) * right(env);
-      const { op } = e;
-      return (env) => integerOp(op, left(env), right(env));
-    }
-    case "compare": {
-      const left = compileIndex(e.left, scope);
-      const right = compileIndex(e.right, scope);
-      const { op } = e;
-      return (env) => (compareOp(op, left(env), right(env)) ? 1 : 0);
-    }
-    case "logic": {
-      const left = compileIndex(e.left, scope);
-      const right = compileIndex(e.right, scope);
-      if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);
-      return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
-    }
-    default:
-      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
-  }
-}
-
-/** Arithmetic on elements, rounded after every operation to the type of that operation. */
-function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
-  const dtype = typeOf(e, scope.dtypes) ?? expected;
-  switch (e.kind) {
-    case "number": {
-      const value = isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value);
-      return () => value;
-    }
-    case "axis": {
-      const slot = scope.slot(e.name);
-      return (env) => env[slot] ?? 0;
-    }
-    case "access": {
-      const { values, unknown } = scope.buffer(e.tensor);
-      const place = compilePlace(e, scope);
-      const identity = unknown ?? scope.identity;
-      return (env) => {
-        const at = place(env);
-        return at < 0 ? identity : (values[at] ?? identity);
-      };
-    }
-    case "cast": {
-      // A literal without a typed neighbour is what it says, as in C: `sat_s8(200)` is 127.
-      const value = compileValue(e.value, scope, "f64");
-      const to = e.dtype;
-      return e.saturate ? (env) => saturate(to, value(env)) : (env) => wrap(to, value(env));
-    }
-    case "negate": {
-      const value = compileValue(e.value, scope, dtype);
-      return (env) => wrap(dtype, -value(env));
-    }
-    case "binary": {
-      const left = compileValue(e.left, scope, dtype);
-      const right = compileValue(e.right, scope, dtype);
-      return compileArithmetic(e.op, left, right, dtype);
-    }
-    case "call": {
-      const [first, second] = e.args.map((arg) => compileValue(arg, scope, dtype));
-      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
-      switch (e.fn) {
-        case "min":
-          return (env) => Math.min(first(env), second?.(env) ?? Number.POSITIVE_INFINITY);
-        case "max":
-          return (env) => Math.max(first(env), second?.(env) ?? Number.NEGATIVE_INFINITY);
-        case "abs":
-          return (env) => wrap(dtype, Math.abs(first(env)));
-        case "round":
-          return (env) => roundHalfEven(first(env));
-        case "square":
-          return compileArithmetic("*", first, first, dtype);
-        default:
-          return e.fn satisfies never;
-      }
-    }
-    case "select": {
-      const condition = compileIndex(e.condition, scope);
-      const whenTrue = compileValue(e.whenTrue, scope, dtype);
-      const whenFalse = compileValue(e.whenFalse, scope, dtype);
-      return (env) => (condition(env) !== 0 ? whenTrue(env) : whenFalse(env));
-    }
-    case "compare":
-    case "logic":
-      throw new Error("internal: a condition is not a value");
-    default:
-      return e satisfies never;
-  }
-}
-
-function compileArithmetic(op: "+" | "-" | "*" | "/" | "%", left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
-  const integer = isInteger(dtype);
-  switch (op) {
-    case "+":
-      return (env) => wrap(dtype, left(env) + right(env));
-    case "-":
-      return (env) => wrap(dtype, left(env) - right(env));
-    case "*":
-      // The product of two 32-bit integers does not fit a double; Math.imul keeps its low bits.
-      return integer
-        ? (env) => wrap(dtype, Math.imul(left(env), right(env)))
-        : (env) => wrap(dtype, left(env) * right(env));
-    case "/":
-      return integer
-        ? (env) => wrap(dtype, Math.trunc(left(env) / right(env)))
-        : (env) => wrap(dtype, left(env) / right(env));
-    case "%":
-      return (env) => wrap(dtype, left(env) % right(env));
-    default:
-      return op satisfies never;
-  }
-}
-
-/** Joins one more value to a running fold, before the fold joins the target. */
-function foldOf(op: CombineOp, dtype: DType): (sum: number, value: number) => number {
-  switch (op) {
-    case "=":
-      return (_, value) => value;
-    case "+=":
-      return isInteger(dtype) ? (sum, value) => wrap(dtype, sum + value) : (sum, value) => sum + value;
-    case "sat+=":
-      return (sum, value) => sum + value;
-    case "max=":
-      return Math.max;
-    case "min=":
-      return Math.min;
-    default:
-      return op satisfies never;
-  }
-}
-
-/** Joins a value to what the target holds. */
-function joinOf(op: CombineOp, dtype: DType): (old: number, value: number) => number {
-  switch (op) {
-    case "=":
-      return (_, value) => wrap(dtype, value);
-    case "+=":
-      return (old, value) => wrap(dtype, old + value);
-    case "sat+=":
-      return (old, value) => saturate(dtype, old + value);
-    case "max=":
-      return Math.max;
-    case "min=":
-      return Math.min;
-    default:
-      return op satisfies never;
-  }
 }
 
 function bindInputs(computation: Computation, inputs: Inputs): Map<string, Buffer> {

@@ -21,6 +21,21 @@
 
 import type { DType } from "./dtype.ts";
 
+/** How an element lies in memory; 16-bit floats as their bits. */
+export const C_TYPES: Readonly<Record<DType, string>> = {
+  u8: "uint8_t",
+  s8: "int8_t",
+  u16: "uint16_t",
+  s16: "int16_t",
+  u32: "uint32_t",
+  s32: "int32_t",
+  f16: "uint16_t",
+  bf16: "uint16_t",
+  tf32: "float",
+  f32: "float",
+  f64: "double",
+};
+
 export interface KernelArgument {
   readonly tensor: string;
   readonly dtype: DType;

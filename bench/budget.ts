@@ -9,16 +9,16 @@
  * `times` is the default winner's time over the other's: 1.10 says that ten times the budget found a kernel 10 % faster.
  */
 
-import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
-import { z } from "zod";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import { type TuneOutcome, tuneComputation } from "../session/tune.ts";
+import { layersNamed } from "./suite.ts";
 
 const { values } = parseArgs({
   options: {
@@ -29,11 +29,6 @@ const { values } = parseArgs({
     out: { type: "string", default: "budget" },
   },
 });
-const SUITE = z.object({
-  configs: z.array(z.object({ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) })),
-});
-const suite = SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")));
-const words = values.ops.split(",");
 const threads = Number(values.threads);
 const factor = Number(values.factor);
 /** Trials end the longer search, not the clock. */
@@ -52,7 +47,7 @@ const lines = [
 ];
 
 for (const types of values.types.split(",")) {
-  for (const { id, op, params } of suite.configs.filter((c) => words.includes(c.op) || words.includes(c.id))) {
+  for (const { id, op, params } of layersNamed(values.ops)) {
     const computation = instantiate(operatorNamed(op), {
       parameters: params,
       types: parseDataTypes(types),

@@ -15,16 +15,11 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { z } from "zod";
+import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
-import {
-  LANE_DATAFLOWS,
-  type LaneSchedule,
-  laneScheduleProblem,
-  printLaneSchedule,
-  rollable,
-} from "../mapper/lanes/schedule.ts";
+import { laneScheduleProblem, printLaneSchedule, rollable } from "../mapper/lanes/schedule.ts";
 import { shiftAt, tapsOf } from "../mapper/lanes/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";

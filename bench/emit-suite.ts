@@ -8,11 +8,10 @@
  * build sees nothing but a PATH: no automap, no Node. Exit code 4 when a package is wrong.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { packageFiles, packageName } from "../emit/index.ts";
@@ -22,13 +21,12 @@ import { runChild } from "../runtime/child.ts";
 import { portableSubject, writePackage } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/tune.ts";
+import { suiteLayers } from "./suite.ts";
 
 const { values } = parseArgs({
   options: { ops: { type: "string" }, types: { type: "string", default: "u8s8,bf16,f32" }, keep: { type: "string" } },
 });
-const SUITE = z.object({ configs: z.array(z.object({ op: z.string(), params: z.record(z.string(), z.number()) })) });
-const suite = SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")));
-const operators = [...new Set(suite.configs.map((c) => c.op))].filter(
+const operators = [...new Set(suiteLayers().map((c) => c.op))].filter(
   (op) => values.ops?.split(",").includes(op) ?? true,
 );
 
@@ -96,7 +94,7 @@ async function tryOne(op: string, dtype: string): Promise<string[]> {
 
 /** The operator's first row of the suite, made small; or why there is none of these types. */
 function smallComputation(op: string, dtype: string): Computation | string {
-  const params = suite.configs.find((c) => c.op === op)?.params ?? {};
+  const params = suiteLayers().find((c) => c.op === op)?.params ?? {};
   const small = Object.fromEntries(
     Object.entries(params).map(([name, value]) => {
       const most = name === "n" && !MATRICES.includes(op) ? 2 : (SMALL[name] ?? value);

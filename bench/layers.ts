@@ -14,10 +14,9 @@
  * they are medians of ratios of neighbouring batches.
  */
 
-import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
-import { z } from "zod";
 import { type Computation, outputOf, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -32,6 +31,7 @@ import { summariseRatio } from "../runtime/statistics.ts";
 import { nativeIntrinsics, operationsOf, tuneComputation } from "../session/tune.ts";
 import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "./peers/onednn.ts";
 import { randomSetOnly, withConstant } from "./peers/reference.ts";
+import { layersNamed } from "./suite.ts";
 
 const { values } = parseArgs({
   options: {
@@ -48,12 +48,7 @@ const { values } = parseArgs({
   },
 });
 
-const SUITE = z.object({
-  configs: z.array(z.object({ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) })),
-});
-const suite = SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")));
-const words = values.ops.split(",");
-const configs = suite.configs.filter((c) => words.includes(c.op) || words.includes(c.id));
+const configs = layersNamed(values.ops);
 const threads = Number(values.threads);
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");

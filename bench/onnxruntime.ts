@@ -9,10 +9,9 @@
  * is faster.
  */
 
-import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
-import { z } from "zod";
 import { type Computation, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -23,6 +22,7 @@ import type { ReferenceSet } from "../runtime/verify.ts";
 import { load } from "../session/load.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { loadOnnxRuntime, onnxOverhead, onnxPeer } from "./peers/onnxruntime.ts";
+import { layersNamed } from "./suite.ts";
 
 const { values } = parseArgs({
   options: {
@@ -34,11 +34,6 @@ const { values } = parseArgs({
     out: { type: "string", default: "onnxruntime" },
   },
 });
-const SUITE = z.object({
-  configs: z.array(z.object({ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) })),
-});
-const suite = SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")));
-const words = values.ops.split(",");
 const threads = Number(values.threads);
 const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
 /** u8s8 ends in u8 on both sides (QLinearConv): ONNX Runtime's sums in s32 (ConvInteger) are far slower. */
@@ -63,7 +58,7 @@ writeFileSync(jsonl, "");
 for (const types of values.types.split(",")) {
   const ratios: number[] = [];
   lines.push("", `## ${types}`, "", "| layer | automap, NHWC | ONNX Runtime, NCHW | ratio |", "|---|---|---|---|");
-  for (const { id, op, params } of suite.configs.filter((c) => words.includes(c.op) || words.includes(c.id))) {
+  for (const { id, op, params } of layersNamed(values.ops)) {
     const make = (layouts?: string): Computation =>
       instantiate(operatorNamed(op), {
         parameters: params,

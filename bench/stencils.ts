@@ -14,6 +14,7 @@
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -21,7 +22,7 @@ import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
-import { type LaneSchedule, printLaneSchedule } from "../mapper/lanes/schedule.ts";
+import { printLaneSchedule } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";

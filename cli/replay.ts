@@ -7,12 +7,11 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import type { Candidate } from "../abstraction/candidate.ts";
 import { type Database, openDatabase, type RunRecord, shortId, showRun } from "../db/index.ts";
-import { candidateText as textOf } from "../report/describe-candidate.ts";
+import { candidateText } from "../report/describe-candidate.ts";
 import { indent, printTime, shapeText, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
-import { secondsOf, type TrialOf } from "../tuner/trials.ts";
+import { secondsOf } from "../tuner/trials.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 
@@ -89,7 +88,7 @@ function list(db: Database, given: Options): ExitCode {
       String(run.options["strategy"] ?? ""),
       String(run.seed),
       String(trials),
-      run.status,
+      run.status === "running" ? "not ended" : run.status,
       new Date(run.started).toISOString().slice(0, 16),
     ]);
     print(table([["run", "operator", "shape", "types", "strategy", "seed", "trials", "status", "at (UTC)"], ...rows]));
@@ -107,7 +106,9 @@ function describe(replayed: Replay, file: string): string {
     const leads = seconds !== undefined && seconds < lowest;
     if (leads) lowest = seconds;
     const failed = seconds === undefined ? trial.measurement.status : "";
-    return leads || failed !== "" ? [[`trial ${i + 1}`, failed || printTime(seconds ?? 0), candidateText(trial)]] : [];
+    return leads || failed !== ""
+      ? [[`trial ${i + 1}`, failed || printTime(seconds ?? 0), candidateText(trial.candidate)]]
+      : [];
   });
   const own = trials.length - known;
   return [
@@ -116,7 +117,7 @@ function describe(replayed: Replay, file: string): string {
     indent(table(rows)),
     "",
     `${trials.length} trials gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
-    ...(best ? [`best  ${printTime(secondsOf(best) ?? 0)}  ${candidateText(best)}`] : []),
+    ...(best ? [`best  ${printTime(secondsOf(best) ?? 0)}  ${candidateText(best.candidate)}`] : []),
     ...assumed.map((what) => `not recorded, so assumed: ${what}`),
     divergence
       ? style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`)
@@ -134,10 +135,6 @@ function ending(status: Replay["status"]): string {
     default:
       return status;
   }
-}
-
-function candidateText({ candidate }: TrialOf<Candidate>): string {
-  return textOf(candidate);
 }
 
 function runDocument(run: RunRecord): Record<string, unknown> {

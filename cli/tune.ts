@@ -31,7 +31,7 @@ import { nativeTarget } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { TuneEvent } from "../tuner/tune.ts";
 import { parseOptions } from "./map.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, say, shellWord, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
 
 const count = (name: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> =>
@@ -191,7 +191,10 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
             .map(([s, n]) => `${n} ${s}`)
             .join(", ")}; AUTOMAP_DEBUG=1 shows their logs`,
         );
-      if (outcome.status === "interrupted") return EXIT.interrupted;
+      if (outcome.status === "interrupted") {
+        say(`go on with   ${["automap", ...process.argv.slice(2)].map(shellWord).join(" ")}`);
+        return EXIT.interrupted;
+      }
       return best ? EXIT.ok : EXIT.failed;
     }
   }
@@ -301,8 +304,8 @@ function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: u
       ["in the code", `${measurement.instructions} x ${best.kernel.promises}`],
     ]),
     "",
-    `record   automap db show ${best.id.slice(0, 12)} --db ${outcome.database}`,
-    `use it   automap emit ${best.id.slice(0, 12)} --to DIR --db ${outcome.database}`,
+    `record   automap db show ${best.id.slice(0, 12)} --db ${shellWord(outcome.database)}`,
+    `use it   automap emit ${best.id.slice(0, 12)} --to DIR --db ${shellWord(outcome.database)}`,
   ].join("\n");
 }
 

@@ -12,23 +12,9 @@ import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { type Access, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
-
-/** How an element lies in memory; 16-bit floats as their bits. */
-export const C_TYPES: Readonly<Record<DType, string>> = {
-  u8: "uint8_t",
-  s8: "int8_t",
-  u16: "uint16_t",
-  s16: "int16_t",
-  u32: "uint32_t",
-  s32: "int32_t",
-  f16: "uint16_t",
-  bf16: "uint16_t",
-  tf32: "float",
-  f32: "float",
-  f64: "double",
-};
 
 /** Where an element lies in flat memory, and what must hold for it to be inside its tensor (nothing when the bounds prove it). */
 export interface Place {

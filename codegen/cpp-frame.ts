@@ -10,9 +10,8 @@ import { type Computation, memoryElements, outputOf, type Tensor } from "../abst
 import { bytesOf } from "../abstraction/dtype.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import type { KernelArgument } from "../abstraction/kernel.ts";
+import { C_TYPES, type KernelArgument } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { C_TYPES } from "./c-expressions.ts";
 import { helpersFor } from "./cpp-helpers.ts";
 
 /** What the head of a source tells its reader. */

@@ -9,8 +9,8 @@ import { affineForm, boundsOf, type Extents, evaluateIndex } from "../abstractio
 import type { DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
-import { C_TYPES } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
 /** Whether a comparison holds wherever the loops go. */

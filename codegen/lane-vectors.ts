@@ -25,9 +25,10 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { C_TYPES, type CExpressions } from "./c-expressions.ts";
+import type { CExpressions } from "./c-expressions.ts";
 import { always, conjunction, guarded, joinedValue, joinScalars, pinnedLane, split } from "./lane-statement.ts";
 import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
 

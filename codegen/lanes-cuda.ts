@@ -20,10 +20,11 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
 import { WARP } from "../abstraction/register.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { C_TYPES, CExpressions } from "./c-expressions.ts";
+import { CExpressions } from "./c-expressions.ts";
 import { headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { helpersFor } from "./cpp-helpers.ts";
 import {

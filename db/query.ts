@@ -411,7 +411,7 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
   const what = table === "trials" ? "trial" : "run";
   if (!/^[0-9a-f]{4,32}$/.test(prefix))
     throw new UsageError(`"${prefix}" is not the id of a ${what}`, {
-      hint: "an id is 4 to 32 hexadecimal digits; automap db query lists them",
+      hint: `an id is 4 to 32 hexadecimal digits; automap ${table === "trials" ? "db query" : "replay"} lists them`,
     });
   // Hexadecimal digits sort before "g": the range is the prefix.
   const rows = db.sqlite

@@ -4,7 +4,7 @@
  */
 
 import { z } from "zod";
-import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import { type Candidate, canonicalJson, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
 import {
   type Computation,
   computationKey,
@@ -56,6 +56,7 @@ const seconds = z.number().positive();
 
 // What a later automap adds to a candidate or a level is kept.
 const mapped = z.looseObject({
+  kind: z.undefined().optional(),
   intrinsic: z.string(),
   matching: z.record(z.string(), z.array(z.string())),
   operands: z.record(z.string(), z.string()),
@@ -63,20 +64,40 @@ const mapped = z.looseObject({
     order: z.array(z.string()),
     block: z.record(z.string(), z.number().int().positive()),
     placement: z.record(z.string(), z.enum(["in-place", "padded", "windowed", "tiled"])),
+    spread: z.array(z.string()).optional(),
     threads: z.number().int().positive(),
   }),
 });
-const otherKind = z.looseObject({ kind: z.string() });
+const lanes = z.looseObject({
+  kind: z.literal("lanes"),
+  intrinsic: z.string(),
+  schedule: z.looseObject({
+    dataflow: z.enum(LANE_DATAFLOWS),
+    lanes: z.number().int().positive(),
+    rows: z.number().int().positive(),
+    vectors: z.number().int().positive(),
+    rolled: z.array(z.string()),
+    weights: z.enum(["registers", "memory"]),
+    streaming: z.boolean(),
+    prefetchBytes: z.number().int().nonnegative(),
+    borders: z.enum(["peeled", "guarded"]),
+    strip: z.number().int().nonnegative(),
+    threads: z.number().int().positive(),
+  }),
+});
 
-/** A candidate that names its kind is whoever's space made it to read; one without is a mapping and its schedule. */
+/** A candidate that names no kind is a mapping and its schedule. */
 const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {
-  const other = otherKind.safeParse(given);
-  if (other.success) {
-    // Its kind is not known here: the space that made it checks it when it takes it up again.
-    const kept: unknown = other.data;
-    return kept as Candidate;
+  const kind = z.looseObject({ kind: z.unknown().optional() }).safeParse(given).data?.kind;
+  if (kind !== undefined && kind !== "lanes") {
+    context.addIssue({
+      code: "custom",
+      message: `is of kind ${JSON.stringify(kind)}, which this automap does not know`,
+      path: ["kind"],
+    });
+    return z.NEVER;
   }
-  const result = mapped.safeParse(given);
+  const result = kind === undefined ? mapped.safeParse(given) : lanes.safeParse(given);
   if (result.success) return result.data;
   for (const { message, path } of result.error.issues) context.addIssue({ code: "custom", message, path: [...path] });
   return z.NEVER;

@@ -9,8 +9,8 @@
  */
 
 import { equationText } from "../abstraction/computation.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
-import { comment, describeTensor, type EmitSubject, HOLDS, type Parameter, parametersOf } from "./subject.ts";
+import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import { comment, describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 const MESSAGES = [
   ["OK", "ok"],
@@ -22,7 +22,7 @@ const MESSAGES = [
 ] as const;
 
 const pointer = ({ tensor, name, role }: Parameter): string =>
-  `${role === "output" ? "" : "const "}${HOLDS[tensor.dtype].c}* ${name}`;
+  `${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
 
 /** What run and prepare take, by role. */
 function signatures(parameters: readonly Parameter[]): { prepare: string; run: string } {
@@ -40,7 +40,7 @@ export function headerText(subject: EmitSubject): string {
   const constants = parameters.filter((p) => p.role === "constant");
   const { prepare, run } = signatures(parameters);
   const about = (p: Parameter): string[] => [
-    `${p.name}   ${p.role}, ${p.elements} elements of ${HOLDS[p.tensor.dtype].c}${isHalf(p) ? ` (the bits of a ${p.tensor.dtype})` : ""}, ${p.bytes} bytes`,
+    `${p.name}   ${p.role}, ${p.elements} elements of ${C_TYPES[p.tensor.dtype]}${isHalf(p) ? ` (the bits of a ${p.tensor.dtype})` : ""}, ${p.bytes} bytes`,
     `${" ".repeat(p.name.length)}   ${describeTensor(p.tensor)}`,
   ];
   return `${comment([

@@ -12,9 +12,10 @@ import { elementCount, type Tensor, targetOf } from "../abstraction/computation.
 import { isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { printEquation } from "../abstraction/equation.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { type Holding, harnessText, referenceStruct } from "../runtime/reference-program.ts";
-import { comment, describeTensor, type EmitSubject, HOLDS, parametersOf } from "./subject.ts";
+import { comment, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** A file that lies beside this one. */
 export function assetText(name: string): string {
@@ -33,7 +34,7 @@ export function portableSource({ name, computation }: EmitSubject): string {
     tensors.map((tensor) => {
       if (tensor.name === held?.name) return `  ${variable}.data_${tensor.name}.data = (${sumType(tensor)}*)workspace;`;
       const place = parameters.find((p) => p.tensor.name === tensor.name)?.place ?? 0;
-      return `  ${variable}.data_${tensor.name}.data = (${HOLDS[tensor.dtype].c}*)tensors[${place}];`;
+      return `  ${variable}.data_${tensor.name}.data = (${C_TYPES[tensor.dtype]}*)tensors[${place}];`;
     });
   const touched = (part: typeof sum): Tensor[] => Object.values(part.tensors);
   const prefix = `extern "C" HIDDEN`;

@@ -13,10 +13,11 @@
 import { elementCount, inputsOf, outputOf, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import { harnessText, printIndex, referenceStruct } from "../runtime/reference-program.ts";
 import { boundRule, largestInput, tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
-import { comment, type EmitSubject, HOLDS, parametersOf } from "./subject.ts";
+import { comment, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** Points of a sum's interval an epilogue is asked at, as shares of the way from its low to its high end. */
 const SHARES = [0, 0.25, 0.5, 0.75, 1];
@@ -47,7 +48,7 @@ export function selfTestSource({ name, computation, tuned }: EmitSubject): strin
   const pointers = (roles: readonly string[]): string =>
     parameters
       .filter((p) => roles.includes(p.role))
-      .map((p) => `, (${p.role === "output" ? "" : "const "}${HOLDS[p.tensor.dtype].c}*)memory_${p.tensor.name}.data`)
+      .map((p) => `, (${p.role === "output" ? "" : "const "}${C_TYPES[p.tensor.dtype]}*)memory_${p.tensor.name}.data`)
       .join("");
 
   // 1. The equation, the size of its terms, and how many meet in one element.
@@ -150,7 +151,7 @@ export function selfTestSource({ name, computation, tuned }: EmitSubject): strin
       .flatMap(({ tensor }) => [
         "  {",
         `    Memory<${tensor.dtype}> to;`,
-        `    to.data = (${HOLDS[tensor.dtype].c}*)memory_${tensor.name}.data;`,
+        `    to.data = (${C_TYPES[tensor.dtype]}*)memory_${tensor.name}.data;`,
         "    Int at = 0;",
         `    ${loops(tensor)}to.set(${place(tensor)}, ${held(tensor)}.data_${tensor.name}[at++]);`,
         "  }",
@@ -163,7 +164,7 @@ export function selfTestSource({ name, computation, tuned }: EmitSubject): strin
     `    memset(memory_${output.name}.data, call ? 0x5a : 0xa5, ${parameters.find((p) => p.role === "output")?.bytes});`,
     `    if (int bad = ${name}_run(plan${pointers(["input", "output"])})) return failed(code, "run", bad);`,
     `    Memory<${output.dtype}> got;`,
-    `    got.data = (${HOLDS[output.dtype].c}*)memory_${output.name}.data;`,
+    `    got.data = (${C_TYPES[output.dtype]}*)memory_${output.name}.data;`,
     "    Int at = 0;",
     `    ${loops(output)}{`,
     `      double value = double(got[${place(output)}]);`,

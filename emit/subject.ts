@@ -25,19 +25,19 @@ export interface EmitSubject {
   readonly record?: string;
 }
 
-/** C type, and the typed array of JavaScript; 16-bit floats are their bits. */
-export const HOLDS: Readonly<Record<DType, { readonly c: string; readonly array: string }>> = {
-  u8: { c: "uint8_t", array: "Uint8Array" },
-  s8: { c: "int8_t", array: "Int8Array" },
-  u16: { c: "uint16_t", array: "Uint16Array" },
-  s16: { c: "int16_t", array: "Int16Array" },
-  u32: { c: "uint32_t", array: "Uint32Array" },
-  s32: { c: "int32_t", array: "Int32Array" },
-  f16: { c: "uint16_t", array: "Uint16Array" },
-  bf16: { c: "uint16_t", array: "Uint16Array" },
-  tf32: { c: "float", array: "Float32Array" },
-  f32: { c: "float", array: "Float32Array" },
-  f64: { c: "double", array: "Float64Array" },
+/** The typed array of JavaScript that holds elements as C does; 16-bit floats are their bits. */
+export const ARRAYS: Readonly<Record<DType, string>> = {
+  u8: "Uint8Array",
+  s8: "Int8Array",
+  u16: "Uint16Array",
+  s16: "Int16Array",
+  u32: "Uint32Array",
+  s32: "Int32Array",
+  f16: "Uint16Array",
+  bf16: "Uint16Array",
+  tf32: "Float32Array",
+  f32: "Float32Array",
+  f64: "Float64Array",
 };
 
 export interface Parameter {

@@ -10,7 +10,7 @@ import { equationText } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { libraryFile } from "./build.ts";
 import type { KernelDescription } from "./files/binding.js";
-import { describeTensor, type EmitSubject, HOLDS, parametersOf } from "./subject.ts";
+import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** koffi's interface has been stable since its third major version. */
 const KOFFI = "^3.3.4";
@@ -23,7 +23,7 @@ export function descriptionOf({ name, computation, tuned, threads }: EmitSubject
       name: parameter,
       role,
       dtype: tensor.dtype,
-      array: HOLDS[tensor.dtype].array,
+      array: ARRAYS[tensor.dtype],
       elements,
       shape: tensor.dims.map((d) => `${d.name} ${d.extent}`).join(", "),
       storage: printExpr(tensor.storage, "formula"),
@@ -84,7 +84,7 @@ export function load(options = {}) {
 export function indexTypes(subject: EmitSubject): string {
   const { name, computation } = subject;
   const parameters = parametersOf(computation);
-  const arrays = parameters.map((p) => `${p.name}: ${HOLDS[p.tensor.dtype].array}`).join(", ");
+  const arrays = parameters.map((p) => `${p.name}: ${ARRAYS[p.tensor.dtype]}`).join(", ");
   return `/** ${name}: ${equationText(computation)} */
 
 import type { BindOptions, BoundKernel, KernelDescription } from "./binding.js";

@@ -11,7 +11,7 @@
  * one dependent addition. Every figure is the median of several samples, with their spread.
  */
 
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
 import {
   fillTemplate,
   type Intrinsic,
@@ -20,6 +20,7 @@ import {
   tileElements,
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
 import { declareRegister } from "../abstraction/register.ts";
 import type { Target } from "../abstraction/target.ts";
 
@@ -370,24 +371,10 @@ function memoryWords(operand: Operand, register: string, tile: number): { reg: s
   const at = tile * tileElements(operand) * bytes;
   return {
     reg: register,
-    ptr: `((${ELEMENT[operand.dtype]}*)(near + ${at}))`,
+    ptr: `((${C_TYPES[operand.dtype]}*)(near + ${at}))`,
     stride: String(tileRowElements(operand) * bytes),
   };
 }
-
-const ELEMENT: Readonly<Record<DType, string>> = {
-  u8: "uint8_t",
-  s8: "int8_t",
-  u16: "uint16_t",
-  s16: "int16_t",
-  u32: "uint32_t",
-  s32: "int32_t",
-  f16: "uint16_t",
-  bf16: "uint16_t",
-  tf32: "float",
-  f32: "float",
-  f64: "double",
-};
 
 /** Keeps the compiler from knowing a register's value; tiles are out of its sight anyway. */
 function opaque(operand: Operand | undefined, register: string): string {

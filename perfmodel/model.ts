@@ -17,15 +17,8 @@ import type { Schedule } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
 import { apply, type Correction } from "./correct.ts";
-import {
-  bySpread,
-  type DimensionState,
-  type InputState,
-  LINE_BYTES,
-  type Packing,
-  type PlacedInput,
-  Plan,
-} from "./plan.ts";
+import { type DimensionState, LINE_BYTES, type Packing, type PlacedInput } from "./placed.ts";
+import { bySpread, type InputState, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
 
 export interface ModelOptions {

@@ -10,7 +10,8 @@
 
 import { elementCount, targetOf } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
-import { interpretInPlace, type Values } from "../abstraction/interpret.ts";
+import type { Values } from "../abstraction/evaluate.ts";
+import { interpretInPlace } from "../abstraction/interpret.ts";
 import { type Intrinsic, operandTensor } from "../abstraction/intrinsic.ts";
 import { pick, type Random, randomInteger } from "../abstraction/random.ts";
 

@@ -11,8 +11,9 @@
 import { evaluateIndex } from "../abstraction/affine.ts";
 import { type Computation, elementCount, tensorOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, roundHalfEven, saturate, wrap } from "../abstraction/dtype.ts";
+import type { Values } from "../abstraction/evaluate.ts";
 import type { BinaryOp, Expr } from "../abstraction/expression.ts";
-import type { Inputs, Values } from "../abstraction/interpret.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
 export interface Ends {

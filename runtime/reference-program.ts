@@ -16,8 +16,9 @@ import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from 
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { type CombineOp, identityOf } from "../abstraction/equation.ts";
+import type { Values } from "../abstraction/evaluate.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";
-import type { Inputs, Values } from "../abstraction/interpret.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { explainRun, runChild } from "./child.ts";

@@ -36,8 +36,9 @@ import {
 } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import type { Values } from "../abstraction/evaluate.ts";
 import { type Access, accessesIn, axesIn, type Expr, number, walk } from "../abstraction/expression.ts";
-import { type Inputs, interpret, type Values } from "../abstraction/interpret.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { encodeElements } from "./bytes.ts";

@@ -15,7 +15,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
 import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
-import { lowerSchedule } from "../mapper/schedule.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
 import { placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";

@@ -1,12 +1,12 @@
 /** @file Emitted programs of systolic designs and of SSAM kernels, compiled against emulation headers, run, and equal to their equation. */
 
 import { describe, expect, it, vi } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
-import type { LaneSchedule } from "../mapper/lanes/schedule.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import { type Design, designOf } from "../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";

@@ -3,6 +3,7 @@
 import { existsSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { LaneCandidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import {
@@ -25,16 +26,7 @@ import {
 } from "../db/index.ts";
 import { TABLE_NAMES, TABLES } from "../db/rows.ts";
 import { columnsOf } from "../db/transfer.ts";
-import {
-  CONV,
-  type candidate,
-  MACHINE,
-  measured,
-  newTrial,
-  trial,
-  workloadNamed,
-  workshop,
-} from "./support/database.ts";
+import { CONV, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
 import fc from "./support/property.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -474,12 +466,34 @@ describe("pruning", () => {
   });
 });
 
-it("has candidates of another kind kept as they are", () => {
-  const lanes = { kind: "lanes", intrinsic: "avx512.lanes", design: [[1, 0]] } as unknown as ReturnType<
-    typeof candidate
-  >;
+it("takes a design on lanes and names what it does not know of another kind", () => {
+  const lanes: LaneCandidate = {
+    kind: "lanes",
+    intrinsic: "avx512.lanes",
+    schedule: {
+      dataflow: "FBS-load",
+      lanes: 16,
+      rows: 4,
+      vectors: 1,
+      rolled: [],
+      weights: "registers",
+      streaming: false,
+      prefetchBytes: 0,
+      borders: "peeled",
+      strip: 0,
+      threads: 1,
+    },
+  };
   const { intrinsic: _, ...given } = newTrial(5, { trial: trial(measured(5), 1, lanes) });
   recordTrial(db, given);
-  const other = inMemory((memory) => importLines(memory, exportLines(db)));
+  const lines = [...exportLines(db)];
+  const other = inMemory((memory) => importLines(memory, lines));
   expect(queryTrials(other).map((t) => [t.intrinsic, t.candidate])).toEqual([["avx512.lanes", lanes]]);
+  const refusals = (from: string, to: string): string[] =>
+    importLines(
+      inMemory(() => undefined),
+      lines.map((text) => text.replace(from, to)),
+    ).rejected.map((r) => r.reason);
+  expect(refusals('"kind":"lanes"', '"kind":"waves"')).toEqual([expect.stringMatching(/"waves", which this automap/)]);
+  expect(refusals('"lanes":16', '"lanes":"wide"')).toEqual([expect.stringMatching(/lanes.*number/)]);
 });

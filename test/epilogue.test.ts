@@ -25,7 +25,7 @@ import { readComputation } from "../cli/subject.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { lowerMapping } from "../mapper/lower.ts";
-import { lowerSchedule } from "../mapper/schedule.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
 import { randomSchedule } from "../mapper/schedule-space.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

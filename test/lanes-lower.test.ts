@@ -2,12 +2,13 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret, interpretNest } from "../abstraction/interpret.ts";
 import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
-import { LANE_DATAFLOWS, type LaneSchedule, laneScheduleProblem, rollable } from "../mapper/lanes/schedule.ts";
+import { laneScheduleProblem, rollable } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";

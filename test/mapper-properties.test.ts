@@ -16,6 +16,7 @@ import {
 } from "../abstraction/computation.ts";
 import { isInteger, saturate } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
+import type { Values } from "../abstraction/evaluate.ts";
 import {
   and,
   axis,
@@ -27,7 +28,7 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
-import { interpret, interpretNest, type Values } from "../abstraction/interpret.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import { boundLabel, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";

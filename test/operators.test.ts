@@ -11,8 +11,9 @@ import {
   targetOf,
 } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Values } from "../abstraction/evaluate.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import { interpret, type Values } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
 import {
   constantValues,

@@ -13,7 +13,8 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { dimensionsOf } from "../mapper/dimensions.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { lowerSchedule, placementsOf, scheduleProblem } from "../mapper/schedule.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
 import { mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
 import { type OperandTypes, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

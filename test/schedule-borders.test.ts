@@ -9,7 +9,8 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { type Border, borderBlocks, isInside } from "../mapper/borders.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { lowerSchedule, placementsOf, scheduleProblem } from "../mapper/schedule.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
 import { randomSchedule } from "../mapper/schedule-space.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

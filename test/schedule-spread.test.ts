@@ -10,7 +10,8 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { digitsOf } from "../mapper/dimensions.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { lowerSchedule, scheduleProblem } from "../mapper/schedule.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { scheduleProblem } from "../mapper/schedule.ts";
 import { crossSchedules, mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
 import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
 import { operatorNamed } from "../operators/index.ts";

@@ -9,8 +9,9 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { bindOperands } from "../mapper/bind.ts";
 import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
 import { defineProblem } from "../mapper/problem.ts";
-import { lowerSchedule, placementsOf, scheduleProblem } from "../mapper/schedule.ts";
+import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
 import { randomSchedule } from "../mapper/schedule-space.ts";
 import { validate } from "../mapper/validate.ts";
 import type { OperandTypes } from "../operators/data-types.ts";

@@ -10,19 +10,12 @@
  * that move, over the bandwidth of the level that holds them. What is slowest decides.
  */
 
-import { canonicalJson } from "../abstraction/candidate.ts";
+import { canonicalJson, LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { pick, type Random } from "../abstraction/random.ts";
-import {
-  LANE_DATAFLOWS,
-  type LaneSchedule,
-  laneScheduleProblem,
-  outputsOfVector,
-  reachOf,
-  rollable,
-} from "../mapper/lanes/schedule.ts";
+import { laneScheduleProblem, outputsOfVector, reachOf, rollable } from "../mapper/lanes/schedule.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/lanes/taps.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import type { SearchSpace } from "./space.ts";

@@ -5,7 +5,6 @@
  *     automap db compare 3f9a1c77d0e2 77d0e2a803b1
  */
 
-import type { Candidate } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
@@ -19,7 +18,7 @@ import {
   type TrialRecord,
   type World,
 } from "../../db/index.ts";
-import { candidateRows as wordsOf } from "../../report/describe-candidate.ts";
+import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
 import { indent, printTime, table } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
@@ -48,7 +47,7 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
       ["parameters", printShape(workload.parameters)],
       ["types", typesOf(trial)],
     ]),
-    section("candidate", candidateRows(trial)),
+    section("candidate", rowsOf(trial)),
     section("environment", [
       ["target", environment.target],
       ["cpu", `${environment.cpu}, ${environment.cores} cores`],
@@ -77,22 +76,13 @@ function section(title: string, rows: readonly (readonly string[])[]): string {
   return `${title}\n${indent(table(rows.filter(([, text]) => text !== "")))}`;
 }
 
-/** What is known of the candidate's kind in words, anything else as it is written down. */
-function candidateRows({ candidate, intrinsic, declaration }: TrialRecord): string[][] {
+/** The candidate in words, its instruction with the declaration it had. */
+function rowsOf({ candidate, intrinsic, declaration }: TrialRecord): string[][] {
   const name = [
     "instruction",
     `${intrinsic}${declaration === undefined ? "" : ` (declaration ${shortId(declaration)})`}`,
   ];
-  return [name, ...recordedRows(candidate).flatMap(([what, text]) => (what === "instruction" ? [] : [[what, text]]))];
-}
-
-/** A kind this automap does not know is shown as it is written down. */
-function recordedRows(candidate: Candidate): readonly (readonly [string, string])[] {
-  if (candidate.kind === undefined || candidate.kind === "lanes") return wordsOf(candidate);
-  return Object.entries(candidate).map(([key, value]) => [
-    key,
-    typeof value === "string" ? value : JSON.stringify(value),
-  ]);
+  return [name, ...candidateRows(candidate).flatMap(([what, text]) => (what === "instruction" ? [] : [[what, text]]))];
 }
 
 function measuredRows(measurement: Measurement): string[][] {

@@ -14,6 +14,7 @@
  * columns, and what is left over at the right.
  */
 
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { CombineOp } from "../../abstraction/equation.ts";
@@ -29,7 +30,7 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { type LaneSchedule, laneScheduleProblem, outputsOfVector, type Reach, reachOf } from "./schedule.ts";
+import { laneScheduleProblem, outputsOfVector, type Reach, reachOf } from "./schedule.ts";
 import { shiftAt, type Tap, type TapSum, tapsOf } from "./taps.ts";
 
 const LANE = "lane";

@@ -17,8 +17,6 @@ import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { axesIn } from "../../abstraction/expression.ts";
 import type { LaneRefusal, TapSum } from "./taps.ts";
 
-export { LANE_DATAFLOWS, type LaneDataflow, type LaneSchedule } from "../../abstraction/candidate.ts";
-
 /** Where taps reach: what blocks, borders and overlaps follow from. */
 export interface Reach {
   /** Least and greatest shift along each dimension of the input. */

@@ -1,0 +1,21 @@
+/** @file The layers of bench/suites: which operator, with which parameters. */
+
+import { readFileSync } from "node:fs";
+import { z } from "zod";
+
+const SUITE = z.object({
+  configs: z.array(z.object({ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) })),
+});
+export type Layer = z.infer<typeof SUITE>["configs"][number];
+
+/** Every layer AMOS is evaluated on. */
+export function suiteLayers(): readonly Layer[] {
+  return SUITE.parse(JSON.parse(readFileSync(new URL("./suites/amos-operators.json", import.meta.url), "utf8")))
+    .configs;
+}
+
+/** @param words ids and operators, separated by commas: `c2d,dep-0` */
+export function layersNamed(words: string): readonly Layer[] {
+  const wanted = words.split(",");
+  return suiteLayers().filter((c) => wanted.includes(c.op) || wanted.includes(c.id));
+}

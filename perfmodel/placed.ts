@@ -1,0 +1,383 @@
+/**
+ * @file What one placement of an operand costs: the memory its loads touch, and how a call packs it.
+ *
+ *     a 3x3 convolution of 64x56x56 u8, NHWC: its image padded     packed by copying rows, loaded from a copy of 64 x 58 x 58 bytes
+ *
+ * plan.ts asks once a mapping; what a schedule changes is read from the states of the dimensions.
+ */
+
+import { type AffineForm, affineForm, boundsOf } from "../abstraction/affine.ts";
+import type { Placement } from "../abstraction/candidate.ts";
+import {
+  type Computation,
+  extentsOf,
+  memoryElements,
+  outputOf,
+  type Tensor,
+  tensorOf,
+} from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { epilogueAt } from "../abstraction/epilogue.ts";
+import { type Access, access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
+import { type Operand, tileRowElements } from "../abstraction/intrinsic.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { Border, BorderBlocks } from "../mapper/borders.ts";
+import { gapsOf, type LoopDimension } from "../mapper/dimensions.ts";
+import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/reach.ts";
+import { dependsOn } from "../mapper/schedule.ts";
+import {
+  AffineFootprint,
+  type Covered,
+  type Footprint,
+  greatestCommonDivisor,
+  RunFootprint,
+  type Term,
+  term,
+} from "./footprint.ts";
+
+/** Bytes that move together between levels of memory. */
+export const LINE_BYTES = 64;
+
+/** A dimension under the schedule that was read last. */
+export interface DimensionState extends Covered {
+  readonly name: string;
+  readonly kind: LoopDimension["kind"];
+  readonly spatial: boolean;
+  readonly steps: number;
+  /** The last step is not whole. */
+  readonly partial: boolean;
+  /** Steps that register blocks share out: whole ones only where results are stored. */
+  readonly usable: number;
+  /** Steps of a block, number of such blocks, steps of the smaller block that is left, blocks in all. */
+  block: number;
+  whole: number;
+  left: number;
+  blocks: number;
+  /** The share of the thread that finishes last; all of it unless the loop is dealt to threads. */
+  ownSteps: number;
+  ownWhole: number;
+  ownBlocks: number;
+  /** The border at which it is the kept dimension; whether it is the summed one of some border. */
+  border: BorderBlocks | undefined;
+  meets: boolean;
+  /** Set while an order is read, so that a name given twice is noticed. */
+  read: number;
+}
+
+/** What the address of one element costs besides additions, what the innermost loop does not change counted once a run of it. */
+export interface IndexArithmetic {
+  /** Quotients and remainders that take a fused index apart. */
+  readonly digits: number;
+  /** Comparisons that keep padding out. */
+  readonly guards: number;
+}
+
+const PLAIN: IndexArithmetic = { digits: 0, guards: 0 };
+
+/** How an input is packed once a call. */
+export interface Packing {
+  /** `copy`: runs of elements side by side on both sides; `strided`: plain loops; `indexed`: divisions and guards an element. */
+  readonly kind: "copy" | "strided" | "indexed";
+  readonly elements: number;
+  /** Elements of one run of the innermost loop. */
+  readonly run: number;
+  readonly arithmetic: IndexArithmetic;
+  /** What a row of a tile holds side by side lies apart in the tensor. */
+  readonly gathered: boolean;
+  readonly bytes: number;
+  /** Bytes of the tensors it reads. */
+  readonly sourceBytes: number;
+  /** Steps of the loop dealt to threads; undefined when the order of the schedule decides. */
+  readonly dealt: number | undefined;
+}
+
+/** An input where one placement puts it. */
+export interface PlacedInput {
+  readonly footprint: Footprint;
+  /** Of the memory it is loaded from, padding included. */
+  readonly bufferBytes: number;
+  /** Share of the loads that touch two lines. */
+  readonly straddling: number;
+  /** Undefined for what is loaded in place or was packed ahead of time. */
+  readonly packing: Packing | undefined;
+  /** What it crosses: what lies outside is left out. */
+  readonly borders: readonly Border[];
+}
+
+/** What one kept dimension contributes to storing element by element. */
+export interface ResultDimension {
+  readonly state: DimensionState;
+  readonly step: number;
+  readonly extent: number;
+  /** Elements of the output from one value to the next; infinite where that is no constant. */
+  readonly coefficient: number;
+  readonly digits: number;
+  /** Its elements lie side by side in the scratch block: it is the last axis of the tile. */
+  readonly last: boolean;
+}
+
+export function placedInput(
+  mapping: Mapping,
+  operand: Operand,
+  placement: Placement,
+  dimensions: readonly LoopDimension[],
+  states: readonly DimensionState[],
+  own: ReadonlySet<DimensionState>,
+  crossed: readonly Border[],
+): PlacedInput {
+  const { computation, intrinsic, binding } = mapping;
+  const bound = binding[operand.name];
+  if (bound === undefined) throw new Error(`internal: ${operand.name} stands for nothing`);
+  const sources = [...new Set(accessesIn(bound).map((a) => a.tensor))].map((name) => tensorOf(computation, name));
+  const constant = sources.every((t) => t.constant);
+  const sourceBytes = sources.reduce((sum, t) => sum + bytesOfTensor(t), 0);
+  const size = bytesOf(operand.dtype);
+  const tile = product(operand.dims.map((o) => o.extent));
+  const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
+
+  if (placement === "tiled" || bound.kind !== "access") {
+    const elements = tile * product([...own].map((d) => d.steps));
+    const run = operand.dims.at(-1)?.extent ?? 1;
+    const moving = dimensions.filter((d) => dependsOn(mapping, operand.name, d));
+    const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
+    const gathered = bound.kind === "access" && liesApart(computation, operand, bound, moving);
+    return {
+      footprint: new RunFootprint(own, tile * size, LINE_BYTES),
+      bufferBytes: elements * size,
+      straddling: straddles(tile * size, rowBytes),
+      packing: constant
+        ? undefined
+        : {
+            kind: "indexed",
+            elements,
+            run,
+            arithmetic,
+            gathered,
+            bytes: elements * size,
+            sourceBytes,
+            dealt: undefined,
+          },
+      borders: [],
+    };
+  }
+  const reachCopy = placement === "padded" ? reachPadded : placement === "windowed" ? reachWindowed : undefined;
+  const padded = reachCopy?.(computation, intrinsic, operand, bound, dimensions);
+  const reach =
+    padded === undefined
+      ? reachInPlace(computation, intrinsic, operand, bound, dimensions)
+      : typeof padded === "string"
+        ? padded
+        : padded.reach;
+  if (typeof reach === "string") throw new Error(`internal: ${operand.name} is not reached: ${reach}`);
+  return {
+    footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size, LINE_BYTES),
+    bufferBytes: padded === undefined || typeof padded === "string" ? sourceBytes : padded.copy.elements * size,
+    straddling: straddlingShare(reach, size, rowBytes),
+    packing:
+      padded === undefined || typeof padded === "string" || constant
+        ? undefined
+        : copyPacking(mapping, bound, padded.copy, size, sourceBytes),
+    borders: placement === "in-place" ? crossed : [],
+  };
+}
+
+/** Tile and steps in one term: step*s + e takes every value below steps*step. */
+function reachTerms(reach: Reach, dimensions: readonly LoopDimension[], states: readonly DimensionState[]): Term[] {
+  return dimensions.map((d, i) => term((reach.perStep.get(d.name) ?? 0) / d.step, at(states, i), d.step));
+}
+
+/** Where an element of the output lies, over the computation's loops; undefined when it is stored in blocks. */
+export function outputPlace(computation: Computation): AffineForm | undefined {
+  const { equation, epilogue } = computation;
+  const held = access(equation.target.tensor, equation.target.index);
+  const { index } = epilogue ? epilogueAt(epilogue, equation.target.index, held).target : equation.target;
+  const { dims, storage } = outputOf(computation);
+  const form = affineForm(storage);
+  return (
+    form &&
+    affineForm(
+      index.reduce<Expr>(
+        (sum, e, i) => binary("+", sum, binary("*", e, number(form.terms.get(dims[i]?.name ?? "") ?? 0))),
+        number(0),
+      ),
+    )
+  );
+}
+
+/** The output's elements; a fused dimension counts its loops as digits, which need not lie one behind the other. */
+export function outputFootprint(
+  computation: Computation,
+  flat: AffineForm | undefined,
+  dimensions: readonly LoopDimension[],
+  states: readonly DimensionState[],
+): Footprint {
+  const size = bytesOf(outputOf(computation).dtype);
+  const spatial = dimensions.flatMap((d, i) => (d.kind === "spatial" ? [{ d, state: at(states, i) }] : []));
+  if (!flat)
+    return new RunFootprint(
+      spatial.map((s) => s.state),
+      product(spatial.map((s) => s.d.step)) * size,
+      LINE_BYTES,
+    );
+  const terms = spatial.flatMap(({ d, state }) => {
+    return d.loops.map((l, position): Term => {
+      const divisor = d.weights[position] ?? 1;
+      return { coefficient: flat.terms.get(l.name) ?? 0, dimension: state, perStep: d.step, divisor, most: l.extent };
+    });
+  });
+  return new AffineFootprint(terms, size, LINE_BYTES, { written: true });
+}
+
+export function resultDimension(
+  d: LoopDimension,
+  state: DimensionState,
+  flat: AffineForm | undefined,
+  target: Operand,
+): ResultDimension {
+  const moving = d.loops.findLast((l) => l.extent > 1);
+  const coefficient = flat === undefined || moving === undefined ? undefined : flat.terms.get(moving.name);
+  return {
+    state,
+    step: d.step,
+    extent: d.extent,
+    coefficient: coefficient === undefined ? Number.POSITIVE_INFINITY : Math.abs(coefficient),
+    digits: digitsIn(d),
+    last: d.axis !== undefined && d.axis === target.dims.findLast((o) => o.extent > 1)?.name,
+  };
+}
+
+/** Quotients and remainders that take a fused dimension apart, and tests of its gaps, as mapper/dimensions.ts writes them. */
+function digitsIn(d: LoopDimension): number {
+  let digits = gapsOf(d).length;
+  // A loop of one step is no digit: compilers see that its quotient is 0 and drop the remainder that would keep it out.
+  let outermost = true;
+  for (const [position, l] of d.loops.entries()) {
+    if (l.extent <= 1) continue;
+    digits += ((d.weights[position] ?? 1) > 1 ? 1 : 0) + (outermost ? 0 : 1);
+    outermost = false;
+  }
+  return digits;
+}
+
+export function operationsIn(e: Expr): number {
+  let operations = 0;
+  for (const part of walk(e))
+    if (part.kind !== "access" && part.kind !== "number" && part.kind !== "axis") operations++;
+  return operations;
+}
+
+/** The loops of every index that may leave its tensor, once for each side on which it may. */
+function outsideTests(computation: Computation, bound: Expr): readonly string[][] {
+  const extents = extentsOf(computation);
+  return accessesIn(bound).flatMap((a) =>
+    a.index.flatMap((e, i) => {
+      const [least, most] = boundsOf(e, extents);
+      const extent = tensorOf(computation, a.tensor).dims[i]?.extent ?? 0;
+      return [...(least < 0 ? [axesIn(e)] : []), ...(most >= extent ? [axesIn(e)] : [])];
+    }),
+  );
+}
+
+/** Digits of fused dimensions, guards of steps and axes that are not whole, and the given tests, as lowering writes them. */
+function indexArithmetic(
+  operand: Operand,
+  own: readonly LoopDimension[],
+  tests: readonly (readonly string[])[],
+): IndexArithmetic {
+  const innermost = operand.dims.at(-1);
+  const once = 1 / Math.max(1, innermost?.extent ?? 1);
+  const moving = own.find((d) => d.axis !== undefined && d.axis === innermost?.name);
+  let digits = 0;
+  let guards = 0;
+  for (const d of own) {
+    const share = d === moving ? 1 : once;
+    digits += share * digitsIn(d);
+    if (d.steps !== d.wholeSteps) guards += share;
+  }
+  for (const o of operand.dims)
+    if (o.extent > 1 && !own.some((d) => d.axis === o.name)) guards += o === innermost ? 1 : once;
+  for (const loops of tests) guards += moving?.loops.some((l) => loops.includes(l.name)) ? 1 : once;
+  return { digits, guards };
+}
+
+/** Whether neighbours on the last axis of a tile are no neighbours in the tensor; what is stored in blocks is taken to be near. */
+function liesApart(computation: Computation, operand: Operand, bound: Access, own: readonly LoopDimension[]): boolean {
+  const axis = operand.dims.findLast((o) => o.extent > 1)?.name;
+  const loop = own.find((d) => d.axis !== undefined && d.axis === axis)?.loops.findLast((l) => l.extent > 1)?.name;
+  const { dims, storage } = tensorOf(computation, bound.tensor);
+  const form = affineForm(storage);
+  if (loop === undefined || form === undefined) return false;
+  const steps = bound.index.map(
+    (e, i) => (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
+  );
+  return Math.abs(steps.reduce((sum, n) => sum + n, 0)) > 1;
+}
+
+/** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */
+function copyPacking(
+  { computation }: Mapping,
+  bound: Access,
+  copy: PaddedCopy,
+  elementBytes: number,
+  sourceBytes: number,
+): Packing {
+  const tensor = tensorOf(computation, bound.tensor);
+  const storage = affineForm(tensor.storage);
+  const ranges = copy.dims.map((c) => {
+    const extent = tensor.dims.find((d) => d.name === c.name)?.extent ?? 0;
+    const held = Math.max(0, Math.min(extent, c.low + c.extent) - Math.max(0, c.low));
+    return { extent: held, stride: c.stride, sourceStride: storage?.terms.get(c.name) };
+  });
+  const loops = copy.apart.map((l) => {
+    const position = bound.index.findIndex((e) => axesIn(e).includes(l.name));
+    const steps = affineForm(bound.index[position] ?? number(0))?.terms.get(l.name) ?? 1;
+    const between = storage?.terms.get(tensor.dims[position]?.name ?? "");
+    return { extent: l.extent, stride: l.stride, sourceStride: between === undefined ? undefined : between * steps };
+  });
+  const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
+  const elements = product(moving.map((w) => w.extent));
+  // Loops laid apart are short: the compiler writes out those whose steps lie one behind the other on both sides, and they make one run.
+  let run = 1;
+  for (const [i, w] of [...moving].reverse().entries())
+    if ((i === 0 || loops.includes(w)) && w.stride === run && w.sourceStride === run) run *= w.extent;
+    else break;
+  return {
+    kind: moving.length === 0 || run > 1 ? "copy" : "strided",
+    elements,
+    run: Math.max(run, 1),
+    arithmetic: PLAIN,
+    gathered: false,
+    bytes: elements * elementBytes,
+    sourceBytes,
+    dealt: moving[0]?.extent ?? 1,
+  };
+}
+
+export function bytesOfTensor(tensor: Tensor): number {
+  return memoryElements(tensor) * bytesOf(tensor.dtype);
+}
+
+export function straddlingShare(reach: Reach, elementBytes: number, bytes: number): number {
+  let grain = reach.base * elementBytes;
+  for (const perStep of reach.perStep.values()) grain = greatestCommonDivisor(grain, perStep * elementBytes);
+  return straddles(grain, bytes);
+}
+
+/** Share of the places, every `grain` bytes, from which `bytes` reach into the next line. */
+function straddles(grain: number, bytes: number): number {
+  const step = greatestCommonDivisor(grain, LINE_BYTES);
+  let crossing = 0;
+  for (let place = 0; place < LINE_BYTES; place += step)
+    if (place + Math.min(bytes, LINE_BYTES) > LINE_BYTES) crossing++;
+  return crossing / (LINE_BYTES / step);
+}
+
+export function product(numbers: readonly number[]): number {
+  return numbers.reduce((p, n) => p * n, 1);
+}
+
+export function at<T>(items: readonly T[], index: number): T {
+  const item = items[index];
+  if (item === undefined) throw new Error(`internal: nothing at ${index} of ${items.length}`);
+  return item;
+}
