@@ -18,13 +18,18 @@ export type Placement = "in-place" | "padded" | "windowed" | "tiled";
 
 /** What a mapping leaves open. Dimensions are the outer loops by name, and each fed axis of the instruction by its loops joined, `p_q`. */
 export interface Schedule {
-  /** Loops around the instruction, outermost first: every dimension once; kept ones before summed ones. */
+  /**
+   * Loops around the instruction, outermost first: every dimension once, `k`, kept ones before summed ones; and before it at most one
+   * loop over its tiles, `k/8`: of 8 blocks each. Tiles of a summed dimension may stand outside kept loops; see mapper/tiles.ts.
+   */
   readonly order: readonly string[];
   /** Steps of a dimension unrolled around the instruction: the register block. 1 when left out. */
   readonly block: Readonly<Record<string, number>>;
   readonly placement: Readonly<Record<string, Placement>>;
   /** Kept dimensions of fused loops that run over the gaps between the rows of a padded copy; none when left out. */
   readonly spread?: readonly string[] | undefined;
+  /** Inputs whose padded or windowed copy is made anew at each step of the loop over a kept dimension, by operand; else once a call. */
+  readonly within?: Readonly<Record<string, string>> | undefined;
   readonly threads: number;
 }
 

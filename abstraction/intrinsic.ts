@@ -39,6 +39,8 @@ export interface OperandSpec {
   readonly load?: string;
   /** Code that writes register `{reg}` to memory at `{ptr}`. */
   readonly store?: string;
+  /** Code that fills register `{reg}` with what the combine starts from; only where that is not all zeros. */
+  readonly clear?: string;
 }
 
 export interface Cost {
@@ -87,6 +89,7 @@ export interface Operand {
   readonly broadcast: readonly string[];
   readonly load: string | undefined;
   readonly store: string | undefined;
+  readonly clear: string | undefined;
 }
 
 export interface Intrinsic {
@@ -154,7 +157,17 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
       if (!own.includes(axis) && !axes.includes(axis))
         throw new Error(`${spec.name}: storage of ${name} names "${axis}", which is no axis`);
     const broadcast = mentioned.filter((axis) => !own.includes(axis));
-    return { name, dtype, file, storage, dims, broadcast, load: operand.load, store: operand.store };
+    return {
+      name,
+      dtype,
+      file,
+      storage,
+      dims,
+      broadcast,
+      load: operand.load,
+      store: operand.store,
+      clear: operand.clear,
+    };
   });
   const intrinsic: Intrinsic = {
     name: spec.name,
@@ -252,7 +265,8 @@ function checkTemplates({ name, operands, emit }: Intrinsic): void {
     }
   };
   check(emit, names, "emit");
-  for (const { name: operand, load, store } of operands) {
+  for (const { name: operand, load, store, clear } of operands) {
+    check(clear, ["reg"], `clear of ${operand}`);
     check(load, MEMORY_WORDS, `load of ${operand}`);
     check(store, MEMORY_WORDS, `store of ${operand}`);
   }

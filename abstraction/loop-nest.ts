@@ -12,7 +12,7 @@
 
 import type { DType } from "./dtype.ts";
 import { type Equation, printEquation } from "./equation.ts";
-import { type Access, type Expr, printAccess, printExpr } from "./expression.ts";
+import { type Access, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 
 /** Memory of a nest besides the user's tensors, flat, starting at zero. */
@@ -132,6 +132,44 @@ export function loops(
   body: readonly Statement[],
 ): readonly Statement[] {
   return axes.reduceRight<readonly Statement[]>((inner, { name, extent }) => [loop(name, extent, inner)], body);
+}
+
+/** A statement with an axis of the loops around it replaced. */
+export function substituteAxis(s: Statement, name: string, value: Expr): Statement {
+  const change = (e: Expr): Expr => substitute(e, new Map([[name, value]]), "index");
+  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
+  switch (s.kind) {
+    case "loop":
+      return { ...s, body: s.body.map((inner) => substituteAxis(inner, name, value)) };
+    case "scalar": {
+      const { target, op, value: what, where } = s.equation;
+      const equation = {
+        target: { ...target, index: target.index.map(change) },
+        op,
+        value: substitute(what, new Map([[name, value]])),
+      };
+      const { prefetch } = s;
+      return {
+        ...s,
+        equation: where === undefined ? equation : { ...equation, where: change(where) },
+        ...(prefetch && { prefetch: { ...prefetch, index: prefetch.index.map(change) } }),
+      };
+    }
+    case "load":
+    case "store":
+      return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
+    case "clear":
+      return { ...s, register: register(s.register) };
+    case "register-issue": {
+      const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
+      return { ...s, registers };
+    }
+    case "issue":
+    case "barrier":
+      return s;
+    default:
+      return s satisfies never;
+  }
 }
 
 /** The nest as text, for `explain` and for tests. */

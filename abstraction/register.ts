@@ -11,12 +11,13 @@ import { extentOf } from "./affine.ts";
 import { extentsOf } from "./computation.ts";
 import { bytesOf, type DType } from "./dtype.ts";
 import { type Intrinsic, type Operand, registerElements } from "./intrinsic.ts";
+import { C_TYPES } from "./kernel.ts";
 
 /** Lanes of a warp. */
 export const WARP = 32;
 
 /** Machines whose registers are alike: what one emulation header stands for. */
-export type Machine = "x86" | "arm" | "cuda" | "cm" | "opencl" | "paper";
+export type Machine = "x86" | "arm" | "any" | "cuda" | "cm" | "opencl" | "paper";
 
 export function machineOf(intrinsic: Intrinsic): Machine {
   const { language } = intrinsic;
@@ -24,6 +25,7 @@ export function machineOf(intrinsic: Intrinsic): Machine {
     case "none":
       return "paper";
     case "c++":
+      if (intrinsic.operands.some((o) => o.file === "vec")) return "any";
       return intrinsic.operands.some((o) => o.file === "v") ? "arm" : "x86";
     default:
       return language;
@@ -46,8 +48,12 @@ export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable
       return `${X86_SUFFIX[dtype] === undefined ? "__m512i" : `__m512${X86_SUFFIX[dtype]}`} ${variable};`;
     case "ymm":
       return `${X86_SUFFIX[dtype] === undefined ? "__m256i" : `__m256${X86_SUFFIX[dtype]}`} ${variable};`;
+    case "xmm":
+      return `${X86_SUFFIX[dtype] === undefined ? "__m128i" : `__m128${X86_SUFFIX[dtype]}`} ${variable};`;
     case "v":
       return `${ARM_TYPE[dtype] ?? unknown(intrinsic, operand)} ${variable};`;
+    case "vec":
+      return `lanes<${C_TYPES[dtype]}, ${elements}> ${variable};`;
     case "grf":
       return `vector<${CM_TYPE[dtype] ?? unknown(intrinsic, operand)}, ${elements}> ${variable};`;
     case "reg":

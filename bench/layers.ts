@@ -5,12 +5,13 @@
  *     npm run build
  *     node dist/bench/layers.js                                             twelve ResNet-18 layers, f32, bf16, u8s8, one thread
  *     node dist/bench/layers.js --ops dep,grp --types f32 --threads 2 --seconds 20 --out bench/results/layers
+ *     node dist/bench/layers.js --ops grp --types f32 --layout nchw          activations channel by channel
  *     node dist/bench/layers.js --types u8s8 --intrinsic vnni --isa avx512_core_vnni
  *     node dist/bench/layers.js --types u8s8 --output u8                    scaled per channel, rectified, rounded and clamped to u8
  *     node dist/bench/layers.js --types bf16 --output bf16                  rounded to bf16
  *
  * oneDNN has its own choice of implementation and, in the column "own layouts", of activation layouts too, reordered outside the clock;
- * "NHWC" gives it the layout automap is given. Weights are packed ahead of time on both sides. Ratios above 1 say automap is faster;
+ * "NHWC" or "NCHW" gives it the layout automap is given. Weights are packed ahead of time on both sides. Ratios above 1 say automap is faster;
  * they are medians of ratios of neighbouring batches.
  */
 
@@ -19,18 +20,22 @@ import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { type Computation, outputOf, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { candidateText, placeText } from "../report/describe-candidate.ts";
+import { candidateText } from "../report/describe-candidate.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
+import { calibrateMachine } from "../session/calibrate.ts";
 import { nativeIntrinsics, operationsOf, tuneComputation } from "../session/tune.ts";
+import { type LayerRow, type LayerTime, layerTables, timeText } from "./layers-report.ts";
 import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "./peers/onednn.ts";
 import { randomSetOnly, withConstant } from "./peers/reference.ts";
+import { rooflineOf } from "./roofline.ts";
 import { layersNamed } from "./suite.ts";
 
 const { values } = parseArgs({
@@ -41,6 +46,7 @@ const { values } = parseArgs({
     seconds: { type: "string", default: "20" },
     trials: { type: "string", default: "400" },
     output: { type: "string", default: "sum" },
+    layout: { type: "string", default: "nhwc" },
     intrinsic: { type: "string" },
     isa: { type: "string" },
     db: { type: "string", default: "bench.db" },
@@ -50,21 +56,12 @@ const { values } = parseArgs({
 
 const configs = layersNamed(values.ops);
 const threads = Number(values.threads);
+const layout = values.layout.toUpperCase();
+if (layout !== "NHWC" && layout !== "NCHW") throw new UsageError(`--layout is nhwc or nchw, got "${values.layout}"`);
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");
 
-interface Row {
-  readonly id: string;
-  readonly types: string;
-  readonly ours: Measurement;
-  readonly peers: readonly {
-    readonly name: string;
-    readonly measured: Measurement;
-    readonly ratio: number | undefined;
-  }[];
-}
-
-const rows: Row[] = [];
+const rows: LayerRow[] = [];
 for (const types of values.types.split(",")) {
   for (const { id, op, params } of configs) {
     const row = await compare(id, types, subjectOf(op, params, types));
@@ -81,14 +78,14 @@ interface Subject {
   readonly epilogue?: OnednnEpilogue;
 }
 
-/** Constant weights on both sides; activations in NHWC where there are any. */
+/** Constant weights on both sides; activations in the layout asked for where there are any. */
 function subjectOf(op: string, params: Readonly<Record<string, number>>, types: string): Subject {
   const isProduct = op === "gmm" || op === "gmv";
   const make = (epilogue?: string): Computation => {
     const computation = instantiate(operatorNamed(op), {
       parameters: params,
       types: parseDataTypes(types),
-      ...(isProduct ? {} : { layouts: "NHWC" }),
+      ...(isProduct ? {} : { layouts: layout }),
       ...(epilogue === undefined ? {} : { epilogue }),
     });
     return isProduct ? withConstant(computation, op === "gmm" ? "b" : "a") : computation;
@@ -115,7 +112,11 @@ function subjectOf(op: string, params: Readonly<Record<string, number>>, types: 
   }
 }
 
-async function compare(id: string, types: string, { computation, sum, epilogue }: Subject): Promise<Row | undefined> {
+async function compare(
+  id: string,
+  types: string,
+  { computation, sum, epilogue }: Subject,
+): Promise<LayerRow | undefined> {
   const here = nativeIntrinsics();
   const intrinsics =
     values.intrinsic === undefined ? here : intrinsicsNamed(values.intrinsic).filter((i) => here.includes(i));
@@ -157,16 +158,28 @@ async function compare(id: string, types: string, { computation, sum, epilogue }
     const measured = await measureTogether(runner, computation, kernels);
     const [ours, ...others] = measured;
     if (!ours) return undefined;
-    const peers = others.map((m, i) => ({ name: kernels[i + 1]?.name ?? "?", measured: m, ratio: ratioOf(m, ours) }));
-    const { candidate } = tuned.best;
-    appendFileSync(
-      jsonl,
-      `${JSON.stringify({ id, types, threads, computation: computation.name, operations: operationsOf(computation), trials: tuned.trials.length, intrinsic: candidate.intrinsic, matching: placeText(candidate), schedule: candidate.schedule, automap: brief(ours), peers: peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
-    );
-    console.error(
-      `${id.padEnd(7)} ${types.padEnd(5)} ${text(ours)}  ${peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${candidateText(candidate)}`,
-    );
-    return { id, types, ours, peers };
+    const row: LayerRow = {
+      id,
+      types,
+      output: values.output,
+      threads,
+      layout,
+      ...(values.intrinsic === undefined ? {} : { intrinsic: values.intrinsic }),
+      ...(values.isa === undefined ? {} : { isa: values.isa }),
+      operations: operationsOf(computation),
+      ...(await roofOf(computation, intrinsics)),
+      trials: tuned.trials.length,
+      candidate: candidateText(tuned.best.candidate),
+      automap: timeOf(ours),
+      peers: others.map((m, i) => {
+        const ratio = ratioOf(m, ours);
+        return { name: kernels[i + 1]?.name ?? "?", ...(ratio === undefined ? {} : { ratio }), time: timeOf(m) };
+      }),
+    };
+    appendFileSync(jsonl, `${JSON.stringify(row)}\n`);
+    const beside = row.peers.map((p) => `${p.name} ${timeText(p.time)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ");
+    console.error(`${id.padEnd(7)} ${types.padEnd(5)} ${timeText(row.automap)}  ${beside}  ${row.candidate}`);
+    return row;
   } finally {
     await runner.close();
   }
@@ -201,7 +214,7 @@ function variants(types: string, computation: Computation): (readonly [string, O
     ];
   const direct: (readonly [string, OnednnOptions])[] = [
     ["oneDNN, own layouts", { algorithm: "direct", activations: "preferred" }],
-    ["oneDNN, NHWC", { algorithm: "direct", activations: "given" }],
+    [`oneDNN, ${layout}`, { algorithm: "direct", activations: "given" }],
   ];
   return types === "f32" && computation.name === "conv2d"
     ? [...direct, ["oneDNN Winograd", { algorithm: "winograd", activations: "preferred" }]]
@@ -213,60 +226,27 @@ function ratioOf(peer: Measurement, ours: Measurement): number | undefined {
   return summariseRatio(peer.samples, ours.samples, 1).median;
 }
 
-function brief(m: Measurement): Record<string, unknown> {
-  return m.status === "ok"
-    ? { status: "ok", microseconds: m.median * 1e6, interval: m.interval.map((s) => s * 1e6) }
-    : { status: m.status, log: m.log.slice(0, 200) };
+async function roofOf(computation: Computation, intrinsics: readonly Intrinsic[]): Promise<Pick<LayerRow, "roofline">> {
+  const calibrated = await calibrateMachine(values.db);
+  if (calibrated.status !== "calibrated") return {};
+  const roofline = rooflineOf(computation, intrinsics, calibrated.target, threads);
+  return roofline ? { roofline } : {};
 }
 
-function text(m: Measurement): string {
-  if (m.status !== "ok") return /^onednn: /m.test(m.log) ? "none" : m.status;
-  const half = (100 * (m.interval[1] - m.interval[0])) / 2 / m.median;
-  return `${(m.median * 1e6).toFixed(1)} ±${half.toFixed(1)}%`;
+function timeOf(m: Measurement): LayerTime {
+  if (m.status === "ok")
+    return { status: "ok", microseconds: m.median * 1e6, interval: [m.interval[0] * 1e6, m.interval[1] * 1e6] };
+  return /^onednn: /m.test(m.log) ? { status: "none" } : { status: "failed", as: m.status, log: m.log.slice(0, 200) };
 }
 
 function report(): string {
-  const lines = [
+  return [
     "# automap beside oneDNN",
     "",
-    `${cpus()[0]?.model.trim()}, ${threads} thread${threads === 1 ? "" : "s"}; one process, batches in turns, ${values.output === "sum" ? "" : `outputs in ${values.output}, `}warm caches; microseconds a call, median and half the 95 % interval; in parentheses the ratio oneDNN / automap.`,
+    `${cpus()[0]?.model.trim()}; one process, batches in turns, warm caches; microseconds a call, median and half the 95 % interval; in parentheses the ratio oneDNN / automap.`,
     "",
     `    node dist/bench/layers.js ${process.argv.slice(2).join(" ")}`,
-  ];
-  for (const types of values.types.split(",")) {
-    const own = rows.filter((r) => r.types === types);
-    if (own.length === 0) continue;
-    const names = [...new Set(own.flatMap((r) => r.peers.map((p) => p.name)))];
-    lines.push(
-      "",
-      `## ${types}`,
-      "",
-      `| layer | automap | ${names.join(" | ")} |`,
-      `|---|---|${names.map(() => "---|").join("")}`,
-    );
-    for (const r of own) {
-      const cells = names.map((name) => {
-        const p = r.peers.find((x) => x.name === name);
-        return p ? `${text(p.measured)}${p.ratio === undefined ? "" : ` (${p.ratio.toFixed(2)})`}` : "";
-      });
-      lines.push(`| ${r.id} | ${text(r.ours)} | ${cells.join(" | ")} |`);
-    }
-    const geomeans = names.map((name) => {
-      const ratios = own.flatMap((r) => r.peers.filter((p) => p.name === name).flatMap((p) => p.ratio ?? []));
-      return ratios.length === 0
-        ? ""
-        : `${Math.exp(ratios.reduce((s, x) => s + Math.log(x), 0) / ratios.length).toFixed(2)} (${ratios.length} layers)`;
-    });
-    const best = own.flatMap((r) => {
-      const ratios = r.peers.filter((p) => !p.name.includes("Winograd")).flatMap((p) => p.ratio ?? []);
-      return ratios.length > 0 ? [Math.min(...ratios)] : [];
-    });
-    lines.push(`| geomean | | ${geomeans.join(" | ")} |`);
-    if (best.length > 0)
-      lines.push(
-        "",
-        `Against the faster of oneDNN's direct variants: ${Math.exp(best.reduce((s, x) => s + Math.log(x), 0) / best.length).toFixed(2)}x by geomean.`,
-      );
-  }
-  return `${lines.join("\n")}\n`;
+    "",
+    layerTables(rows),
+  ].join("\n");
 }

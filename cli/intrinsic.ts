@@ -6,6 +6,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
 import { type Intrinsic, printStorage, registerElements } from "../abstraction/intrinsic.ts";
+import { hasFeature } from "../abstraction/target.ts";
 import { indent, table, WIDTH } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -49,9 +50,9 @@ export function registerIntrinsic(program: Command, finish: (code: ExitCode) => 
 }
 
 function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
-  const here = new Set(nativeTarget().isa);
+  const machine = nativeTarget();
   if (json) {
-    printJson({ intrinsics: intrinsics.map((i) => ({ ...summary(i), here: here.has(i.isa) })) });
+    printJson({ intrinsics: intrinsics.map((i) => ({ ...summary(i), here: hasFeature(machine, i.isa) })) });
     return EXIT.ok;
   }
   const rows = intrinsics.map((i) => [
@@ -59,7 +60,7 @@ function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
     i.computation.axes.map((a) => a.extent).join("x"),
     printEquation(i.computation.equation),
     i.family,
-    `${i.isa}${here.has(i.isa) ? "*" : ""}`,
+    `${i.isa}${hasFeature(machine, i.isa) ? "*" : ""}`,
   ]);
   print(table([["instruction", "extents", "equation", "family", "needs"], ...rows]));
   print(style("dim", "\n* this machine has it; one declaration, whole: automap intrinsic show amx.tdpbusd"));

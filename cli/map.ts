@@ -218,11 +218,11 @@ function describeSurvey(
     const rows = able.map(({ set, best }) => [
       set.intrinsic.name,
       String(set.valid.length),
-      printMatching(best.matching),
       percent(best.waste),
       best.id,
+      printMatching(best.matching),
     ]);
-    lines.push("", indent(table([["instruction", "mappings", "best matching", "waste", "id"], ...rows])));
+    lines.push("", indent(table([["instruction", "mappings", "waste", "id", "best matching"], ...rows], WIDTH - 2)));
   }
   if (able.length === 0 || all) {
     const byHope = unable.toSorted((a, b) => RULES.indexOf(a.hope.rule) - RULES.indexOf(b.hope.rule));

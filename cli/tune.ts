@@ -20,12 +20,13 @@ import { candidateRows, candidateText, placeText, scheduleRows } from "../report
 import { indent, table } from "../report/text.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
 import {
-  nativeIntrinsics,
+  isPlain,
   operationsOf,
   rankByModel,
   type TunedKernel,
   type TuneOutcome,
   tuneComputation,
+  usableIntrinsics,
 } from "../session/tune.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
@@ -104,7 +105,9 @@ async function runTune(subject: string, words: readonly string[], given: Options
     });
   }
   if (given.modelOnly) return rank(chosen.computation, intrinsics, given);
-  say(`${chosen.computation.name} on ${nativeTarget().name}: ${intrinsics.length} instructions to choose from`);
+  const instructions = intrinsics.filter((i) => !isPlain(i)).length;
+  const choice = instructions > 0 ? `${instructions} instructions` : `${intrinsics.length} rows of plain C++`;
+  say(`${chosen.computation.name} on ${nativeTarget().name}: ${choice} to choose from`);
 
   // 2. The search, which a first Ctrl-C ends and a second one kills.
   const controller = new AbortController();
@@ -200,9 +203,9 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
   }
 }
 
-/** The instructions named; by default, and of a family, those that this machine has. */
+/** The instructions named; by default, and of a family, those that this machine has; plain C++ among them. */
 function chooseIntrinsics(name: string | undefined): readonly Intrinsic[] {
-  const here = nativeIntrinsics();
+  const here = usableIntrinsics();
   if (name === undefined || name === "all") return here;
   const named = intrinsicsNamed(name);
   const usable = named.filter((i) => here.includes(i));
@@ -217,7 +220,7 @@ function chooseIntrinsics(name: string | undefined): readonly Intrinsic[] {
   return usable;
 }
 
-/** Types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32. */
+/** Types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32, which is what plain C++ is best at. */
 const PREFERRED_TYPES = ["u8s8", "bf16", "f32"];
 
 function chooseTypes(
@@ -230,12 +233,12 @@ function chooseTypes(
   const wanted = given.dtype !== undefined || isEquation || fixesValues(subject) ? [given.dtype] : PREFERRED_TYPES;
   const takes = (computation: Computation): boolean => {
     const types = new Set([targetOf(computation), ...Object.values(computation.tensors)].map((t) => t.dtype));
-    return intrinsics.some((i) => i.operands.every((o) => types.has(o.dtype)));
+    return intrinsics.some((i) => !isPlain(i) && i.operands.every((o) => types.has(o.dtype)));
   };
   const made = wanted.map((dtype) =>
     readComputation(subject, parameters, { ...given, ...(dtype === undefined ? {} : { dtype }) }),
   );
-  const computation = made.find(takes) ?? made[0];
+  const computation = made.find(takes) ?? made.at(-1);
   if (!computation) throw new Error("internal: no types to try");
   if (isEquation) return { computation, fixed: {}, parameters: {} };
   const operator = operatorNamed(subject);
@@ -301,7 +304,12 @@ function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: u
     table([
       ...candidateRows(candidate),
       ...(mapping ? [["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`]] : []),
-      ["in the code", `${measurement.instructions} x ${best.kernel.promises}`],
+      [
+        "in the code",
+        best.kernel.promises === undefined
+          ? "plain C++, no instruction promised"
+          : `${measurement.instructions} x ${best.kernel.promises}`,
+      ],
     ]),
     "",
     `record   automap db show ${best.id.slice(0, 12)} --db ${shellWord(outcome.database)}`,

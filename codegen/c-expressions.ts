@@ -11,7 +11,7 @@ import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { type Access, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import { type Access, binary, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -79,7 +79,7 @@ export class CExpressions {
       return tests;
     });
     const replacements = new Map(described.dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    return { at: substitute(described.storage, replacements, "index"), guards };
+    return { at: joinedDigits(substitute(described.storage, replacements, "index"), extents), guards };
   }
 
   /** A place as text. */
@@ -208,11 +208,99 @@ export class CExpressions {
   }
 
   literal(value: number, dtype: DType): string {
-    if (dtype === "bf16" || dtype === "f16") return value === 0 ? "(uint16_t)0" : `to_${dtype}(${value}f)`;
+    const half = dtype === "bf16" || dtype === "f16";
+    if (half && value === 0) return "(uint16_t)0";
+    if (half) return `to_${dtype}(${this.literal(value, "f32")})`;
     if (!Number.isFinite(value)) return value > 0 ? "__builtin_inff()" : "-__builtin_inff()";
     if (isInteger(dtype)) return String(value);
     const text = Number.isInteger(value) ? `${value}.0` : String(value);
     return dtype === "f64" ? text : `${text}f`;
+  }
+}
+
+/** A part of a sum: a constant factor, and an axis, a quotient or a remainder. */
+interface Term {
+  readonly factor: number;
+  readonly of: Expr;
+}
+
+/**
+ * A number taken apart and put together again is that number: fused loops whose digits lie one behind the other in memory.
+ *
+ *     ((i / 56) * 56 + i % 56) * 64 + k      ->    i * 64 + k
+ *     (i / 58) % 56                          ->    i / 58               where i stays below 56*58
+ */
+export function joinedDigits(index: Expr, extents: Extents): Expr {
+  const terms = termsOf(index, 1)?.flatMap(({ of, factor }) => termsOf(shortened(of, extents), factor) ?? []);
+  if (!terms?.some((t) => isDivision(t.of, "%") || isDivision(t.of, "/"))) return index;
+  let joined = terms;
+  for (let again = true; again; ) {
+    again = false;
+    for (const low of joined) {
+      if (!isDivision(low.of, "%")) continue;
+      const found = joinWith(low, joined);
+      if (!found) continue;
+      const { high, whole } = found;
+      joined = joined.flatMap((t) => (t === low ? (termsOf(whole, low.factor) ?? []) : t === high ? [] : [t]));
+      again = true;
+      break;
+    }
+  }
+  return joined.reduce<Expr>((sum, t) => binary("+", sum, binary("*", t.of, number(t.factor))), number(0));
+}
+
+/** A quotient or remainder that is a number, or what it divides. */
+function shortened(e: Expr, extents: Extents): Expr {
+  if (!isDivision(e, "/") && !isDivision(e, "%")) return e;
+  const left = shortened(e.left, extents);
+  const [min, max] = boundsOf(left, extents);
+  const divisor = e.right.value;
+  if (min < 0 || max >= divisor) return binary(e.op, left, e.right);
+  return e.op === "/" ? number(0) : left;
+}
+
+/** The digit above `x % w` among the terms, `x/w` or `x/w % v` with w times the factor, and what the two together are. */
+function joinWith(low: Term, terms: readonly Term[]): { readonly high: Term; readonly whole: Expr } | undefined {
+  if (!isDivision(low.of, "%")) return undefined;
+  const { left: x, right } = low.of;
+  const w = right.value;
+  const quotient = printExpr(binary("/", x, right));
+  for (const high of terms) {
+    if (high.factor !== low.factor * w) continue;
+    if (printExpr(high.of) === quotient) return { high, whole: x };
+    if (isDivision(high.of, "%") && printExpr(high.of.left) === quotient)
+      return { high, whole: binary("%", x, number(w * high.of.right.value)) };
+  }
+  return undefined;
+}
+
+type Division = Extract<Expr, { kind: "binary" }> & { readonly right: Extract<Expr, { kind: "number" }> };
+
+function isDivision(e: Expr, op: "/" | "%"): e is Division {
+  return e.kind === "binary" && e.op === op && e.right.kind === "number";
+}
+
+/** An index as a sum; undefined for what is none of axes, quotients and remainders with constant factors. */
+function termsOf(e: Expr, factor: number): Term[] | undefined {
+  switch (e.kind) {
+    case "number":
+      return e.value === 0 ? [] : [{ factor: factor * e.value, of: number(1) }];
+    case "axis":
+      return [{ factor, of: e }];
+    case "negate":
+      return termsOf(e.value, -factor);
+    case "binary": {
+      if (e.op === "/" || e.op === "%") return [{ factor, of: e }];
+      if (e.op === "*") {
+        if (e.left.kind === "number") return termsOf(e.right, factor * e.left.value);
+        if (e.right.kind === "number") return termsOf(e.left, factor * e.right.value);
+        return undefined;
+      }
+      const [left, right] = [termsOf(e.left, factor), termsOf(e.right, e.op === "-" ? -factor : factor)];
+      return left && right && [...left, ...right];
+    }
+    default:
+      return undefined;
   }
 }
 

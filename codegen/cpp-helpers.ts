@@ -78,44 +78,6 @@ const HELPERS: readonly Helper[] = [
 }`,
   },
   {
-    name: "round_row",
-    text: `static inline void round_row(uint16_t* to, const float* from, long n) { /* to_bf16 of each, 16 at a time */
-  for (long i = 0; i < n; i += 16) {
-#ifdef __AVX512BW__
-    const __m512 x = _mm512_loadu_ps(from + i);
-#ifdef __AVX512BF16__
-    if (__builtin_expect(_mm512_fpclass_ps_mask(x, 0x20) == 0, 1)) { /* vcvtneps2bf16 takes denormals for zeros */
-      const __m256i near = (__m256i)_mm512_cvtneps_pbh(x);
-      memcpy(to + i, &near, sizeof near);
-      continue;
-    }
-#endif
-    const __m512i bits = _mm512_castps_si512(x);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    sum = _mm512_mask_or_epi32(sum, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
-    const __m256i near = _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
-    memcpy(to + i, &near, sizeof near);
-#else
-    for (long j = i; j < i + 16; j++) to[j] = to_bf16(from[j]);
-#endif
-  }
-}`,
-  },
-  {
-    name: "narrow_row",
-    text: `template <class T> static inline void narrow_row(T* to, const int32_t* from, long n) { /* the low bytes, 16 at a time */
-  for (long i = 0; i < n; i += 16) {
-#ifdef __AVX512F__
-    const __m128i low = _mm512_cvtepi32_epi8(_mm512_loadu_si512(from + i));
-    memcpy(to + i, &low, sizeof low);
-#else
-    for (long j = i; j < i + 16; j++) to[j] = (T)from[j];
-#endif
-  }
-}`,
-  },
-  {
     name: "from_f16",
     text: "static inline float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }",
   },

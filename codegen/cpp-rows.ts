@@ -1,55 +1,57 @@
 /**
- * @file Loops that only convert a row of a scratch block, as calls of helpers that take 16 elements an instruction.
+ * @file Rows of narrow results as loops that a compiler takes whole vectors for: calculated in 32 bits first, then narrowed.
  *
  *     for (long n_inner = 0; n_inner < 16; n_inner++) {
- *       res[k_outer * 16 + n_inner] = to_bf16(c_results[16 * m_inner + n_inner]);
- *     }                                               ->  round_row(res + k_outer * 16, c_results + 16 * m_inner, 16);
+ *       res[...] = (uint8_t)...;
+ *     }                                ->  { int32_t res_wide[16];
+ *                                            for (...) res_wide[n_inner] = ...;
+ *                                            for (...) res[...] = (uint8_t)(res_wide[n_inner]); }
  *
- * A compiler takes a row of 16 narrow elements for vectors of 16 or 32 bytes throughout, half or a quarter of what the wide side fills.
+ * In one loop g++ has vectors of 16 bytes throughout, and takes 2 to 3 times as long (requantisation of 14 tiles, g++ 12, Xeon with
+ * AVX-512, 2026-11-21). With AVX-512 rows are written by rows-avx512.ts.
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+import type { Expr } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import { typeOf } from "../abstraction/typing.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
-/** Elements of a full vector of 32-bit numbers. */
-const LANES = 16;
+/** Shorter rows are not worth two loops, longer ones would need more than a few cache lines. */
+const ROW = { least: 8, most: 64 } as const;
 
-/** Helpers of cpp-helpers.ts by what they convert. */
-const ROW_HELPERS: Readonly<Record<string, string>> = {
-  "f32 to bf16": "round_row",
-  "s32 to u8": "narrow_row",
-  "s32 to s8": "narrow_row",
-};
-
-/** The call that stands for a loop; undefined when the loop does more than convert whole vectors that lie side by side. */
-export function rowConversion(
-  { axis, extent, body }: Loop,
-  c: CExpressions,
-  extents: Extents,
-): readonly string[] | undefined {
+/** The lines that stand for a loop; undefined when it stores nothing narrow that is calculated. */
+export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: Extents): string[] | undefined {
   const [statement] = body;
-  if (extent % LANES !== 0 || body.length !== 1 || statement?.kind !== "scalar") return undefined;
+  if (extent < ROW.least || extent > ROW.most || body.length !== 1 || statement?.kind !== "scalar") return undefined;
   const { target, op, value, where } = statement.equation;
-  if (op !== "=" || where !== undefined || value.kind !== "cast" || value.saturate || value.value.kind !== "access")
-    return undefined;
-  const source = value.value;
-  const helper = ROW_HELPERS[`${c.dtypes[source.tensor]} to ${value.dtype}`];
-  if (helper === undefined || c.dtypes[target.tensor] !== value.dtype) return undefined;
-  const [to, from] = [target, source].map((a) => ({ tensor: a.tensor, ...c.placeOf(a, extents) }));
-  if (!to || !from || to.guards.length > 0 || from.guards.length > 0) return undefined;
-  if (!isSideBySide(to.at, axis) || !isSideBySide(from.at, axis)) return undefined;
-  const pointer = (tensor: string, at: Expr): string =>
-    `${tensor} + ${c.index(substitute(at, new Map([[axis, number(0)]]), "index"), extents)}`;
-  return [`${helper}(${pointer(to.tensor, to.at)}, ${pointer(from.tensor, from.at)}, ${extent});`];
+  const dtype = c.dtypes[target.tensor];
+  if (op !== "=" || where !== undefined || dtype === undefined || value.kind !== "cast") return undefined;
+  const wide = wideOf(value, dtype, c);
+  if (wide === undefined) return undefined;
+  const { at, guards } = c.place(target, extents);
+  if (guards.length > 0) return undefined;
+  const name = `${target.tensor}_wide`;
+  const held = c.value(wide.value, wide.dtype, extents);
+  const narrow = isInteger(dtype) ? `(${C_TYPES[dtype]})(${name}[${axis}])` : `to_${dtype}(${name}[${axis}])`;
+  const each = `for (long ${axis} = 0; ${axis} < ${extent}; ${axis}++)`;
+  return [
+    `{ ${C_TYPES[wide.dtype]} ${name}[${extent}];`,
+    `  ${each} ${name}[${axis}] = ${held};`,
+    `  ${each} ${target.tensor}[${at}] = ${narrow};`,
+    "}",
+  ];
 }
 
-/** Whether an index is a name plus what does not mention it. */
-function isSideBySide(index: Expr, name: string): boolean {
-  if (index.kind === "axis") return index.name === name;
-  if (index.kind !== "binary" || index.op !== "+") return false;
-  const [left, right] = [index.left, index.right].map((e) => axesIn(e).includes(name));
-  if (left === right) return false;
-  return isSideBySide(left ? index.left : index.right, name);
+/** What is calculated in 32 bits, and the type; undefined for what is stored at once. */
+function wideOf(
+  value: Extract<Expr, { kind: "cast" }>,
+  dtype: DType,
+  c: CExpressions,
+): { readonly value: Expr; readonly dtype: DType } | undefined {
+  if (bytesOf(dtype) >= 4 || value.value.kind === "access") return undefined;
+  if (isInteger(dtype)) return { value: { kind: "cast", dtype: "s32", saturate: false, value }, dtype: "s32" };
+  return dtype === "bf16" && typeOf(value.value, c.dtypes) === "f32" ? { value: value.value, dtype: "f32" } : undefined;
 }

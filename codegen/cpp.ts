@@ -17,9 +17,12 @@ import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstra
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
+import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, type SourceNotes } from "./cpp-frame.ts";
-import { rowConversion } from "./cpp-rows.ts";
+import { packedRun } from "./cpp-pack.ts";
+import { wideRow } from "./cpp-rows.ts";
+import { Avx512Rows } from "./rows-avx512.ts";
 import {
   type Clear,
   type LanguagePrinter,
@@ -40,18 +43,23 @@ export function generateCpp(
 ): Kernel {
   if (intrinsic.language !== "c++")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
-  const writer = new CppWriter(computation, nest);
+  const features = featuresOf(intrinsic);
+  const writer = new CppWriter(computation, nest, features.includes("avx512bw"));
   return {
     language: "c++",
     source: writer.source(intrinsic, notes),
-    features: featuresOf(intrinsic),
+    features,
     promises: mnemonicOf(intrinsic),
     arguments: argumentsOf(computation),
   };
 }
 
+/** Around what only a compiler given AVX-512 takes. */
+const IF_AVX512 = "#ifdef __AVX512BW__";
+
 /** ISA features as compiler flags name them. */
 const FEATURES: Readonly<Record<string, readonly string[]>> = {
+  portable: [],
   avx2: ["avx2", "fma"],
   avx2_fma: ["avx2", "fma"],
   fma: ["avx2", "fma"],
@@ -69,14 +77,20 @@ export function compilerFeatures(isa: readonly string[]): string[] {
   return [...new Set(isa.flatMap((feature) => FEATURES[feature] ?? []))];
 }
 
+/** Whether kernels can be written with the instructions of a feature. */
+export function isWritten(isa: string): boolean {
+  return FEATURES[isa] !== undefined;
+}
+
 function featuresOf(intrinsic: Intrinsic): readonly string[] {
   const features = FEATURES[intrinsic.isa];
   if (!features) throw new Error(`${intrinsic.name}: no compiler flags are known for ${intrinsic.isa}`);
   return features;
 }
 
-/** The mnemonic the manual entry names: the disassembly is searched for it. */
-export function mnemonicOf({ source }: Intrinsic): string {
+/** The mnemonic the manual entry names: the disassembly is searched for it. What needs no feature promises no instruction. */
+export function mnemonicOf({ isa, source }: Intrinsic): string | undefined {
+  if (FEATURES[isa]?.length === 0) return undefined;
   const entry = /\b(V?[A-Z]{3,}[A-Z0-9]*)\b(?!.*\bvol\b)/.exec(source.replace(/^.*vol\. \d+[A-Z]?, /, ""));
   if (!entry?.[1]) throw new Error(`internal: no mnemonic in "${source}"`);
   return entry[1].toLowerCase();
@@ -85,19 +99,28 @@ export function mnemonicOf({ source }: Intrinsic): string {
 class CppWriter implements LanguagePrinter {
   private readonly nest: LoopNest;
   private readonly c: CExpressions;
+  /** Where the CPU has AVX-512. */
+  private readonly rows: Avx512Rows | undefined;
 
-  constructor(computation: Computation, nest: LoopNest) {
+  constructor(computation: Computation, nest: LoopNest, avx512: boolean) {
     this.nest = nest;
     this.c = new CExpressions(computation, nest);
+    this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
   source(intrinsic: Intrinsic, notes: SourceNotes): string {
     const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
+    const prepare = printStatements(this.nest.prepare, this);
+    const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
+    const helpers = vectorHelpersFor([...prepare, ...phases.flat()].join("\n"));
     return cppSource(this.c.computation, this.nest, {
       comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
-      prelude: [intrinsic.prelude ?? "#include <immintrin.h>"],
-      prepare: printStatements(this.nest.prepare, this),
-      phases: phasesOf(this.nest.body).map((p) => printStatements(p, this)),
+      prelude: [
+        intrinsic.prelude ?? "#include <immintrin.h>",
+        ...(helpers.length > 0 ? [IF_AVX512, ...helpers, "#endif"] : []),
+      ],
+      prepare,
+      phases,
       registers: (body) => this.registersFor(body, intrinsic),
     });
   }
@@ -114,14 +137,22 @@ class CppWriter implements LanguagePrinter {
     return "}";
   }
 
+  /** Rows of vectors only for a compiler that is given AVX-512: an emulation of the instruction is not. */
   row(loop: Loop, extents: Extents): readonly string[] | undefined {
-    return rowConversion(loop, this.c, extents);
+    const packed = packedRun(loop, this.c, extents);
+    if (packed) return packed;
+    const wide = wideRow(loop, this.c, extents);
+    const vectors = this.rows?.row(loop, extents);
+    if (!vectors) return wide;
+    const inside = (): string[] => printStatements(loop.body, this, extents).map((line) => `  ${line}`);
+    return [IF_AVX512, ...vectors, "#else", ...(wide ?? [this.openLoop(loop), ...inside(), "}"]), "#endif"];
   }
 
   clear({ register }: Clear): string[] {
     const { intrinsic, operand } = this.registerFile(register);
     const declared = operandOf(intrinsic, operand);
     const name = this.register(register);
+    if (declared.clear !== undefined) return [fillTemplate(declared.clear, { reg: name })];
     if (identityOf(intrinsic.computation.equation.op, declared.dtype) !== 0)
       throw new Error(`internal: ${intrinsic.name} does not start from zero`);
     // Assigned, not filled by address: g++ would keep a register whose address was taken in memory.

@@ -42,6 +42,8 @@ export interface LaneContext {
   readonly dtype: DType;
   /** Lines that must run before the statement. */
   readonly before: string[];
+  /** What is tested around the statement. */
+  readonly known?: readonly Expr[];
 }
 
 /** A register as `[register, lane]` names it. */
@@ -115,6 +117,16 @@ export abstract class LaneVectors implements LanguagePrinter {
     return [];
   }
 
+  /** A value as {@link store} takes it. */
+  protected stored(e: Expr, context: LaneContext): string {
+    return this.vector(e, context);
+  }
+
+  /** Whether `a*b + c` may be rounded once. */
+  protected fuses(): boolean {
+    return true;
+  }
+
   // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
 
   closeLoop(): string {
@@ -155,20 +167,21 @@ export abstract class LaneVectors implements LanguagePrinter {
     const { target } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const width = this.width(dtype, extent);
-    const parts = Array.from({ length: Math.ceil(extent / width) }, (_, part) => {
-      const from = part * width;
-      const used = Math.min(width, extent - from);
-      const context: LaneContext = { axis: lane, extents: { ...extents, [lane]: used }, dtype, before: [] };
-      return { equation: from === 0 ? equation : movedLanes(equation, lane, from), context };
-    });
     // 1. What holds on all lanes alike is tested once.
     const [alike, varying] = split(conjunction(equation.where), lane);
     const conditions = alike.map((e) => this.c.condition(e, extents));
+    const parts = Array.from({ length: Math.ceil(extent / width) }, (_, part) => {
+      const from = part * width;
+      const used = Math.min(width, extent - from);
+      const within = { ...extents, [lane]: used };
+      const context: LaneContext = { axis: lane, extents: within, dtype, before: [], known: alike };
+      return { equation: from === 0 ? equation : movedLanes(equation, lane, from), context };
+    });
     if (!target.index.some((e) => axesIn(e).includes(lane)))
       return guarded(conditions, this.fold(equation, varying, parts));
 
     // 2. A value a part, then the writes.
-    const values = parts.map((part) => this.vector(joinedValue(part.equation), part.context));
+    const values = parts.map((part) => this.stored(joinedValue(part.equation), part.context));
     const lines = parts.flatMap(({ context }) => context.before);
     const hazard = parts.length > 1 && accessesIn(equation.value).some((a) => a.tensor === target.tensor);
     const names = hazard ? values.map((_, i) => `part_${i}`) : values;
@@ -293,11 +306,11 @@ export abstract class LaneVectors implements LanguagePrinter {
   }
 
   /** `a*b + c` is one operation of floats. */
-  private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): string {
+  protected arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): string {
     const { dtype } = context;
     const of = (e: Expr): string => this.vector(e, context);
     const product = (e: Expr): readonly [Expr, Expr] | undefined => {
-      if (isInteger(dtype)) return undefined;
+      if (isInteger(dtype) || !this.fuses()) return undefined;
       if (e.kind === "binary" && e.op === "*") return [e.left, e.right];
       return e.kind === "call" && e.fn === "square" && e.args[0] ? [e.args[0], e.args[0]] : undefined;
     };
@@ -378,20 +391,24 @@ export abstract class LaneVectors implements LanguagePrinter {
   }
 
   protected placeOf(access: Access, context: LaneContext): LanePlace {
-    const { axis: lane, extents } = context;
+    const { axis: lane, extents, known = [] } = context;
     const { at, guards } = this.c.placeOf(access, extents);
-    const [uniform, varying] = split(guards, lane);
+    const texts = new Set(known.map((e) => printExpr(e)));
+    const [uniform, varying] = split(
+      guards.filter((e) => !texts.has(printExpr(e))),
+      lane,
+    );
     return {
       tensor: access.tensor,
       at,
       uniform,
       varying,
       first: substitute(at, new Map([[lane, number(0)]]), "index"),
-      stride: affineForm(at)?.terms.get(lane) ?? (affineForm(at) ? 0 : undefined),
+      stride: strideIn(at, lane),
     };
   }
 
-  private checkType(own: DType, e: Expr, { dtype }: LaneContext): void {
+  protected checkType(own: DType, e: Expr, { dtype }: LaneContext): void {
     if (own !== "f32" && own !== "f64" && own !== "s32")
       throw new Error(`internal: lanes compute in f32, f64 and s32, not in ${own}: ${printExpr(e)}`);
     if ((own === "f64") !== (dtype === "f64"))
@@ -427,6 +444,17 @@ function movedLanes(equation: Equation, lane: string, from: number): Equation {
     value: substitute(value, moved, "value"),
   };
   return where === undefined ? result : { ...result, where: change(where) };
+}
+
+/** What an index grows by from one value of a name to the next; undefined where that differs. */
+function strideIn(index: Expr, name: string): number | undefined {
+  if (!axesIn(index).includes(name)) return 0;
+  const form = affineForm(index);
+  if (form) return form.terms.get(name) ?? 0;
+  if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
+  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
+  if (left === undefined || right === undefined) return undefined;
+  return index.op === "+" ? left + right : left - right;
 }
 
 function clampTo(i: number, count: number): number {

@@ -6,7 +6,7 @@
 
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import {
   type Access,
@@ -18,6 +18,7 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { cppSource, type SourceNotes } from "./cpp-frame.ts";
 import { tested } from "./lane-statement.ts";
@@ -47,6 +48,9 @@ function formatOf(dtype: DType): Format {
   if (dtype === "f32") return F32;
   if (dtype === "f64") return F64;
   if (dtype === "s32") return S32;
+  // Narrow elements in lanes of 32 bits (rows-avx512.ts); checkType refuses them elsewhere.
+  if (dtype === "bf16" || dtype === "f16") return F32;
+  if (isInteger(dtype) && bytesOf(dtype) < 4) return S32;
   throw new Error(`internal: no AVX-512 lanes of ${dtype}`);
 }
 
@@ -71,10 +75,9 @@ export function avx512Source(
   });
   const prepare = printStatements(nest.prepare, writer);
   const text = [...prepare, ...phases.flat()].join("\n");
-  const helpers = HELPERS.filter(({ name }) => new RegExp(`\\b${name}[<(]`).test(text)).map((h) => h.text);
   return cppSource(c.computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: ["#include <immintrin.h>", ...helpers],
+    prelude: ["#include <immintrin.h>", ...vectorHelpersFor(text)],
     prepare: [...writer.declarations(prepare), ...prepare],
     phases,
     registers: (body) => writer.declarations(body),
@@ -85,63 +88,6 @@ export function avx512Source(
 function isDealt(s: Statement): boolean {
   return s.kind === "loop" && (s.mode === "parallel" || s.body.some(isDealt));
 }
-
-/** In the order they may call one another. */
-const HELPERS: readonly { readonly name: string; readonly text: string }[] = [
-  {
-    name: "lanes_below",
-    text: `/* The lanes before the n-th. */
-static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,
-  },
-  {
-    name: "only_lane",
-    text: "static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }",
-  },
-  {
-    name: "lanes_from",
-    text: `/* As many lanes of low:high from the N-th on. */
-template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {
-  return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(high), _mm512_castps_si512(low), N));
-}
-template <int N> static inline __m512d lanes_from(__m512d low, __m512d high) {
-  return _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(high), _mm512_castpd_si512(low), N));
-}
-template <int N> static inline __m512i lanes_from(__m512i low, __m512i high) { return _mm512_alignr_epi32(high, low, N); }`,
-  },
-  {
-    name: "lane_of",
-    text: `static inline float lane_of(__m512 v, long n) { alignas(64) float lanes[16]; _mm512_store_ps(lanes, v); return lanes[n]; }
-static inline double lane_of(__m512d v, long n) { alignas(64) double lanes[8]; _mm512_store_pd(lanes, v); return lanes[n]; }
-static inline int32_t lane_of(__m512i v, long n) { alignas(64) int32_t lanes[16]; _mm512_store_si512(lanes, v); return lanes[n]; }`,
-  },
-  {
-    name: "most_lanes",
-    text: `static inline __m512 most_lanes(__m512 a, __m512 b) { /* NaN wins */
-  return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
-}
-static inline __m512d most_lanes(__m512d a, __m512d b) {
-  return _mm512_mask_mov_pd(_mm512_max_pd(a, b), _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q), a);
-}
-static inline __m512i most_lanes(__m512i a, __m512i b) { return _mm512_max_epi32(a, b); }`,
-  },
-  {
-    name: "least_lanes",
-    text: `static inline __m512 least_lanes(__m512 a, __m512 b) { /* NaN wins */
-  return _mm512_mask_mov_ps(_mm512_min_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
-}
-static inline __m512d least_lanes(__m512d a, __m512d b) {
-  return _mm512_mask_mov_pd(_mm512_min_pd(a, b), _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q), a);
-}
-static inline __m512i least_lanes(__m512i a, __m512i b) { return _mm512_min_epi32(a, b); }`,
-  },
-  {
-    name: "stream_lanes",
-    text: `/* Past the caches where the address allows it. */
-static inline void stream_lanes(float* p, __m512 v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_ps(p, v); else _mm512_storeu_ps(p, v); }
-static inline void stream_lanes(double* p, __m512d v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_pd(p, v); else _mm512_storeu_pd(p, v); }
-static inline void stream_lanes(int32_t* p, __m512i v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_si512((__m512i*)p, v); else _mm512_storeu_si512(p, v); }`,
-  },
-];
 
 /** Scalar expressions that may read a lane of a register. */
 class LaneExpressions extends CExpressions {
@@ -168,7 +114,7 @@ class LaneExpressions extends CExpressions {
   }
 }
 
-class Avx512Lanes extends LaneVectors {
+export class Avx512Lanes extends LaneVectors {
   private readonly streaming: boolean;
 
   constructor(c: CExpressions, nest: LoopNest, streaming: boolean) {
@@ -353,7 +299,7 @@ class Avx512Lanes extends LaneVectors {
   // ---- masks ------------------------------------------------------------------------------------------------------------------
 
   /** Lanes where all conditions hold, and that are in use if that matters; undefined for every lane. */
-  private mask(conditions: readonly Expr[], context: LaneContext, inUse: boolean): string | undefined {
+  protected mask(conditions: readonly Expr[], context: LaneContext, inUse: boolean): string | undefined {
     const { lanes } = formatOf(context.dtype);
     const { axis, extents } = context;
     const used = extents[axis] ?? lanes;
@@ -447,7 +393,7 @@ function maskText(bits: number): string {
   return `0x${bits.toString(16)}`;
 }
 
-function pointer(tensor: string, at: string): string {
+export function pointer(tensor: string, at: string): string {
   return at === "0" ? tensor : `${tensor} + ${at}`;
 }
 

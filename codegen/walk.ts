@@ -8,8 +8,8 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { type Expr, number, substitute } from "../abstraction/expression.ts";
-import type { RegisterAt, Statement } from "../abstraction/loop-nest.ts";
+import { number } from "../abstraction/expression.ts";
+import { type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
 
 export type Loop = Extract<Statement, { kind: "loop" }>;
 export type Scalar = Extract<Statement, { kind: "scalar" }>;
@@ -89,41 +89,4 @@ export function phasesOf(body: readonly Statement[]): Statement[][] {
     else phases.at(-1)?.push(s);
   }
   return phases;
-}
-
-function substituteAxis(s: Statement, name: string, value: Expr): Statement {
-  const change = (e: Expr): Expr => substitute(e, new Map([[name, value]]), "index");
-  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
-  switch (s.kind) {
-    case "loop":
-      return { ...s, body: s.body.map((inner) => substituteAxis(inner, name, value)) };
-    case "scalar": {
-      const { target, op, value: what, where } = s.equation;
-      const equation = {
-        target: { ...target, index: target.index.map(change) },
-        op,
-        value: substitute(what, new Map([[name, value]])),
-      };
-      const { prefetch } = s;
-      return {
-        ...s,
-        equation: where === undefined ? equation : { ...equation, where: change(where) },
-        ...(prefetch && { prefetch: { ...prefetch, index: prefetch.index.map(change) } }),
-      };
-    }
-    case "load":
-    case "store":
-      return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
-    case "clear":
-      return { ...s, register: register(s.register) };
-    case "register-issue": {
-      const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
-      return { ...s, registers };
-    }
-    case "issue":
-    case "barrier":
-      return s;
-    default:
-      return s satisfies never;
-  }
 }

@@ -65,6 +65,7 @@ const mapped = z.looseObject({
     block: z.record(z.string(), z.number().int().positive()),
     placement: z.record(z.string(), z.enum(["in-place", "padded", "windowed", "tiled"])),
     spread: z.array(z.string()).optional(),
+    within: z.record(z.string(), z.string()).optional(),
     threads: z.number().int().positive(),
   }),
 });

@@ -139,7 +139,9 @@ ${provenance.map((l) => `    ${l}`).join("\n")}
 
 ${name}.h says what each tensor is and how it lies in memory. ${
     tuned
-      ? `The tuned kernel needs ${tuned.features.join(", ")}; on a CPU without them the portable code runs, slowly and rightly.`
+      ? tuned.features.length === 0
+        ? "The tuned kernel is plain C++ and runs on every CPU."
+        : `The tuned kernel needs ${tuned.features.join(", ")}; on a CPU without them the portable code runs, slowly and rightly.`
       : "Nothing maps here: the package holds the portable code alone."
   }
 

@@ -52,7 +52,9 @@ export function headerText(subject: EmitSubject): string {
     "that the storage formula does not reach is neither read for its value nor promised to be kept.",
     "",
     tuned
-      ? `The tuned kernel needs ${tuned.features.join(", ")} and uses ${tuned.promises ?? "no special instruction"}; elsewhere the portable code runs.`
+      ? tuned.features.length === 0
+        ? "The tuned kernel is plain C++ too and runs on every CPU."
+        : `The tuned kernel needs ${tuned.features.join(", ")} and uses ${tuned.promises ?? "no special instruction"}; elsewhere the portable code runs.`
       : "There is no tuned kernel in this package: the portable code runs everywhere.",
     `A call uses ${threads === 1 ? "the thread that makes it" : `${threads} threads, started by create and ended by destroy`}. A plan serves one call at a time; make one for every thread that calls.`,
     "",
@@ -129,6 +131,7 @@ const TESTS: Readonly<Record<string, string>> = {
 };
 
 function featureTests(features: readonly string[]): string {
+  if (features.length === 0) return 'static const char* missing_words(void) { return ""; }';
   const tests = features.map((f) => `  if (!(${TESTS[f] ?? `__builtin_cpu_supports("${f}")`})) add("${f}");`);
   const bits = tests.some((t) => t.includes("bit("));
   const tiles = tests.some((t) => t.includes("tiles_allowed"));

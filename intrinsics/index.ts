@@ -20,6 +20,7 @@ import { CUDA } from "./cuda.ts";
 import { DPAS } from "./dpas.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
+import { PORTABLE } from "./portable.ts";
 import { VIRTUAL } from "./virtual.ts";
 import { WMMA } from "./wmma.ts";
 
@@ -36,6 +37,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   arm: ARM,
   mali: MALI,
   virtual: VIRTUAL,
+  portable: PORTABLE,
 };
 
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();

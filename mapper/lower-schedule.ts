@@ -11,18 +11,17 @@
  *             c{...} <- avx512.vpdpbusd(a{0}, b{...})
  *         out[...] <- c{...}
  *
- * What does not divide is peeled: a loop of whole blocks, then one smaller block; nothing is tested inside. Padding lies in the
+ * What does not divide is peeled: a loop of whole blocks, then one smaller block; nothing is tested inside. Tiles (tiles.ts) are loops
+ * around these, each over a range of blocks; where tiles of a sum stand outside kept loops, accumulators are loaded and stored. Padding lies in the
  * copies of operands, written once, so the inner loops know nothing of it.
  */
 
-import { boundsOf } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
 import { type Computation, inputsOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import {
   type Access,
   access,
   and,
-  axesIn,
   axis,
   binary,
   compare,
@@ -42,9 +41,11 @@ import {
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { type Border, borderBlocks, isInside } from "./borders.ts";
+import { type Border, type BorderBlocks, borderBlocks, isInside } from "./borders.ts";
+import { copyParts } from "./copies.ts";
 import { digitsOf, type LoopDimension } from "./dimensions.ts";
 import { FreshNames } from "./names.ts";
+import { overlapStores } from "./overlap.ts";
 import { defineProblem, type Problem } from "./problem.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
 import {
@@ -53,6 +54,7 @@ import {
   carriersOf,
   dependsOn,
   inputOperands,
+  partialReach,
   placementsOf,
   product,
   registersOf,
@@ -60,7 +62,9 @@ import {
   targetOperand,
 } from "./schedule.ts";
 import { dimensionsUnder } from "./spread.ts";
-import { calculatedWide, storeElements } from "./store.ts";
+import { storeElements } from "./store.ts";
+import { blocksOf, type NestedLoop, nestedLoops, printLoop } from "./tiles.ts";
+import { type Around, copyWithin, type Moved, movedBy, STILL } from "./within.ts";
 
 /** The loop nest of a mapping under a schedule. @throws Error when {@link scheduleProblem} has something to say */
 export function lowerSchedule(mapping: Mapping, schedule: Schedule): LoopNest {
@@ -78,12 +82,19 @@ interface Placed {
   readonly base: (at: Position) => Expr;
 }
 
-/** Where the loops stand: for each dimension the number of its block and the step within the block. */
-type Position = (dimension: LoopDimension) => { readonly outer: Expr; readonly inner: Expr };
+/** Where the loops stand: for each dimension the number of its block and the step within the block; the block's tile and place in it. */
+type Position = (dimension: LoopDimension) => {
+  readonly outer: Expr;
+  readonly inner: Expr;
+  readonly tile: Expr;
+  readonly inTile: Expr;
+};
 
 /** The part of a dimension the code being written covers: blocks numbered by a loop, an edge, the last smaller one, or one step. */
 interface Part {
   readonly outer: Expr;
+  /** The tile it belongs to and its number in there, where the dimension has tiles. */
+  readonly tile?: { readonly number: Expr; readonly block: Expr };
   /** Number of the step within the block, where the part is that step alone. */
   readonly inner?: number;
   readonly count: number;
@@ -93,8 +104,27 @@ interface Part {
   readonly partial: boolean;
 }
 
+/** Consecutive blocks of a dimension: those of one tile. */
+interface BlockRange {
+  readonly tile: Expr;
+  readonly first: Expr;
+  readonly whole: number;
+  /** Steps of the smaller block behind them. */
+  readonly left: number;
+}
+
+/** What tile loops around the code being written have fixed. */
+interface Tiles {
+  readonly ranges: ReadonlyMap<string, BlockRange>;
+  /** Whether sums begin here, and whether they end here. */
+  readonly first: boolean;
+  readonly last: boolean;
+}
+
 /** Steps of unrolled loops, by the names of the loops. */
 type Known = ReadonlyMap<string, number>;
+
+const WHOLE: Tiles = { ranges: new Map(), first: true, last: true };
 
 class Lowering {
   private readonly mapping: Mapping;
@@ -103,12 +133,19 @@ class Lowering {
   private readonly problem: Problem;
   private readonly names: FreshNames;
   private readonly dimensions: readonly LoopDimension[];
+  private readonly loops: readonly NestedLoop[];
   private readonly target: Operand;
   private readonly inputs: readonly Operand[];
   private readonly borders: ReadonlyMap<string, readonly Border[]>;
   private readonly scratch: Scratch[] = [];
   private readonly prepare: Statement[] = [];
   private readonly pack: Statement[] = [];
+  /** Copies made inside a loop, by the loop; and the zeros around what they hold. */
+  private readonly within = new Map<
+    string,
+    ((parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[])[]
+  >();
+  private readonly zeros: Statement[] = [];
 
   constructor(mapping: Mapping, schedule: Schedule) {
     this.mapping = mapping;
@@ -117,7 +154,8 @@ class Lowering {
     this.problem = defineProblem(mapping.computation, mapping.intrinsic, mapping.binding);
     this.names = new FreshNames(mapping.computation);
     const all = dimensionsUnder(mapping, schedule);
-    this.dimensions = schedule.order.flatMap((name) => all.filter((d) => d.name === name));
+    this.loops = nestedLoops(schedule.order, all);
+    this.dimensions = this.loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
     this.target = targetOperand(mapping);
     this.inputs = inputOperands(mapping);
     this.borders = new Map(
@@ -140,11 +178,13 @@ class Lowering {
       ...(second ? [this.registerFile(first.operand, held)] : []),
       this.registerFile(streaming.operand, 1),
     ];
-    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
-    const compute = this.nest(spatial, new Map(), true, (parts) =>
-      this.block(parts, second ? first : undefined, streaming),
+    const inBlock = this.loops.findLastIndex((l) => l.dimension.kind === "spatial") + 1;
+    const partial = this.loops.some((l) => l.pass) ? this.placePartialSums() : undefined;
+    const compute = this.nest(this.loops.slice(0, inBlock), new Map(), WHOLE, true, (parts, tiles) =>
+      this.block(parts, tiles, this.loops.slice(inBlock), second ? first : undefined, streaming, partial),
     );
-    const body = this.pack.length > 0 ? [...this.pack, { kind: "barrier" as const }, ...compute] : compute;
+    const packed = this.pack.length > 0 ? [...this.pack, { kind: "barrier" as const }] : [];
+    const body = [...packed, ...this.zeros, ...this.overlapped(compute)];
     return { scratch: this.scratch, registers, prepare: this.prepare, body };
   }
 
@@ -161,55 +201,90 @@ class Lowering {
       if (typeof reach === "string") throw new Error(`internal: ${reach}`);
       return this.reached(operand, bound.tensor, reach);
     }
+    if (this.schedule.within?.[operand.name] !== undefined) return this.placeWithin(operand, bound);
     const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
     const padded = reachCopy(computation, mapping.intrinsic, operand, bound, this.dimensions);
     if (typeof padded === "string") throw new Error(`internal: ${padded}`);
     const tensor = tensorOf(computation, bound.tensor);
     const buffer = this.allocate(`${tensor.name}_${placement}`, operand, padded.copy.elements);
-    this.packing(tensor.constant).push(...this.copyPadded(tensor, bound, padded.copy, buffer));
+    const walks = this.copyPadded(tensor, bound, padded.copy, buffer);
+    this.packing(tensor.constant).push(...walks.flatMap(({ walk, body }) => this.dealt(walk, body)));
     return this.reached(operand, buffer, padded.reach);
   }
 
-  private reached(operand: Operand, buffer: string, reach: Reach): Placed {
+  /** A copy made anew inside a loop: of what the loops around it have moved to, borders included, which are not the same each time. */
+  private placeWithin(operand: Operand, bound: Access): Placed {
+    const found = copyWithin(this.mapping, this.schedule, operand.name, this.dimensions);
+    if (typeof found === "string") throw new Error(`internal: ${found}`);
+    const { copy, reach, around } = found;
+    const tensor = tensorOf(this.computation, bound.tensor);
+    const buffer = this.names.fresh(`${tensor.name}_${this.schedule.placement[operand.name]}`);
+    this.scratch.push({ name: buffer, dtype: operand.dtype, elements: copy.elements, scope: "local" });
+    const every = this.names.fresh(`${buffer}_zero`);
+    const zero: Statement = {
+      kind: "scalar",
+      equation: { target: access(buffer, [axis(every)]), op: "=", value: number(0) },
+    };
+    this.zeros.push(loop(every, copy.elements, [zero]));
+    const name = this.schedule.within?.[operand.name] ?? "";
+    const make = (parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] => {
+      const first = ({ dimension: d, of }: Around): Expr => {
+        const block = of === "block" ? parts.get(d.name)?.outer : tiles.ranges.get(d.name)?.first;
+        return binary("*", block ?? number(0), number(blockOf(this.schedule, d)));
+      };
+      return this.copyPadded(tensor, bound, copy, buffer, movedBy(around, first)).flatMap(({ walk, body }) => {
+        const { moving, fixed } = movingLoops(walk, body);
+        return walk.some((w) => w.extent === 0) ? [] : loops(moving, fixed);
+      });
+    };
+    this.within.set(name, [...(this.within.get(name) ?? []), make]);
+    return this.reached(operand, buffer, reach, around);
+  }
+
+  /** @param around what has been moved to already */
+  private reached(operand: Operand, buffer: string, reach: Reach, around: readonly Around[] = []): Placed {
     const base = (at: Position): Expr =>
       reachExpr(reach, (name) => {
         const d = this.dimension(name);
-        const { outer, inner } = at(d);
-        return binary("+", binary("*", outer, number(blockOf(this.schedule, d))), inner);
+        const { outer, inner, inTile } = at(d);
+        const of = around.find((a) => a.dimension === d)?.of;
+        if (of === "block") return inner;
+        return binary("+", binary("*", of === "tile" ? inTile : outer, number(blockOf(this.schedule, d))), inner);
       });
     return { operand, buffer, stride: reach.stride, base };
   }
 
-  /** Only what lies inside the tensor is copied; the border was zeroed once and stays. */
-  private copyPadded(tensor: Tensor, bound: Access, copy: PaddedCopy, buffer: string): readonly Statement[] {
+  /**
+   * Only what lies inside the tensor is copied; the border was zeroed once and stays. What loops around the copy move is copied
+   * whole, zeros for what is outside this time.
+   */
+  private copyPadded(
+    tensor: Tensor,
+    bound: Access,
+    copy: PaddedCopy,
+    buffer: string,
+    moved: Moved = STILL,
+  ): readonly { readonly walk: readonly { name: string; extent: number }[]; readonly body: readonly Statement[] }[] {
     const counter = (name: string): string => this.names.fresh(`${name}_copy`);
-    const held = copy.dims.map((c) => {
-      const extent = tensor.dims.find((d) => d.name === c.name)?.extent ?? 0;
-      const from = Math.max(0, c.low);
-      const to = Math.min(extent, c.low + c.extent);
-      return { ...c, from, extent: Math.max(0, to - from) };
-    });
-    return interiors(tensor, bound, copy).flatMap((starts) => {
-      const loopAt = (l: { readonly name: string }): Expr =>
-        binary("+", axis(counter(l.name)), number(starts.get(l.name)?.from ?? 0));
-      const values = new Map(copy.apart.map((l) => [l.name, loopAt(l)]));
+    const at = ({ name, from }: { name: string; from: number }): Expr => binary("+", axis(counter(name)), number(from));
+    return copyParts(tensor, bound, copy, moved).map(({ held, apart }) => {
+      const values = new Map(apart.map((l) => [l.name, at(l)]));
       const place = [
-        ...held.map((h) => ({ at: binary("+", axis(counter(h.name)), number(h.from - h.low)), stride: h.stride })),
-        ...copy.apart.map((l) => ({ at: loopAt(l), stride: l.stride })),
+        ...held.map((h) => ({ at: at({ name: h.name, from: h.from - h.low }), stride: h.stride })),
+        ...apart.map((l) => ({ at: at(l), stride: l.stride })),
       ].reduce<Expr>((sum, { at, stride }) => binary("+", sum, binary("*", at, number(stride))), number(0));
       const index = tensor.dims.map((d, i) => {
         const h = held.find((x) => x.name === d.name);
-        if (h) return binary("+", axis(counter(d.name)), number(h.from));
-        return substitute(bound.index[i] ?? number(0), values, "index");
+        const e = bound.index[i] ?? number(0);
+        return moved.from(e, h ? at(h) : substitute(e, values, "index"));
       });
-      const walk = [
-        ...held.map(({ name, extent, stride }) => ({ name, extent, stride })),
-        ...copy.apart.map(({ name, extent, stride }) => ({ name, extent: starts.get(name)?.count ?? extent, stride })),
-      ];
-      return this.dealt(
-        walk.sort((a, b) => b.stride - a.stride).map(({ name, extent }) => ({ name: counter(name), extent })),
-        [{ kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: access(tensor.name, index) } }],
-      );
+      const walk = [...held, ...apart].sort((a, b) => b.stride - a.stride);
+      return {
+        walk: walk.map(({ name, extent }) => ({ name: counter(name), extent })),
+        body: [
+          { kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: access(tensor.name, index) } },
+        ],
+      };
     });
   }
 
@@ -217,24 +292,8 @@ class Lowering {
   private placeTiled(operand: Operand, bound: Expr): Placed {
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
     const size = tileElements(operand);
-    const strides = new Map<string, { outer: number; inner: number }>();
-    let elements = size;
-    for (const d of [...own].reverse()) {
-      strides.set(d.name, { outer: 0, inner: elements });
-      elements *= blockOf(this.schedule, d);
-    }
-    for (const d of [...own].reverse()) {
-      const inner = strides.get(d.name)?.inner ?? 0;
-      strides.set(d.name, { outer: elements, inner });
-      elements *= Math.ceil(d.steps / blockOf(this.schedule, d));
-    }
+    const { elements, base } = this.tileLayout(own, size);
     const buffer = this.allocate(`${operand.name}_tiles`, operand, elements);
-    const base = (at: Position): Expr =>
-      own.reduce<Expr>((sum, d) => {
-        const { outer, inner } = at(d);
-        const s = strides.get(d.name) ?? { outer: 0, inner: 0 };
-        return binary("+", binary("+", sum, binary("*", outer, number(s.outer))), binary("*", inner, number(s.inner)));
-      }, number(0));
 
     // Packing: for every step of every dimension and every element of the tile, the element or what changes nothing.
     const stepName = (d: LoopDimension): string => this.names.fresh(`${d.name}_step`);
@@ -267,7 +326,10 @@ class Lowering {
           };
     const at: Position = (d) => {
       const block = number(blockOf(this.schedule, d));
-      return { outer: binary("/", axis(stepName(d)), block), inner: binary("%", axis(stepName(d)), block) };
+      const outer = binary("/", axis(stepName(d)), block);
+      const tile = number(this.tileOf(d) ?? 1);
+      const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
+      return { outer, inner: binary("%", axis(stepName(d)), block), tile: binary("/", outer, tile), inTile };
     };
     const offset = substitute(
       tileOffset(operand),
@@ -286,6 +348,40 @@ class Lowering {
     return { operand, buffer, stride: tileRowElements(operand), base };
   }
 
+  /** Tiles of the instruction one behind the other in the order of the loops: outer ones first, then the steps of a block. */
+  private tileLayout(
+    own: readonly LoopDimension[],
+    size: number,
+  ): { readonly elements: number; readonly base: (at: Position) => Expr } {
+    let elements = size;
+    const parts: { d: LoopDimension; at: "tile" | "inTile" | "outer" | "inner"; stride: number }[] = [];
+    for (const d of [...own].reverse()) {
+      parts.push({ d, at: "inner", stride: elements });
+      elements *= blockOf(this.schedule, d);
+    }
+    for (const { dimension: d, tile } of this.loops.filter((l) => own.includes(l.dimension)).reverse()) {
+      const blocks = blocksOf(d, blockOf(this.schedule, d));
+      const tiled = this.tileOf(d);
+      parts.push({ d, at: tile !== undefined ? "tile" : tiled === undefined ? "outer" : "inTile", stride: elements });
+      elements *= tile !== undefined ? Math.ceil(blocks / tile) : (tiled ?? blocks);
+    }
+    const base = (at: Position): Expr =>
+      own.reduce<Expr>(
+        (sum, d) =>
+          parts
+            .filter((p) => p.d === d)
+            .reverse()
+            .reduce((all, p) => binary("+", all, binary("*", at(d)[p.at], number(p.stride))), sum),
+        number(0),
+      );
+    return { elements, base };
+  }
+
+  /** Blocks of a tile of a dimension; undefined when it has no loop over tiles. */
+  private tileOf(d: LoopDimension): number | undefined {
+    return this.loops.find((l) => l.dimension === d && l.tile !== undefined)?.tile;
+  }
+
   private packing(constant: boolean): Statement[] {
     return constant ? this.prepare : this.pack;
   }
@@ -301,11 +397,7 @@ class Lowering {
     walk: readonly { readonly name: string; readonly extent: number }[],
     body: readonly Statement[],
   ): readonly Statement[] {
-    const moving = walk.filter((w) => w.extent > 1);
-    const still = new Map(walk.filter((w) => w.extent === 1).map((w) => [w.name, number(0)]));
-    const fixed = body.map(
-      (s): Statement => (s.kind === "scalar" ? { kind: "scalar", equation: substituteScalar(s.equation, still) } : s),
-    );
+    const { moving, fixed } = movingLoops(walk, body);
     const [first, ...rest] = moving;
     if (walk.some((w) => w.extent === 0)) return [];
     if (!first) return [loop(this.names.fresh("once"), 1, fixed, "parallel")];
@@ -314,58 +406,144 @@ class Lowering {
 
   // ---- loops ----------------------------------------------------------------------------------------------------------------
 
-  /** Loops over whole blocks of each dimension, then the smaller block that is left; the outermost loop is dealt to the threads. */
+  /**
+   * Loops over whole blocks of each dimension, then the smaller block that is left; the outermost loop over blocks or tiles of a kept
+   * dimension is dealt to the threads. In every pass over partial sums a thread comes to the same blocks.
+   */
   private nest(
-    dimensions: readonly LoopDimension[],
+    loops: readonly NestedLoop[],
     parts: ReadonlyMap<string, Part>,
+    tiles: Tiles,
     parallel: boolean,
-    inside: (parts: ReadonlyMap<string, Part>) => readonly Statement[],
+    inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
   ): readonly Statement[] {
-    const [d, ...rest] = dimensions;
-    if (!d) {
-      const body = inside(parts);
+    const [outermost, ...rest] = loops;
+    if (!outermost) {
+      const body = inside(parts, tiles);
       return parallel ? [loop(this.names.fresh("once"), 1, body, "parallel")] : body;
     }
+    const { dimension: d } = outermost;
+    if (outermost.tile !== undefined)
+      return this.tileLoop(outermost, outermost.tile, tiles, parallel, (within, still) => [
+        ...this.copiesWithin(printLoop({ name: d.name, tile: outermost.tile }), parts, within),
+        ...this.nest(rest, parts, within, still, inside),
+      ]);
     const block = blockOf(this.schedule, d);
-    const within = (part: Part): readonly Statement[] =>
-      this.nest(rest, new Map(parts).set(d.name, part), false, inside);
+    const within = (part: Part): readonly Statement[] => {
+      const known = new Map(parts).set(d.name, part);
+      return [...this.copiesWithin(d.name, known, tiles), ...this.nest(rest, known, tiles, false, inside)];
+    };
     if (this.bordersOf(d).some((b) => b.reduce === d.name && parts.get(b.spatial)?.edge))
       return Array.from({ length: d.steps }, (_, step) =>
         within({ outer: number(Math.floor(step / block)), inner: step % block, count: 1, partial: false }),
       ).flat();
-    const usable = d.kind === "spatial" ? d.wholeSteps : d.steps;
-    const whole = Math.floor(usable / block);
-    const left = d.steps - whole * block;
-    const [border] = this.bordersOf(d).filter((b) => b.spatial === d.name);
-    const { from, to, leftIsEdge } = border ? borderBlocks(border, block) : { from: 0, to: whole, leftIsEdge: false };
-    if (whole === 1 && left === 0)
-      return this.nest(
-        rest,
-        new Map(parts).set(d.name, { outer: number(0), count: block, partial: false, edge: from === to }),
-        parallel,
-        inside,
-      );
-    const alone = (name: string, body: readonly Statement[]): readonly Statement[] =>
-      parallel ? [loop(this.names.fresh(name), 1, body, "parallel")] : body;
+    const range = tiles.ranges.get(d.name);
+    const { first, whole, left } = range ?? this.allBlocks(d);
+    const outerAt = (local: Expr): Pick<Part, "outer" | "tile"> => ({
+      outer: binary("+", first, local),
+      ...(range && { tile: { number: range.tile, block: local } }),
+    });
+    const { from, to } = this.insideOfBorder(d, first, whole);
+    const leftIsEdge = this.borderOf(d)?.leftIsEdge ?? false;
+    if (whole === 1 && left === 0) {
+      const part = { ...outerAt(number(0)), count: block, partial: false, edge: from === to };
+      const known = new Map(parts).set(d.name, part);
+      return [...this.copiesWithin(d.name, known, tiles), ...this.nest(rest, known, tiles, parallel, inside)];
+    }
+    const alone = (name: string, body: readonly Statement[]): readonly Statement[] => this.alone(name, parallel, body);
     const edge = (number_: number): readonly Statement[] =>
-      alone(`${d.name}_edge`, within({ outer: number(number_), count: block, partial: false, edge: true }));
+      alone(`${d.name}_edge`, within({ ...outerAt(number(number_)), count: block, partial: false, edge: true }));
     const statements: Statement[] = [];
     for (let b = 0; b < from; b++) statements.push(...edge(b));
     if (to - from === 1) {
-      statements.push(...alone(`${d.name}_outer`, within({ outer: number(from), count: block, partial: false })));
+      statements.push(...alone(`${d.name}_outer`, within({ ...outerAt(number(from)), count: block, partial: false })));
     } else if (to > from) {
       const name = this.names.fresh(`${d.name}_outer`);
-      const body = within({ outer: binary("+", axis(name), number(from)), count: block, partial: false });
+      const body = within({ ...outerAt(binary("+", axis(name), number(from))), count: block, partial: false });
       if (body.length > 0) statements.push(loop(name, to - from, body, parallel ? "parallel" : "serial"));
     }
     for (let b = to; b < whole; b++) statements.push(...edge(b));
     if (left > 0) {
       const partial = d.steps !== d.wholeSteps;
       statements.push(
-        ...alone(`${d.name}_rest`, within({ outer: number(whole), count: left, partial, edge: leftIsEdge })),
+        ...alone(`${d.name}_rest`, within({ ...outerAt(number(whole)), count: left, partial, edge: leftIsEdge })),
       );
     }
     return statements;
+  }
+
+  /** The copies made anew at each step of a loop. */
+  private copiesWithin(loop: string, parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] {
+    return (this.within.get(loop) ?? []).flatMap((make) => make(parts, tiles));
+  }
+
+  /**
+   * A loop over tiles: those that are alike in a loop, the others written out: the last, where it is smaller; those with blocks at a
+   * border; and of passes the first and the last, as far as sums begin and end here.
+   */
+  private tileLoop(
+    { dimension: d, pass }: NestedLoop,
+    blocks: number,
+    tiles: Tiles,
+    parallel: boolean,
+    inside: (tiles: Tiles, parallel: boolean) => readonly Statement[],
+  ): readonly Statement[] {
+    const { whole, left } = this.allBlocks(d);
+    const full = Math.floor(whole / blocks);
+    const count = full + (full * blocks < whole || left > 0 ? 1 : 0);
+    const dealt = parallel && d.kind === "spatial";
+    const tile = (index: Expr, isLast: boolean, first: boolean, last: boolean): readonly Statement[] => {
+      const range: BlockRange = {
+        tile: index,
+        first: binary("*", index, number(blocks)),
+        whole: isLast ? whole - (count - 1) * blocks : blocks,
+        left: isLast ? left : 0,
+      };
+      return inside({ ranges: new Map(tiles.ranges).set(d.name, range), first, last }, parallel && !dealt);
+    };
+    const isFirst = (index: number): boolean => tiles.first && (!pass || index === 0);
+    const isLast = (index: number): boolean => tiles.last && (!pass || index === count - 1);
+    const single = (index: number): readonly Statement[] => {
+      const body = tile(number(index), index === count - 1, isFirst(index), isLast(index));
+      return this.alone(`${d.name}_tile`, dealt, body);
+    };
+    const { from, to } = this.insideOfBorder(d, number(0), whole);
+    const begin = Math.max(pass && tiles.first ? 1 : 0, Math.ceil(from / blocks));
+    const end = Math.max(begin, Math.min(pass && tiles.last ? count - 1 : full, Math.floor(to / blocks), full));
+    const statements: Statement[] = [];
+    for (let i = 0; i < begin; i++) statements.push(...single(i));
+    if (end - begin === 1) statements.push(...single(begin));
+    else if (end > begin) {
+      const name = this.names.fresh(`${d.name}_tile`);
+      const body = tile(binary("+", axis(name), number(begin)), false, isFirst(begin), isLast(begin));
+      statements.push(loop(name, end - begin, body, dealt ? "parallel" : "serial"));
+    }
+    for (let i = end; i < count; i++) statements.push(...single(i));
+    return statements;
+  }
+
+  /** What is written out beside a loop that is dealt to threads is dealt too: to one of them. */
+  private alone(name: string, parallel: boolean, body: readonly Statement[]): readonly Statement[] {
+    return parallel ? [loop(this.names.fresh(name), 1, body, "parallel")] : body;
+  }
+
+  private allBlocks(d: LoopDimension): Omit<BlockRange, "tile"> {
+    const block = blockOf(this.schedule, d);
+    const whole = Math.floor((d.kind === "spatial" ? d.wholeSteps : d.steps) / block);
+    return { first: number(0), whole, left: d.steps - whole * block };
+  }
+
+  private borderOf(d: LoopDimension): BorderBlocks | undefined {
+    const border = this.bordersOf(d).find((b) => b.spatial === d.name);
+    return border && borderBlocks(border, blockOf(this.schedule, d));
+  }
+
+  /** Blocks `from` up to `to` of the `whole` ones behind `first` cross no border. Tiles with others have a number for their first. */
+  private insideOfBorder(d: LoopDimension, first: Expr, whole: number): { readonly from: number; readonly to: number } {
+    const border = this.borderOf(d);
+    if (!border || first.kind !== "number") return { from: 0, to: whole };
+    const from = Math.min(whole, Math.max(0, border.from - first.value));
+    return { from, to: Math.max(from, Math.min(whole, border.to - first.value)) };
   }
 
   /** Borders at which a dimension takes part, of inputs loaded in place. */
@@ -373,8 +551,15 @@ class Lowering {
     return [...this.borders.values()].flat().filter((b) => b.spatial === d.name || b.reduce === d.name);
   }
 
-  /** One register block: accumulators cleared, the summed loops, results stored. */
-  private block(parts: ReadonlyMap<string, Part>, held: Placed | undefined, streaming: Placed): readonly Statement[] {
+  /** One register block: accumulators cleared, the summed loops, results stored; or sums of the pass before loaded, and kept for the next. */
+  private block(
+    parts: ReadonlyMap<string, Part>,
+    tiles: Tiles,
+    summed: readonly NestedLoop[],
+    held: Placed | undefined,
+    streaming: Placed,
+    partial: Placed | undefined,
+  ): readonly Statement[] {
     const blocked = this.blocked(parts);
     const counter = this.accumulatorIndex(blocked);
     const unrolled = (dimensions: readonly LoopDimension[], body: readonly Statement[]): readonly Statement[] =>
@@ -383,10 +568,25 @@ class Lowering {
         body,
       );
     const accumulator = { file: this.fileName(this.target), index: counter };
-    const clear = unrolled(blocked, [{ kind: "clear", register: accumulator }]);
-    const summed = this.dimensions.filter((d) => d.kind === "reduce");
-    const work = this.nest(summed, parts, false, (all) => this.core(all, blocked, held, streaming, accumulator));
-    return [...clear, ...work, ...this.storeBlock(parts, blocked, counter)];
+    const move = (kind: "load" | "store"): readonly Statement[] => {
+      if (!partial) throw new Error("internal: there is no place for partial sums");
+      const memory = { buffer: partial.buffer, base: partial.base(this.positionIn(parts)), stride: partial.stride };
+      return unrolled(blocked, [{ kind, register: accumulator, memory }]);
+    };
+    const begin = tiles.first ? unrolled(blocked, [{ kind: "clear", register: accumulator }]) : move("load");
+    const work = this.nest(summed, parts, tiles, false, (all) => this.core(all, blocked, held, streaming, accumulator));
+    return [...begin, ...work, ...(tiles.last ? this.storeBlock(parts, blocked, counter) : move("store"))];
+  }
+
+  /** Where sums lie between passes: in the output, where it holds them as the instruction stores them; else tile by tile, as inputs are packed. */
+  private placePartialSums(): Placed {
+    const { computation, mapping, target } = this;
+    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
+    const reach = partialReach(mapping, this.schedule);
+    if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
+    const { elements, base } = this.tileLayout(spatial, tileElements(target));
+    const buffer = this.allocate(`${target.name}_partial`, target, elements);
+    return { operand: target, buffer, stride: tileRowElements(target), base };
   }
 
   /** One step of the summed loops, unrolled: held tiles loaded, then each streaming tile and the issues it takes part in. */
@@ -499,13 +699,8 @@ class Lowering {
     const reach = closed ?? reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
     if (typeof reach !== "string") {
       const { base } = this.reached(this.target, bound.tensor, reach);
-      return unrolled([
-        {
-          kind: "store",
-          register,
-          memory: { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride },
-        },
-      ]);
+      const memory = { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
+      return unrolled([{ kind: "store", register, memory }]);
     }
     // Tiles side by side in a scratch block, then scalar loops over it.
     const size = tileElements(this.target);
@@ -513,11 +708,6 @@ class Lowering {
     const { accumulators } = registersOf(this.mapping, this.schedule);
     if (!this.scratch.some((s) => s.name === buffer)) {
       this.scratch.push({ name: buffer, dtype: this.target.dtype, elements: accumulators * size, scope: "local" });
-    }
-    const dtype = calculatedWide(computation);
-    const wide = dtype === undefined ? undefined : { buffer: this.names.fresh(`${this.target.name}_wide`), dtype };
-    if (wide !== undefined && !this.scratch.some((s) => s.name === wide.buffer)) {
-      this.scratch.push({ name: wide.buffer, dtype: wide.dtype, elements: accumulators * size, scope: "local" });
     }
     const spill = unrolled([
       {
@@ -530,7 +720,6 @@ class Lowering {
       computation,
       target: this.target,
       buffer,
-      wide,
       tile: counter,
       dimensions: spatial.map((d) => ({
         dimension: d,
@@ -542,6 +731,13 @@ class Lowering {
       innerName: (name) => this.names.fresh(`${name}_inner`),
     });
     return [...spill, ...stored];
+  }
+
+  /** A unit with tiles of its own computes while results are made of the block before. */
+  private overlapped(compute: readonly Statement[]): readonly Statement[] {
+    if (this.target.file !== "tile" || !this.computation.epilogue) return compute;
+    const spilled = new Set([this.names.fresh(`${this.target.name}_results`)]);
+    return overlapStores(compute, spilled, this.schedule.threads === 1 ? this.names.fresh("once") : undefined);
   }
 
   // ---- names and numbers ----------------------------------------------------------------------------------------------------
@@ -560,10 +756,16 @@ class Lowering {
   }
 
   private positionIn(parts: ReadonlyMap<string, Part>): Position {
-    return (d) => ({
-      outer: parts.get(d.name)?.outer ?? number(0),
-      inner: countOf(parts, d) > 1 ? axis(this.blockName(d)) : number(parts.get(d.name)?.inner ?? 0),
-    });
+    return (d) => {
+      const part = parts.get(d.name);
+      const outer = part?.outer ?? number(0);
+      return {
+        outer,
+        inner: countOf(parts, d) > 1 ? axis(this.blockName(d)) : number(part?.inner ?? 0),
+        tile: part?.tile?.number ?? number(0),
+        inTile: part?.tile?.block ?? outer,
+      };
+    };
   }
 
   private blockTiles(operand: Operand): number {
@@ -597,37 +799,19 @@ function countOf(parts: ReadonlyMap<string, Part>, d: LoopDimension): number {
   return parts.get(d.name)?.count ?? 1;
 }
 
-/** A part of the values of some loops. */
-type Ranges = ReadonlyMap<string, { readonly from: number; readonly count: number }>;
-
-/**
- * Ranges of the loops a copy lays apart, together all of them: of an index that leaves the tensor the first loop is split, so that
- * in one of the ranges nothing is outside and nothing is tested.
- */
-function interiors(tensor: Tensor, bound: Access, copy: PaddedCopy): readonly Ranges[] {
-  const extents = Object.fromEntries(copy.apart.map((l) => [l.name, l.extent]));
-  let all: Ranges[] = [new Map()];
-  for (const [i, index] of bound.index.entries()) {
-    const loops = axesIn(index);
-    const first = copy.apart.find((l) => loops.includes(l.name));
-    if (!first) continue;
-    const extent = tensor.dims[i]?.extent ?? 0;
-    const isInside = (value: number): boolean => {
-      const [min, max] = boundsOf(substitute(index, new Map([[first.name, number(value)]]), "index"), extents);
-      return min >= 0 && max < extent;
-    };
-    let from = 0;
-    while (from < first.extent && !isInside(from)) from++;
-    let to = from;
-    while (to < first.extent && isInside(to)) to++;
-    const ranges = [
-      { from: 0, count: from },
-      { from, count: to - from },
-      { from: to, count: first.extent - to },
-    ].filter((r) => r.count > 0);
-    all = all.flatMap((one) => ranges.map((r) => new Map(one).set(first.name, r)));
-  }
-  return all;
+/** Loops of one step taken out of a walk and of what it walks over. */
+function movingLoops(
+  walk: readonly { readonly name: string; readonly extent: number }[],
+  body: readonly Statement[],
+): {
+  readonly moving: readonly { readonly name: string; readonly extent: number }[];
+  readonly fixed: readonly Statement[];
+} {
+  const still = new Map(walk.filter((w) => w.extent === 1).map((w) => [w.name, number(0)]));
+  const fixed = body.map(
+    (s): Statement => (s.kind === "scalar" ? { kind: "scalar", equation: substituteScalar(s.equation, still) } : s),
+  );
+  return { moving: walk.filter((w) => w.extent > 1), fixed };
 }
 
 /** A load or an issue at known steps of the loops around it. */

@@ -6,7 +6,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, pointsOf } from "../abstraction/affine.ts";
-import { type Computation, extentsOf, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../abstraction/expression.ts";
 import { tilePlaces } from "../abstraction/interpret.ts";
@@ -148,7 +148,7 @@ export function reachWindowed(
 ): PaddedReach | string {
   const tensor = tensorOf(computation, access.tensor);
   const storage = affineForm(tensor.storage);
-  const extents = extentsOf(computation);
+  const extents = Object.fromEntries(dimensions.flatMap((d) => d.loops.map((l) => [l.name, l.extent])));
   const axisOf = (loop: string): LoopDimension | undefined =>
     dimensions.find((d) => operand.dims.some((o) => o.name === d.axis) && d.loops.some((l) => l.name === loop));
   // 1. Indices in which a fused loop meets another lie apart, loop by loop; the others keep their range, whole steps of an axis included.

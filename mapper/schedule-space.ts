@@ -6,11 +6,16 @@
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
+import { memoryElements, outputOf, targetOf, tensorOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger } from "../abstraction/random.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { placementsOf, scheduleProblem } from "./schedule.ts";
 import { dimensionsUnder, spreadable } from "./spread.ts";
+import { blocksOf, parseLoop, printLoop } from "./tiles.ts";
+import { legalCopies, movedCopy } from "./within-space.ts";
 
 /** The plainest schedule: loops as the computation has them, no register block, every input where it may lie most simply. */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
@@ -35,8 +40,19 @@ function blockSizes(d: LoopDimension, limit: number): number[] {
 const SPATIAL_BLOCK = 30;
 const REDUCE_BLOCK = 8;
 
-/** A random legal schedule. */
-export function randomSchedule(mapping: Mapping, random: Random, threads = 1): Schedule {
+/** How often a random schedule has tiles, and how often a mutation changes them, where there is something to gain. */
+const TILED = 0.4;
+const TILE_MUTATION = 0.2;
+
+/** The same of copies made inside a loop. */
+const COPIED_WITHIN = 0.4;
+const COPY_MUTATION = 0.1;
+
+/**
+ * A random legal schedule.
+ * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
+ */
+export function randomSchedule(mapping: Mapping, random: Random, threads = 1, nearBytes?: number): Schedule {
   for (let tries = 0; tries < 200; tries++) {
     const spread = random() < 0.5 ? [] : [...spreadable(mapping).keys()];
     const dimensions = dimensionsUnder(mapping, { spread }).filter((d) => d.steps > 1);
@@ -58,21 +74,29 @@ export function randomSchedule(mapping: Mapping, random: Random, threads = 1): S
     if (innermost && random() < 0.5) block[innermost.name] = pick(random, blockSizes(innermost, REDUCE_BLOCK));
     const placement = Object.fromEntries(choices.map((c): [string, Placement] => [c.operand, pick(random, c.open)]));
     const order = [...spatial, ...reduce].map((d) => d.name);
-    const schedule = tidy(mapping, { order, block, placement, spread, threads });
+    let schedule = tidy(mapping, { order, block, placement, spread, threads });
+    if (nearBytes !== undefined && random() < TILED)
+      for (let more = randomInteger(random, 1, 2); more > 0; more--)
+        schedule = tidy(mapping, retiled(mapping, schedule, random, nearBytes));
+    if (random() < COPIED_WITHIN) schedule = tidy(mapping, movedCopy(mapping, schedule, random));
     if (scheduleProblem(mapping, schedule) === undefined) return schedule;
   }
   return plainSchedule(mapping, threads);
 }
 
-/** A legal schedule one step away: another block, two loops exchanged, or an operand placed elsewhere. */
-export function mutateSchedule(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
+/** A legal schedule one step away: another block, two loops exchanged, other tiles, or an operand placed elsewhere. */
+export function mutateSchedule(mapping: Mapping, schedule: Schedule, random: Random, nearBytes?: number): Schedule {
   const dimensions = dimensionsUnder(mapping, schedule).filter((d) => d.steps > 1);
   if (dimensions.length === 0) return schedule;
   const choices = placementsOf(mapping, schedule).filter((c) => c.open.length > 1);
   for (let tries = 0; tries < 50; tries++) {
     const kind = random();
     let changed: Schedule;
-    if (kind < 0.1 && spreadable(mapping).size > 0) {
+    if (nearBytes !== undefined && random() < TILE_MUTATION) {
+      changed = retiled(mapping, schedule, random, nearBytes);
+    } else if (random() < COPY_MUTATION) {
+      changed = movedCopy(mapping, schedule, random);
+    } else if (kind < 0.1 && spreadable(mapping).size > 0) {
       changed = respread(mapping, schedule, random);
     } else if (kind < 0.55) {
       const d = pick(random, dimensions);
@@ -99,7 +123,9 @@ export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, rando
   const from = (): Schedule => (random() < 0.5 ? a : b);
   // What is spread goes with where it is placed.
   const { placement, spread } = from();
-  const crossed = tidy(mapping, { order: from().order, block: from().block, placement, spread, threads: a.threads });
+  // So does the loop a copy is made inside of with the loops.
+  const { order, within } = from();
+  const crossed = tidy(mapping, { order, block: from().block, placement, spread, within, threads: a.threads });
   return scheduleProblem(mapping, crossed) === undefined ? crossed : a;
 }
 
@@ -114,20 +140,91 @@ function respread(mapping: Mapping, schedule: Schedule, random: Random): Schedul
 }
 
 /** Blocks of 1 are left out and loops of one step stand outermost of their kind, so that equal schedules are equal data. */
-function tidy(mapping: Mapping, { spread, ...schedule }: Schedule): Schedule {
+function tidy(mapping: Mapping, { spread, within, ...schedule }: Schedule): Schedule {
   const block = Object.fromEntries(
     Object.entries(schedule.block)
       .filter(([, size]) => size > 1)
       .sort(([a], [b]) => a.localeCompare(b)),
   );
   const dimensions = dimensionsUnder(mapping, { spread });
-  const order = (["spatial", "reduce"] as const).flatMap((kind) => {
-    const own = dimensions.filter((d) => d.kind === kind);
-    const still = own.filter((d) => d.steps === 1).map((d) => d.name);
-    const moving = schedule.order.filter((name) => own.some((d) => d.name === name && d.steps > 1));
-    return [...still, ...moving];
+  const moving = withoutIdleTiles(
+    schedule.order.filter((text) => dimensions.some((d) => d.name === parseLoop(text)?.name && d.steps > 1)),
+    dimensions,
+    block,
+    Object.values(within ?? {}),
+  );
+  const still = (kind: LoopDimension["kind"]): string[] =>
+    dimensions.filter((d) => d.kind === kind && d.steps === 1).map((d) => d.name);
+  const behind = moving.findLastIndex((text) => dimensions.some((d) => d.name === text && d.kind === "spatial")) + 1;
+  const order = [...still("spatial"), ...moving.slice(0, behind), ...still("reduce"), ...moving.slice(behind)];
+  const ordered = { ...schedule, order, block, ...(spread !== undefined && spread.length > 0 ? { spread } : {}) };
+  const copies = within && legalCopies(mapping, { ...ordered, within });
+  return copies === undefined ? ordered : { ...ordered, within: copies };
+}
+
+/** Without loops over tiles that are no loop, or that stand around the loop over their blocks with nothing between, a copy neither. */
+function withoutIdleTiles(
+  order: readonly string[],
+  dimensions: readonly LoopDimension[],
+  block: Schedule["block"],
+  copied: readonly string[],
+): readonly string[] {
+  const idle = (text: string, i: number): boolean => {
+    const { name, tile } = parseLoop(text) ?? {};
+    const d = dimensions.find((x) => x.name === name);
+    if (d === undefined || tile === undefined) return false;
+    return tile >= blocksOf(d, block[d.name] ?? 1) || (order[i + 1] === name && !copied.includes(text));
+  };
+  const kept = order.filter((text, i) => !idle(text, i));
+  return kept.length < order.length ? withoutIdleTiles(kept, dimensions, block, copied) : order;
+}
+
+/** One loop over tiles put in, taken out, or given another size. */
+function retiled(mapping: Mapping, schedule: Schedule, random: Random, nearBytes: number): Schedule {
+  const dimensions = dimensionsUnder(mapping, schedule);
+  const tiled = schedule.order.filter((text) => parseLoop(text)?.tile !== undefined);
+  const out = (text: string): Schedule => ({ ...schedule, order: schedule.order.filter((t) => t !== text) });
+  if (tiled.length >= MOST_TILED || (tiled.length > 0 && random() < 0.3)) return out(pick(random, tiled));
+  const choices = dimensions.flatMap((d) => {
+    const sizes = tileSizes(mapping, schedule, d, nearBytes);
+    return sizes.length > 0 ? [{ d, sizes }] : [];
   });
-  return { ...schedule, order, block, ...(spread !== undefined && spread.length > 0 ? { spread } : {}) };
+  if (choices.length === 0) return schedule;
+  const { d, sizes } = pick(random, choices);
+  const old = tiled.find((text) => parseLoop(text)?.name === d.name);
+  const { order } = old === undefined ? schedule : out(old);
+  // Outside of the loop before its own at least, and of some kept one.
+  const kept = order.findLastIndex((text) => dimensions.some((x) => x.name === text && x.kind === "spatial"));
+  const place = randomInteger(random, 0, Math.max(0, Math.min(kept, order.indexOf(d.name) - 1)));
+  const loop = printLoop({ name: d.name, tile: pick(random, sizes) });
+  return { ...schedule, order: [...order.slice(0, place), loop, ...order.slice(place)] };
+}
+
+/** Loops over tiles at most: n, k and m in GotoBLAS. */
+const MOST_TILED = 3;
+
+/**
+ * Blocks of a tile worth trying: where what an operand has does not fit in the nearest cache, halves of it, and halves of those, down
+ * to a quarter of that cache. A kept dimension may also have tiles of one block, which is another order of its loop and others' tiles.
+ */
+function tileSizes(mapping: Mapping, { block }: Schedule, d: LoopDimension, nearBytes: number): number[] {
+  const blocks = blocksOf(d, block[d.name] ?? 1);
+  const bytes = Math.max(...mapping.intrinsic.operands.map((o) => operandBytes(mapping, o.name, d)));
+  if (bytes <= nearBytes) return [];
+  const sizes = new Set(d.kind === "spatial" ? [1] : []);
+  for (let parts = 2; parts <= blocks && bytes / parts >= nearBytes / 4; parts *= 2)
+    sizes.add(Math.ceil(blocks / parts));
+  return [...sizes].filter((size) => size < blocks);
+}
+
+/** Of the tensors an operand reads, or the output; 0 where a dimension does not move in them. */
+function operandBytes({ computation, binding }: Mapping, operand: string, d: LoopDimension): number {
+  const bound = binding[operand];
+  if (bound === undefined || !d.loops.some((l) => axesIn(bound).includes(l.name))) return 0;
+  return accessesIn(bound).reduce((sum, { tensor }) => {
+    const found = tensor === targetOf(computation).name ? outputOf(computation) : tensorOf(computation, tensor);
+    return sum + memoryElements(found) * bytesOf(found.dtype);
+  }, 0);
 }
 
 function shuffled<T>(items: readonly T[], random: Random): T[] {

@@ -18,18 +18,20 @@
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
 import { targetOf } from "../abstraction/computation.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { axesIn } from "../abstraction/expression.ts";
+import { access, axesIn } from "../abstraction/expression.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { type Border, borderBlocks, bordersOf } from "./borders.ts";
 import { gapsOf, type LoopDimension } from "./dimensions.ts";
 import { defineProblem, type Problem } from "./problem.ts";
-import { reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
+import { type Reach, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
 import { dimensionsUnder, spreadable } from "./spread.ts";
+import { orderProblem } from "./tiles.ts";
 import { conditionCarriers } from "./validate.ts";
+import { copyWithin } from "./within.ts";
 
-/** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 14 and 18. */
-export const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32 };
+/** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 10, 14 and 18. `vec` is XMM. */
+export const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32, vec: 16 };
 
 /** The placements open to each input of a mapping, and why the others are closed. */
 export interface PlacementChoice {
@@ -102,13 +104,9 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
   const unknown = schedule.spread?.find((name) => !spreadable(mapping).has(name));
   if (unknown !== undefined) return `${unknown} has no rows with gaps to spread over`;
   const dimensions = dimensionsUnder(mapping, schedule);
-  const names = dimensions.map((d) => d.name);
-  const missing = names.filter((n) => schedule.order.filter((o) => o === n).length !== 1);
-  if (missing.length > 0 || schedule.order.length !== names.length)
-    return `order must name each of ${names.join(", ")} once`;
-  const kinds = schedule.order.map((n) => dimensions.find((d) => d.name === n)?.kind);
-  if (kinds.lastIndexOf("spatial") > kinds.indexOf("reduce") && kinds.includes("reduce"))
-    return "kept dimensions must stand before summed ones";
+  const crossed = bordersUnder(mapping, schedule);
+  const order = orderProblem(schedule, dimensions, (d) => crossed.some((b) => b.reduce === d.name));
+  if (order !== undefined) return order;
   const { where } = mapping.computation.equation;
   if (where !== undefined) {
     const lost = carriersOf(defineProblem(mapping.computation, mapping.intrinsic, mapping.binding)).find(
@@ -130,8 +128,12 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     if (!Number.isSafeInteger(block) || block < 1 || block > dimension.steps)
       return `block of ${name} must be 1 to ${dimension.steps}, got ${block}`;
   }
+  for (const operand of Object.keys(schedule.within ?? {})) {
+    const copy = copyWithin(mapping, schedule, operand, dimensions);
+    if (typeof copy === "string") return copy;
+  }
   const { accumulators, held } = registersOf(mapping, schedule);
-  const edges = edgeIssues(bordersUnder(mapping, schedule), dimensions, (d) => blockOf(schedule, d), accumulators);
+  const edges = edgeIssues(crossed, dimensions, (d) => blockOf(schedule, d), accumulators);
   if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
   const target = targetOperand(mapping);
   const available = REGISTERS[target.file];
@@ -179,6 +181,17 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
     product(blocked.filter((d) => dependsOn(mapping, o.name, d)).map((d) => blockOf(schedule, d))),
   );
   return { accumulators: product(blocked.map((d) => blockOf(schedule, d))), held: Math.min(...counts) };
+}
+
+/** How the output holds partial sums between passes, where it can: whole tiles as the instruction stores them, and nothing else to do. */
+export function partialReach(mapping: Mapping, schedule: Pick<Schedule, "spread">): Reach | undefined {
+  const { computation, intrinsic } = mapping;
+  const dimensions = dimensionsUnder(mapping, schedule);
+  if (computation.epilogue || dimensions.some((d) => d.kind === "spatial" && d.steps !== d.wholeSteps))
+    return undefined;
+  const { tensor, index } = computation.equation.target;
+  const reach = reachInPlace(computation, intrinsic, targetOperand(mapping), access(tensor, index), dimensions);
+  return typeof reach === "string" ? undefined : reach;
 }
 
 /** Operands are packed outside every loop, so a condition lies with an operand that has all the loops it mentions. */

@@ -7,10 +7,9 @@
  *       for n_inner in 0..16                                                    the output is NHWC: k, fed to n, lies innermost
  *         res[0,16*k_outer+n_inner,p,2*q_outer+q_block] = max(c_results[16*q_block+n_inner], 0)
  *
- * Nothing is tested inside but the gaps of a spread dimension: the last tile, where it is not whole, has loops of its own. The loop with the smallest step in
- * the output is the innermost, which is what a compiler vectorises. Bytes are calculated in 32 bits first, in loops of their own
- * and in the order of the tiles: one loop would have vectors of 16 bytes throughout, and took 2 to 3 times as long (requantisation
- * of 14 tiles, g++ 12, Xeon with AVX-512, 2026-11-21).
+ * Nothing is tested inside but the gaps of a spread dimension: the last tile, where it is not whole, has loops of its own. The loop
+ * with the smallest step in the output is the innermost: a language with vectors makes a row of it (codegen/rows-avx512.ts). Where it
+ * is too short for that, an epilogue is computed along the rows of the tiles.
  */
 
 import { evaluateIndex } from "../abstraction/affine.ts";
@@ -40,8 +39,6 @@ export interface ResultBlock {
   /** The instruction's target. */
   readonly target: Operand;
   readonly buffer: string;
-  /** A scratch buffer of the same size and of the type of {@link calculatedWide}. */
-  readonly wide: { readonly buffer: string; readonly dtype: DType } | undefined;
   /** Number of a tile in the buffer, over the names of the dimensions' steps. */
   readonly tile: Expr;
   /** Every dimension the results have. */
@@ -69,7 +66,10 @@ interface Run {
   readonly elements: number;
 }
 
-/** The type of 32 bits in which an epilogue's results are held before they are stored; undefined when they are stored at once. */
+/**
+ * The type of 32 bits in which an epilogue's results are held before they are narrowed; undefined when nothing is calculated or narrowed.
+ * The nest stores them in one statement; the model counts by it.
+ */
 export function calculatedWide(computation: Computation): DType | undefined {
   const { epilogue } = computation;
   const { dtype } = outputOf(computation);
@@ -83,10 +83,12 @@ export function calculatedWide(computation: Computation): DType | undefined {
   return typeOf(value.value, Object.fromEntries(tensors.map((t) => [t.name, t.dtype]))) === "f32" ? "f32" : undefined;
 }
 
+/** Elements from which on a loop is worth being a row of vectors. */
+const ROW_LANES = 8;
+
 /** The loops that store a block. */
 export function storeElements(block: ResultBlock): readonly Statement[] {
-  const stores = combinations(block.dimensions.map(runsOf)).map((runs) => storeRuns(block, runs));
-  return [...stores.flatMap((s) => s.calculate), ...stores.flatMap((s) => s.store)];
+  return combinations(block.dimensions.map(runsOf)).flatMap((runs) => storeRuns(block, runs));
 }
 
 function runsOf({ dimension, count, partial }: BlockDimension): Run[] {
@@ -96,11 +98,8 @@ function runsOf({ dimension, count, partial }: BlockDimension): Run[] {
   return count === 1 ? [last] : [{ from: 0, count: count - 1, elements: step }, last];
 }
 
-function storeRuns(
-  block: ResultBlock,
-  runs: readonly Run[],
-): { readonly calculate: readonly Statement[]; readonly store: readonly Statement[] } {
-  const { computation, target, buffer, wide, dimensions, innerName } = block;
+function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement[] {
+  const { computation, target, buffer, dimensions, innerName } = block;
   const walk: { name: string; extent: number }[] = [];
   const counter = (name: string, extent: number, from = 0): Expr => {
     if (extent === 1) return number(from);
@@ -137,19 +136,14 @@ function storeRuns(
     : { target: { ...computation.equation.target, index }, op: "=", value: held };
   const equation: Equation = guards.length === 0 ? assigned : { ...assigned, where: guards.reduce(and) };
 
-  // 3. Loops, the one with the smallest step innermost: in the output, and in the buffer.
+  // 3. Loops, the one with the smallest step in the output innermost; or, where that is not a row, the one along the tiles' rows.
   const stored = sorted(walk, stridesOf(computation, equation));
-  if (wide === undefined) return { calculate: [], store: loops(stored, [{ kind: "scalar", equation }]) };
-  const calculated = access(wide.buffer, [place]);
-  const cast = (dtype: DType, value: Expr): Expr => ({ kind: "cast", dtype, saturate: false, value });
-  const { value } = equation;
-  const inFull = wide.dtype === "f32" && value.kind === "cast" ? value.value : cast(wide.dtype, value);
-  const first: Equation = { ...equation, target: calculated, value: inFull };
-  const second: Equation = { ...equation, value: cast(outputOf(computation).dtype, calculated) };
-  return {
-    calculate: loops(sorted(walk, stridesIn(place)), [{ kind: "scalar", equation: first }]),
-    store: loops(stored, [{ kind: "scalar", equation: second }]),
-  };
+  const along = stridesIn(place);
+  const row = stored.find((l) => along(l.name) === 1);
+  const last = stored.at(-1);
+  const turned = row && last && row.extent >= ROW_LANES && last.extent < ROW_LANES && computation.epilogue;
+  const order = turned ? [...stored.filter((l) => l !== row), row] : stored;
+  return loops(order, [{ kind: "scalar", equation }]);
 }
 
 function sorted<T extends { readonly name: string }>(walk: readonly T[], stride: (name: string) => number): T[] {

@@ -379,7 +379,7 @@ function memoryWords(operand: Operand, register: string, tile: number): { reg: s
 /** Keeps the compiler from knowing a register's value; tiles are out of its sight anyway. */
 function opaque(operand: Operand | undefined, register: string): string {
   if (operand === undefined || operand.file === "tile") return "";
-  const constraint = operand.file === "zmm" ? "v" : operand.file === "ymm" ? "x" : "w";
+  const constraint = operand.file === "zmm" ? "v" : operand.file === "v" ? "w" : "x";
   return `asm volatile("" : "+${constraint}"(${register}));`;
 }
 

@@ -7,6 +7,9 @@
  * (above 0) or shorter than the model believes; `overlap` 1 says that nothing overlaps. Shares and ratios have no unit, so what
  * one operator teaches serves another; under the root a part need not be the longest to be noticed. Traits are the instruction and where
  * inputs lie: what the compiler makes of each. Pure: the same trials give the same correction.
+ *
+ * The fit is Huber's: a trial that is far off counts by its distance and not by its square, for while another process runs beside
+ * it a kernel takes two or three times as long, from its first sample to its last.
  */
 
 import { Matrix, solve } from "ml-matrix";
@@ -54,6 +57,12 @@ const RIDGES = [1, 3, 10, 30, 100];
 const SCALE_RIDGE = 0.1;
 /** No correction goes beyond this factor either way. */
 const MOST = Math.log(8);
+/** Residuals beyond so many standard deviations count less: 95 % as efficient as least squares where nothing is disturbed (Huber 1981). */
+const FAR = 1.345;
+/** The standard deviation of a normal distribution over the median of its absolute values. */
+const DEVIATION = 1.4826;
+/** Fits, each weighing by the residuals of the one before; the first weighs all alike. */
+const FITS = 4;
 
 /**
  * Fits the correction. Trials without a positive finite time are left out; without any left nothing is corrected.
@@ -77,10 +86,12 @@ export function fit(trials: readonly Observation[]): Correction {
       return Math.log(measuredSeconds / max) - UNLEARNT_OVERLAP * Math.log(sum / max);
     }),
   );
-  let best: { ridge: number; error: number; coefficients: number[] } | undefined;
-  for (const ridge of RIDGES) {
-    const solved = ridgeFit(x, y, ridge);
-    if (best === undefined || solved.error < best.error) best = { ridge, ...solved };
+  let believed = usable.map(() => 1);
+  let best: Fitted | undefined;
+  for (let turn = 0; turn < FITS; turn++) {
+    const solved = RIDGES.map((ridge) => ridgeFit(x, y, ridge, believed));
+    best = solved.reduce((a, b) => (b.error < a.error ? b : a));
+    believed = beliefs(best.residuals);
   }
   if (best === undefined) return NO_CORRECTION;
   const [scale = 0, overlap = 0, ...weights] = best.coefficients;
@@ -116,19 +127,33 @@ function featuresOf({ terms, bounds, traits }: Costs, names: readonly string[]):
   return [1, Math.log(sum / max), ...names.map(feature)];
 }
 
-/** Coefficients, and the mean squared error of each trial predicted from the others: e / (1 - h), h of the hat matrix. */
-function ridgeFit(x: Matrix, y: Matrix, ridge: number): { error: number; coefficients: number[] } {
-  const transposed = x.transpose();
+interface Fitted {
+  readonly ridge: number;
+  readonly coefficients: readonly number[];
+  readonly residuals: readonly number[];
+  /** The mean squared error of each trial predicted from the others, as far as it is believed: e / (1 - h), h of the hat matrix. */
+  readonly error: number;
+}
+
+function ridgeFit(x: Matrix, y: Matrix, ridge: number, believed: readonly number[]): Fitted {
+  const weighted = x.transpose().mulRowVector([...believed]);
   const penalty = Matrix.diag(Array.from({ length: x.columns }, (_, i) => (i === 0 ? SCALE_RIDGE : ridge)));
-  const normal = transposed.mmul(x).add(penalty);
-  const projection = solve(normal, transposed);
+  const normal = weighted.mmul(x).add(penalty);
+  const projection = solve(normal, weighted);
   const coefficients = projection.mmul(y);
-  const residual = Matrix.sub(y, x.mmul(coefficients));
+  const residuals = Matrix.sub(y, x.mmul(coefficients)).to1DArray();
   let error = 0;
-  for (let i = 0; i < x.rows; i++) {
+  for (const [i, residual] of residuals.entries()) {
     let hat = 0;
     for (let j = 0; j < x.columns; j++) hat += x.get(i, j) * projection.get(j, i);
-    error += (residual.get(i, 0) / (1 - hat)) ** 2 / x.rows;
+    error += ((believed[i] ?? 1) * (residual / (1 - hat)) ** 2) / x.rows;
   }
-  return { error, coefficients: coefficients.to1DArray() };
+  return { ridge, coefficients: coefficients.to1DArray(), residuals, error };
+}
+
+/** How far each trial is believed, from 1 downwards: Huber's weights. */
+function beliefs(residuals: readonly number[]): number[] {
+  const sizes = residuals.map(Math.abs).sort((a, b) => a - b);
+  const far = FAR * DEVIATION * (sizes[sizes.length >> 1] ?? 0);
+  return residuals.map((residual) => (Math.abs(residual) <= far ? 1 : far / Math.abs(residual)));
 }

@@ -22,9 +22,11 @@ import { type Access, access, accessesIn, axesIn, binary, type Expr, number, wal
 import { type Operand, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Border, BorderBlocks } from "../mapper/borders.ts";
+import { copyParts, elementsOf } from "../mapper/copies.ts";
 import { gapsOf, type LoopDimension } from "../mapper/dimensions.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/reach.ts";
 import { dependsOn } from "../mapper/schedule.ts";
+import { STILL } from "../mapper/within.ts";
 import {
   AffineFootprint,
   type Covered,
@@ -60,8 +62,11 @@ export interface DimensionState extends Covered {
   /** The border at which it is the kept dimension; whether it is the summed one of some border. */
   border: BorderBlocks | undefined;
   meets: boolean;
-  /** Set while an order is read, so that a name given twice is noticed. */
+  /** Blocks of a tile; all blocks where it has no loop over tiles. */
+  tile: number;
+  /** Set while an order is read, so that a loop given twice is noticed. */
   read: number;
+  tileRead: number;
 }
 
 /** What the address of one element costs besides additions, what the innermost loop does not change counted once a run of it. */
@@ -85,6 +90,8 @@ export interface Packing {
   /** What a row of a tile holds side by side lies apart in the tensor. */
   readonly gathered: boolean;
   readonly bytes: number;
+  /** Of them those that pass through the caches: a copy made inside a loop is written over where it lies. */
+  readonly passingBytes: number;
   /** Bytes of the tensors it reads. */
   readonly sourceBytes: number;
   /** Steps of the loop dealt to threads; undefined when the order of the schedule decides. */
@@ -154,6 +161,7 @@ export function placedInput(
             arithmetic,
             gathered,
             bytes: elements * size,
+            passingBytes: elements * size,
             sourceBytes,
             dealt: undefined,
           },
@@ -335,7 +343,7 @@ function copyPacking(
     return { extent: l.extent, stride: l.stride, sourceStride: between === undefined ? undefined : between * steps };
   });
   const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
-  const elements = product(moving.map((w) => w.extent));
+  const elements = copyParts(tensor, bound, copy, STILL).reduce((sum, part) => sum + elementsOf(part), 0);
   // Loops laid apart are short: the compiler writes out those whose steps lie one behind the other on both sides, and they make one run.
   let run = 1;
   for (const [i, w] of [...moving].reverse().entries())
@@ -348,6 +356,7 @@ function copyPacking(
     arithmetic: PLAIN,
     gathered: false,
     bytes: elements * elementBytes,
+    passingBytes: elements * elementBytes,
     sourceBytes,
     dealt: moving[0]?.extent ?? 1,
   };

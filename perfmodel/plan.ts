@@ -18,15 +18,17 @@ import { borderBlocks } from "../mapper/borders.ts";
 import type { LoopDimension } from "../mapper/dimensions.ts";
 import { defineProblem } from "../mapper/problem.ts";
 import { reachInPlace } from "../mapper/reach.ts";
-import { dependsOn, edgeIssues, edgesFit, placementsOf, REGISTERS } from "../mapper/schedule.ts";
+import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf, REGISTERS } from "../mapper/schedule.ts";
 import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
 import { calculatedWide } from "../mapper/store.ts";
+import { PASS_LOOPS, parseLoop } from "../mapper/tiles.ts";
 import { conditionCarriers } from "../mapper/validate.ts";
-import type { Footprint } from "./footprint.ts";
+import { type Footprint, RunFootprint } from "./footprint.ts";
 import {
   at,
   bytesOfTensor,
   type DimensionState,
+  LINE_BYTES,
   operationsIn,
   outputFootprint,
   outputPlace,
@@ -38,6 +40,7 @@ import {
   resultDimension,
   straddlingShare,
 } from "./placed.ts";
+import { withinInput } from "./within.ts";
 
 export interface InputState {
   readonly name: string;
@@ -63,12 +66,24 @@ export interface Stores {
   readonly sideBySide: boolean;
 }
 
+/** A loop around the register block, under the schedule that was read last: over the blocks of a dimension, or over tiles of them. */
+export interface LoopState {
+  readonly dimension: DimensionState;
+  /** Blocks of a tile; undefined for the loop over blocks. */
+  readonly tile: number | undefined;
+  /** Each of its steps is a pass over partial sums. */
+  pass: boolean;
+  /** Steps of one run of it, the mean where the last tile is smaller; and steps of the dimension that they cover together. */
+  trips: number;
+  covers: number;
+}
+
 /** What a walk over the lowered nest would count, all threads together. */
 export interface Counts {
   readonly issues: number;
-  /** Tiles loaded, by operand. */
+  /** Tiles loaded, by operand: of the target, sums of the pass before. */
   readonly loads: Readonly<Record<string, number>>;
-  /** Tiles stored, straight or into the scratch block. */
+  /** Tiles stored, straight, into the scratch block, or as partial sums. */
   readonly stores: number;
   /** Elements moved from the scratch block to the output. */
   readonly scattered: number;
@@ -95,6 +110,11 @@ export class Plan {
   readonly outputBytes: number;
   /** In the order of the schedule read last, outermost first. */
   readonly ordered: DimensionState[] = [];
+  /** The same with loops over tiles. */
+  readonly loops: LoopState[] = [];
+  /** Passes over partial sums, and what they touch: the output, or a buffer of tiles. */
+  passes = 1;
+  readonly sums: Footprint;
   readonly spatial: readonly DimensionState[];
   readonly reduce: readonly DimensionState[];
   accumulators = 1;
@@ -104,6 +124,10 @@ export class Plan {
   /** Share of the steps that are inside of every border. */
   insideShare = 1;
   private readonly byName: ReadonlyMap<string, DimensionState>;
+  /** Entries of an order by their text, those over tiles as they are met. */
+  private readonly loopOf: Map<string, LoopState>;
+  /** In the order of the dimensions. */
+  private readonly states: readonly DimensionState[];
   /** Whether some placement of some input crosses a border. */
   private readonly crosses: boolean;
   private readonly impossible: boolean;
@@ -116,6 +140,8 @@ export class Plan {
     const states = dimensions.map(stateOf);
     this.mapping = mapping;
     this.byName = new Map(states.map((s) => [s.name, s]));
+    this.loopOf = new Map(states.map((s) => [s.name, loopState(s, undefined)]));
+    this.states = states;
     this.spatial = states.filter((s) => s.spatial);
     this.reduce = states.filter((s) => !s.spatial);
     this.target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
@@ -151,6 +177,10 @@ export class Plan {
     this.wide = calculatedWide(computation) !== undefined;
     const flat = outputPlace(computation);
     this.output = outputFootprint(computation, flat, dimensions, states);
+    this.sums =
+      partialReach(mapping, { spread }) === undefined
+        ? new RunFootprint(this.spatial, tile * bytesOf(this.target.dtype), LINE_BYTES)
+        : this.output;
     this.results = dimensions.flatMap((d, i): ResultDimension[] =>
       d.kind === "spatial" ? [resultDimension(d, at(states, i), flat, this.target)] : [],
     );
@@ -159,16 +189,27 @@ export class Plan {
 
   /** Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem` */
   read(schedule: Schedule): boolean {
-    if (this.impossible || schedule.order.length !== this.byName.size) return false;
-    // 1. Order: every dimension once, kept ones first.
+    if (this.impossible) return false;
+    // 1. Order: every dimension once, kept ones first; before it at most one loop over its tiles.
     const turn = ++this.reads;
     let position = 0;
-    for (const name of schedule.order) {
-      const d = this.byName.get(name);
-      if (d === undefined || d.read === turn || d.spatial !== position < this.spatial.length) return false;
+    let entries = 0;
+    for (const text of schedule.order) {
+      const loop = this.loopOf.get(text) ?? this.newLoop(text);
+      if (loop === undefined) return false;
+      const d = loop.dimension;
+      this.loops[entries++] = loop;
+      if (d.read === turn || (loop.tile !== undefined && d.tileRead === turn)) return false;
+      if (loop.tile !== undefined) {
+        d.tileRead = turn;
+        continue;
+      }
+      if (d.spatial !== position < this.spatial.length) return false;
       d.read = turn;
       this.ordered[position++] = d;
     }
+    if (position !== this.byName.size) return false;
+    this.loops.length = entries;
     // 2. Placements.
     let past = 0;
     for (const input of this.inputs) {
@@ -180,12 +221,16 @@ export class Plan {
       input.tiles = 1;
     }
     // 3. Blocks, and the registers they take.
-    for (const name in schedule.block) if (!this.byName.has(name)) return false;
+    for (const d of this.ordered) d.block = 1;
+    for (const name in schedule.block) {
+      const d = this.byName.get(name);
+      if (d === undefined) return false;
+      d.block = schedule.block[name] ?? 1;
+    }
     this.accumulators = 1;
     for (const d of this.ordered) {
-      const block = schedule.block[d.name] ?? 1;
+      const { block } = d;
       if (!Number.isSafeInteger(block) || block < 1 || block > d.steps) return false;
-      d.block = block;
       d.whole = Math.floor(d.usable / block);
       d.left = d.steps - d.whole * block;
       d.blocks = d.whole + (d.left > 0 ? 1 : 0);
@@ -193,15 +238,61 @@ export class Plan {
       this.accumulators *= block;
       for (const input of this.inputs) if (input.own.has(d)) input.tiles *= block;
     }
+    if (schedule.within !== undefined && !this.readWithin(schedule)) return false;
     let fewest = Number.POSITIVE_INFINITY;
     for (const { tiles } of this.inputs) fewest = Math.min(fewest, tiles);
     if (this.accumulators + fewest + 1 > this.registers || !this.readBorders()) return false;
+    if (!this.readTiles(turn)) return false;
     // 4. The input with fewer tiles is held, the first of equals.
     const [first, second] = this.inputs;
     if (first === undefined) return false;
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
     this.streaming = second === undefined || this.held === second ? first : second;
     this.deal(schedule.threads);
+    return true;
+  }
+
+  /** Copies made inside a loop. @returns false when one cannot be made there */
+  private readWithin(schedule: Schedule): boolean {
+    for (const name in schedule.within) {
+      const input = this.inputs.find((i) => i.name === name);
+      const placed = input && withinInput(this.mapping, schedule, input.operand, this.states, input.placed);
+      if (input === undefined || placed === undefined) return false;
+      input.placed = placed;
+    }
+    return true;
+  }
+
+  /** An entry of an order not met before; undefined when it names no tiles of a dimension. */
+  private newLoop(text: string): LoopState | undefined {
+    const { name, tile } = parseLoop(text) ?? {};
+    const dimension = name === undefined ? undefined : this.byName.get(name);
+    if (dimension === undefined || tile === undefined) return undefined;
+    const loop = loopState(dimension, tile);
+    this.loopOf.set(text, loop);
+    return loop;
+  }
+
+  /** Tiles and passes. @returns false for tiles that are no loop, that meet a border, or that make too many passes */
+  private readTiles(turn: number): boolean {
+    this.passes = 1;
+    for (const d of this.ordered) d.tile = d.blocks;
+    if (this.loops.length === this.ordered.length) return true;
+    let kept = this.spatial.length;
+    let outside = 0;
+    for (const loop of this.loops) {
+      const { dimension: d, tile } = loop;
+      if (tile === undefined) {
+        if (d.spatial) kept--;
+        continue;
+      }
+      if (tile >= d.blocks || (d.meets && d.tileRead === turn)) return false;
+      d.tile = tile;
+      loop.pass = !d.spatial && kept > 0;
+      if (!loop.pass) continue;
+      this.passes *= Math.ceil(d.blocks / tile);
+      if (++outside > PASS_LOOPS) return false;
+    }
     return true;
   }
 
@@ -231,12 +322,24 @@ export class Plan {
   private deal(threads: number): void {
     let dealt = threads <= 1;
     for (const d of this.ordered) {
-      const parallel = !dealt && d.spatial && !(d.whole === 1 && d.left === 0);
-      if (parallel) dealt = true;
+      d.ownWhole = d.whole;
+      d.ownSteps = d.steps;
+      d.ownBlocks = d.blocks;
+    }
+    for (const { dimension: d, tile } of this.loops) {
+      if (dealt || !d.spatial || (tile === undefined && d.whole === 1 && d.left === 0)) continue;
+      dealt = true;
       const edges = d.border === undefined ? 0 : d.border.edges - (d.border.leftIsEdge ? 1 : 0);
-      d.ownWhole = parallel ? edges + Math.ceil((d.whole - edges) / threads) : d.whole;
+      if (tile === undefined) d.ownWhole = edges + Math.ceil((d.whole - edges) / threads);
+      else d.ownWhole = Math.ceil(Math.floor(d.whole / tile) / threads) * tile + (d.whole % tile);
       d.ownSteps = d.ownWhole * d.block + d.left;
       d.ownBlocks = d.ownWhole + (d.left > 0 ? 1 : 0);
+    }
+    for (const loop of this.loops) {
+      const { dimension: d, tile } = loop;
+      const tiles = Math.ceil(d.ownBlocks / d.tile);
+      loop.trips = tile === undefined ? d.ownBlocks / tiles : tiles;
+      loop.covers = tile === undefined ? d.ownSteps / tiles : d.ownSteps;
     }
   }
 
@@ -306,9 +409,11 @@ export function bySpread<T>(
   const others = new Map<string, T>();
   return ({ spread }) => {
     if (spread === undefined || spread.length === 0) return plain;
-    if (spread.some((name) => !spreadable(mapping).has(name))) return undefined;
     const key = spread.join();
-    const made = others.get(key) ?? make(spread);
+    const known = others.get(key);
+    if (known !== undefined) return known;
+    if (spread.some((name) => !spreadable(mapping).has(name))) return undefined;
+    const made = make(spread);
     others.set(key, made);
     return made;
   };
@@ -331,8 +436,8 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
     const { tiles, scattered } = plan.ownStores();
     return {
       issues: product(plan.ordered.map((d) => (d.meets ? 1 : (d.border?.insideSteps ?? d.steps)))),
-      loads: each((i) => plan.ownLoads(i)),
-      stores: tiles,
+      loads: { ...each((i) => plan.ownLoads(i)), [plan.target.name]: tiles * (plan.passes - 1) },
+      stores: tiles * plan.passes,
       scattered,
       packed: each((i) => plan.packingOf(i)?.packing.elements ?? 0),
       distinctBytes: each((i) => {
@@ -343,29 +448,33 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
   };
 }
 
-function stateOf(d: LoopDimension): DimensionState {
-  const { name, steps } = d;
-  const spatial = d.kind === "spatial";
-  const fixed = {
-    name,
-    kind: d.kind,
-    spatial,
-    steps,
-    partial: steps !== d.wholeSteps,
-    usable: spatial ? d.wholeSteps : steps,
-  };
-  const blocks = { block: 1, whole: steps, left: 0, blocks: steps };
+/** One literal: what is put together by spreading keeps its fields elsewhere, and the whole model takes twice as long. */
+function stateOf({ name, kind, steps, wholeSteps }: LoopDimension): DimensionState {
   return {
-    ...fixed,
-    ...blocks,
+    name,
+    kind,
+    spatial: kind === "spatial",
+    steps,
+    partial: steps !== wholeSteps,
+    usable: kind === "spatial" ? wholeSteps : steps,
+    block: 1,
+    whole: steps,
+    left: 0,
+    blocks: steps,
     ownSteps: steps,
     ownWhole: steps,
     ownBlocks: steps,
     covered: steps,
-    read: 0,
     border: undefined,
     meets: false,
+    read: 0,
+    tile: steps,
+    tileRead: 0,
   };
+}
+
+function loopState(dimension: DimensionState, tile: number | undefined): LoopState {
+  return { dimension, tile, pass: false, trips: 1, covers: 1 };
 }
 
 function losesCondition({ computation, intrinsic, binding }: Mapping): boolean {

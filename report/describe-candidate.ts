@@ -23,11 +23,12 @@ export function placeText(candidate: Candidate): string {
 /** Everything it decides, a name and a text each. */
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
   if (candidate.kind !== "lanes") {
-    const { order, block, placement, spread, threads } = candidate.schedule;
+    const { order, block, placement, spread, within, threads } = candidate.schedule;
     return [
       ["order", order.join(" ")],
       ["block", pairs(block)],
       ["placement", pairs(placement)],
+      ...(within ? [["copied within", pairs(within)] as [string, string]] : []),
       ...(spread && spread.length > 0 ? [["spread", spread.join(" ")] as [string, string]] : []),
       ["threads", String(threads)],
     ];

@@ -77,11 +77,15 @@ export function decodeElement(dtype: DType, view: DataView, byte: number): numbe
 
 /** The elements of an array, one after another. */
 export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Array {
+  if (dtype === "f32" && LITTLE_ENDIAN) return new Uint8Array(new Float32Array(values).buffer);
   const bytes = new Uint8Array(values.length * bytesOf(dtype));
   const view = new DataView(bytes.buffer);
   for (let i = 0; i < values.length; i++) encodeElement(dtype, view, i * bytesOf(dtype), values[i] ?? 0);
   return bytes;
 }
+
+/** Whether arrays of this machine hold elements as files do. */
+const LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
 const scratch = new DataView(new ArrayBuffer(4));
 

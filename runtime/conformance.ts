@@ -44,8 +44,10 @@ export interface CheckOptions {
   readonly seed: number;
   /** Features this CPU reports: `nativeTarget().isa`. A row whose feature is among them runs on the CPU itself. */
   readonly isa: readonly string[];
-  /** Everything through the headers in `emulation/`, even what the CPU or qemu could run. */
+  /** Everything through the headers in `emulation/`, even what the CPU or qemu could run; rows of plain C++ need none. */
   readonly emulate?: boolean;
+  /** Rows of plain C++ as AArch64 code under qemu, not on this CPU. */
+  readonly plainOnArm?: boolean;
   /** Kept after the check, with the generated programs; a temporary folder that is removed by default. */
   readonly workdir?: string;
   /** Called as results arrive. */
@@ -127,7 +129,8 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
   });
 }
 
-function howToRun(row: Intrinsic, { isa, emulate }: CheckOptions): Environment["how"] {
+function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): Environment["how"] {
+  if (machineOf(row) === "any") return plainOnArm ? "qemu" : "this CPU";
   if (emulate) return "emulation";
   if (row.language === "c++" && isa.includes(row.isa)) return "this CPU";
   const qemu = machineOf(row) === "arm" && findProgram(ARM_COMPILER) && findProgram(ARM_EMULATOR);
@@ -137,6 +140,12 @@ function howToRun(row: Intrinsic, { isa, emulate }: CheckOptions): Environment["
 const ARM_COMPILER = "aarch64-linux-gnu-g++";
 const ARM_EMULATOR = "qemu-aarch64";
 
+/** What declares the instructions of a machine. */
+const OWN_HEADERS: Readonly<Partial<Record<Machine, string>>> = {
+  x86: "#include <immintrin.h>\n",
+  arm: "#include <arm_neon.h>\n",
+};
+
 function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Environment {
   const [first] = rows;
   if (!first) throw new Error("internal: an empty group");
@@ -144,10 +153,11 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
   const how = howToRun(first, options);
   const flags = compilerFlags(rows.map((row) => row.isa));
   const include = (file: string): string => `#include "${file}"\n`;
-  const own = machine === "arm" ? "#include <arm_neon.h>\n" : "#include <immintrin.h>\n";
+  const own = OWN_HEADERS[machine] ?? "";
   const compiler = options.compiler ?? "g++";
   // -ffp-contract=off: emulated arithmetic rounds where it says so.
-  const common = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", `-I${emulationFolder()}`];
+  // -fwrapv: integers wrap, as in kernels.
+  const common = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`];
   switch (how) {
     case "this CPU":
       return { how, machine, head: own, preludes: true, compile: [compiler, ...common, ...flags], run: [] };

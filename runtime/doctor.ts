@@ -8,7 +8,14 @@ import { availableParallelism, freemem, totalmem } from "node:os";
 import { findCompiler } from "./compiler.ts";
 import { findDisassembler } from "./disassembly.ts";
 import { createRunner } from "./measure.ts";
-import { allowedCpus, clockSource, frequencyGovernors, pinningOrder, readProcessor } from "./processor.ts";
+import {
+  allowedCpus,
+  clockSource,
+  frequencyGovernors,
+  type Processor,
+  pinningOrder,
+  readProcessor,
+} from "./processor.ts";
 
 export interface Finding {
   readonly subject: string;
@@ -31,16 +38,19 @@ const LEAST_MEMORY_GIB = 2;
 
 export interface ExamineOptions {
   readonly workdir?: string;
+  /** This machine's by default. */
+  readonly processor?: Processor;
   readonly environment?: Readonly<Record<string, string | undefined>>;
 }
 
 /** Findings in the order a reader wants them; takes about a second the first time. */
 export async function examineMachine(options: ExamineOptions = {}): Promise<readonly Finding[]> {
   const environment = options.environment ?? process.env;
+  const processor = options.processor ?? readProcessor();
   const compiler = await findCompiler(environment);
   return [
-    findProcessor(),
-    findFeatures(),
+    findProcessor(processor),
+    findFeatures(processor),
     findCores(),
     findMemory(),
     compiler.status === "found"
@@ -64,8 +74,7 @@ export async function examineMachine(options: ExamineOptions = {}): Promise<read
   ];
 }
 
-function findProcessor(): Finding {
-  const { model } = readProcessor();
+function findProcessor({ model }: Processor): Finding {
   const why = "trials are recorded with it, and numbers of another processor are never taken for this one's";
   if (process.platform !== "linux")
     return {
@@ -83,15 +92,20 @@ function findProcessor(): Finding {
   };
 }
 
-function findFeatures(): Finding {
-  const found = readProcessor().features.filter((feature) => VECTOR_FEATURES.test(feature));
+export function findFeatures({ features }: Processor): Finding {
+  const found = features.filter((feature) => VECTOR_FEATURES.test(feature));
   const common = {
     subject: "vector instructions",
-    why: "a mapping runs only where its instruction exists; the others are emulated or refused",
+    why: "a mapping runs only where its instruction exists; plain C++ runs everywhere",
   };
   return found.length > 0
     ? { ...common, status: "ok", detail: found.join(" ") }
-    : { ...common, status: "doubtful", detail: "none that the tables know", remedy: "portable kernels still run" };
+    : {
+        ...common,
+        status: "doubtful",
+        detail: "none that the tables know",
+        remedy: "nothing to do: kernels are written in plain C++, as --intrinsic portable asks for anywhere",
+      };
 }
 
 function findCores(): Finding {

@@ -299,7 +299,7 @@ function defaultWorkdir(): string {
 /** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */
 const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
 /** What was compiled. */
-const COMPILED = /^[0-9a-f]{32}\.(so|out|cpp)$/;
+const COMPILED = /^[0-9a-f]{32}\.(so|out|cpp|h|h\.gch)$/;
 
 /** Deletes what runners left that were killed, and what was compiled long ago; nothing else, whatever the folder holds. */
 async function sweep(workdir: string): Promise<void> {

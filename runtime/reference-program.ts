@@ -10,14 +10,22 @@
 
 import { readFileSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
+import {
+  type Axis,
+  type Computation,
+  elementCount,
+  inputsOf,
+  type Tensor,
+  targetOf,
+} from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { type CombineOp, identityOf } from "../abstraction/equation.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import type { Access, Expr } from "../abstraction/expression.ts";
+import { type Access, accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -25,7 +33,7 @@ import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
 
 /** No contraction of a*b + c, no reordering: every operation rounds as written. */
-const FLAGS = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
+const FLAGS = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
 
 export interface ProgramOptions extends Omit<CompileOptions, "flags"> {
   /** Of the run, not of the compilation. */
@@ -58,37 +66,80 @@ export async function interpretCompiled(
         const values = inputs[name];
         if (values === undefined) throw new Error(`${computation.name}: no values for tensor "${name}"`);
         const file = join(folder, name);
-        await writeFile(file, new Uint8Array(Float64Array.from(values).buffer));
+        await writeFile(file, bytesOf(values));
         return file;
       }),
     );
     const answer = join(folder, "answer.f64");
-    const run = await runChild([program.file, ...files, answer], { timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS });
+    const run = await runChild([program.file, ...files, answer, `${availableParallelism()}`], {
+      timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
+    });
     if (run.status !== "ok") throw new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`);
-    const bytes = await readFile(answer);
-    return new Float64Array(Uint8Array.from(bytes).buffer);
+    const { buffer, byteOffset, byteLength } = await readFile(answer);
+    return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-/** The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes. */
+function bytesOf(values: ArrayLike<number>): Uint8Array {
+  const { buffer, byteOffset, byteLength } = values instanceof Float64Array ? values : Float64Array.from(values);
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+/**
+ * The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes,
+ * then how many threads it may use.
+ */
 export function referenceSource(computation: Computation): string {
   const target = targetOf(computation);
   const inputs = inputsOf(computation);
+  const shared = sharedAxis(computation);
   return [
     harnessText("arithmetic.h"),
     harnessText("elements.h"),
     referenceStruct("Reference", computation),
+    "static Reference it;",
+    ...(shared ? workers(shared.extent) : []),
     "int main(int, char** files) {",
-    "  Reference it;",
     ...inputs.map((t, i) => `  it.${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
     `  it.${dataName(target.name)}.fill(${elementCount(target)}, 0);`,
-    "  it.compute();",
+    shared ? `  share(atoi(files[${inputs.length + 2}]));` : "  it.compute();",
     `  it.${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
     "}",
     "",
   ].join("\n");
+}
+
+/** The outermost loop, when its points neither write nor read what others write: threads then share it. */
+function sharedAxis({ equation, axes }: Computation): Axis | undefined {
+  const outermost = axes.find((a) => a.kind === "spatial");
+  const { tensor, index } = equation.target;
+  const apart = index.every((e) => e.kind === "axis") && !accessesIn(equation.value).some((a) => a.tensor === tensor);
+  return apart && outermost !== undefined && outermost.extent > 1 ? outermost : undefined;
+}
+
+/** `share(count)`: the struct's points, computed by so many threads. */
+function workers(extent: number): string[] {
+  return [
+    "#include <pthread.h>",
+    "struct Part { Int first, last; };",
+    "static void* work(void* part) {",
+    "  it.compute_part(static_cast<Part*>(part)->first, static_cast<Part*>(part)->last);",
+    "  return nullptr;",
+    "}",
+    "static void share(Int count) {",
+    "  it.clear();",
+    `  count = count < 1 ? 1 : count > ${extent} ? ${extent} : count;`,
+    "  auto* threads = static_cast<pthread_t*>(calloc(count, sizeof(pthread_t)));",
+    "  auto* parts = static_cast<Part*>(calloc(count, sizeof(Part)));",
+    "  for (Int i = 0; i < count; i++) {",
+    `    parts[i] = {i * ${extent} / count, (i + 1) * ${extent} / count};`,
+    "    if (pthread_create(&threads[i], nullptr, work, &parts[i])) exit(1);",
+    "  }",
+    "  for (Int i = 0; i < count; i++) pthread_join(threads[i], nullptr);",
+    "}",
+  ];
 }
 
 /** How a tensor is held by a {@link referenceStruct}. */
@@ -119,10 +170,14 @@ export function referenceStruct(
   const inputs = inputsOf(computation);
   const identity = identityOf(equation.op, target.dtype);
   const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const outermost = axes.find((a) => a.kind === "spatial");
   const loops = (kind: "spatial" | "reduce"): string[] =>
     axes
       .filter((a) => a.kind === kind)
-      .map(({ name, extent }) => `for (Int ${axisName(name)} = 0; ${axisName(name)} < ${extent}; ${axisName(name)}++)`);
+      .map((a) => {
+        const [from, to] = a === outermost ? ["first", "last"] : ["0", a.extent];
+        return `for (Int ${axisName(a.name)} = ${from}; ${axisName(a.name)} < ${to}; ${axisName(a.name)}++)`;
+      });
   const type = isInteger(target.dtype) ? "Int" : "double";
   const condition = equation.where === undefined ? "" : `if (!${printIndex(equation.where)}) continue;`;
   const { dtype } = target;
@@ -130,9 +185,13 @@ export function referenceStruct(
   return [
     `struct ${name} {`,
     ...[target, ...inputs].map((tensor) => declareTensor(tensor, identity, hold(tensor))),
-    "  void compute() {",
+    "  void clear() {",
     ...target.dims.map(({ extent }, d) => `    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
     `      ${dataName(target.name)}.set(place_${target.name}(${places.join(", ")}), ${literal(identity, dtype)});`,
+    "  }",
+    outermost
+      ? `  /* Of the points, those with ${outermost.name} from first up to last. */\n  void compute_part(Int first, Int last) {`
+      : "  void compute_part(Int, Int) {",
     // A loop even without axes, so that the body may continue.
     "    for (int whole = 0; whole < 1; whole++)",
     ...loops("spatial").map((loop) => `    ${loop}`),
@@ -151,6 +210,10 @@ export function referenceStruct(
     ...(equation.op === "=" ? [] : [`      ${type} old = ${dataName(target.name)}[at];`]),
     `      if (any) ${dataName(target.name)}.set(at, ${join_(equation.op, dtype)});`,
     "    }",
+    "  }",
+    "  void compute() {",
+    "    clear();",
+    `    compute_part(0, ${outermost?.extent ?? 1});`,
     "  }",
     "};",
   ].join("\n");

@@ -22,13 +22,7 @@ import { laneSpace } from "../tuner/lane-candidates.ts";
 import { kernelFor } from "./kernel.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
-import {
-  nativeIntrinsics,
-  type TuneComputationOptions,
-  type TuneOutcome,
-  type TuneSubject,
-  tuneComputation,
-} from "./tune.ts";
+import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
 
 /** A candidate and what it computes: the best of a search, a record, or one of your own. */
 export interface Choice {
@@ -58,10 +52,9 @@ export async function tune(
       },
     );
   const { parameters, fixed, ...rest } = options;
-  const intrinsics = options.intrinsics ?? nativeIntrinsics().filter((i) => target.isa.includes(i.isa));
   return tuneComputation(
     { computation, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
-    { ...rest, intrinsics },
+    { ...rest, machine: target },
   );
 }
 

@@ -9,7 +9,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import { compilerFeatures, generateCpp, mnemonicOf } from "../codegen/cpp.ts";
+import { generateCpp, isWritten, mnemonicOf } from "../codegen/cpp.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
@@ -25,10 +25,13 @@ export function kernelFor(computation: Computation, candidate: Candidate): Kerne
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
-  if (language !== "c++" || compilerFeatures([isa]).length === 0)
-    throw new UsageError(`${name} is an instruction of ${isa}; kernels are written for x86 CPUs so far`, {
-      hint: "automap map and explain show its mappings; --portable writes plain C++ of an operator",
-    });
+  if (language !== "c++" || !isWritten(isa))
+    throw new UsageError(
+      `${name} is an instruction of ${isa}; kernels are written for x86 CPUs and in plain C++ so far`,
+      {
+        hint: "automap map and explain show its mappings; --intrinsic portable maps onto plain C++",
+      },
+    );
   return generate(candidate, mapping);
 }
 

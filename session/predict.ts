@@ -72,12 +72,12 @@ export async function calibrationFor(
   rows: readonly Intrinsic[],
   runner: { readonly compiler: Compiler; readonly workdir: string },
   announce: (text: string) => void,
-  { anew = false }: { readonly anew?: boolean } = {},
+  { anew = false, machine = nativeTarget() }: { readonly anew?: boolean; readonly machine?: Target } = {},
 ): Promise<Calibration> {
   const known = anew ? undefined : readCalibrationData(calibrationOf(db, environment)?.data);
   if (known) return known;
   announce("calibrating this machine, once: some seconds");
-  const calibration = await calibrate(nativeTarget(), rows, compileAndRunWith(runner));
+  const calibration = await calibrate(machine, rows, compileAndRunWith(runner));
   if (!db.readonly) recordCalibration(db, { environment, data: calibration, at: Date.now() });
   return calibration;
 }

@@ -7,7 +7,14 @@
  *     space.kernelOf(candidate).source
  */
 
-import type { Candidate, LaneCandidate, LaneSchedule, MappedCandidate } from "../abstraction/candidate.ts";
+import {
+  type Candidate,
+  candidateKey,
+  type LaneCandidate,
+  type LaneSchedule,
+  type MappedCandidate,
+  type Schedule,
+} from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -59,10 +66,9 @@ export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & 
 export function sessionSpace(computation: Computation, options: SessionSpaceOptions): SessionSpace | readonly Reason[] {
   const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all" } = options;
   const predictor = predictorFor(calibration, machine);
-  const mapped =
-    kinds === "lanes"
-      ? []
-      : candidateSpace(computation, intrinsics, (m, s) => predictor.predict(m, s)?.seconds, threads, seed);
+  const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
+  const nearBytes = modelTarget(machine, calibration).memory[0]?.bytes;
+  const mapped = kinds === "lanes" ? [] : candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes);
   const multiplyAdd = kinds === "mappings" ? undefined : laneInstruction(computation, intrinsics);
   const lanes = multiplyAdd && laneSpace(computation, { threads, target: modelTarget(machine, calibration) });
   const designs = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
@@ -131,7 +137,7 @@ function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpace<Lane
   const wrap = (schedule: LaneSchedule): LaneCandidate => ({ kind: "lanes", intrinsic: name, schedule });
   return {
     size: lanes.size,
-    key: (c) => `${name} ${lanes.key(c.schedule)}`,
+    key: candidateKey,
     random: (random) => wrap(lanes.random(random)),
     mutate: (c, random) => wrap(lanes.mutate(c.schedule, random)),
     crossover: (a, b, random) => wrap(lanes.crossover(a.schedule, b.schedule, random)),

@@ -17,7 +17,9 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { hasFeature, PORTABLE_ISA, type Target } from "../abstraction/target.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
+import { isWritten } from "../codegen/cpp.ts";
 import {
   beginRun,
   type Database,
@@ -37,7 +39,13 @@ import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
 import { calibrationFor } from "./predict.ts";
-import { type CandidateKinds, type Reason, type SessionSpace, sessionSpace } from "./space.ts";
+import {
+  type CandidateKinds,
+  type Reason,
+  type SessionSpace,
+  type SessionSpaceOptions,
+  sessionSpace,
+} from "./space.ts";
 import { VERSION } from "./version.ts";
 
 export interface TuneSubject {
@@ -49,8 +57,10 @@ export interface TuneSubject {
 }
 
 export interface TuneComputationOptions {
-  /** Instructions to choose from; by default all that this machine has. */
+  /** Instructions to choose from; by default all that the machine has. Those of plain C++ are taken only where no other maps. */
   readonly intrinsics?: readonly Intrinsic[];
+  /** This machine, or what is to be used of it. */
+  readonly machine?: Target;
   readonly trials?: number;
   readonly seconds?: number;
   readonly seed?: number;
@@ -98,11 +108,54 @@ export type TuneOutcome =
 const DEFAULT_SECONDS = 40;
 const DEFAULT_TRIALS = 160;
 const INPUT_SEED = 1;
+/** Points from which drawing inputs and computing the reference takes seconds: the user hears of it. */
+const LARGE_POINTS = 1e8;
 
-/** The instructions of the table that this machine has and that C++ reaches. */
-export function nativeIntrinsics(): Intrinsic[] {
-  const isa = new Set(nativeTarget().isa);
-  return INTRINSICS.filter((i) => i.language === "c++" && isa.has(i.isa));
+/** The instructions of the table that a machine has and that kernels are written with. */
+export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
+  return usableIntrinsics(machine).filter((i) => !isPlain(i));
+}
+
+/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none. */
+export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
+  return INTRINSICS.filter((i) => i.language === "c++" && hasFeature(machine, i.isa) && isWritten(i.isa));
+}
+
+/** Whether a row is plain C++ and no instruction. */
+export function isPlain({ isa }: Intrinsic): boolean {
+  return isa === PORTABLE_ISA;
+}
+
+/**
+ * What is tried before what: instructions, then products in plain C++. A sum or a copy of what is computed while it is packed maps almost
+ * anything and writes every term to memory first, so it comes last.
+ */
+function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
+  const plain = intrinsics.filter(isPlain);
+  const tiers = [
+    intrinsics.filter((i) => !isPlain(i)),
+    plain.filter((i) => i.operands.length > 2),
+    plain.filter((i) => i.operands.length <= 2),
+  ];
+  return tiers.filter((tier) => tier.length > 0);
+}
+
+/**
+ * The space of a computation over the first tier of instructions that maps: a search that has an instruction spends no trial on plain C++.
+ * @returns the instructions to choose from with it; or why nothing maps
+ */
+function chooseSpace(
+  computation: Computation,
+  intrinsics: readonly Intrinsic[],
+  options: Omit<SessionSpaceOptions, "intrinsics">,
+): { readonly space: SessionSpace; readonly chosen: readonly Intrinsic[] } | { readonly refused: readonly Reason[] } {
+  const refused: Reason[] = [];
+  for (const chosen of tiersOf(intrinsics)) {
+    const space = sessionSpace(computation, { ...options, intrinsics: chosen });
+    if (!isRefusals(space)) return { space, chosen };
+    refused.push(...space);
+  }
+  return { refused: refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i) };
 }
 
 /**
@@ -114,7 +167,7 @@ export async function tuneComputation(
   options: TuneComputationOptions = {},
 ): Promise<TuneOutcome> {
   const { computation } = subject;
-  const { threads = 1, seed = 1, kinds = "all" } = options;
+  const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
   const started = Date.now();
 
   // 1. The machine, the records, and the model of the machine.
@@ -124,15 +177,20 @@ export async function tuneComputation(
   const database = options.database ?? "automap.db";
   const db = openDatabase(database);
   try {
-    const environment = environmentOf(runner);
+    const environment = environmentOf(runner, machine);
     const announce = options.onNotice ?? (() => undefined);
     if (db.notice !== undefined) announce(db.notice);
-    const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce);
+    const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
 
     // 2. What can be tried at all.
-    const chosen = options.intrinsics ?? nativeIntrinsics();
-    const space = sessionSpace(computation, { intrinsics: chosen, calibration, threads, seed, kinds });
-    if (isRefusals(space)) return { status: "nothing-maps", refused: space };
+    const offered = options.intrinsics ?? usableIntrinsics(machine);
+    const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
+    if ("refused" in found) return { status: "nothing-maps", refused: found.refused };
+    const { space, chosen } = found;
+    if (chosen.every(isPlain) && !offered.every(isPlain))
+      announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
+    if (pointCount(computation) > LARGE_POINTS)
+      announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
     const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
     const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };
     const strategy = options.strategy ?? STRATEGIES[0];
@@ -149,7 +207,7 @@ export async function tuneComputation(
         earlyStop: options.earlyStop ?? true,
         intrinsics: chosen.map((i) => i.name),
         kinds,
-        target: nativeTarget(),
+        target: machine,
       },
       budget,
       started,
@@ -172,8 +230,8 @@ export async function tuneComputation(
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
 
-    // 4. Finalists side by side: what ties is decided by batches taken in turns.
-    const best = await decide(result.finalists, space, runner, reference, store.idOf);
+    // 4. Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
+    const best = await decide(result.contenders, space, runner, reference, store.idOf);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {
       status: result.status,
@@ -208,16 +266,19 @@ const MODEL_DRAWS = 2000;
  */
 export function rankByModel(
   computation: Computation,
-  options: Pick<TuneComputationOptions, "intrinsics" | "threads" | "seed" | "kinds"> & { readonly count?: number } = {},
+  options: Pick<TuneComputationOptions, "intrinsics" | "machine" | "threads" | "seed" | "kinds"> & {
+    readonly count?: number;
+  } = {},
 ): readonly Expected[] | { readonly refused: readonly Reason[] } {
-  const { threads = 1, seed = 1, count = 10, kinds = "all" } = options;
-  const space = sessionSpace(computation, {
-    intrinsics: options.intrinsics ?? nativeIntrinsics(),
+  const { threads = 1, seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
+  const found = chooseSpace(computation, options.intrinsics ?? usableIntrinsics(machine), {
+    machine,
     threads,
     seed,
     kinds,
   });
-  if (isRefusals(space)) return { refused: space };
+  if ("refused" in found) return found;
+  const { space } = found;
   const random = seededRandom(seed);
   const drawn = new Map<string, Expected>();
   for (let i = 0; i < MODEL_DRAWS; i++) {
@@ -242,16 +303,16 @@ async function* measureAll(
 }
 
 async function decide(
-  finalists: readonly TrialOf<Candidate>[],
+  contenders: readonly TrialOf<Candidate>[],
   space: SessionSpace,
   runner: Runner,
   reference: Awaited<ReturnType<Runner["reference"]>>,
   idOf: (key: string) => string,
 ): Promise<TunedKernel | undefined> {
-  const kernels = finalists.map((f) => space.kernelOf(f.candidate));
+  const kernels = contenders.map((f) => space.kernelOf(f.candidate));
   const again =
-    kernels.length > 1 ? await runner.compareKernels(kernels, reference) : finalists.map((f) => f.measurement);
-  const judged = finalists.map((f, i): TrialOf<Candidate> => ({ ...f, measurement: again[i] ?? f.measurement }));
+    kernels.length > 1 ? await runner.compareKernels(kernels, reference) : contenders.map((f) => f.measurement);
+  const judged = contenders.map((f, i): TrialOf<Candidate> => ({ ...f, measurement: again[i] ?? f.measurement }));
   const [winner] = finalistsOf(judged);
   const kernel = kernels[judged.findIndex((j) => j.key === winner?.key)];
   if (!winner || !kernel || winner.measurement.status !== "ok") return undefined;
@@ -307,9 +368,8 @@ function storeIn(
   };
 }
 
-/** This machine and its tools, as records name them. */
-export function environmentOf(runner: Pick<Runner, "compiler">): Environment {
-  const target = nativeTarget();
+/** A machine and the tools here, as records name them. */
+export function environmentOf(runner: Pick<Runner, "compiler">, target: Target = nativeTarget()): Environment {
   const { path, version } = runner.compiler;
   return {
     target: target.name,

@@ -1,10 +1,19 @@
-/** Rows of results converted 16 at a time: which loops are, and that the helpers do what converting one by one does. */
+/** Rows of results as vectors: which loops are, what they read as, and that they give what the same loop gives element by element. */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { type Computation, defineComputation, outputOf } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { epilogueAt } from "../abstraction/epilogue.ts";
+import { access, axis } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
+import { vectorHelpersFor } from "../codegen/avx512-helpers.ts";
+import { CExpressions, joinedDigits } from "../codegen/c-expressions.ts";
 import { helpersFor } from "../codegen/cpp-helpers.ts";
+import { Avx512Rows } from "../codegen/rows-avx512.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule-space.ts";
@@ -30,65 +39,159 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
   return generate(candidate, mapping).source;
 }
 
-describe("a row of results", () => {
-  it("that is only rounded is rounded where the tiles lie", () => {
-    const source = sourceOf("amx.tdpbf16ps", "bf16", "bf16");
-    expect(source).toMatch(/ round_row\(res \+ .*, c_results \+ .*, 16\);/);
-    expect(source).not.toContain("c_wide");
+const REQUANTIZED = "res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k], 0)))";
+
+describe("a row of results in a kernel", () => {
+  it("is vectors for a compiler given AVX-512, and a loop for another", () => {
+    const source = sourceOf("amx.tdpbusd", "u8s8", REQUANTIZED);
+    const row = /#ifdef __AVX512BW__\n( *_mm_storeu.*)\n *#else\n([^#]*)#endif/.exec(source);
+    expect(row?.[1]?.trim().replace(/(c_results|scale|res) \+ [^,;]*\)\)/g, "$1 + ...))")).toContain(
+      "_mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(_mm512_max_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(c_results",
+    );
+    expect(row?.[2]).toContain("res_wide[n_inner] = saturate<int32_t, int32_t, float>(");
+    expect(row?.[2]).toMatch(/\] = \(uint8_t\)\(res_wide\[n_inner\]\);/);
   });
 
-  it("that is calculated first is held in f32, then rounded", () => {
-    const source = sourceOf("amx.tdpbf16ps", "bf16", "res[n,k,p,q] = bf16(max(out[n,k,p,q] * scale[k], 0))");
-    expect(source).toContain("float c_wide[");
-    expect(source).toMatch(/ c_wide\[.*\] = .*at_least<float>/);
-    expect(source).toMatch(/ round_row\(res \+ .*, c_wide \+ .*, 16\);/);
+  it("that is not whole has a mask, and one that does not lie side by side is taken apart", () => {
+    expect(sourceOf("amx.tdpbusd", "u8s8", REQUANTIZED, { k: 20 })).toMatch(/_mm_mask_storeu_epi8\(res \+ .*, 0xf, /);
+    const apart = sourceOf("avx512.vpdpbusd", "u8s8", REQUANTIZED, { layouts: "NCHW" });
+    expect(apart).toMatch(/_mm_storeu_si128\(\(__m128i\*\)\(res_row\), /);
+    expect(apart).toMatch(/ res\[.*\] = res_row\[n_inner\];/);
   });
 
-  it("of bytes is narrowed", () => {
-    const source = sourceOf("amx.tdpbusd", "u8s8", "res[n,k,p,q] = sat_u8(round(f32(out[n,k,p,q]) * scale[k]))");
-    expect(source).toMatch(/ narrow_row\(res \+ .*, c_wide \+ .*, 16\);/);
-  });
-
-  it("that is not whole, or does not lie side by side, is converted element by element", () => {
-    for (const odd of [{ k: 20 }, { layouts: "NCHW" }]) {
-      const source = sourceOf("amx.tdpbf16ps", "bf16", "bf16", odd);
-      expect(source).toMatch(/\] = to_bf16\(/);
-    }
-    expect(sourceOf("amx.tdpbf16ps", "bf16", "bf16", { layouts: "NCHW" })).not.toContain("round_row");
+  it("is a loop where the instruction has no AVX-512 beside it", () => {
+    const source = sourceOf("avx2.fma.f32.broadcast", "f32", "relu");
+    expect(source).not.toContain("_mm512");
   });
 });
 
-/** Every upper half with lower halves at which rounding turns: zeros, denormals, infinities and NaN among them. */
-const PROGRAM = `#include <immintrin.h>
+it("digits of a number that lie one behind the other are that number again", () => {
+  const i = axis("i");
+  const at = (e: Parameters<typeof joinedDigits>[0]): unknown => joinedDigits(e, { i: 60 * 56 });
+  const over = (op: "/" | "%" | "*" | "+", left: typeof i | ReturnType<typeof access>, n: number) =>
+    ({ kind: "binary", op, left, right: { kind: "number", value: n } }) as const;
+  const sum = (left: Parameters<typeof joinedDigits>[0], right: Parameters<typeof joinedDigits>[0]) =>
+    ({ kind: "binary", op: "+", left, right }) as const;
+  const [high, low] = [over("/", i, 56), over("%", i, 56)];
+  expect(at(sum({ kind: "binary", op: "*", left: high, right: { kind: "number", value: 56 } }, low))).toEqual(i);
+  // The rows of a spread dimension lie closer in the output than the digits.
+  const spread = sum({ kind: "binary", op: "*", left: high, right: { kind: "number", value: 54 } }, low);
+  expect(at(spread)).toEqual(sum(over("*", high, 54), low));
+  expect(joinedDigits(over("%", high, 56), { i: 56 * 56 })).toEqual(high);
+});
+
+// ------------------------------------------------------------------------------------------------- bit by bit
+
+/** An epilogue of sums of one type, and a row of 16 or of 5 elements of it, both ways. */
+const FORMS: readonly (readonly [sum: DType, epilogue: string])[] = [
+  ["f32", "res[i] = bf16(out[i])"],
+  ["f32", "res[i] = f16(out[i])"],
+  ["f32", "res[i] = max(out[i], 0)"],
+  ["f32", "res[i] = min(out[i], 1)"],
+  ["f32", "res[i] = max(out[i], x[i])"],
+  ["f32", "res[i] = min(x[i], out[i])"],
+  ["f32", "res[i] = -abs(out[i]) + square(x[i]) / 3"],
+  ["f32", "res[i] = round(out[i])"],
+  ["f32", "res[i] = sat_u8(round(out[i]))"],
+  ["f32", "res[i] = sat_u8(out[i])"],
+  ["f32", "res[i] = sat_u8(round(max(out[i], 0)))"],
+  ["f32", "res[i] = sat_u8(round(max(out[i], 7)))"],
+  ["f32", "res[i] = sat_s8(round(out[i]))"],
+  ["f32", "res[i] = sat_s8(out[i])"],
+  ["f32", "res[i] = sat_u16(round(out[i]))"],
+  ["f32", "res[i] = sat_s16(round(out[i]))"],
+  ["f32", "res[i] = sat_s32(round(out[i]))"],
+  ["f32", "res[i] = s8(out[i])"],
+  ["f32", "res[i] = s32(out[i])"],
+  ["f32", "res[i] = bf16(out[i]) * bf16(x[i]) + bf16(out[i])"],
+  ["f32", "res[i] = s32(sat_u8(out[i])) - 3"],
+  ["s32", "res[i] = f32(out[i]) * 0.1 + 0.3"],
+  ["s32", "res[i] = sat_u8(out[i])"],
+  ["s32", "res[i] = sat_s8(out[i])"],
+  ["s32", "res[i] = sat_u16(out[i])"],
+  ["s32", "res[i] = sat_s16(max(out[i], -9))"],
+  ["s32", "res[i] = u8(out[i]) + u8(3)"],
+  ["s32", "res[i] = s8(out[i]) * s8(out[i])"],
+  ["s32", "res[i] = sat_s8(s16(out[i]) - 5)"],
+  ["s32", "res[i] = select(i < 3, abs(out[i]), -out[i])"],
+  ["s32", "res[i] = f16(u16(out[i]))"],
+];
+
+/** Sums with halves of every kind: zeros, denormals, ties, infinities and NaN among them. */
+const LOW = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+
+function rowsOf([sum, epilogue]: (typeof FORMS)[number], extent: number, name: string): string {
+  const computation = defineComputation({
+    equation: "out[i] += a[i,k]",
+    epilogue,
+    extents: { i: 16, k: 1 },
+    tensors: { a: sum, ...(epilogue.includes("x[") ? { x: "f32" } : {}) },
+  });
+  if (!computation.epilogue) throw new Error("no epilogue");
+  const equation = epilogueAt(computation.epilogue, [axis("i")], access("sums", [axis("i")]));
+  const statement: Statement = { kind: "scalar", equation };
+  const row = loop("i", extent, [statement]);
+  if (row.kind !== "loop") throw new Error("no loop");
+  const scratch = [{ name: "sums", dtype: sum, elements: 16, scope: "local" }] as const;
+  const nest: LoopNest = { scratch, registers: [], prepare: [], body: [row] };
+  const c = new CExpressions(computation, nest);
+  const vectors = new Avx512Rows(c, nest).row(row, { i: extent });
+  if (!vectors) throw new Error(`no row of ${epilogue}`);
+  const type = C_TYPES[outputOf(computation).dtype];
+  const head = `static void ${name}`;
+  const list = `(${type}* res, const ${C_TYPES[sum]}* sums, const float* x) { (void)x;`;
+  const value = c.value(equation.value, outputOf(computation).dtype, { i: extent });
+  return [
+    `${head}_vectors${list} ${vectors.join("\n")} }`,
+    `${head}_elements${list} for (long i = 0; i < ${extent}; i++) res[i] = ${value}; }`,
+    `${head}_compare(long* wrong) { compare<${type}, ${C_TYPES[sum]}, ${isFloat(computation)}>(${name}_vectors, ${name}_elements, wrong); }`,
+  ].join("\n");
+}
+
+/** Bits of NaN are not part of the notation; those of what is held as bits are compared. */
+function isFloat(computation: Computation): boolean {
+  return outputOf(computation).dtype === "f32";
+}
+
+function program(): string {
+  const rows = FORMS.flatMap((form, i) => [16, 5].map((extent) => rowsOf(form, extent, `row_${i}_${extent}`)));
+  const calls = FORMS.flatMap((_, i) =>
+    [16, 5].map(
+      (e) => `{ long wrong = 0; row_${i}_${e}_compare(&wrong); if (wrong) printf("${i} of ${e}: %ld\\n", wrong); }`,
+    ),
+  );
+  const text = rows.join("\n");
+  return `#include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-${helpersFor("round_row(narrow_row<").join("\n")}
-int main() {
-  const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
-  long wrong = 0;
+${[...vectorHelpersFor(text), ...helpersFor(text)].join("\n")}
+template <class T, class S, bool FLOAT> static void compare(void (*vectors)(T*, const S*, const float*), void (*elements)(T*, const S*, const float*), long* wrong) {
+  const uint32_t low[] = {${LOW.join(", ")}};
   for (uint32_t high = 0; high < 0x10000; high += 16)
     for (uint32_t l : low) {
-      float from[16]; int32_t wide[16]; uint16_t to[16]; uint8_t bytes[16];
+      S sums[16]; float x[16]; T a[16], b[16];
+      memset(a, 1, sizeof a), memset(b, 1, sizeof b);
       for (uint32_t i = 0; i < 16; i++) {
-        const uint32_t bits = (high + i) << 16 | l;
-        memcpy(&from[i], &bits, 4), memcpy(&wide[i], &bits, 4);
+        const uint32_t bits = (high + i) << 16 | l, other = (high + i) * 0x9e3779b1u ^ l;
+        memcpy(&sums[i], &bits, 4), memcpy(&x[i], &other, 4);
       }
-      round_row(to, from, 16), narrow_row(bytes, wide, 16);
-      for (int i = 0; i < 16; i++) wrong += to[i] != to_bf16(from[i]) || bytes[i] != (uint8_t)wide[i];
+      vectors(a, sums, x), elements(b, sums, x);
+      for (int i = 0; i < 16; i++) *wrong += memcmp(&a[i], &b[i], sizeof(T)) && !(FLOAT && a[i] != a[i] && b[i] != b[i]);
     }
-  printf("%ld", wrong);
 }
+${text}
+int main() { ${calls.join("\n")} }
 `;
+}
 
-describe("rows converted by vectors are equal to elements converted one by one", () => {
+describe("rows of vectors are equal to elements one by one, bit by bit", () => {
   const avx512 = ["avx512f", "avx512bw", "avx512vl", "avx512dq"];
   const cases = [
-    { isa: [], features: [] },
     { isa: ["avx512f"], features: avx512 },
     { isa: ["avx512f", "avx512_bf16"], features: [...avx512, "avx512bf16"] },
   ];
-  it.each(cases)("with $isa", async ({ isa, features }) => {
+  it.each(cases)("with $isa", { timeout: 120_000 }, async ({ isa, features }) => {
     const missing = isa.filter((i) => !nativeTarget().isa.includes(i));
     if (missing.length > 0) {
       console.log(`skipped: this CPU has no ${missing.join(", ")}`);
@@ -96,12 +199,12 @@ describe("rows converted by vectors are equal to elements converted one by one",
     }
     const folder = await mkdtemp(join(tmpdir(), "automap-rows-"));
     try {
-      const program = join(folder, "rows");
-      const flags = ["-std=c++17", "-O1", `${program}.cpp`, "-o", program, ...features.map((f) => `-m${f}`)];
-      await writeFile(`${program}.cpp`, PROGRAM);
-      const compiled = await runChild(["g++", ...flags], { timeLimitMs: 60_000 });
+      const file = join(folder, "rows");
+      const flags = ["-std=c++17", "-O1", "-ffp-contract=off", `${file}.cpp`, "-o", file];
+      await writeFile(`${file}.cpp`, program());
+      const compiled = await runChild(["g++", ...flags, ...features.map((f) => `-m${f}`)], { timeLimitMs: 100_000 });
       expect(compiled.stderr).toBe("");
-      expect((await runChild([program], { timeLimitMs: 60_000 })).stdout).toBe("0");
+      expect((await runChild([file], { timeLimitMs: 60_000 })).stdout).toBe("");
     } finally {
       await rm(folder, { recursive: true });
     }

@@ -34,7 +34,7 @@ test("the program times every C++ instruction that the target has, and no other"
   expect(rows.map((row) => row.isa).sort()).toContain("amx_int8");
   expect(rows.every((row) => row.language === "c++" && TARGET.isa.includes(row.isa))).toBe(true);
   for (const row of rows) expect(source).toContain(`measure("issue ${row.name}"`);
-  expect(source).not.toContain("bf16");
+  expect(source).not.toContain("vdpbf16ps");
 });
 
 test("an issue loop reads as the row does, with independent accumulators", () => {

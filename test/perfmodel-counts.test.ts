@@ -16,6 +16,7 @@ import { mappings } from "../mapper/enumerate.ts";
 import { lowerSchedule } from "../mapper/lower-schedule.ts";
 import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
 import { mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { nestedLoops, printLoop } from "../mapper/tiles.ts";
 import { type OperandTypes, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { AffineFootprint, term } from "../perfmodel/footprint.ts";
@@ -42,6 +43,8 @@ const CASES = [
   { operator: "matmul", parameters: { m: 6, n: 48, k: 12 } },
   { operator: "transposed-conv2d", parameters: { c: 4, k: 3, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 } },
 ];
+/** So small a cache that everything overflows it: tiles and passes are drawn. */
+const NEAR_BYTES = 32;
 const NAMES = [
   "avx512.fma.f32.broadcast",
   "avx512.fma.f32",
@@ -71,12 +74,17 @@ test("every count equals what a walk over the lowered nest meets", () => {
   const random = seededRandom(11);
   let walked = 0;
   let crossed = 0;
+  let tiled = 0;
+  let passes = 0;
   for (const { label, valid } of cases()) {
-    for (let i = 0; i < inFull(5, 2); i++) {
+    for (let i = 0; i < inFull(5, 3); i++) {
       const mapping = pick(random, valid);
-      let schedule = randomSchedule(mapping, random);
+      let schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);
       for (let steps = randomInteger(random, 0, 3); steps > 0; steps--)
-        schedule = mutateSchedule(mapping, schedule, random);
+        schedule = mutateSchedule(mapping, schedule, random, NEAR_BYTES);
+      const nested = nestedLoops(schedule.order, dimensionsOf(mapping));
+      if (nested.some((l) => l.tile !== undefined)) tiled++;
+      if (nested.some((l) => l.pass)) passes++;
       const counted = createCounts(mapping)(schedule);
       const met = walk(lowerSchedule(mapping, schedule), mapping);
       const crossing = placementsOf(mapping).filter(
@@ -93,6 +101,8 @@ test("every count equals what a walk over the lowered nest meets", () => {
   }
   expect(walked).toBeGreaterThan(inFull(150, 80));
   expect(crossed).toBeGreaterThan(0);
+  expect(tiled).toBeGreaterThan(inFull(40, 20));
+  expect(passes).toBeGreaterThan(inFull(20, 10));
 });
 
 test("with an epilogue every element goes by way of the scratch block", () => {
@@ -108,7 +118,7 @@ test("with an epilogue every element goes by way of the scratch block", () => {
   const { valid } = mappings(computation, intrinsic);
   for (let i = 0; i < 30; i++) {
     const mapping = pick(random, valid);
-    const schedule = randomSchedule(mapping, random);
+    const schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);
     const counted = createCounts(mapping)(schedule);
     expect(counted, JSON.stringify(schedule)).toEqual(walk(lowerSchedule(mapping, schedule), mapping));
     expect(counted?.scattered).toBe(7 * 40);
@@ -122,7 +132,7 @@ test("a schedule is refused exactly when it cannot be lowered", () => {
     const mapping = pick(random, valid);
     const counts = createCounts(mapping);
     for (let i = 0; i < 40; i++) {
-      const schedule = spoiled(mapping, randomSchedule(mapping, random), random);
+      const schedule = spoiled(mapping, randomSchedule(mapping, random, 1, NEAR_BYTES), random);
       const problem = scheduleProblem(mapping, schedule);
       expect(counts(schedule) === undefined, `${label}: ${problem} ${JSON.stringify(schedule)}`).toBe(
         problem !== undefined,
@@ -166,7 +176,15 @@ function spoiled(mapping: Mapping, schedule: Schedule, random: Random): Schedule
   const dimensions = dimensionsOf(mapping);
   const name = pick(random, dimensions).name;
   const order = [...schedule.order];
-  switch (randomInteger(random, 0, 7)) {
+  switch (randomInteger(random, 0, 8)) {
+    case 8: {
+      const tile = printLoop({
+        name: pick(random, [...dimensions.map((d) => d.name), "nothing"]),
+        tile: randomInteger(random, 0, 9),
+      });
+      const place = randomInteger(random, 0, order.length);
+      return { ...schedule, order: [...order.slice(0, place), tile, ...order.slice(place)] };
+    }
     case 0:
       return { ...schedule, order: order.reverse() };
     case 1:
@@ -196,7 +214,9 @@ function walk(
 ): Counts & { readonly distinctBytes: Record<string, number> } {
   const inputs = intrinsic.operands.slice(1).map((o) => o.name);
   const none = (): Record<string, number> => Object.fromEntries(inputs.map((name) => [name, 0]));
-  const counts = { issues: 0, stores: 0, scattered: 0, loads: none(), packed: none() };
+  const [target] = intrinsic.operands;
+  const loads: Record<string, number> = { ...none(), [target?.name ?? ""]: 0 };
+  const counts = { issues: 0, stores: 0, scattered: 0, loads, packed: none() };
   const touched = new Map(inputs.map((name) => [name, new Set<number>()]));
   const places = new Map(
     inputs.map((name) => {
@@ -228,10 +248,12 @@ function walk(
           break;
         }
         case "scalar": {
-          const { tensor } = s.equation.target;
+          const { target, value } = s.equation;
+          const { tensor } = target;
+          const isCopy = value.kind === "access" && computation.tensors[value.tensor] !== undefined;
           if (tensor === outputOf(computation).name) counts.scattered++;
-          // Bytes are calculated in a local buffer of their own first.
-          else if (nest.scratch.some((b) => b.name === tensor && b.scope === "local")) break;
+          // Bytes are calculated in a local buffer of their own first; one that holds a copy is zeroed first.
+          else if (nest.scratch.some((b) => b.name === tensor && b.scope === "local") && !isCopy) break;
           else {
             const operand =
               inputs.find(

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { defineComputation } from "../abstraction/computation.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -22,24 +23,28 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe("a session", () => {
-  it("ends with a verified kernel, and goes on from its database without measuring anything twice", async () => {
-    const database = join(folder, "trials.db");
-    const options = { trials: 3, seconds: 60, seed: 5, database };
-    const first = await tuneComputation({ computation: matmul }, options);
-    if (!("best" in first) || !first.best) throw new Error(`no kernel: ${first.status}`);
-    expect(first.best.measurement.instructions).toBeGreaterThan(0);
-    expect(first.best.kernel.source).toContain('extern "C" void automap_run');
+  it.each(["mappings", "lanes"] as const)(
+    "ends with a verified kernel, and goes on from its database without measuring any of its %s twice",
+    async (kinds) => {
+      const database = join(folder, `${kinds}.db`);
+      const options = { trials: 3, seconds: 60, seed: 5, database, kinds };
+      const first = await tuneComputation({ computation: matmul }, options);
+      if (!("best" in first) || !first.best) throw new Error(`no kernel: ${first.status}`);
+      expect(first.best.measurement.instructions).toBeGreaterThan(0);
+      expect(first.best.kernel.source).toContain('extern "C" void automap_run');
 
-    const events: TuneEvent<Candidate>[] = [];
-    const again = await tuneComputation({ computation: matmul }, { ...options, onEvent: (e) => events.push(e) });
-    expect(events.find((e) => e.kind === "stop")).toMatchObject({ trials: first.trials.length, measured: 0 });
-    if (!("trials" in again)) throw new Error(again.status);
-    expect(again.trials.map((t) => t.key)).toEqual(first.trials.map((t) => t.key));
+      const events: TuneEvent<Candidate>[] = [];
+      const again = await tuneComputation({ computation: matmul }, { ...options, onEvent: (e) => events.push(e) });
+      expect(events.find((e) => e.kind === "stop")).toMatchObject({ trials: first.trials.length, measured: 0 });
+      if (!("trials" in again)) throw new Error(again.status);
+      expect(again.trials.map((t) => t.key)).toEqual(first.trials.map((t) => t.key));
 
-    const db = openDatabase(database, { readonly: true });
-    expect(queryTrials(db, { operator: "matmul" })).toHaveLength(first.trials.length);
-    db.close();
-  }, 120_000);
+      const db = openDatabase(database, { readonly: true });
+      expect(queryTrials(db, { operator: "matmul" })).toHaveLength(first.trials.length);
+      db.close();
+    },
+    120_000,
+  );
 
   it("stops at a signal with the best so far", async () => {
     const controller = new AbortController();
@@ -66,9 +71,14 @@ describe("a session", () => {
   });
 
   it("says why nothing maps", async () => {
-    const f64 = instantiate(operatorNamed("matmul"), { types: parseDataTypes("bf16", "bf16") });
-    const outcome = await tuneComputation({ computation: f64 }, { database: ":memory:", seconds: 5 });
+    const sums = defineComputation({
+      name: "sums",
+      equation: "y[i] = y[i-1] + x[i]",
+      extents: { i: 8 },
+      tensors: { x: "f32", y: "f32" },
+    });
+    const outcome = await tuneComputation({ computation: sums }, { database: ":memory:", seconds: 5 });
     expect(outcome).toMatchObject({ status: "nothing-maps" });
-    expect("refused" in outcome && outcome.refused[0]?.because).toContain("bf16");
+    expect("refused" in outcome && outcome.refused[0]?.because).toContain("y reads itself");
   }, 60_000);
 });

@@ -10,7 +10,7 @@ import { replay } from "../tuner/replay.ts";
 import { leavesApart, type SearchSpace } from "../tuner/space.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { fillOptions, type Strategy } from "../tuner/strategy.ts";
-import { finalistsOf, secondsOf, type TrialOf } from "../tuner/trials.ts";
+import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "../tuner/trials.ts";
 import { tune } from "../tuner/tune.ts";
 import {
   failed,
@@ -150,7 +150,7 @@ describe("a search that is stopped", () => {
 
   it("before it began tries nothing", async () => {
     const run = await fakeTune({ ...base, strategy: random, budget: { trials: 9 }, signal: AbortSignal.abort() });
-    expect(run.result).toEqual({ status: "interrupted", trials: [], best: undefined, finalists: [] });
+    expect(run.result).toEqual({ status: "interrupted", trials: [], best: undefined, finalists: [], contenders: [] });
     expect(run.measured).toEqual([]);
   });
 
@@ -381,6 +381,59 @@ describe("finalists", () => {
     const broken = { ...trial("a", 1, [1, 1]), measurement: failed("wrong") };
     expect(keys(finalistsOf([broken, trial("b", 9, [8, 9])]))).toEqual(["b"]);
     expect(finalistsOf([broken])).toEqual([]);
+  });
+});
+
+describe("contenders", () => {
+  const trial = (key: string, median: number, fastest: number): TrialOf<string> => ({
+    key,
+    candidate: key,
+    prediction: undefined,
+    measurement: {
+      status: "ok",
+      samples: [median, fastest, median],
+      median,
+      interval: [median, median],
+      instructions: 1,
+    },
+    at: 0,
+  });
+  const leader = trial("leader", 10, 10);
+
+  it("are the finalists, what was once faster than the leader's median, and what is expected to be", () => {
+    const all = [trial("slow", 30, 29), trial("once", 20, 9), trial("hoped", 30, 30), leader];
+    const expected = (key: string): number | undefined => ({ leader: 10, slow: 11, once: 20, hoped: 9 })[key];
+    expect(keys(contendersOf(all, expected))).toEqual(["leader", "once", "hoped"]);
+  });
+
+  it("are three of each kind at most, the most hopeful first, and none twice", () => {
+    const names = ["a", "b", "c", "d", "e", "f", "g"];
+    const all = [leader, ...names.map((key, i) => trial(key, 20, 2 + i))];
+    const expected = (key: string): number => 1 + names.indexOf(key);
+    expect(keys(contendersOf(all, expected))).toEqual(["leader", "a", "b", "c", "d", "e", "f"]);
+    expect(keys(contendersOf(all, () => undefined))).toEqual(["leader", "a", "b", "c"]);
+  });
+
+  it("are judged by the model that has learnt from all trials", async () => {
+    let learnt = 0;
+    const { result } = await fakeTune({
+      space: gridWhere(({ m, n }) => m === 5 && n === 3),
+      strategy: random,
+      seed: 1,
+      batch: 8,
+      answer: (p) => took(secondsAt(p)),
+      budget: { trials: 16 },
+      earlyStop: false,
+      // It ends up believing the opposite of what was measured.
+      predict: (p) => predicts(learnt === 0 ? 1 : secondsAt(p) ** -5),
+      learn: (trials) => {
+        learnt = trials.length;
+      },
+    });
+    const slowest = result.trials.reduce((a, b) => ((secondsOf(a) ?? 0) > (secondsOf(b) ?? 0) ? a : b));
+    expect(learnt).toBeGreaterThan(0);
+    expect(keys(result.finalists)).not.toContain(slowest.key);
+    expect(keys(result.contenders)).toContain(slowest.key);
   });
 });
 

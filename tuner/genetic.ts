@@ -148,10 +148,12 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
     .filter(([key, { cost }]) => cost < WORST && !tried(key))
     .sort(([keyA, a], [keyB, b]) => a.cost - b.cost || inOrder(keyA, keyB))
     .map(([, { candidate }]) => candidate);
-  const best = ranked.slice(0, Math.max(1, batch - different - explore));
+  const best = unlike(search, ranked, Math.max(1, batch - different - explore));
 
   // 2. the most different
-  const good = ranked.slice(best.length, Math.max(best.length + different, Math.ceil(ranked.length * GOOD_SHARE)));
+  const good = ranked
+    .slice(0, Math.max(best.length + different, Math.ceil(ranked.length * GOOD_SHARE)))
+    .filter((candidate) => !best.includes(candidate));
   const round = [...best, ...mostDifferent(search, good, best, Math.min(different, batch - best.length))];
 
   // 3. random ones, which also make up for what was not bred: of those that the model can predict while there are any
@@ -159,6 +161,19 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
   const isNew = (candidate: C, key: string): boolean => !taken.has(key) && expected(candidate) !== undefined;
   round.push(...drawUntried(search, batch - round.length, isNew));
   return round.length > 0 ? round : drawUntried(search, batch);
+}
+
+/**
+ * The first `count` of `ranked` without those that are hardly different from one before: the model sets such candidates side by side, and
+ * a round of them learns little. What is missing then is made up for in order.
+ */
+function unlike<C>({ space }: Search<C>, ranked: readonly C[], count: number): C[] {
+  const chosen: C[] = [];
+  for (const candidate of ranked) {
+    if (chosen.length === count) return chosen;
+    if (chosen.every((other) => distanceIn(space, candidate, other) >= 1)) chosen.push(candidate);
+  }
+  return [...chosen, ...ranked.filter((candidate) => !chosen.includes(candidate)).slice(0, count - chosen.length)];
 }
 
 /** The `count` of `from` that are farthest from the trials, from `chosen` and from one another; of equally far ones the first. */

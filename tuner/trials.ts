@@ -8,6 +8,10 @@
  *     |--a--|                         a leads, b ties with it, c does not
  *         |----b----|                 b wins if the model expected it to be faster than a
  *                |--c--|
+ *
+ * What ran while another process took the machine looks slow, for some samples or for all of them. So **contenders** are measured again
+ * beside the finalists: trials that were faster than the leader's median at least once, and trials of which the model, corrected by all
+ * others, expects it.
  */
 
 import type { Measurement, Trial } from "../abstraction/trial.ts";
@@ -40,6 +44,35 @@ export function finalistsOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
     .filter((trial) => overlap(trial.measurement.interval, leader.measurement.interval))
     .slice(0, FINALISTS)
     .sort(byRule);
+}
+
+/** Trials of each kind that get a second chance. */
+const SECOND_CHANCES = 3;
+
+/**
+ * The finalists, then at most {@link SECOND_CHANCES} trials whose fastest sample and as many whose expectation lies below the
+ * leader's median, the most hopeful first.
+ */
+export function contendersOf<C>(
+  trials: readonly TrialOf<C>[],
+  expected: (candidate: C) => number | undefined,
+): TrialOf<C>[] {
+  const contenders = finalistsOf(trials);
+  const timed = trials.filter(isTimed);
+  const goal = Math.min(...timed.map((t) => t.measurement.median));
+  const hopes = [
+    (trial: TimedTrial<C>) => Math.min(...trial.measurement.samples),
+    (trial: TimedTrial<C>) => expected(trial.candidate) ?? goal,
+  ];
+  for (const hopeOf of hopes) {
+    const others = timed
+      .filter((trial) => !contenders.some((c) => c.key === trial.key))
+      .map((trial) => ({ trial, hope: hopeOf(trial) }))
+      .filter(({ hope }) => hope < goal)
+      .sort((a, b) => a.hope - b.hope || inOrder(a.trial.key, b.trial.key));
+    contenders.push(...others.slice(0, SECOND_CHANCES).map(({ trial }) => trial));
+  }
+  return contenders;
 }
 
 function isTimed<C>(trial: TrialOf<C>): trial is TimedTrial<C> {

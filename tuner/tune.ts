@@ -16,7 +16,7 @@ import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { expectationsOf } from "./expectations.ts";
 import type { SearchSpace } from "./space.ts";
 import { fillOptions, type Search, type Strategy } from "./strategy.ts";
-import { finalistsOf, secondsOf, type TrialOf } from "./trials.ts";
+import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "./trials.ts";
 
 /**
  * Why a search ended.
@@ -82,8 +82,10 @@ export interface TuneResult<C> {
   readonly trials: readonly TrialOf<C>[];
   /** The first finalist; undefined when every run failed. */
   readonly best: TrialOf<C> | undefined;
-  /** What ties with the fastest, at most three: measure them again, interleaved, and ask `finalistsOf` again. */
+  /** What ties with the fastest, at most three. */
   readonly finalists: readonly TrialOf<C>[];
+  /** The finalists and what may have been measured at a bad moment: measure them again, interleaved, and ask `finalistsOf` again. */
+  readonly contenders: readonly TrialOf<C>[];
 }
 
 export type TuneEvent<C> =
@@ -151,7 +153,7 @@ export async function tune<C>(options: TuneOptions<C>): Promise<TuneResult<C>> {
   const status = await untilItEnds();
   emit({ kind: "stop", status, trials: trials.length, measured, seconds: elapsed() });
   const finalists = finalistsOf(trials);
-  return { status, trials, best: finalists[0], finalists };
+  return { status, trials, best: finalists[0], finalists, contenders: contendersOf(trials, model.expected) };
 
   async function untilItEnds(): Promise<TuneStatus> {
     let round = 0;

@@ -25,6 +25,15 @@ struct __m128i : Register<16> {};
 struct __m256 : Register<32> {};
 struct __m256d : Register<32> {};
 struct __m256i : Register<32> {};
+struct __m256bh : Register<32> {
+  __m256bh() {}
+  explicit __m256bh(const __m256i& other) { memcpy(bytes, other.bytes, 32); }
+  explicit operator __m256i() const {
+    __m256i other;
+    memcpy(other.bytes, bytes, 32);
+    return other;
+  }
+};
 struct __m512 : Register<64> {};
 struct __m512d : Register<64> {};
 struct __m512i : Register<64> {};
@@ -47,6 +56,7 @@ template <class R, class T> static R fill_register(T value) {
 
 static inline __m256 _mm256_loadu_ps(const float* p) { return load_register<__m256>(p); }
 static inline __m256d _mm256_loadu_pd(const double* p) { return load_register<__m256d>(p); }
+static inline __m128i _mm_loadu_si128(const __m128i* p) { return load_register<__m128i>(p); }
 static inline __m256i _mm256_loadu_si256(const __m256i* p) { return load_register<__m256i>(p); }
 static inline __m512 _mm512_loadu_ps(const void* p) { return load_register<__m512>(p); }
 static inline __m512d _mm512_loadu_pd(const void* p) { return load_register<__m512d>(p); }
@@ -97,6 +107,22 @@ static inline __m128i _mm_loadu_si32(const void* p) {
 static inline __m256i _mm256_broadcastd_epi32(__m128i r) { return fill_register<__m256i>(r.get<int32_t>(0)); }
 static inline __m512i _mm512_broadcastd_epi32(__m128i r) { return fill_register<__m512i>(r.get<int32_t>(0)); }
 
+/* ---- VPMOVZX, VPMOVSX, VPSLLD: 16 elements widened to 32 bits --------------------------------------------------------------- */
+
+template <class T, class R> static __m512i widen_lanes(R from) {
+  __m512i reg;
+  for (int i = 0; i < 16; i++) reg.set(i, (int32_t)from.template get<T>(i));
+  return reg;
+}
+static inline __m512i _mm512_cvtepu8_epi32(__m128i r) { return widen_lanes<uint8_t>(r); }
+static inline __m512i _mm512_cvtepi8_epi32(__m128i r) { return widen_lanes<int8_t>(r); }
+static inline __m512i _mm512_cvtepu16_epi32(__m256i r) { return widen_lanes<uint16_t>(r); }
+static inline __m512i _mm512_slli_epi32(__m512i r, int count) {
+  for (int i = 0; i < 16; i++) r.set(i, r.get<uint32_t>(i) << count);
+  return r;
+}
+static inline __m512 _mm512_castsi512_ps(__m512i r) { return load_register<__m512>(r.bytes); }
+
 /* ---- VFMADD: one rounding ---------------------------------------------------------------------------------------------------- */
 
 static inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
@@ -132,6 +158,17 @@ static inline __m256i _mm256_dpbusd_avx_epi32(__m256i c, __m256i a, __m256i b) {
 static inline __m256i _mm256_dpbusds_avx_epi32(__m256i c, __m256i a, __m256i b) { return byte_dot_products(c, a, b, true); }
 static inline __m512i dot_bytes(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, false); }
 static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) { return byte_dot_products(c, a, b, true); }
+
+/* ---- VPDPWSSD ----------------------------------------------------------------------------------------------------------------- */
+
+static inline __m512i dot_words(__m512i c, __m512i a, __m512i b) {
+  for (int lane = 0; lane < 16; lane++) {
+    int64_t sum = c.get<int32_t>(lane);
+    for (int j = 2 * lane; j < 2 * lane + 2; j++) sum += (int64_t)a.get<int16_t>(j) * b.get<int16_t>(j);
+    c.set(lane, (uint32_t)sum);
+  }
+  return c;
+}
 
 /* ---- bf16: subnormals are zero going in and coming out ------------------------------------------------------------------------- */
 

@@ -55,9 +55,7 @@ static void phase_0(void* workspace, void* const* tensors, int part, int parts) 
   const uint8_t* const in = (const uint8_t*)tensors[1];
   for (long h_copy = 6L * part / parts; h_copy < 6L * (part + 1) / parts; h_copy++) {
     for (long w_copy = 0; w_copy < 6; w_copy++) {
-      for (long c_copy = 0; c_copy < 8; c_copy++) {
-        in_padded[(h_copy + 1) * 1152 + ((w_copy + 1) * 64) + c_copy] = in[(h_copy * 6 + w_copy) * 8 + c_copy];
-      }
+      memcpy(in_padded + (h_copy + 1) * 1152 + ((w_copy + 1) * 64), in + (h_copy * 6 + w_copy) * 8, 8);
     }
   }
 }
@@ -85,9 +83,7 @@ static void phase_1(void* workspace, void* const* tensors, int part, int parts) 
     _tile_stored(1, (c_results + 256), 64); asm volatile("" ::: "memory");
     for (long m_inner = 0; m_inner < 6; m_inner++) {
       for (long k_block = 0; k_block < 2; k_block++) {
-        for (long n_inner = 0; n_inner < 16; n_inner++) {
-          out[(p_outer * 6 + m_inner) * 32 + (k_block * 16 + n_inner)] = c_results[k_block * 256 + (16 * m_inner + n_inner)];
-        }
+        memcpy(out + (p_outer * 6 + m_inner) * 32 + (k_block * 16), c_results + k_block * 256 + (16 * m_inner), 64);
       }
     }
   }

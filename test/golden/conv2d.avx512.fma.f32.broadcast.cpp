@@ -49,11 +49,7 @@ static void phase_0(void* workspace, void* const* tensors, int part, int parts) 
   float* const in_padded = (float*)((char*)workspace + 0);
   const float* const in = (const float*)tensors[1];
   for (long h_copy = 6L * part / parts; h_copy < 6L * (part + 1) / parts; h_copy++) {
-    for (long w_copy = 0; w_copy < 6; w_copy++) {
-      for (long c_copy = 0; c_copy < 8; c_copy++) {
-        in_padded[(h_copy + 1) * 64 + ((w_copy + 1) * 8) + c_copy] = in[(h_copy * 6 + w_copy) * 8 + c_copy];
-      }
-    }
+    memcpy(in_padded + (h_copy + 1) * 64 + 8, in + (h_copy * 6) * 8, 192);
   }
 }
 

@@ -49,11 +49,7 @@ static void phase_0(void* workspace, void* const* tensors, int part, int parts) 
   uint8_t* const in_padded = (uint8_t*)((char*)workspace + 0);
   const uint8_t* const in = (const uint8_t*)tensors[1];
   for (long h_copy = 6L * part / parts; h_copy < 6L * (part + 1) / parts; h_copy++) {
-    for (long w_copy = 0; w_copy < 6; w_copy++) {
-      for (long c_copy = 0; c_copy < 8; c_copy++) {
-        in_padded[(h_copy + 1) * 64 + ((w_copy + 1) * 8) + c_copy] = in[(h_copy * 6 + w_copy) * 8 + c_copy];
-      }
-    }
+    memcpy(in_padded + (h_copy + 1) * 64 + 8, in + (h_copy * 6) * 8, 48);
   }
 }
 

@@ -1,0 +1,65 @@
+/**
+ * @file Loops that only copy a run of elements which lie side by side on both sides, as one copy of memory.
+ *
+ *     for (long s_copy = 0; s_copy < 7; s_copy++) {
+ *       for (long c_copy = 0; c_copy < 3; c_copy++) {
+ *         in_windowed[32 * q_copy + 3 * s_copy + c_copy] = in[6 * q_copy + 3 * s_copy + c_copy];
+ *       }
+ *     }                                          ->  memcpy(in_windowed + 32 * q_copy, in + 6 * q_copy, 42);
+ *
+ * Short runs become a few moves of vectors that overlap, long ones the library's; as loops g++ moves them element by element.
+ */
+
+import { affineForm, type Extents } from "../abstraction/affine.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
+import type { CExpressions } from "./c-expressions.ts";
+import type { Loop, Scalar } from "./walk.ts";
+
+/** The copy that stands for a loop and those inside it; undefined when they do more, or what they move does not lie side by side. */
+export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonly string[] | undefined {
+  // 1. Loops one inside the other around one assignment of an element as it is.
+  const chain = chainOf(loop);
+  if (chain === undefined) return undefined;
+  const { loops, statement } = chain;
+  const { target, op, value, where } = statement.equation;
+  if (op !== "=" || where !== undefined || value.kind !== "access") return undefined;
+  const dtype = c.dtypes[target.tensor];
+  if (dtype === undefined || c.dtypes[value.tensor] !== dtype) return undefined;
+
+  // 2. All of them together one step after the other on both sides.
+  const extents: Extents = { ...around, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
+  const [to, from] = [c.placeOf(target, extents), c.placeOf(value, extents)];
+  const [toForm, fromForm] = [affineForm(to.at), affineForm(from.at)];
+  if (to.guards.length > 0 || !toForm || !fromForm) return undefined;
+  let run = 1;
+  for (const { axis, extent } of [...loops].reverse()) {
+    if (extent > 1 && (toForm.terms.get(axis) !== run || fromForm.terms.get(axis) !== run)) return undefined;
+    run *= extent;
+  }
+
+  // 3. What keeps padding out is the same for the whole run, or there is none.
+  const moving = new Set(loops.map((l) => l.axis));
+  if (from.guards.some((g) => axesIn(g).some((name) => moving.has(name)))) return undefined;
+  const first = new Map(loops.map((l) => [l.axis, number(0)]));
+  const pointer = (tensor: string, at: Expr): string =>
+    `${tensor} + ${c.index(substitute(at, first, "index"), extents)}`;
+  const bytes = run * bytesOf(dtype);
+  const destination = pointer(target.tensor, to.at);
+  const copy = `memcpy(${destination}, ${pointer(value.tensor, from.at)}, ${bytes});`;
+  if (from.guards.length === 0) return [copy];
+  if (identityOf(c.computation.equation.op, dtype) !== 0) return undefined;
+  const inside = from.guards.map((g) => c.condition(g, extents)).join(" && ");
+  return [`if (${inside}) ${copy}`, `else memset(${destination}, 0, ${bytes});`];
+}
+
+/** Loops that hold nothing but the next one, and the one statement in the innermost. */
+function chainOf(loop: Loop): { readonly loops: readonly Loop[]; readonly statement: Scalar } | undefined {
+  if (loop.mode !== "serial" || loop.body.length !== 1) return undefined;
+  const [only] = loop.body;
+  if (only?.kind === "scalar") return { loops: [loop], statement: only };
+  if (only?.kind !== "loop") return undefined;
+  const inner = chainOf(only);
+  return inner && { loops: [loop, ...inner.loops], statement: inner.statement };
+}

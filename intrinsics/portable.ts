@@ -1,0 +1,345 @@
+/**
+ * @file Rows for every CPU: plain C++ on the compiler's own vectors (g++, clang++), compiled with no feature allowed.
+ *
+ *     portable.mla.f32.broadcast           c[n] += a[] * b[n]                          four lanes, one `a` for all of them
+ *     portable.dot.s32.u8s8.broadcast      c[n] += s32(a[k]) * s32(b[k,n])             two bytes a lane
+ *     portable.scalar.f32                  c[n] += a[n] * b[n]                         one lane: where no loop would fill a vector
+ *     portable.inner.f32                   c[] += a[k] * b[k]                          one lane of a summed loop: a dot product
+ *     portable.max.u8                      c[n] max= a[n]                              pooling
+ *
+ * `{c} += {a} * {b}` on 16 bytes becomes MULPS and ADDPS on any x86-64, FMUL and FADD on any AArch64, single operations elsewhere: a row
+ * promises what it computes and no instruction, so a kernel of one is not searched for any. Products and sums round one after the
+ * other (mla, not fma). Every type has rows whose operands are of that very type, so whatever an equation multiplies, sums or compares in
+ * it maps: narrower tensors are converted while they are packed. Rows of narrower operands take them from where they lie.
+ */
+
+import { bytesOf, DTYPES, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import { PORTABLE_ISA } from "../abstraction/target.ts";
+import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
+
+/** SSE2 and Advanced SIMD have registers of 16 bytes and are in every x86-64 and every AArch64. */
+const VECTOR_BYTES = 16;
+
+/** Types that C has no arithmetic of. */
+const FOREIGN: ReadonlySet<DType> = new Set(["f16", "bf16", "tf32"]);
+const preludeOf = (dtype: DType): string => (FOREIGN.has(dtype) ? FORMATS : LANES);
+
+const COMMON = {
+  family: "portable",
+  isa: PORTABLE_ISA,
+  language: "c++",
+  source: "GCC manual, Using Vector Instructions through Built-in Functions; clang has the same vectors",
+} as const;
+
+type Work = "product" | "scalar" | "sum" | "bound" | "narrow";
+
+/**
+ * Cycles of an issue and of its latency. They order these rows among themselves: a search takes them only where no instruction maps, so
+ * none is compared with an instruction's.
+ */
+const CYCLES: Readonly<Record<Work, Readonly<Partial<Record<DType, readonly [issue: number, latency: number]>>>>> = {
+  product: {
+    ...{ u8: [2.9, 3.6], s8: [2.9, 3.6], u16: [0.7, 1.7], s16: [0.7, 1.7], u32: [2.5, 2.9], s32: [2.5, 2.9] },
+    ...{ f16: [49, 60], bf16: [21, 24], tf32: [8.2, 11], f32: [0.7, 2], f64: [0.7, 2] },
+  },
+  scalar: {
+    ...{ u8: [1, 1.4], s8: [1, 1.4], u16: [1, 1.4], s16: [1, 1.2], u32: [1, 1.1], s32: [1, 1.5] },
+    ...{ f16: [19, 31], bf16: [7.5, 14], tf32: [4.5, 11], f32: [0.7, 2], f64: [0.7, 2] },
+  },
+  sum: {
+    ...{ u8: [0.34, 1], s8: [0.34, 1], u16: [0.34, 1], s16: [0.34, 1], u32: [0.34, 1], s32: [0.34, 1] },
+    ...{ f16: [26, 38], bf16: [11, 22], tf32: [3.8, 10], f32: [0.5, 2], f64: [0.5, 2] },
+  },
+  bound: {
+    ...{ u8: [0.5, 1], s8: [1.4, 3.2], u16: [1.8, 4.4], s16: [0.5, 1], u32: [2, 4.2], s32: [1.4, 3.2] },
+    ...{ f16: [27, 44], bf16: [13, 27], tf32: [5.9, 16], f32: [2.1, 8.5], f64: [2.1, 8.4] },
+  },
+  /** By the type of the operands: the conversion of one of the two is counted. */
+  narrow: {
+    u8: [3.7, 5.4],
+    s8: [4, 5.6],
+    bf16: [2.1, 4.1],
+    u16: [4.1, 5.8],
+    s16: [4.2, 6.2],
+    f16: [6.6, 12],
+    f32: [1.6, 2.4],
+  },
+};
+
+function costOf(dtype: DType, work: Work): Cost {
+  const [issueCycles, latencyCycles] = CYCLES[work][dtype] ?? internal(dtype, work);
+  const source =
+    "measured 2026-11-21 on one core of a shared Xeon at 3.4 GHz: least of nine samples, g++ 12, the x86-64 baseline (SSE2)";
+  return { issueCycles, latencyCycles, source };
+}
+
+function internal(dtype: DType, work: Work): never {
+  throw new Error(`internal: no cycles of ${work} in ${dtype}`);
+}
+
+const STORE = "store_lanes({ptr}, {reg});";
+const WORDS: Readonly<Record<number, string>> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight", 16: "Sixteen" };
+
+/** As many sums as a register holds; what is calculated as float, as many floats. */
+const lanesOf = (sum: DType): number => VECTOR_BYTES / (FOREIGN.has(sum) ? bytesOf("f32") : bytesOf(sum));
+const lanesType = (dtype: DType, count: number): string => `lanes<${C_TYPES[dtype]}, ${count}>`;
+
+/** Lane n holds element n of memory. */
+function sideBySide(dtype: DType, count: number): OperandSpec {
+  return { dtype, storage: "vec[n]", load: `{reg} = load_lanes<${lanesType(dtype, count)}>({ptr});` };
+}
+
+/** Every lane holds the same element. */
+function common(dtype: DType, count: number): OperandSpec {
+  return { dtype, storage: "vec[n]", load: `{reg} = same_lanes<${C_TYPES[dtype]}, ${count}>({ptr});` };
+}
+
+function result(dtype: DType, count: number): OperandSpec {
+  return { ...sideBySide(dtype, count), store: STORE };
+}
+
+// ---- operands of the type of the sum ----------------------------------------------------------------------------------------------
+
+/** `c += a * b` of one type. */
+function addProduct(dtype: DType, count: number): string {
+  return FOREIGN.has(dtype) ? `{c} = add_product<${dtype}<${count}>>({c}, {a}, {b});` : "{c} += {a} * {b};";
+}
+
+/** An expression of two vectors, by way of float where C has no arithmetic of the type. */
+function onNumbers(dtype: DType, count: number, text: (c: string, a: string) => string): string {
+  if (!FOREIGN.has(dtype)) return `{c} = ${text("{c}", "{a}")};`;
+  const format = `${dtype}<${count}>`;
+  return `{c} = ${format}::rounded(${text(`${format}::number({c})`, `${format}::number({a})`)});`;
+}
+
+/** The larger or the smaller: integers have nothing that is no number. */
+function chosen(dtype: DType, op: "max" | "min"): (c: string, a: string) => string {
+  if (isInteger(dtype)) return (c, a) => `${a} ${op === "max" ? ">" : "<"} ${c} ? ${a} : ${c}`;
+  return (c, a) => `${op === "max" ? "more" : "less"}(${c}, ${a})`;
+}
+
+/** Minus or plus infinity, or the end of an integer's range: what a maximum or a minimum starts from. */
+function beginning(dtype: DType, op: "max" | "min"): string {
+  const least = op === "max";
+  if (isInteger(dtype)) return `${rangeOf(dtype)[least ? 0 : 1]}${bytesOf(dtype) === 4 ? "LL" : ""}`;
+  if (dtype === "f16") return least ? "0xfc00" : "0x7c00";
+  if (dtype === "bf16") return least ? "0xff80" : "0x7f80";
+  return `${least ? "-" : ""}__builtin_inf()`;
+}
+
+function rowsOf(dtype: DType): Intrinsic[] {
+  const count = lanesOf(dtype);
+  const type = `${C_TYPES[dtype]}, ${count}`;
+  const some = WORDS[count] ?? String(count);
+  const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
+  return [
+    defineIntrinsic({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.mla.${dtype}.broadcast`,
+      summary: `${some} ${dtype} products and sums with one factor common to all lanes.`,
+      compute: "c[n] += a[] * b[n]",
+      extents: { n: count },
+      operands: { a: common(dtype, count), b: sideBySide(dtype, count), c: result(dtype, count) },
+      emit: addProduct(dtype, count),
+      cost: costOf(dtype, "product"),
+    }),
+    defineIntrinsic({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.mla.${dtype}`,
+      summary: `${some} ${dtype} products and sums, lane by lane.`,
+      compute: "c[n] += a[n] * b[n]",
+      extents: { n: count },
+      operands: { a: sideBySide(dtype, count), b: sideBySide(dtype, count), c: result(dtype, count) },
+      emit: addProduct(dtype, count),
+      cost: costOf(dtype, "product"),
+    }),
+    defineIntrinsic({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.scalar.${dtype}`,
+      summary: `One ${dtype} product and sum.`,
+      compute: "c[n] += a[n] * b[n]",
+      extents: { n: 1 },
+      operands: { a: sideBySide(dtype, 1), b: sideBySide(dtype, 1), c: result(dtype, 1) },
+      emit: addProduct(dtype, 1),
+      cost: costOf(dtype, "scalar"),
+    }),
+    defineIntrinsic({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.inner.${dtype}`,
+      summary: `One ${dtype} product and sum, of a loop that is summed.`,
+      compute: "c[] += a[k] * b[k]",
+      extents: { k: 1 },
+      operands: {
+        a: { ...sideBySide(dtype, 1), storage: "vec[k]" },
+        b: { ...sideBySide(dtype, 1), storage: "vec[k]" },
+        c: { ...result(dtype, 1), storage: "vec[0]" },
+      },
+      emit: addProduct(dtype, 1),
+      cost: costOf(dtype, "scalar"),
+    }),
+    defineIntrinsic({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.add.${dtype}`,
+      summary: `${some} ${dtype} sums.`,
+      compute: "c[n] += a[n]",
+      extents: { n: count },
+      operands: unary,
+      emit: onNumbers(dtype, count, (c, a) => `${c} + ${a}`),
+      cost: costOf(dtype, "sum"),
+    }),
+    ...(["max", "min"] as const).map((op) =>
+      defineIntrinsic({
+        ...COMMON,
+        prelude: isInteger(dtype) ? LANES : FOREIGN.has(dtype) ? FORMATS : BOUNDS,
+        name: `portable.${op}.${dtype}`,
+        summary:
+          `The ${op === "max" ? "larger" : "smaller"} of each of ${some.toLowerCase()} pairs of ${dtype}.`.replace(
+            /^t/,
+            "T",
+          ),
+        compute: op === "max" ? "c[n] max= a[n]" : "c[n] min= a[n]",
+        extents: { n: count },
+        operands: { ...unary, c: { ...unary.c, clear: `{reg} = fill_lanes<${type}>(${beginning(dtype, op)});` } },
+        emit: onNumbers(dtype, count, chosen(dtype, op)),
+        cost: costOf(dtype, "bound"),
+      }),
+    ),
+    // What assigns cannot be padded: one lane always fits.
+    defineIntrinsic({
+      ...COMMON,
+      prelude: preludeOf(dtype),
+      name: `portable.copy.${dtype}`,
+      summary: `One ${dtype}, as it is.`,
+      compute: "c[n] = a[n]",
+      extents: { n: 1 },
+      operands: { a: sideBySide(dtype, 1), c: result(dtype, 1) },
+      emit: "{c} = {a};",
+      cost: costOf(dtype, "sum"),
+    }),
+  ];
+}
+
+// ---- narrower operands ------------------------------------------------------------------------------------------------------------
+
+interface Pair {
+  readonly a: DType;
+  readonly b: DType;
+  readonly sum: "s32" | "f32";
+  readonly emit: string;
+  /** Type of a pair of `a`, of which every lane gets the same. */
+  readonly pair: string;
+  readonly prelude: string;
+}
+
+const bytePair = (a: DType, b: DType): Pair => {
+  const unsigned = a === "u8" && b === "u8" ? "u" : "";
+  return {
+    a,
+    b,
+    sum: "s32",
+    emit: `{c} = dot_bytes<lanes<${unsigned}int16_t, 8>, lanes<${unsigned}int32_t, 4>>({c}, {a}, {b});`,
+    pair: "uint16_t",
+    prelude: DOT_BYTES,
+  };
+};
+
+const PAIRS: readonly Pair[] = [
+  bytePair("u8", "s8"),
+  bytePair("s8", "s8"),
+  bytePair("u8", "u8"),
+  { a: "bf16", b: "bf16", sum: "f32", emit: "{c} = dot_bf16({c}, {a}, {b});", pair: "uint32_t", prelude: DOT_BF16 },
+];
+
+/** Two products a lane: a register of the operands is half as many bytes, or as many, as one of sums. */
+function dotRows({ a, b, sum, emit, pair, prelude }: Pair): Intrinsic[] {
+  const types = a === b ? a : `${a}${b}`;
+  const side = (dtype: DType): OperandSpec => ({
+    dtype,
+    storage: "vec[2*n + k]",
+    load: `{reg} = load_lanes<${lanesType(dtype, 8)}>({ptr});`,
+  });
+  const shared = {
+    ...COMMON,
+    prelude,
+    extents: { n: 4, k: 2 },
+    emit,
+    cost: costOf(a, "narrow"),
+  } as const;
+  return [
+    defineIntrinsic({
+      ...shared,
+      name: `portable.dot.${sum}.${types}.broadcast`,
+      summary: `Four dot products of two, ${a} times ${b}, the left pair common to all lanes.`,
+      compute: `c[n] += ${sum}(a[k]) * ${sum}(b[k,n])`,
+      operands: {
+        a: { ...side(a), load: `{reg} = (${lanesType(a, 8)})same_lanes<${pair}, 4>({ptr});` },
+        b: side(b),
+        c: result(sum, 4),
+      },
+    }),
+    defineIntrinsic({
+      ...shared,
+      name: `portable.dot.${sum}.${types}`,
+      summary: `Four dot products of two, ${a} times ${b}, lane by lane.`,
+      compute: `c[n] += ${sum}(a[n,k]) * ${sum}(b[n,k])`,
+      operands: { a: side(a), b: side(b), c: result(sum, 4) },
+    }),
+  ];
+}
+
+interface Widening {
+  readonly from: DType;
+  readonly sum: "s32" | "f32" | "f64";
+}
+
+const WIDENINGS: readonly Widening[] = [
+  { from: "s16", sum: "s32" },
+  { from: "u16", sum: "s32" },
+  { from: "f16", sum: "f32" },
+  { from: "f32", sum: "f64" },
+];
+
+function wideningRows({ from, sum }: Widening): Intrinsic[] {
+  const count = lanesOf(sum);
+  const wide = (operand: string): string =>
+    FOREIGN.has(from)
+      ? `${from}<${count}>::number(${operand})`
+      : `__builtin_convertvector(${operand}, ${lanesType(sum, count)})`;
+  const shared = {
+    ...COMMON,
+    prelude: preludeOf(from),
+    extents: { n: count },
+    emit: `{c} += ${wide("{a}")} * ${wide("{b}")};`,
+    cost: costOf(from, "narrow"),
+  } as const;
+  const some = WORDS[count] ?? String(count);
+  return [
+    defineIntrinsic({
+      ...shared,
+      name: `portable.mla.${sum}.${from}.broadcast`,
+      summary: `${some} ${from} products summed in ${sum}, one factor common to all lanes.`,
+      compute: `c[n] += ${sum}(a[]) * ${sum}(b[n])`,
+      operands: { a: common(from, count), b: sideBySide(from, count), c: result(sum, count) },
+    }),
+    defineIntrinsic({
+      ...shared,
+      name: `portable.mla.${sum}.${from}`,
+      summary: `${some} ${from} products summed in ${sum}, lane by lane.`,
+      compute: `c[n] += ${sum}(a[n]) * ${sum}(b[n])`,
+      operands: { a: sideBySide(from, count), b: sideBySide(from, count), c: result(sum, count) },
+    }),
+  ];
+}
+
+export const PORTABLE: readonly Intrinsic[] = [
+  ...PAIRS.flatMap(dotRows),
+  ...WIDENINGS.flatMap(wideningRows),
+  ...DTYPES.flatMap(rowsOf),
+];

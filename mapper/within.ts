@@ -1,0 +1,137 @@
+/**
+ * @file Copies of an input made anew inside a loop, of what one step of the loops around it reads: they stay in a near cache.
+ *
+ *     in padded within g              for g in 0..32
+ *                                       in_padded[4 x 58 x 58] <- in[4*g .. 4*g+3]          53 KB for 1.7 MB
+ *                                       for n, k, p, q ...
+ *
+ * Neighbouring steps that read the same rows copy them again: a halo. Each thread has a copy of its own.
+ */
+
+import { affineForm } from "../abstraction/affine.ts";
+import type { Schedule } from "../abstraction/candidate.ts";
+import { tensorOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { LoopDimension } from "./dimensions.ts";
+import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
+import { parseLoop } from "./tiles.ts";
+
+/** A dimension whose loops around a copy move what it holds. */
+export interface Around {
+  readonly dimension: LoopDimension;
+  /** Its loop of the computation that moves. */
+  readonly loop: string;
+  /** The copy holds what one block reads, or what one tile of blocks does. */
+  readonly of: "block" | "tile";
+  /** Steps of that. */
+  readonly steps: number;
+}
+
+/** A copy of what one step of the loops around it reads. */
+export interface WithinCopy extends PaddedReach {
+  readonly around: readonly Around[];
+}
+
+/** A copy lies on the stack of its thread and is to stay in its caches. */
+const MOST_BYTES = 512 * 1024;
+
+const knownCopies = new WeakMap<readonly LoopDimension[], Map<string, WithinCopy | string>>();
+
+/** The copy of an input that a schedule makes inside a loop; or why it cannot. Worked out once for equal loops around it. */
+export function copyWithin(
+  mapping: Mapping,
+  schedule: Schedule,
+  operandName: string,
+  dimensions: readonly LoopDimension[],
+): WithinCopy | string {
+  const known = knownCopies.get(dimensions) ?? new Map<string, WithinCopy | string>();
+  knownCopies.set(dimensions, known);
+  // All that it follows from: the loops down to it, the blocks they step over, and how it is placed.
+  let key = `${operandName} ${schedule.placement[operandName]} ${schedule.within?.[operandName]}`;
+  const last = schedule.order.indexOf(schedule.within?.[operandName] ?? "");
+  for (const text of schedule.order.slice(0, last + 1))
+    key += ` ${text} ${schedule.block[parseLoop(text)?.name ?? ""] ?? 1}`;
+  const found = known.get(key) ?? findCopy(mapping, schedule, operandName, dimensions);
+  known.set(key, found);
+  return found;
+}
+
+function findCopy(
+  mapping: Mapping,
+  schedule: Schedule,
+  operandName: string,
+  dimensions: readonly LoopDimension[],
+): WithinCopy | string {
+  const { computation, intrinsic, binding } = mapping;
+  const name = schedule.within?.[operandName] ?? "";
+  const placement = schedule.placement[operandName];
+  const operand = intrinsic.operands.find((o) => o.name === operandName);
+  const bound = binding[operandName];
+  if (!operand || bound?.kind !== "access") return `${operandName} is no input that lies in a tensor`;
+  if (placement !== "padded" && placement !== "windowed") return `${operandName} is not copied once a call`;
+  if (tensorOf(computation, bound.tensor).constant) return `${bound.tensor} is constant, packed ahead of time`;
+
+  // 1. The loops around it, and which of them move what it holds.
+  const last = schedule.order.indexOf(name);
+  const loops = schedule.order.slice(0, last + 1).flatMap((text) => parseLoop(text) ?? []);
+  const innermost = loops.at(-1);
+  if (innermost === undefined) return `there is no loop ${name}`;
+  const used = new Set(axesIn(bound));
+  const inside: LoopDimension[] = [];
+  const around: Around[] = [];
+  for (const d of dimensions) {
+    const own = loops.filter((l) => l.name === d.name);
+    const isPlain = own.some((l) => l.tile === undefined);
+    if (isPlain && d.kind === "reduce") return `the loop over ${d.name} is summed over: a copy is made outside of it`;
+    const block = schedule.block[d.name] ?? 1;
+    const steps = isPlain ? block : block * (own[0]?.tile ?? Number.POSITIVE_INFINITY);
+    if (own.length === 0 || steps >= d.steps || !d.loops.some((l) => used.has(l.name))) {
+      if (d.name === innermost.name) return `what ${operandName} reads does not change with the loop over ${name}`;
+      inside.push(d);
+      continue;
+    }
+    const [loop, ...others] = d.loops.filter((l) => l.extent > 1);
+    if (loop === undefined || others.length > 0) return `${d.name} is fused: its steps do not move a window evenly`;
+    around.push({ dimension: d, loop: loop.name, of: isPlain ? "block" : "tile", steps });
+    inside.push(onlyFirst(d, steps));
+  }
+
+  // 2. A copy as if there were no other steps.
+  const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
+  const found = reachCopy(computation, intrinsic, operand, bound, inside);
+  if (typeof found === "string") return found;
+  if (found.runsPast) return `a copy within ${name} would be read past its end`;
+  const bytes = found.copy.elements * bytesOf(operand.dtype);
+  if (bytes > MOST_BYTES) return `the copy within ${name} would take ${bytes} bytes, more than ${MOST_BYTES}`;
+  return { ...found, around };
+}
+
+/** A dimension as if it had only its first steps. */
+function onlyFirst(d: LoopDimension, steps: number): LoopDimension {
+  const extent = steps * d.step;
+  const loops = d.loops.map((l) => (l.extent > 1 ? { ...l, extent } : l));
+  return { ...d, loops, extent, steps, wholeSteps: steps };
+}
+
+/** How the loops around a copy move the indices of its tensor. */
+export interface Moved {
+  readonly moves: (index: Expr) => boolean;
+  /** `value`, an index counted from the first steps, where the loops stand now. */
+  readonly from: (index: Expr, value: Expr) => Expr;
+}
+
+export const STILL: Moved = { moves: () => false, from: (_, value) => value };
+
+/** @param first number of the first step that the copy holds of a dimension */
+export function movedBy(around: readonly Around[], first: (around: Around) => Expr): Moved {
+  return {
+    moves: (index) => around.some(({ loop }) => axesIn(index).includes(loop)),
+    from: (index, value) =>
+      around.reduce((sum, a) => {
+        const coefficient = (affineForm(index)?.terms.get(a.loop) ?? 0) * a.dimension.step;
+        return coefficient === 0 ? sum : binary("+", sum, binary("*", first(a), number(coefficient)));
+      }, value),
+  };
+}

@@ -1,0 +1,109 @@
+/** Rows of results stored beside the next block's products: the order of statements, and that nothing else changes. */
+import { describe, expect, it } from "vitest";
+import { inputsOf } from "../abstraction/computation.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type LoopNest, printNest } from "../abstraction/loop-nest.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+
+const ORDER = ["n", "p", "q", "k", "r", "s", "c"];
+
+function intrinsic(name: string): Intrinsic {
+  const [found] = intrinsicsNamed(name);
+  if (!found) throw new Error(`no intrinsic ${name}`);
+  return found;
+}
+
+function convolution(name: string, k: number, epilogue?: string): Mapping {
+  const computation = instantiate(operatorNamed("conv2d"), {
+    parameters: { c: 4, k, h: 3, w: 20, r: 1, s: 1, pad: 0 },
+    types: parseDataTypes("u8s8"),
+    layouts: "NHWC",
+    ...(epilogue === undefined ? {} : { epilogue }),
+  });
+  const wanted = name.startsWith("amx") ? "m <- q   n <- k   k <- c" : "n <- k   k <- c";
+  const mapping = mappings(computation, intrinsic(name)).valid.find((m) => printMatching(m.matching) === wanted);
+  if (!mapping) throw new Error(`no mapping ${wanted}`);
+  return mapping;
+}
+
+function lowered(mapping: Mapping, block: Readonly<Record<string, number>>, threads: number): LoopNest {
+  const a = mapping.intrinsic.name.startsWith("amx") ? "padded" : "tiled";
+  return lowerSchedule(mapping, { order: ORDER, block, placement: { a, b: "tiled" }, threads });
+}
+
+/** What is cleared, spilled and stored, in order. */
+function steps(nest: LoopNest): string[] {
+  const text = printNest(nest);
+  return text
+    .slice(text.lastIndexOf("barrier"))
+    .split("\n")
+    .filter((l) => /identity|<- c_register|^ *for (parallel )?(n|p|q|k|once)_?(outer|rest)?\b|res\[/.test(l))
+    .map((l) => l.replace(/ = sat_u8.*| by 16/g, ""));
+}
+
+function expectEqual(mapping: Mapping, nest: LoopNest): void {
+  const { computation } = mapping;
+  const inputs = Object.fromEntries(
+    inputsOf(computation).map((t, n) => [
+      t.name,
+      Float64Array.from({ length: t.dims.reduce((all, d) => all * d.extent, 1) }, (_, i) => ((i * (5 + n)) % 7) + 1),
+    ]),
+  );
+  expect([...interpretNest(nest, computation, inputs, 2)]).toEqual([...interpret(computation, inputs)]);
+}
+
+describe("an epilogue of tiles", () => {
+  it("is stored after the next block is computed and before it is spilled, in every loop with several blocks", () => {
+    const mapping = convolution("amx.tdpbusd", 64, "requantize");
+    const nest = lowered(mapping, { k: 2 }, 1);
+    expect(steps(nest).join("\n")).toMatchInlineSnapshot(`
+      "  for parallel once in 0..1
+          for p_outer in 0..3
+              c_register{k_block} <- identity
+              c_results[k_block*256 ..] <- c_register{k_block}
+            for k_outer in 0..1
+                c_register{k_block} <- identity
+                    res[0,(k_outer*2+k_block)*16+n_inner,p_outer,m_inner]
+                c_results[k_block*256 ..] <- c_register{k_block}
+              c_register{k_block} <- identity
+                  res[0,(2+k_block)*16+n_inner,p_outer,m_inner]
+              c_results[k_block*256 ..] <- c_register{k_block}
+            for k_outer in 0..1
+                c_register{k_block} <- identity
+                    res[0,(k_outer*2+k_block)*16+n_inner,p_outer,16+m_inner]
+                c_results[k_block*256 ..] <- c_register{k_block}
+                  res[0,(2+k_block)*16+n_inner,p_outer,16+m_inner]"
+    `);
+    expectEqual(mapping, nest);
+  });
+
+  it("gives the same with several threads, and where the last tiles are not whole", () => {
+    for (const [k, threads] of [
+      [64, 2],
+      [40, 1],
+      [40, 3],
+      [16, 1],
+    ] as const)
+      for (const block of [{}, { k: 2 }, { q: 2 }, { p: 2, k: 1 }]) {
+        if ("k" in block && k === 16) continue;
+        const mapping = convolution("amx.tdpbusd", k, "requantize");
+        expectEqual(mapping, lowered(mapping, block, threads));
+      }
+  });
+
+  it("is stored at once where vectors compute and store both, and sums go straight to the output", () => {
+    const vectors = steps(lowered(convolution("avx512.vpdpbusd", 64, "requantize"), { k: 2 }, 1));
+    expect(vectors.findIndex((l) => l.includes("identity"))).toBe(vectors.findLastIndex((l) => l.includes("identity")));
+    const sums = steps(lowered(convolution("amx.tdpbusd", 64), { k: 2 }, 1));
+    expect(sums.findIndex((l) => /out\[.*<- c_register/.test(l))).toBe(
+      sums.findIndex((l) => l.includes("identity")) + 1,
+    );
+  });
+});

@@ -1,0 +1,214 @@
+/** Copies made inside a loop: whatever the loop, the program computes the equation, and a copy holds no more than one of its steps reads. */
+import { describe, expect, it } from "vitest";
+import type { Schedule } from "../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { accessesIn, type Expr } from "../abstraction/expression.ts";
+import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
+import { randomSchedule } from "../mapper/schedule-space.ts";
+import { copiedInputs, movedCopy } from "../mapper/within-space.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { createCounts } from "../perfmodel/plan.ts";
+import { generate } from "../session/kernel.ts";
+import { inFull } from "./support/slow.ts";
+
+const CASES = [
+  {
+    operator: "conv2d",
+    on: "avx512.vdpbf16ps",
+    layouts: "NHWC",
+    parameters: { c: 3, k: 5, h: 7, w: 8, r: 3, s: 3, stride: 2, pad: 1 },
+  },
+  { operator: "conv2d", on: "avx512.vpdpbusd", layouts: "NHWC", parameters: { c: 8, k: 20, h: 5, w: 6, r: 3, s: 3 } },
+  {
+    operator: "grouped-conv2d",
+    on: "avx512.fma.f32.broadcast",
+    layouts: "NCHW",
+    parameters: { c: 4, k: 4, h: 5, w: 18, r: 3, s: 3, groups: 2 },
+  },
+  {
+    operator: "depthwise-conv2d",
+    on: "avx512.fma.f32",
+    layouts: "NHWC",
+    parameters: { c: 18, h: 5, w: 4, m: 1, r: 3, s: 3 },
+  },
+  {
+    operator: "conv2d",
+    on: "toy.2x2x2",
+    layouts: "NHWC",
+    parameters: { c: 3, k: 4, h: 5, w: 7, r: 3, s: 3, stride: 2, pad: 1 },
+  },
+];
+
+interface Drawn {
+  readonly mapping: Mapping;
+  readonly schedule: Schedule;
+}
+
+/** Schedules with a copy inside a loop. */
+function drawn({ operator, on, layouts, parameters }: (typeof CASES)[number], random: Random, wanted: number): Drawn[] {
+  const [intrinsic] = intrinsicsNamed(on);
+  if (!intrinsic) throw new Error(`no intrinsic ${on}`);
+  const [c, a, b] = intrinsic.operands;
+  const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
+  const { valid } = mappings(instantiate(operatorNamed(operator), { parameters, types, layouts }), intrinsic);
+  const found: Drawn[] = [];
+  for (let tries = 0; found.length < wanted && tries < 40 * wanted; tries++) {
+    const mapping = pick(random, valid);
+    const schedule = movedCopy(mapping, randomSchedule(mapping, random), random);
+    if (schedule.within && scheduleProblem(mapping, schedule) === undefined) found.push({ mapping, schedule });
+  }
+  return found;
+}
+
+describe("a copy made inside a loop", () => {
+  it("leaves what is computed as it is, twice in a row", () => {
+    const random = seededRandom(5);
+    const met = { padded: 0, windowed: 0, tiles: 0 };
+    for (const one of CASES)
+      for (const { mapping, schedule } of drawn(one, random, inFull(20, 5))) {
+        const { computation } = mapping;
+        const inputs = smallInputs(computation, random);
+        const expected = interpret(computation, inputs);
+        const said = `${printMatching(mapping.matching)} ${JSON.stringify(schedule)}`;
+        const nest = lowerSchedule(mapping, schedule);
+        expect(interpretNest(nest, computation, inputs, 2), said).toEqual(expected);
+        for (const [operand, loop] of Object.entries(schedule.within ?? {})) {
+          if (schedule.placement[operand] === "padded") met.padded++;
+          if (schedule.placement[operand] === "windowed") met.windowed++;
+          if (loop.includes("/")) met.tiles++;
+        }
+      }
+    expect(met.padded).toBeGreaterThan(inFull(40, 10));
+    expect(met.windowed).toBeGreaterThan(inFull(12, 3));
+    expect(met.tiles).toBeGreaterThan(inFull(12, 3));
+  });
+
+  it("is counted as often as it is made", () => {
+    const random = seededRandom(6);
+    let counted = 0;
+    for (const one of CASES)
+      for (const { mapping, schedule } of drawn(one, random, inFull(10, 4))) {
+        const counts = createCounts(mapping)(schedule);
+        if (!counts) continue;
+        const before = createCounts(mapping)({ ...schedule, within: undefined });
+        for (const operand of Object.keys(schedule.within ?? {}))
+          expect(counts.packed[operand]).toBeGreaterThanOrEqual(before?.packed[operand] ?? 0);
+        counted++;
+      }
+    expect(counted).toBeGreaterThan(10);
+  });
+
+  it("holds one group at a time, its border zeroed once, and its rows are copied as runs", () => {
+    const computation = instantiate(operatorNamed("grouped-conv2d"), {
+      parameters: { c: 8, k: 8, h: 5, w: 16, r: 3, s: 3, groups: 4 },
+      types: parseDataTypes("f32"),
+      layouts: "NCHW",
+    });
+    const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
+    const mapping =
+      intrinsic && mappings(computation, intrinsic).valid.find((m) => printMatching(m.matching).trim() === "n <- q");
+    if (!mapping) throw new Error("n <- q does not map");
+    const schedule: Schedule = {
+      order: ["n", "g", "p", "k", "q", "c", "r", "s"],
+      block: { k: 2 },
+      placement: { a: "in-place", b: "padded" },
+      within: { b: "g" },
+      threads: 1,
+    };
+    expect(scheduleProblem(mapping, schedule)).toBeUndefined();
+    expect(printNest(lowerSchedule(mapping, schedule)).split("\n").slice(0, 14).join("\n")).toMatchInlineSnapshot(`
+      "local in_padded: f32[252]
+      registers c_register: 2 x avx512.fma.f32.broadcast.c
+      registers b_register: 1 x avx512.fma.f32.broadcast.b
+      registers a_register: 1 x avx512.fma.f32.broadcast.a
+      for in_padded_zero in 0..252
+        in_padded[in_padded_zero] = 0
+      for parallel g_outer in 0..4
+        for c_copy in 0..2
+          for h_copy in 0..5
+            for w_copy in 0..16
+              in_padded[c_copy*126+(h_copy+1)*18+(w_copy+1)] = in[0,c_copy+g_outer*2,h_copy,w_copy]
+        for p_outer in 0..5
+          for unrolled k_block in 0..2
+            c_register{k_block} <- identity"
+    `);
+    const candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands: {}, schedule };
+    expect(generate(candidate, mapping).source).toMatch(/memcpy\(in_padded \+ .*, in \+ .*, 64\);/);
+  });
+
+  it("is refused where it would change nothing, with the reason", () => {
+    const [{ mapping, schedule } = { mapping: undefined, schedule: undefined }] = drawn(
+      {
+        operator: "conv2d",
+        on: "avx512.vpdpbusd",
+        layouts: "NHWC",
+        parameters: { c: 8, k: 40, h: 7, w: 9, r: 3, s: 3 },
+      },
+      seededRandom(3),
+      1,
+    );
+    if (!mapping || !schedule) throw new Error("nothing drawn");
+    const [operand = "a"] = copiedInputs(mapping, schedule);
+    const within = (loop: string): Schedule => ({ ...schedule, within: { [operand]: loop } });
+    expect(scheduleProblem(mapping, within("x"))).toBe("there is no loop x");
+    expect(scheduleProblem(mapping, within("n"))).toBe(`what ${operand} reads does not change with the loop over n`);
+    const inPlace = { ...within("p"), placement: { ...schedule.placement, [operand]: "tiled" as const } };
+    expect(scheduleProblem(mapping, inPlace)).toBe(`${operand} is not copied once a call`);
+  });
+});
+
+describe("a copy made once a call", () => {
+  it("writes of the windows at a border only what is inside", () => {
+    const computation = instantiate(operatorNamed("conv2d"), {
+      parameters: { c: 3, k: 16, h: 8, w: 32, r: 7, s: 7, stride: 2, pad: 3 },
+      types: parseDataTypes("bf16"),
+      layouts: "NHWC",
+    });
+    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
+    const windowsOf = (m: Mapping): string | undefined =>
+      placementsOf(m).find(
+        (c) => c.open.includes("windowed") && accessesIn(bindingOf(m, c.operand))[0]?.tensor === "in",
+      )?.operand;
+    const mapping =
+      intrinsic &&
+      mappings(computation, intrinsic).valid.find(
+        (m) => windowsOf(m) && m.matching.k?.includes("s") && !m.matching.k.includes("r"),
+      );
+    if (!mapping) throw new Error("no windows of the image");
+    const placement = Object.fromEntries(
+      placementsOf(mapping).map((c) => [c.operand, c.operand === windowsOf(mapping) ? "windowed" : "tiled"] as const),
+    );
+    const order = randomSchedule(mapping, seededRandom(1)).order.filter((l) => !l.includes("/"));
+    const schedule: Schedule = { order, block: {}, placement, threads: 1 };
+    expect(scheduleProblem(mapping, schedule)).toBeUndefined();
+    const copies = printNest(lowerSchedule(mapping, schedule))
+      .split("\n")
+      .filter((line) => line.includes("in_windowed["));
+    // q 2..14, then q 0, 1 and 15 by themselves.
+    expect(copies.filter((l) => l.includes("= in["))).toHaveLength(4);
+  });
+});
+
+function bindingOf(mapping: Mapping, operand: string): Expr {
+  const bound = mapping.binding[operand];
+  if (!bound) throw new Error(`${operand} stands for nothing`);
+  return bound;
+}
+
+function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, 0, 3)),
+    ]),
+  );
+}
