@@ -14,7 +14,6 @@
 
 import { evaluateIndex } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import {
@@ -30,7 +29,6 @@ import {
 } from "../abstraction/expression.ts";
 import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
 import { loops, type Statement } from "../abstraction/loop-nest.ts";
-import { typeOf } from "../abstraction/typing.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "./dimensions.ts";
 
 /** Tiles that lie side by side in a scratch buffer. */
@@ -64,23 +62,6 @@ interface Run {
   readonly count: number;
   /** Elements of each step. */
   readonly elements: number;
-}
-
-/**
- * The type of 32 bits in which an epilogue's results are held before they are narrowed; undefined when nothing is calculated or narrowed.
- * The nest stores them in one statement; the model counts by it.
- */
-export function calculatedWide(computation: Computation): DType | undefined {
-  const { epilogue } = computation;
-  const { dtype } = outputOf(computation);
-  if (!epilogue) return undefined;
-  if (isInteger(dtype)) return bytesOf(dtype) < 4 ? "s32" : undefined;
-  const { value } = epilogue.equation;
-  if (dtype !== "bf16" || value.kind !== "cast") return undefined;
-  // What is only rounded lies in 32 bits already.
-  if (value.value.kind === "access" && value.value.tensor === epilogue.sum.name) return undefined;
-  const tensors = [...Object.values(computation.tensors), epilogue.sum];
-  return typeOf(value.value, Object.fromEntries(tensors.map((t) => [t.name, t.dtype]))) === "f32" ? "f32" : undefined;
 }
 
 /** Elements from which on a loop is worth being a row of vectors. */

@@ -263,11 +263,10 @@ class LayeredModel {
     this.visitBlocks(0, 1, 1, 1, 1);
     const { tiles, scattered, digits, sideBySide } = plan.ownStores();
     const { scalar } = target;
-    const operations = plan.operations * scalar.operation.value;
-    const calculated = scalar.sideBySide.value * (1 + operations);
-    let element = plan.wide ? calculated : 0;
-    if (!sideBySide) element += scalar.scattered.value + digits * scalar.digit.value + (plan.wide ? 0 : operations);
-    else element += plan.wide ? scalar.sideBySide.value : calculated;
+    // Calculated a vector at a time where the kernel's instructions have vectors of sixteen, and then stored so or taken apart.
+    const calculated = plan.operations * (plan.vectorRows ? scalar.vectorOperation.value : scalar.operation.value);
+    const stored = sideBySide ? scalar.sideBySide.value : scalar.scattered.value + digits * scalar.digit.value;
+    const element = sideBySide && !plan.vectorRows ? stored * (1 + calculated) : stored + calculated;
     this.store = tiles * this.storeCycles * (1 + plan.straddling);
     if (plan.passes > 1) {
       // Sums stored for the next pass, and loaded again.

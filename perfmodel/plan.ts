@@ -20,7 +20,6 @@ import { defineProblem } from "../mapper/problem.ts";
 import { reachInPlace } from "../mapper/reach.ts";
 import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf, REGISTERS } from "../mapper/schedule.ts";
 import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
-import { calculatedWide } from "../mapper/store.ts";
 import { PASS_LOOPS, parseLoop } from "../mapper/tiles.ts";
 import { conditionCarriers } from "../mapper/validate.ts";
 import { type Footprint, RunFootprint } from "./footprint.ts";
@@ -40,7 +39,7 @@ import {
   resultDimension,
   straddlingShare,
 } from "./placed.ts";
-import { withinInput } from "./within.ts";
+import { type KnownCopies, withinInput } from "./within.ts";
 
 export interface InputState {
   readonly name: string;
@@ -103,9 +102,9 @@ export class Plan {
   /** Whether whole tiles are stored straight into the output, and the share of such stores that touch two lines. */
   readonly straight: boolean;
   readonly straddling: number;
-  /** Operations of the epilogue, and whether they have loops of their own before results are stored. */
+  /** Operations of the epilogue, and whether the kernel's instruction set has the vectors that rows of it are computed in. */
   readonly operations: number;
-  readonly wide: boolean;
+  readonly vectorRows: boolean;
   private readonly results: readonly ResultDimension[];
   readonly outputBytes: number;
   /** In the order of the schedule read last, outermost first. */
@@ -127,7 +126,7 @@ export class Plan {
   /** Entries of an order by their text, those over tiles as they are met. */
   private readonly loopOf: Map<string, LoopState>;
   /** In the order of the dimensions. */
-  private readonly states: readonly DimensionState[];
+  readonly states: readonly DimensionState[];
   /** Whether some placement of some input crosses a border. */
   private readonly crosses: boolean;
   private readonly impossible: boolean;
@@ -174,7 +173,7 @@ export class Plan {
     this.straight = typeof reach !== "string";
     this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
     this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
-    this.wide = calculatedWide(computation) !== undefined;
+    this.vectorRows = /^(avx512|amx)/.test(mapping.intrinsic.isa);
     const flat = outputPlace(computation);
     this.output = outputFootprint(computation, flat, dimensions, states);
     this.sums =
@@ -252,11 +251,14 @@ export class Plan {
     return true;
   }
 
+  /** What copies made inside loops were worked out to be, for {@link withinInput}. */
+  readonly copies: KnownCopies = new Map();
+
   /** Copies made inside a loop. @returns false when one cannot be made there */
   private readWithin(schedule: Schedule): boolean {
     for (const name in schedule.within) {
       const input = this.inputs.find((i) => i.name === name);
-      const placed = input && withinInput(this.mapping, schedule, input.operand, this.states, input.placed);
+      const placed = input && withinInput(this, schedule, input.operand, input.placed);
       if (input === undefined || placed === undefined) return false;
       input.placed = placed;
     }

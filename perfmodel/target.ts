@@ -55,6 +55,8 @@ export interface ScalarCycles {
   readonly sideBySide: Figure;
   /** An operation of an epilogue on one element alone. */
   readonly operation: Figure;
+  /** The same on a vector of sixteen, an element. */
+  readonly vectorOperation: Figure;
   /** A quotient or remainder that takes a fused index apart. */
   readonly digit: Figure;
   /** A comparison that keeps padding out. */
@@ -140,6 +142,7 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
       scattered: of(scalar?.scattered, assumed(1, "as strided")),
       sideBySide: assumed(0.2, "vectors of eight elements, a load and a store each"),
       operation: assumed(0.5, "two a cycle"),
+      vectorOperation: assumed(0.04, "sixteen elements, two in three cycles"),
       digit: of(scalar?.digit, assumed(1.5, "a multiplication, shifts and a subtraction")),
       guard: of(scalar?.guard, assumed(0.4, "a comparison beside others, well predicted")),
     },

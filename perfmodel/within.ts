@@ -15,66 +15,106 @@ import { dimensionsUnder } from "../mapper/spread.ts";
 import { parseLoop } from "../mapper/tiles.ts";
 import { copyWithin, movedBy, type WithinCopy } from "../mapper/within.ts";
 import { AffineFootprint, type Term, term } from "./footprint.ts";
-import { at, type DimensionState, LINE_BYTES, type PlacedInput, product, straddlingShare } from "./placed.ts";
+import {
+  at,
+  type DimensionState,
+  LINE_BYTES,
+  type Packing,
+  type PlacedInput,
+  product,
+  straddlingShare,
+} from "./placed.ts";
 
-/** Elements that are written each time a copy is made. */
-const knownElements = new WeakMap<WithinCopy, number>();
+/** A copy where it is loaded from, with the elements that are written each time it is made. */
+interface KnownCopy {
+  readonly placed: PlacedInput & { readonly packing: Packing };
+  readonly each: number;
+}
+export type KnownCopies = Map<WithinCopy, KnownCopy | undefined>;
+
+/** A mapping with the states of its dimensions under the schedule, blocks read. */
+interface Place {
+  readonly mapping: Mapping;
+  readonly states: readonly DimensionState[];
+  readonly copies: KnownCopies;
+}
 
 /**
  * An input whose copy a schedule makes inside a loop.
- * @param states of the dimensions under the schedule, blocks read
  * @param once the same input with its copy made once a call
  * @returns undefined when the schedule cannot be lowered
  */
 export function withinInput(
-  mapping: Mapping,
+  place: Place,
   schedule: Schedule,
   operand: Operand,
-  states: readonly DimensionState[],
   once: PlacedInput,
 ): PlacedInput | undefined {
+  const { mapping, states, copies } = place;
+  const found = copyWithin(mapping, schedule, operand.name, dimensionsUnder(mapping, schedule));
+  if (typeof found === "string") return undefined;
+  if (!copies.has(found)) copies.set(found, knownCopy(place, schedule, operand, found, once));
+  const known = copies.get(found);
+  if (known === undefined) return undefined;
+  const { placed, each } = known;
+  const elements = copiesOf(schedule, operand.name, states) * each;
+  const bytes = elements * bytesOf(operand.dtype);
+  return {
+    footprint: placed.footprint,
+    bufferBytes: placed.bufferBytes,
+    straddling: placed.straddling,
+    packing: { ...placed.packing, elements, bytes, passingBytes: Math.min(bytes, placed.bufferBytes) },
+    borders: placed.borders,
+  };
+}
+
+function knownCopy(
+  { mapping, states }: Place,
+  schedule: Schedule,
+  operand: Operand,
+  { copy, reach, around }: WithinCopy,
+  once: PlacedInput,
+): KnownCopy | undefined {
   const bound = mapping.binding[operand.name];
-  const dimensions = dimensionsUnder(mapping, schedule);
-  const found = copyWithin(mapping, schedule, operand.name, dimensions);
-  if (typeof found === "string" || bound?.kind !== "access" || once.packing === undefined) return undefined;
-  const { copy, reach, around } = found;
+  if (bound?.kind !== "access" || once.packing === undefined) return undefined;
   const size = bytesOf(operand.dtype);
-  const terms = dimensions.map((d, i): Term => {
+  const terms = dimensionsUnder(mapping, schedule).map((d, i): Term => {
     const whole = term((reach.perStep.get(d.name) ?? 0) / d.step, at(states, i), d.step);
     const held = around.find((a) => a.dimension === d);
     return held ? { ...whole, most: held.steps * d.step } : whole;
   });
   const tensor = tensorOf(mapping.computation, bound.tensor);
-  const each =
-    knownElements.get(found) ??
-    copyParts(
-      tensor,
-      bound,
-      copy,
-      movedBy(around, () => number(0)),
-    ).reduce((sum, part) => sum + elementsOf(part), 0);
-  knownElements.set(found, each);
-  const elements = copiesOf(schedule, operand.name, states) * each;
-  const bytes = elements * size;
+  const parts = copyParts(
+    tensor,
+    bound,
+    copy,
+    movedBy(around, () => number(0)),
+  );
   const rowBytes = Math.min(product(operand.dims.map((o) => o.extent)), tileRowElements(operand)) * size;
   return {
-    footprint: new AffineFootprint(terms, size, LINE_BYTES),
-    bufferBytes: copy.elements * size,
-    straddling: straddlingShare(reach, size, rowBytes),
-    packing: { ...once.packing, elements, bytes, passingBytes: Math.min(bytes, copy.elements * size) },
-    borders: [],
+    placed: {
+      footprint: new AffineFootprint(terms, size, LINE_BYTES),
+      bufferBytes: copy.elements * size,
+      straddling: straddlingShare(reach, size, rowBytes),
+      packing: once.packing,
+      borders: [],
+    },
+    each: parts.reduce((sum, part) => sum + elementsOf(part), 0),
   };
 }
 
 /** How often a call makes the copy: steps of the loops around it. */
 function copiesOf(schedule: Schedule, operand: string, states: readonly DimensionState[]): number {
   const last = schedule.order.indexOf(schedule.within?.[operand] ?? "");
-  const loops = schedule.order.slice(0, last + 1).flatMap((text) => parseLoop(text) ?? []);
-  return product(
-    states.map(({ name, blocks }) => {
-      const own = loops.filter((l) => l.name === name);
-      if (own.some((l) => l.tile === undefined)) return blocks;
-      return own[0]?.tile === undefined ? 1 : Math.ceil(blocks / own[0].tile);
-    }),
-  );
+  let copies = 1;
+  for (let i = 0; i <= last; i++) {
+    const loop = parseLoop(schedule.order[i] ?? "");
+    for (const { name, blocks } of states) {
+      if (loop?.name !== name) continue;
+      // Over tiles of blocks; where the loop over blocks stands here too, that one alone says how many there are.
+      if (loop.tile === undefined) copies *= blocks;
+      else if (schedule.order.indexOf(name) > last) copies *= Math.ceil(blocks / loop.tile);
+    }
+  }
+  return copies;
 }

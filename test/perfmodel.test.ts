@@ -40,6 +40,7 @@ const TARGET: ModelTarget = {
     scattered: is(1),
     sideBySide: is(0.25),
     operation: is(0.5),
+    vectorOperation: is(0.04),
     digit: is(1.5),
     guard: is(0.5),
   },
