@@ -31,12 +31,12 @@ const { values } = parseArgs({
 });
 const threads = Number(values.threads);
 const factor = Number(values.factor);
-/** Trials end the longer search, not the clock. */
-const LONG_SECONDS = 3600;
+/** What `tune` has by default, in seconds: a longer search has as many times that, and as many times the trials the default came to. */
+const DEFAULT_SECONDS = 40;
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");
 const lines = [
-  `# The default budget against ${factor} times as many trials`,
+  `# The default budget against ${factor} times as many trials and seconds`,
   "",
   `${cpus()[0]?.model.trim()}, ${cpus().length} processors, ${threads} thread${threads === 1 ? "" : "s"}. Microseconds a call, the two winners in one process, batches in turns.`,
   "",
@@ -57,7 +57,13 @@ for (const types of values.types.split(",")) {
     const longer = wonBy(
       await tuneComputation(
         { computation },
-        { threads, database: ":memory:", trials: factor * short.trials, seconds: LONG_SECONDS, earlyStop: false },
+        {
+          threads,
+          database: ":memory:",
+          trials: factor * short.trials,
+          seconds: factor * DEFAULT_SECONDS,
+          earlyStop: false,
+        },
       ),
     );
     const made = await createRunner({ threads });

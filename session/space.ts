@@ -16,6 +16,7 @@ import {
   type Schedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
@@ -69,7 +70,9 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
   const nearBytes = modelTarget(machine, calibration).memory[0]?.bytes;
   const mapped = kinds === "lanes" ? [] : candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes);
-  const multiplyAdd = kinds === "mappings" ? undefined : laneInstruction(computation, intrinsics);
+  // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
+  const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
+  const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
   const lanes = multiplyAdd && laneSpace(computation, { threads, target: modelTarget(machine, calibration) });
   const designs = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   if (isRefusals(mapped) && !designs) {
@@ -125,6 +128,16 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
       scale = ratios[ratios.length >> 1] ?? 1;
     },
   };
+}
+
+/** Whether some input is read through a window: an index that adds a summed axis to a kept one. */
+function slides({ equation, axes }: Computation): boolean {
+  const moving = axes.filter((a) => a.extent > 1);
+  const adds = (index: Expr): boolean => {
+    const used = new Set(axesIn(index));
+    return ["spatial", "reduce"].every((kind) => moving.some((a) => a.kind === kind && used.has(a.name)));
+  };
+  return accessesIn(equation.value).some((a) => a.index.some(adds));
 }
 
 /** The multiply-add that lanes run: one product a lane, of the output's type. */

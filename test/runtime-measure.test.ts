@@ -159,6 +159,28 @@ describe("a right kernel", () => {
     }
   });
 
+  it("has its parts called in step, batch after batch", async ({ skip }) => {
+    skip(allowedCpus().length < 2, "this machine has one processor");
+    const made = await createRunner({ ...QUICK, workdir, threads: 2 });
+    if (made.status === "environment") throw new Error(made.what);
+    // Between two barriers each part has been called as often as the other; once that fails, every answer is wrong.
+    const counting = kernelOf({
+      workspace: "4 * 32",
+      phases: 2,
+      run: `int* calls = (int*)workspace;
+        if (phase == 0) __atomic_fetch_add(&calls[part], 1, __ATOMIC_RELAXED);
+        else { if (__atomic_load_n(&calls[0], __ATOMIC_RELAXED) != __atomic_load_n(&calls[1], __ATOMIC_RELAXED)) calls[2 + part] = 1;
+          ${MULTIPLY} if (calls[2 + part]) out[0] = 0x5bad; }`,
+      prepare: "memset(workspace, 0, 4 * 32);",
+    });
+    try {
+      const options = { ...QUICK, batches: [200, 400] as const, budgetSeconds: 0.5 };
+      expect(await made.runner.measure(counting, reference, options)).toMatchObject({ status: "ok" });
+    } finally {
+      await made.runner.close();
+    }
+  });
+
   it("takes longer when its data is in no cache", async () => {
     const warm = await runner.measure(right, reference);
     const flushed = await runner.measure(right, reference, { cache: "flushed" });

@@ -127,7 +127,7 @@ export type TuneEvent<C> =
     };
 
 const BATCH = 8;
-const EARLY_STOP: EarlyStop = { rounds: 3, margin: 0 };
+const EARLY_STOP: EarlyStop = { rounds: 5, margin: 0 };
 
 /** Searches for the fastest candidate. @throws Error for an option out of range, and whatever `predict`, `measure` and `store` throw */
 export async function tune<C>(options: TuneOptions<C>): Promise<TuneResult<C>> {

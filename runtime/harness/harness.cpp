@@ -533,11 +533,13 @@ static double now() {
 
 /** One thread's part of a job; seconds from the moment all have begun until all have ended. */
 static double take_part(int part, int parts) {
+  // A copy: thread 0 gives the next job as soon as it is through the last barrier, while others have still to leave their loops.
+  const Job own = job;
   barrier.wait();
   double start = now();
-  for (long call = 0; call < job.calls; call++)
-    for (int phase = 0; phase < job.phases; phase++) {
-      job.kernel->run(job.workspace, job.tensors, phase, part, parts);
+  for (long call = 0; call < own.calls; call++)
+    for (int phase = 0; phase < own.phases; phase++) {
+      own.kernel->run(own.workspace, own.tensors, phase, part, parts);
       barrier.wait();
     }
   return now() - start;
