@@ -71,7 +71,8 @@ const CYCLES: Readonly<Record<Work, Readonly<Partial<Record<DType, readonly [iss
 function costOf(dtype: DType, work: Work): Cost {
   const [issueCycles, latencyCycles] = CYCLES[work][dtype] ?? internal(dtype, work);
   const source =
-    "measured 2026-11-21 on one core of a shared Xeon at 3.4 GHz: least of nine samples, g++ 12, the x86-64 baseline (SSE2)";
+    "measured 2026-11-21 on one core of a shared Xeon at 3.4 GHz: least of nine samples, g++ 12, the x86-64 baseline (SSE2); " +
+    "the loops of automap calibrate, with each product kept from being shared among the accumulators";
   return { issueCycles, latencyCycles, source };
 }
 

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Candidate } from "../abstraction/candidate.ts";
-import { defineComputation } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -69,6 +69,23 @@ describe("a session", () => {
     expect(seconds).toHaveLength(5);
     expect(seconds).toEqual([...seconds].sort((a, b) => a - b));
   });
+
+  it("looks for designs on lanes where an input is read through a window, or where they are asked for", () => {
+    const windows = defineComputation({
+      name: "blur",
+      equation: "out[i] += x[i+r] * w[r]",
+      extents: { i: 512, r: 5 },
+      tensors: { x: "f32", w: "f32" },
+    });
+    const kindsOf = (computation: Computation, kinds?: "all" | "lanes"): unknown[] => {
+      const ranked = rankByModel(computation, { count: 400, ...(kinds ? { kinds } : {}) });
+      if ("refused" in ranked) throw new Error("nothing maps");
+      return [...new Set(ranked.map((r) => r.candidate.kind))];
+    };
+    expect(kindsOf(matmul)).toEqual([undefined]);
+    expect(kindsOf(matmul, "lanes")).toEqual(["lanes"]);
+    expect(kindsOf(windows)).toContain("lanes");
+  }, 60_000);
 
   it("says why nothing maps", async () => {
     const sums = defineComputation({

@@ -1,0 +1,378 @@
+/**
+ * @file Where the operands of a schedule lie: in the tensor, in a copy, or tile by tile; what fills the copies, and when.
+ *
+ *     in padded          pack      for n, h, w, c: in_padded[...] <- in[...]             once a call; zeros around it stay
+ *     w tiled            prepare   for k, c, n_inner, k_inner: b_tiles[...] <- w[...]    ahead of time: w is constant
+ *     in within p/4      in the loop over p/4: in_padded[...] <- what its step reads     a copy a step, a thread
+ *
+ * Each answers with the address of a tile for where the loops stand.
+ */
+
+import type { Schedule } from "../abstraction/candidate.ts";
+import { type Computation, inputsOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import {
+  type Access,
+  access,
+  and,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
+import { type Operand, tileElements, tileOffset, tileRowElements } from "../abstraction/intrinsic.ts";
+import { loop, loops, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { copyParts } from "./copies.ts";
+import { digitsOf, type LoopDimension } from "./dimensions.ts";
+import type { FreshNames } from "./names.ts";
+import { defineProblem, type Problem } from "./problem.ts";
+import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
+import { blockOf, carriersOf, dependsOn, partialReach } from "./schedule.ts";
+import { blocksOf, type NestedLoop } from "./tiles.ts";
+import { type Around, copyWithin, type Moved, movedBy, STILL } from "./within.ts";
+
+/** Where an operand's tiles are loaded from. */
+export interface Placed {
+  readonly operand: Operand;
+  readonly buffer: string;
+  readonly stride: number;
+  /** First element of the tile at the given steps. */
+  readonly base: (at: Position) => Expr;
+}
+
+/** Where the loops stand: for each dimension the number of its block and the step within the block; the block's tile and place in it. */
+export type Position = (dimension: LoopDimension) => {
+  readonly outer: Expr;
+  readonly inner: Expr;
+  readonly tile: Expr;
+  readonly inTile: Expr;
+};
+
+/** The part of a dimension the code being written covers: blocks numbered by a loop, an edge, the last smaller one, or one step. */
+export interface Part {
+  readonly outer: Expr;
+  /** The tile it belongs to and its number in there, where the dimension has tiles. */
+  readonly tile?: { readonly number: Expr; readonly block: Expr };
+  /** Number of the step within the block, where the part is that step alone. */
+  readonly inner?: number;
+  readonly count: number;
+  /** Some of its steps cross a border: `outer` is a number. */
+  readonly edge?: boolean;
+  /** The last step is not whole. */
+  readonly partial: boolean;
+}
+
+/** Consecutive blocks of a dimension: those of one tile. */
+export interface BlockRange {
+  readonly tile: Expr;
+  readonly first: Expr;
+  readonly whole: number;
+  /** Steps of the smaller block behind them. */
+  readonly left: number;
+}
+
+/** What tile loops around the code being written have fixed. */
+export interface Tiles {
+  readonly ranges: ReadonlyMap<string, BlockRange>;
+  /** Whether sums begin here, and whether they end here. */
+  readonly first: boolean;
+  readonly last: boolean;
+}
+
+export class OperandPlacement {
+  readonly scratch: Scratch[] = [];
+  readonly prepare: Statement[] = [];
+  readonly pack: Statement[] = [];
+  /** The zeros around what copies made inside a loop hold. */
+  readonly zeros: Statement[] = [];
+  private readonly mapping: Mapping;
+  private readonly schedule: Schedule;
+  private readonly computation: Computation;
+  private readonly problem: Problem;
+  private readonly names: FreshNames;
+  private readonly dimensions: readonly LoopDimension[];
+  private readonly loops: readonly NestedLoop[];
+  /** Copies made inside a loop, by the loop. */
+  private readonly within = new Map<
+    string,
+    ((parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[])[]
+  >();
+
+  /** @param names shared with whoever writes the loops, so that none is given twice */
+  constructor(mapping: Mapping, schedule: Schedule, loops: readonly NestedLoop[], names: FreshNames) {
+    this.mapping = mapping;
+    this.schedule = schedule;
+    this.computation = mapping.computation;
+    this.problem = defineProblem(mapping.computation, mapping.intrinsic, mapping.binding);
+    this.names = names;
+    this.loops = loops;
+    this.dimensions = loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
+  }
+
+  place(operand: Operand): Placed {
+    const { computation, mapping } = this;
+    const bound = mapping.binding[operand.name];
+    const placement = this.schedule.placement[operand.name];
+    if (bound === undefined || placement === undefined) throw new Error(`internal: ${operand.name} is not placed`);
+    if (placement === "tiled" || bound.kind !== "access") return this.placeTiled(operand, bound);
+    if (placement === "in-place") {
+      const reach = reachInPlace(computation, mapping.intrinsic, operand, bound, this.dimensions);
+      if (typeof reach === "string") throw new Error(`internal: ${reach}`);
+      return this.reached(operand, bound.tensor, reach);
+    }
+    if (this.schedule.within?.[operand.name] !== undefined) return this.placeWithin(operand, bound);
+    const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
+    const padded = reachCopy(computation, mapping.intrinsic, operand, bound, this.dimensions);
+    if (typeof padded === "string") throw new Error(`internal: ${padded}`);
+    const tensor = tensorOf(computation, bound.tensor);
+    const buffer = this.allocate(`${tensor.name}_${placement}`, operand, padded.copy.elements);
+    const walks = this.copyPadded(tensor, bound, padded.copy, buffer);
+    this.packing(tensor.constant).push(...walks.flatMap(({ walk, body }) => this.dealt(walk, body)));
+    return this.reached(operand, buffer, padded.reach);
+  }
+
+  /** A copy made anew inside a loop: of what the loops around it have moved to, borders included, which are not the same each time. */
+  private placeWithin(operand: Operand, bound: Access): Placed {
+    const found = copyWithin(this.mapping, this.schedule, operand.name, this.dimensions);
+    if (typeof found === "string") throw new Error(`internal: ${found}`);
+    const { copy, reach, around } = found;
+    const tensor = tensorOf(this.computation, bound.tensor);
+    const buffer = this.names.fresh(`${tensor.name}_${this.schedule.placement[operand.name]}`);
+    this.scratch.push({ name: buffer, dtype: operand.dtype, elements: copy.elements, scope: "local" });
+    const every = this.names.fresh(`${buffer}_zero`);
+    const zero: Statement = {
+      kind: "scalar",
+      equation: { target: access(buffer, [axis(every)]), op: "=", value: number(0) },
+    };
+    this.zeros.push(loop(every, copy.elements, [zero]));
+    const name = this.schedule.within?.[operand.name] ?? "";
+    const make = (parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] => {
+      const first = ({ dimension: d, of }: Around): Expr => {
+        const block = of === "block" ? parts.get(d.name)?.outer : tiles.ranges.get(d.name)?.first;
+        return binary("*", block ?? number(0), number(blockOf(this.schedule, d)));
+      };
+      return this.copyPadded(tensor, bound, copy, buffer, movedBy(around, first)).flatMap(({ walk, body }) => {
+        const { moving, fixed } = movingLoops(walk, body);
+        return walk.some((w) => w.extent === 0) ? [] : loops(moving, fixed);
+      });
+    };
+    this.within.set(name, [...(this.within.get(name) ?? []), make]);
+    return this.reached(operand, buffer, reach, around);
+  }
+
+  /** @param around what has been moved to already */
+  reached(operand: Operand, buffer: string, reach: Reach, around: readonly Around[] = []): Placed {
+    const base = (at: Position): Expr =>
+      reachExpr(reach, (name) => {
+        const d = this.dimension(name);
+        const { outer, inner, inTile } = at(d);
+        const of = around.find((a) => a.dimension === d)?.of;
+        if (of === "block") return inner;
+        return binary("+", binary("*", of === "tile" ? inTile : outer, number(blockOf(this.schedule, d))), inner);
+      });
+    return { operand, buffer, stride: reach.stride, base };
+  }
+
+  /**
+   * Only what lies inside the tensor is copied; the border was zeroed once and stays. What loops around the copy move is copied
+   * whole, zeros for what is outside this time.
+   */
+  private copyPadded(
+    tensor: Tensor,
+    bound: Access,
+    copy: PaddedCopy,
+    buffer: string,
+    moved: Moved = STILL,
+  ): readonly { readonly walk: readonly { name: string; extent: number }[]; readonly body: readonly Statement[] }[] {
+    const counter = (name: string): string => this.names.fresh(`${name}_copy`);
+    const at = ({ name, from }: { name: string; from: number }): Expr => binary("+", axis(counter(name)), number(from));
+    return copyParts(tensor, bound, copy, moved).map(({ held, apart }) => {
+      const values = new Map(apart.map((l) => [l.name, at(l)]));
+      const place = [
+        ...held.map((h) => ({ at: at({ name: h.name, from: h.from - h.low }), stride: h.stride })),
+        ...apart.map((l) => ({ at: at(l), stride: l.stride })),
+      ].reduce<Expr>((sum, { at, stride }) => binary("+", sum, binary("*", at, number(stride))), number(0));
+      const index = tensor.dims.map((d, i) => {
+        const h = held.find((x) => x.name === d.name);
+        const e = bound.index[i] ?? number(0);
+        return moved.from(e, h ? at(h) : substitute(e, values, "index"));
+      });
+      const walk = [...held, ...apart].sort((a, b) => b.stride - a.stride);
+      return {
+        walk: walk.map(({ name, extent }) => ({ name: counter(name), extent })),
+        body: [
+          { kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: access(tensor.name, index) } },
+        ],
+      };
+    });
+  }
+
+  /** Every tile an operand has, in the order the loops ask for them: outer blocks, then the steps of a block, then the tile. */
+  private placeTiled(operand: Operand, bound: Expr): Placed {
+    const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
+    const size = tileElements(operand);
+    const { elements, base } = this.tileLayout(own, size);
+    const buffer = this.allocate(`${operand.name}_tiles`, operand, elements);
+
+    // Packing: for every step of every dimension and every element of the tile, the element or what changes nothing.
+    const stepName = (d: LoopDimension): string => this.names.fresh(`${d.name}_step`);
+    const innerName = (name: string): string => this.names.fresh(`${name}_inner`);
+    const counters = new Map<string, Expr>();
+    const guards: Expr[] = [];
+    for (const d of own) {
+      const element = binary(
+        "+",
+        binary("*", axis(stepName(d)), number(d.step)),
+        d.axis === undefined ? number(0) : axis(innerName(d.axis)),
+      );
+      if (d.steps !== d.wholeSteps) guards.push(compare("<", element, number(d.extent)));
+      for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
+    }
+    for (const o of operand.dims)
+      if (!own.some((d) => d.axis === o.name) && o.extent > 1)
+        guards.push(compare("<", axis(innerName(o.name)), number(1)));
+    for (const c of carriersOf(this.problem))
+      if (c.operand === operand.name) guards.push(substitute(c.part, counters, "index"));
+    const value = substitute(bound, counters);
+    const guarded: Expr =
+      guards.length === 0
+        ? value
+        : {
+            kind: "select",
+            condition: guards.reduce(and),
+            whenTrue: value,
+            whenFalse: this.problem.padding ?? number(0),
+          };
+    const at: Position = (d) => {
+      const block = number(blockOf(this.schedule, d));
+      const outer = binary("/", axis(stepName(d)), block);
+      const tile = number(this.tileOf(d) ?? 1);
+      const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
+      return { outer, inner: binary("%", axis(stepName(d)), block), tile: binary("/", outer, tile), inTile };
+    };
+    const offset = substitute(
+      tileOffset(operand),
+      new Map(operand.dims.map((o) => [o.name, axis(innerName(o.name))])),
+      "index",
+    );
+    const place = binary("+", base(at), offset);
+    const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
+    const walk = [
+      ...own.map((d) => ({ name: stepName(d), extent: d.steps })),
+      ...operand.dims.map((o) => ({ name: innerName(o.name), extent: o.extent })),
+    ];
+    this.packing(constant).push(
+      ...this.dealt(walk, [{ kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: guarded } }]),
+    );
+    return { operand, buffer, stride: tileRowElements(operand), base };
+  }
+
+  /** Tiles of the instruction one behind the other in the order of the loops: outer ones first, then the steps of a block. */
+  private tileLayout(
+    own: readonly LoopDimension[],
+    size: number,
+  ): { readonly elements: number; readonly base: (at: Position) => Expr } {
+    let elements = size;
+    const parts: { d: LoopDimension; at: "tile" | "inTile" | "outer" | "inner"; stride: number }[] = [];
+    for (const d of [...own].reverse()) {
+      parts.push({ d, at: "inner", stride: elements });
+      elements *= blockOf(this.schedule, d);
+    }
+    for (const { dimension: d, tile } of this.loops.filter((l) => own.includes(l.dimension)).reverse()) {
+      const blocks = blocksOf(d, blockOf(this.schedule, d));
+      const tiled = this.tileOf(d);
+      parts.push({ d, at: tile !== undefined ? "tile" : tiled === undefined ? "outer" : "inTile", stride: elements });
+      elements *= tile !== undefined ? Math.ceil(blocks / tile) : (tiled ?? blocks);
+    }
+    const base = (at: Position): Expr =>
+      own.reduce<Expr>(
+        (sum, d) =>
+          parts
+            .filter((p) => p.d === d)
+            .reverse()
+            .reduce((all, p) => binary("+", all, binary("*", at(d)[p.at], number(p.stride))), sum),
+        number(0),
+      );
+    return { elements, base };
+  }
+
+  /** Blocks of a tile of a dimension; undefined when it has no loop over tiles. */
+  private tileOf(d: LoopDimension): number | undefined {
+    return this.loops.find((l) => l.dimension === d && l.tile !== undefined)?.tile;
+  }
+
+  private packing(constant: boolean): Statement[] {
+    return constant ? this.prepare : this.pack;
+  }
+
+  private allocate(wish: string, operand: Operand, elements: number): string {
+    const name = this.names.fresh(wish);
+    this.scratch.push({ name, dtype: operand.dtype, elements, scope: "workspace" });
+    return name;
+  }
+
+  /** Loops around a body, the first that has enough steps dealt to the threads. */
+  private dealt(
+    walk: readonly { readonly name: string; readonly extent: number }[],
+    body: readonly Statement[],
+  ): readonly Statement[] {
+    const { moving, fixed } = movingLoops(walk, body);
+    const [first, ...rest] = moving;
+    if (walk.some((w) => w.extent === 0)) return [];
+    if (!first) return [loop(this.names.fresh("once"), 1, fixed, "parallel")];
+    return [loop(first.name, first.extent, loops(rest, fixed), "parallel")];
+  }
+
+  /** Where sums lie between passes: in the output, where it holds them as the instruction stores them; else tile by tile, as inputs are packed. */
+  placePartialSums(target: Operand): Placed {
+    const { computation, mapping } = this;
+    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
+    const reach = partialReach(mapping, this.schedule);
+    if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
+    const { elements, base } = this.tileLayout(spatial, tileElements(target));
+    const buffer = this.allocate(`${target.name}_partial`, target, elements);
+    return { operand: target, buffer, stride: tileRowElements(target), base };
+  }
+
+  /** The copies made anew at each step of a loop. */
+  copiesWithin(loop: string, parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] {
+    return (this.within.get(loop) ?? []).flatMap((make) => make(parts, tiles));
+  }
+
+  dimension(name: string): LoopDimension {
+    const found = this.dimensions.find((d) => d.name === name);
+    if (!found) throw new Error(`internal: no dimension ${name}`);
+    return found;
+  }
+}
+
+/** Loops of one step taken out of a walk and of what it walks over. */
+function movingLoops(
+  walk: readonly { readonly name: string; readonly extent: number }[],
+  body: readonly Statement[],
+): {
+  readonly moving: readonly { readonly name: string; readonly extent: number }[];
+  readonly fixed: readonly Statement[];
+} {
+  const still = new Map(walk.filter((w) => w.extent === 1).map((w) => [w.name, number(0)]));
+  const fixed = body.map(
+    (s): Statement => (s.kind === "scalar" ? { kind: "scalar", equation: substituteScalar(s.equation, still) } : s),
+  );
+  return { moving: walk.filter((w) => w.extent > 1), fixed };
+}
+
+function substituteScalar(
+  equation: Extract<Statement, { kind: "scalar" }>["equation"],
+  values: ReadonlyMap<string, Expr>,
+): Extract<Statement, { kind: "scalar" }>["equation"] {
+  const { target, op, value, where } = equation;
+  const changed = {
+    target: { ...target, index: target.index.map((e) => substitute(e, values, "index")) },
+    op,
+    value: substitute(value, values),
+  };
+  return where === undefined ? changed : { ...changed, where: substitute(where, values, "index") };
+}
