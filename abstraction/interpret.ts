@@ -202,6 +202,12 @@ function compileStatement(s: Statement, scope: Scope): Run {
       return compileRegisterIssue(s, scope);
     case "barrier":
       return () => undefined;
+    case "fetch":
+    case "drain":
+    case "copy":
+    case "commit":
+    case "wait":
+      throw new Error(`internal: a ${s.kind} stands outside the warps of a block`);
     default:
       return s satisfies never;
   }

@@ -251,7 +251,7 @@ function parseStorage(text: string, subject: string): { file: string; storage: E
   const [, file = "", formula] = match;
   if (formula === undefined) return { file, storage: undefined };
   const storage = parseExpr(formula, subject);
-  const offending = offendingPart(storage);
+  const offending = offendingPart(storage, "storage");
   if (offending) throw new UsageError(`${subject}: ${offending.because}`, spanOf(offending.part));
   return { file, storage };
 }

@@ -48,6 +48,7 @@ export class CExpressions {
         return `-(${this.index(e.value, extents)})`;
       case "binary": {
         const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
+        if (e.op === "^") return `((${left}) ^ (${right}))`;
         if (e.op === "+" || e.op === "-") return `${left} ${e.op} ${e.right.kind === "binary" ? `(${right})` : right}`;
         const wrapped = (text: string, part: Expr): string =>
           part.kind === "binary" || part.kind === "negate" ? `(${text})` : text;

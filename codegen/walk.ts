@@ -73,6 +73,12 @@ export function printStatements(
         return language.clear(s);
       case "issue":
         throw new Error(`internal: ${s.intrinsic.name} is issued on memory tiles; only scheduled nests are printed`);
+      case "fetch":
+      case "drain":
+      case "copy":
+      case "commit":
+      case "wait":
+        throw new Error(`internal: a ${s.kind} in a nest without blocks`);
       case "barrier":
         throw new Error("internal: a barrier stands between phases, not inside one");
       default:

@@ -290,6 +290,7 @@ function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
     case "negate":
       return `negate<${dtype}>(${print(e.value)})`;
     case "binary":
+      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
       return `${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
     case "call": {
       const args = e.args.map(print).join(", ");

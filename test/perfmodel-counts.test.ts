@@ -268,6 +268,11 @@ function walk(
         case "clear":
         case "barrier":
         case "issue":
+        case "fetch":
+        case "drain":
+        case "copy":
+        case "commit":
+        case "wait":
           break;
         default:
           s satisfies never;
