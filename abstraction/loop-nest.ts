@@ -153,7 +153,7 @@ export interface Copy {
   readonly kind: "copy";
   /** Outermost first. */
   readonly axes: readonly Dimension[];
-  /** Assigns to a scratch buffer. A value outside its tensor, or one a `select` leaves out, is filled with what the equation says. */
+  /** Assigns to a scratch buffer or the output. A value outside its tensor, or one a `select` leaves out, is filled with what the equation says. */
   readonly equation: Equation;
   /** Elements moved at once: they lie side by side on both sides, and are inside or outside together. */
   readonly width: number;
@@ -191,8 +191,8 @@ export interface TileAccess {
   readonly axes: readonly string[];
   readonly access: Access;
   /**
-   * `elements`: each lane moves what its register holds. `ldmatrix`: rows of 16 bytes along the operand's last dimension, or with
-   * `ldmatrix.trans` along its first. `instruction`: the operand's own load or store, with the distance between rows.
+   * `elements`: each lane moves what its register holds. `ldmatrix`: rows of 16 bytes, along the dimension whose neighbours share a
+   * 32-bit register; `ldmatrix.trans`: along the other. `instruction`: the operand's own load, with the distance between rows.
    */
   readonly by: "elements" | "ldmatrix" | "ldmatrix.trans" | "instruction";
   /** So many registers from the named one on, each a tile further along a dimension of the operand (its position); one when left out. */
