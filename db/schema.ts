@@ -19,7 +19,7 @@ export interface Migration {
   readonly version: number;
   readonly summary: string;
   readonly sql: string;
-  /** No column comes, goes or changes its meaning: who reads this schema reads the one before as well. */
+  /** No column goes or changes its meaning, and none that comes must be there: who reads this schema reads the one before as well. */
   readonly additive?: boolean;
 }
 
@@ -216,6 +216,42 @@ export const MIGRATIONS: readonly Migration[] = [
       ${TRIALS_FASTEST_INDEXES}
       ${appendOnly("trials")}
       ${VIEWS}
+    `,
+  },
+  {
+    version: 4,
+    summary:
+      "finals, in which kernels are measured in turns to decide between them; how much of their cores others took",
+    additive: true,
+    sql: `
+      ALTER TABLE trials ADD COLUMN comparison TEXT;                         -- the finals it was measured in; NULL: measured alone
+      ALTER TABLE trials ADD COLUMN place INTEGER CHECK (place IS NULL OR place > 0 AND comparison IS NOT NULL);   -- 1 the winner; NULL: it failed
+      ALTER TABLE trials ADD COLUMN load REAL CHECK (load IS NULL OR load BETWEEN 0 AND 1);            -- share of its cores' time that others took
+      CREATE INDEX trials_that_won ON trials (workload, environment) WHERE place = 1;
+
+      -- For each computation, environment, thread count and cache state one trial that worked: the winner of the newest finals. Finals decide
+      -- over all that was measured before them with an instruction the search was offered. Where there are none, or where several searches were
+      -- offered different instructions, the smallest median of what is left; of equal ones the earliest.
+      DROP VIEW best;
+      CREATE VIEW best AS
+      WITH timed AS (
+        SELECT *, CASE json_extract(candidate, '$.kind') WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
+        FROM records WHERE status = 'ok'
+      ), decided AS (
+        SELECT computation, timed.environment, threads, cache, offered.value AS instruction, kinds.value AS kind, timed.id AS winner, max(at) AS until
+        FROM timed JOIN runs ON runs.id = run, json_each(options, '$.offered') AS offered, json_each('["mappings","lanes"]') AS kinds
+        WHERE place = 1 AND coalesce(json_extract(options, '$.kinds'), 'all') IN ('all', kinds.value)
+        GROUP BY computation, timed.environment, threads, cache, instruction, kinds.value
+      )
+      SELECT * FROM (
+        SELECT timed.*, row_number() OVER (
+          PARTITION BY timed.computation, timed.environment, timed.threads, timed.cache ORDER BY median, at, id
+        ) AS rank
+        FROM timed LEFT JOIN decided
+        ON decided.computation = timed.computation AND decided.environment = timed.environment AND decided.threads = timed.threads
+           AND decided.cache = timed.cache AND decided.kind = timed.kind AND instruction = intrinsic
+        WHERE winner IS NULL OR winner = id OR at > until
+      ) WHERE rank = 1;
     `,
   },
 ];
