@@ -19,6 +19,9 @@ export type Environment = Int32Array;
 
 export type Evaluate = (env: Environment) => number;
 
+/** A statement, compiled. */
+export type Run = (env: Environment) => void;
+
 export interface Buffer {
   readonly values: Values;
   readonly shape: readonly number[];

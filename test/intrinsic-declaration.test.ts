@@ -3,7 +3,6 @@
 import { describe, expect, it } from "vitest";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import { tilePlaces } from "../abstraction/interpret.ts";
 import {
   defineIntrinsic,
   fillTemplate,
@@ -13,6 +12,7 @@ import {
   registerElements,
   tileElements,
   tileOffset,
+  tilePlaces,
 } from "../abstraction/intrinsic.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
