@@ -15,7 +15,7 @@
 
 import { boundsOf, type Extents, evaluateIndex, offendingPart, pointsOf } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
-import { bytesOf, type DType } from "./dtype.ts";
+import type { DType } from "./dtype.ts";
 import { UsageError } from "./error.ts";
 import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
@@ -73,6 +73,8 @@ export interface IntrinsicSpec<E extends string = string> {
   /** What the instruction makes of subnormal inputs and results; kept unless said otherwise. */
   readonly subnormals?: "flushed";
   readonly cost?: Cost;
+  /** As disassemblers print it: a compiled kernel must hold it. Nothing is looked for when left out. */
+  readonly mnemonic?: string;
   /** Manual and entry. */
   readonly source: string;
 }
@@ -108,6 +110,7 @@ export interface Intrinsic {
   readonly setup: string | undefined;
   readonly subnormals: "kept" | "flushed";
   readonly cost: Cost | undefined;
+  readonly mnemonic: string | undefined;
   readonly source: string;
   /** The declaration as written: what a record's hash covers. */
   readonly declaration: IntrinsicSpec;
@@ -183,6 +186,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     setup: spec.setup,
     subnormals: spec.subnormals ?? "kept",
     cost: spec.cost,
+    mnemonic: spec.mnemonic,
     source: spec.source,
     declaration: spec,
   };
@@ -237,17 +241,24 @@ export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Arra
 }
 
 /**
- * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. AMX rows are 64 bytes.
+ * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. The storage formula says how long a
+ * row is, by its longest step: 64 in `tile[64*(k/4) + 4*n + k%4]`.
  * @returns all elements of the tile where the instruction loads it in one piece
  */
 export function tileRowElements(operand: Operand): number {
   const strided = operand.load?.includes("{stride}") || operand.store?.includes("{stride}");
-  if (!strided) return tileElements(operand);
-  if (operand.file === "tile") return AMX_ROW_BYTES / bytesOf(operand.dtype);
-  return operand.dims.slice(1).reduce((product, d) => product * d.extent, 1);
+  return strided ? longestStep(tileOffset(operand)) : tileElements(operand);
 }
 
-const AMX_ROW_BYTES = 64;
+/** The largest factor of a sum of products; 1 where there is none. */
+function longestStep(offset: Expr): number {
+  if (offset.kind !== "binary") return 1;
+  const { op, left, right } = offset;
+  if (op === "+") return Math.max(longestStep(left), longestStep(right));
+  if (op !== "*") return 1;
+  const [factor, of] = left.kind === "number" ? [left, right] : [right, left];
+  return factor.kind === "number" ? factor.value * longestStep(of) : 1;
+}
 
 /** Fills the braces of a template. */
 export function fillTemplate(template: string, values: Readonly<Record<string, string>>): string {

@@ -80,14 +80,33 @@ export interface CopyForm {
   readonly latencyCycles?: Figure;
 }
 
-/** A feature instructions ask for. */
+/** What an instruction may ask of a machine, and how a machine is asked for it. */
 export interface Feature {
+  /** As instructions name it: `avx512_vnni`, `sm_80`. */
   readonly name: string;
   readonly summary: string;
+  /** Words of /proc/cpuinfo that must all be there. */
+  readonly cpuinfo?: readonly string[];
   /** Compute capability it comes with, 80 for 8.0; `only` when later ones do not have it. */
-  readonly capability: number;
+  readonly capability?: number;
   readonly only?: true;
+  /** Parts of the instruction set that a compiler must be allowed, as its flags name them: `avx512vnni`. */
+  readonly extensions?: readonly string[];
+  /** What the compiler is told: `-mavx512vnni`. */
+  readonly flags?: readonly string[];
   readonly source: string;
+}
+
+/** Machines that share features, registers and an emulation. */
+export interface Family {
+  readonly name: "x86" | "arm" | "nvidia" | "intel" | "mali" | "portable" | "virtual";
+  readonly features: readonly Feature[];
+  /** What declares its instructions in the language they are reached from. */
+  readonly header?: string;
+  /** Header in runtime/emulation/ that stands for its instructions on any CPU. */
+  readonly emulation?: string;
+  /** Whether kernels are written with its instructions, and not mappings and proofs only. */
+  readonly kernels: boolean;
 }
 
 /** Part of the hardware that instructions run on: what it does in a cycle, or what a vector or warp instruction takes of it. */

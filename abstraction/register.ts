@@ -16,22 +16,6 @@ import { C_TYPES } from "./kernel.ts";
 /** Lanes of a warp. */
 export const WARP = 32;
 
-/** Machines whose registers are alike: what one emulation header stands for. */
-export type Machine = "x86" | "arm" | "any" | "cuda" | "cm" | "opencl" | "paper";
-
-export function machineOf(intrinsic: Intrinsic): Machine {
-  const { language } = intrinsic;
-  switch (language) {
-    case "none":
-      return "paper";
-    case "c++":
-      if (intrinsic.operands.some((o) => o.file === "vec")) return "any";
-      return intrinsic.operands.some((o) => o.file === "v") ? "arm" : "x86";
-    default:
-      return language;
-  }
-}
-
 /** What stands for the register in `load`, `store` and `emit`: the variable, or the number of the AMX tile. */
 export function registerName(intrinsic: Intrinsic, operand: Operand, variable: string): string {
   return operand.file === "tile" ? String(intrinsic.operands.indexOf(operand)) : variable;

@@ -24,11 +24,3 @@ export interface Target {
   /** Where the figures come from. */
   readonly source: string;
 }
-
-/** What rows of plain C++ need: every CPU that a C++ compiler writes code for has it, so no target names it. */
-export const PORTABLE_ISA = "portable";
-
-/** Whether a target has what an instruction needs. */
-export function hasFeature({ isa }: Pick<Target, "isa">, needed: string): boolean {
-  return needed === PORTABLE_ISA || isa.includes(needed);
-}

@@ -25,9 +25,6 @@ import { tested } from "./lane-statement.ts";
 import { type LaneAccess, type LaneContext, type LaneOperation, type LanePlace, LaneVectors } from "./lane-vectors.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
-/** What the compiler must be allowed. */
-export const AVX512_FEATURES: readonly string[] = ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq"];
-
 interface Format {
   readonly register: string;
   readonly lanes: number;

@@ -10,6 +10,7 @@
 
 import { equationText } from "../abstraction/computation.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import { extensionNamed } from "../targets/x86.ts";
 import { comment, describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 const MESSAGES = [
@@ -120,19 +121,17 @@ export function readsAtRun({ source }: Kernel, place: number): boolean {
   return source.replace(prepare, "").includes(`tensors[${place}]`);
 }
 
-/** How a feature of the compiler is looked for: by name where every compiler knows it, else by the bit of the CPUID leaf (Intel SDM vol. 2, CPUID). */
-const TESTS: Readonly<Record<string, string>> = {
-  avxvnni: "bit(7, 1, EAX, 4)",
-  avx512bf16: "bit(7, 1, EAX, 5)",
-  avx512fp16: "bit(7, 0, EDX, 23)",
-  "amx-bf16": "bit(7, 0, EDX, 22)",
-  "amx-tile": "bit(7, 0, EDX, 24) && tiles_allowed()",
-  "amx-int8": "bit(7, 0, EDX, 25)",
-};
+/** The test for an extension, in C: by name where every compiler knows it, else by the bit of the CPUID leaf. */
+function testOf(name: string): string {
+  const { cpuid, asked } = extensionNamed(name);
+  if (cpuid === undefined) return `__builtin_cpu_supports("${name}")`;
+  const { leaf, subleaf, register, bit } = cpuid;
+  return `bit(${leaf}, ${subleaf}, ${register}, ${bit})${asked === "tiles" ? " && tiles_allowed()" : ""}`;
+}
 
 function featureTests(features: readonly string[]): string {
   if (features.length === 0) return 'static const char* missing_words(void) { return ""; }';
-  const tests = features.map((f) => `  if (!(${TESTS[f] ?? `__builtin_cpu_supports("${f}")`})) add("${f}");`);
+  const tests = features.map((f) => `  if (!(${testOf(f)})) add("${f}");`);
   const bits = tests.some((t) => t.includes("bit("));
   const tiles = tests.some((t) => t.includes("tiles_allowed"));
   return `#if defined(__x86_64__)

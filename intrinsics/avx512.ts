@@ -97,6 +97,7 @@ export const avx512FmaF32 = defineIntrinsic({
   prelude: FMA_PRELUDE,
   emit: "{c} = add_product({c}, {a}, {b});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132ps",
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512)",
 });
 
@@ -116,6 +117,7 @@ export const avx512FmaF32Broadcast = defineIntrinsic({
   prelude: FMA_PRELUDE,
   emit: "{c} = add_product({c}, {a}, {b});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132ps",
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512); VBROADCASTSS",
 });
 
@@ -140,6 +142,7 @@ export const avx512FmaF32Groups4 = defineIntrinsic({
   prelude: FMA_PRELUDE,
   emit: "{c} = add_product({c}, {a}, {b});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132ps",
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512); VPERMILPS",
 });
 
@@ -164,6 +167,7 @@ export const avx512FmaF32Groups8 = defineIntrinsic({
   prelude: FMA_PRELUDE,
   emit: "{c} = add_product({c}, {a}, {b});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132ps",
   source: "Intel SDM vol. 2, VFMADD132PS/VFMADD213PS/VFMADD231PS (EVEX.512); VBROADCASTSS",
 });
 
@@ -182,6 +186,7 @@ export const avx512FmaF64 = defineIntrinsic({
   },
   emit: "{c} = _mm512_fmadd_pd({a}, {b}, {c});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132pd",
   source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (EVEX.512)",
 });
 
@@ -200,6 +205,7 @@ export const avx512FmaF64Broadcast = defineIntrinsic({
   },
   emit: "{c} = _mm512_fmadd_pd({a}, {b}, {c});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132pd",
   source: "Intel SDM vol. 2, VFMADD132PD/VFMADD213PD/VFMADD231PD (EVEX.512); VBROADCASTSD",
 });
 
@@ -219,6 +225,7 @@ export const avx512FmaF16 = defineIntrinsic({
   },
   emit: "{c} = _mm512_fmadd_ph({a}, {b}, {c});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132ph",
   source: "Intel SDM vol. 2, VFMADD132PH/VFMADD213PH/VFMADD231PH (AVX512-FP16)",
 });
 
@@ -237,6 +244,7 @@ export const avx512FmaF16Broadcast = defineIntrinsic({
   },
   emit: "{c} = _mm512_fmadd_ph({a}, {b}, {c});",
   cost: FMA_COST,
+  mnemonic: "vfmadd132ph",
   source: "Intel SDM vol. 2, VFMADD132PH/VFMADD213PH/VFMADD231PH (AVX512-FP16)",
 });
 
@@ -257,6 +265,7 @@ export const avx512Vpdpbusd = defineIntrinsic({
   prelude: VNNI_PRELUDE,
   emit: "{c} = dot_bytes({c}, {a}, {b});",
   cost: VNNI_COST,
+  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
 });
 
@@ -276,6 +285,7 @@ export const avx512VpdpbusdLanes = defineIntrinsic({
   prelude: VNNI_PRELUDE,
   emit: "{c} = dot_bytes({c}, {a}, {b});",
   cost: VNNI_COST,
+  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
 });
 
@@ -296,6 +306,7 @@ export const avx512Vpdpbusds = defineIntrinsic({
   prelude: VNNI_PRELUDE,
   emit: "{c} = dot_bytes_saturating({c}, {a}, {b});",
   cost: VNNI_COST,
+  mnemonic: "vpdpbusds",
   source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
 });
 
@@ -315,6 +326,7 @@ export const avx512VpdpbusdsLanes = defineIntrinsic({
   prelude: VNNI_PRELUDE,
   emit: "{c} = dot_bytes_saturating({c}, {a}, {b});",
   cost: VNNI_COST,
+  mnemonic: "vpdpbusds",
   source: "Intel SDM vol. 2, VPDPBUSDS (EVEX.512.66.0F38.W0 51)",
 });
 
@@ -333,6 +345,7 @@ export const avx512Vpdpbusd256 = defineIntrinsic({
     c: { dtype: "s32", storage: "ymm[n]", ...BYTES_256, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
   },
   emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
+  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
 });
 
@@ -350,6 +363,7 @@ export const avx512Vpdpbusd256Lanes = defineIntrinsic({
     c: { dtype: "s32", storage: "ymm[n]", ...BYTES_256, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
   },
   emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
+  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
 });
 
@@ -374,6 +388,7 @@ export const avx512Vdpbf16ps = defineIntrinsic({
   emit: "{c} = _mm512_dpbf16_ps({c}, {a}, {b});",
   subnormals: "flushed",
   cost: BF16_COST,
+  mnemonic: "vdpbf16ps",
   source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
 });
 
@@ -393,6 +408,7 @@ export const avx512Vdpbf16psLanes = defineIntrinsic({
   emit: "{c} = _mm512_dpbf16_ps({c}, {a}, {b});",
   subnormals: "flushed",
   cost: BF16_COST,
+  mnemonic: "vdpbf16ps",
   source: "Intel SDM vol. 2, VDPBF16PS: subnormal inputs are zero, subnormal results are flushed",
 });
 
@@ -418,6 +434,7 @@ export const avx512FmaBf16 = defineIntrinsic({
   prelude: FMA_PRELUDE,
   emit: `{c} = add_product({c}, ${widened("{a}")}, ${widened("{b}")});`,
   cost: FMA_COST,
+  mnemonic: "vfmadd231ps",
   source: "Intel SDM vol. 2, VPMOVZXWD, VPSLLD, VFMADD231PS (EVEX.512)",
 });
 
@@ -446,6 +463,7 @@ export const avx512Vpdpwssd = defineIntrinsic({
   prelude: WORDS_PRELUDE,
   emit: "{c} = dot_words({c}, _mm512_cvtepu8_epi32({a}), _mm512_cvtepi8_epi32({b}));",
   cost: VNNI_COST,
+  mnemonic: "vpdpwssd",
   source: "Intel SDM vol. 2, VPMOVZXBD, VPMOVSXBD, VPDPWSSD (EVEX.512.66.0F38.W0 52)",
 });
 

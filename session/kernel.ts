@@ -9,7 +9,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import { generateCpp, isWritten, mnemonicOf } from "../codegen/cpp.ts";
+import { generateCpp } from "../codegen/cpp.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
@@ -17,6 +17,7 @@ import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
 import { lowerSchedule } from "../mapper/lower-schedule.ts";
 import { placeText, scheduleRows } from "../report/describe-candidate.ts";
+import { isWritten } from "../targets/features.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
@@ -68,7 +69,7 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
       streaming: schedule.streaming,
     },
   );
-  return { ...kernel, promises: mnemonicOf(intrinsic) };
+  return { ...kernel, promises: intrinsic.mnemonic };
 }
 
 function scheduleText(candidate: Candidate): string {

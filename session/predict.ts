@@ -11,7 +11,6 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Target } from "../abstraction/target.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { compilerFeatures } from "../codegen/cpp.ts";
 import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
 import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
@@ -19,7 +18,7 @@ import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { type Compiler, compileSource, kernelFlags } from "../runtime/compiler.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { compilerFeatures, nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
 

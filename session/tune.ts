@@ -17,9 +17,8 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { hasFeature, PORTABLE_ISA, type Target } from "../abstraction/target.ts";
+import type { Target } from "../abstraction/target.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
-import { isWritten } from "../codegen/cpp.ts";
 import {
   beginRun,
   type Database,
@@ -33,7 +32,7 @@ import {
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { hasFeature, isWritten, nativeTarget, PORTABLE_ISA } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";

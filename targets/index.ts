@@ -4,5 +4,7 @@
  *     nativeTarget().isa      ["avx2", "fma", "avx512f", "avx512_vnni", ...]
  */
 
+export { compilerFeatures, compilerFlags, FAMILIES, familyOf, hasFeature, isWritten } from "./features.ts";
 export { LANE_MACHINES, type LaneMachine, laneMachine } from "./lanes.ts";
 export { nativeTarget } from "./native.ts";
+export { PORTABLE_ISA } from "./portable.ts";

@@ -9,23 +9,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Level, Target } from "../abstraction/target.ts";
-
-/** A feature of the table and the words of /proc/cpuinfo that must all be there for it. */
-const FEATURES: Readonly<Record<string, readonly string[]>> = {
-  avx2: ["avx2"],
-  fma: ["fma", "avx2"],
-  avx_vnni: ["avx_vnni"],
-  avx512f: ["avx512f"],
-  avx512_vnni: ["avx512_vnni", "avx512vl"],
-  avx512_bf16: ["avx512_bf16"],
-  avx512_fp16: ["avx512_fp16"],
-  amx_int8: ["amx_tile", "amx_int8"],
-  amx_bf16: ["amx_tile", "amx_bf16"],
-  // Arm
-  asimd: ["asimd"],
-  asimddp: ["asimddp"],
-  i8mm: ["i8mm"],
-};
+import { featuresIn } from "./features.ts";
 
 /** What /proc/cpuinfo says of the first processor, and how many there are. */
 export interface CpuInfo {
@@ -34,17 +18,26 @@ export interface CpuInfo {
   readonly processors: number;
 }
 
-/** Reads the text of /proc/cpuinfo, of x86 (`flags`) or of Arm (`Features`). */
-export function parseCpuInfo(text: string): CpuInfo {
-  const value = (key: string): string | undefined => new RegExp(`^${key}[ \\t]*:[ \\t]*(.*)$`, "m").exec(text)?.[1];
-  const words = new Set((value("flags") ?? value("Features") ?? "").split(/\s+/));
-  const isa = Object.entries(FEATURES).filter(([, needed]) => needed.every((word) => words.has(word)));
-  const arm = value("CPU part") === undefined ? undefined : `Arm part ${value("CPU part")}`;
+/** The fields of /proc/cpuinfo, of x86 (`flags`) or of Arm (`Features`); the model is undefined where it has none. */
+export function readCpuInfo(text: string): {
+  readonly model: string | undefined;
+  readonly words: readonly string[];
+  readonly processors: number;
+} {
+  const value = (key: string): string | undefined =>
+    new RegExp(`^${key}[ \\t]*:[ \\t]*(.*)$`, "m").exec(text)?.[1]?.trim();
+  const part = value("CPU part");
+  const words = (value("flags") ?? value("Features") ?? "").split(/\s+/).filter((word) => word !== "");
   return {
-    name: value("model name") ?? arm ?? "unknown CPU",
-    isa: isa.map(([feature]) => feature),
+    model: value("model name") ?? (part === undefined ? undefined : `Arm part ${part}`),
+    words,
     processors: [...text.matchAll(/^processor\s*:/gm)].length,
   };
+}
+
+export function parseCpuInfo(text: string): CpuInfo {
+  const { model, words, processors } = readCpuInfo(text);
+  return { name: model ?? "unknown CPU", isa: featuresIn(new Set(words)), processors };
 }
 
 /** A data or unified cache, as the folders of /sys/devices/system/cpu/cpu0/cache tell it. */

@@ -12,6 +12,7 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import type {
   Bandwidth,
   CopyForm,
+  Family,
   Feature,
   Figure,
   Level,
@@ -31,14 +32,20 @@ const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 7
 const H200_PROBES = "own micro-benchmarks on an H200, 2026-11-21 (CUDA 13.0)";
 const LUO = "Luo et al., Hopper micro-benchmarks";
 
-const sm = (capability: number): Feature => ({
+const sm = (capability: number): Feature & { readonly capability: number } => ({
   name: `sm_${capability}`,
   summary: `compute capability ${capability / 10}`,
   capability,
   source: GUIDE,
 });
 
-const feature = (name: string, capability: number, summary: string, source: string, only?: true): Feature => ({
+const feature = (
+  name: string,
+  capability: number,
+  summary: string,
+  source: string,
+  only?: true,
+): Feature & { readonly capability: number } => ({
   name,
   summary,
   capability,
@@ -47,7 +54,7 @@ const feature = (name: string, capability: number, summary: string, source: stri
 });
 
 /** What instructions ask for, by the compute capability it comes with. */
-export const NVIDIA_FEATURES: readonly Feature[] = [
+const FEATURES: readonly (Feature & { readonly capability: number })[] = [
   ...[61, 70, 72, 75, 80, 89, 90].map(sm),
   feature("sm_90a", 90, "what only Hopper has", "PTX ISA, Target directive: sm_90a", true),
   feature("dp4a", 61, "dot product of four bytes in each lane", "PTX ISA, dp4a"),
@@ -66,11 +73,11 @@ export const NVIDIA_FEATURES: readonly Feature[] = [
   feature("wgmma", 90, "a warpgroup's matrix product from shared memory", "PTX ISA, wgmma.mma_async", true),
 ];
 
+export const NVIDIA: Family = { name: "nvidia", emulation: "cuda.h", kernels: false, features: FEATURES };
+
 /** Features of a compute capability, 80 for 8.0. */
 export function featuresOfCapability(capability: number): string[] {
-  return NVIDIA_FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)).map(
-    (f) => f.name,
-  );
+  return FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)).map((f) => f.name);
 }
 
 /** What differs between the machines of this file. */

@@ -1,6 +1,7 @@
 /** @file A declaration either holds together or is refused with a sentence that names the row and the rule. */
 
 import { describe, expect, it } from "vitest";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import {
@@ -13,7 +14,9 @@ import {
   tileElements,
   tileOffset,
   tilePlaces,
+  tileRowElements,
 } from "../abstraction/intrinsic.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
 type Toy = IntrinsicSpec<typeof EQUATION>;
@@ -51,6 +54,20 @@ describe("a declaration", () => {
     expect([registerElements(dot, b), tileElements(b)]).toEqual([8, 8]);
     // Row-major b[k,n]: the first row of b lies in every second place.
     expect([...tilePlaces(dot, "b")]).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
+  });
+
+  it("has rows as long as the longest step of its storage, where its load takes a stride", () => {
+    const rowOf = (storage: string, dtype: "s8" | "bf16", load: string): number =>
+      tileRowElements(
+        operandOf(defineIntrinsic({ ...toy, operands: { ...toy.operands, b: { dtype, storage, load } } }), "b"),
+      );
+    const strided = "{reg} = rows({ptr}, {stride});";
+    expect(rowOf("reg[8*(k/2) + 2*n + k%2]", "s8", strided)).toBe(8);
+    expect(rowOf("reg[4*k + n]", "s8", strided)).toBe(4);
+    expect(rowOf("secret", "s8", strided)).toBe(4);
+    expect(rowOf("reg[8*(k/2) + 2*n + k%2]", "s8", "{reg} = load({ptr});")).toBe(8);
+    const amx = INTRINSICS.filter((row) => row.family === "amx").flatMap((row) => row.operands);
+    expect(amx.map((o) => tileRowElements(o) * bytesOf(o.dtype))).toEqual(amx.map(() => 64));
   });
 
   it("whose layout is the vendor's secret lies row-major in memory", () => {

@@ -10,7 +10,7 @@ import { calibratable, calibrate, calibrationSource, readCalibration } from "../
 import { modelTarget, timingOf } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { compileSource, findCompiler } from "../runtime/compiler.ts";
-import { compilerFlags } from "../runtime/conformance.ts";
+import { compilerFlags } from "../targets/features.ts";
 import { nativeTarget } from "../targets/native.ts";
 
 const workdir = mkdtempSync(join(tmpdir(), "automap-calibrate-"));

@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate } from "../abstraction/machine.ts";
-import { hasFeature } from "../abstraction/target.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { FAMILIES, familyOf, hasFeature, isWritten, PORTABLE_ISA } from "../targets/index.ts";
 import { featuresOfCapability, NVIDIA_TARGETS, nvidiaTarget } from "../targets/nvidia.ts";
 
 /** Every value in an object that says where it comes from. */
@@ -78,6 +78,47 @@ describe("figures of the data sheets", () => {
     expect(issueCyclesOn(nvidiaTarget("h100"), one("mma.m16n8k16.f32.f16"))?.value).toBeCloseTo(1.59, 2);
     expect(issueCyclesOn(nvidiaTarget("h100"), one("mma.m16n8k32.s32.s8"))?.value).toBeCloseTo(1.59, 2);
     expect(issueCyclesOn(nvidiaTarget("a100"), one("mma.m16n8k16.f32.f16"))?.value).toBe(2);
+  });
+});
+
+describe("the families", () => {
+  it("have each feature once", () => {
+    const names = FAMILIES.flatMap((f) => f.features.map((x) => x.name));
+    expect(names.filter((name, i) => names.indexOf(name) !== i)).toEqual([]);
+  });
+
+  it("have every feature an instruction asks for, in a language of theirs", () => {
+    const languages = new Map<string, Set<string>>();
+    for (const row of INTRINSICS) {
+      const { name } = familyOf(row);
+      languages.set(name, (languages.get(name) ?? new Set()).add(row.language));
+    }
+    expect(Object.fromEntries([...languages].map(([name, found]) => [name, [...found]]))).toEqual({
+      x86: ["c++"],
+      arm: ["c++"],
+      nvidia: ["cuda"],
+      intel: ["cm"],
+      mali: ["opencl"],
+      portable: ["c++"],
+      virtual: ["none"],
+    });
+  });
+
+  it("refuse an instruction that asks for something else, with what there is", () => {
+    const [row] = intrinsicsNamed("avx2.fma.f32");
+    if (!row) throw new Error("the table lacks avx2.fma.f32");
+    expect(() => familyOf({ ...row, name: "mine.dot", isa: "avx1024" })).toThrow(
+      'mine.dot asks for "avx1024", a feature of no machine family',
+    );
+    expect(familyOf({ ...row, isa: "mine", language: "none" }).name).toBe("virtual");
+  });
+
+  it("promise an instruction for each row that kernels are written with, plain C++ apart", () => {
+    const written = INTRINSICS.filter((row) => isWritten(row.isa) && row.isa !== PORTABLE_ISA);
+    expect(written.length).toBeGreaterThan(25);
+    expect(written.filter((row) => !/^[a-z][a-z0-9]+$/.test(row.mnemonic ?? "")).map((row) => row.name)).toEqual([]);
+    const named = written.filter((row) => !row.source.toLowerCase().includes(row.mnemonic ?? "?"));
+    expect(named.map((row) => row.name)).toEqual([]);
   });
 });
 

@@ -1,0 +1,21 @@
+/** @file What is there without asking: plain C++, which a compiler turns into code of every CPU, and accelerators on paper. */
+
+import type { Family } from "../abstraction/machine.ts";
+
+/** What rows of plain C++ need: no machine names it, and every CPU has it. */
+export const PORTABLE_ISA = "portable";
+
+export const PORTABLE: Family = {
+  name: "portable",
+  kernels: true,
+  features: [
+    { name: PORTABLE_ISA, summary: "plain C++", extensions: [], flags: [], source: "the C++ standard; GCC's vectors" },
+  ],
+};
+
+/** Nothing runs them but the interpreter. */
+export const VIRTUAL: Family = {
+  name: "virtual",
+  kernels: false,
+  features: [{ name: "virtual", summary: "an accelerator on paper", source: "AMOS (ISCA 2022), section 7.5" }],
+};
