@@ -84,6 +84,24 @@ export function idsWhere(db: Database, filter: TrialFilter): string[] {
   return strings(db, `SELECT id FROM trials WHERE ${sql}`, values);
 }
 
+/**
+ * Ids of the runs that ended without trials and match: by workload and target, and by when they began. What a trial alone can be
+ * asked for, its status, instruction or trust, matches none.
+ */
+export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
+  const { status, intrinsic, trusted, stale, since, until, target } = filter;
+  if ([status, intrinsic, trusted, stale].some((part) => part !== undefined)) return [];
+  const workloads = onWorkloads(filter);
+  const { sql, values } = allOf([
+    workloads && within(workloads),
+    since === undefined ? undefined : { sql: "started >= ?", values: [since] },
+    until === undefined ? undefined : { sql: "started < ?", values: [until] },
+    target === undefined ? undefined : onTarget(target),
+  ]);
+  const idle = "ended IS NOT NULL AND NOT EXISTS (SELECT 1 FROM trials WHERE run = runs.id)";
+  return strings(db, `SELECT id FROM runs WHERE ${idle} AND ${sql}`, values);
+}
+
 /** How many match. */
 export function countTrials(db: Database, filter: TrialFilter = {}): number {
   return read(db, () => {

@@ -16,7 +16,6 @@ import {
   linesOf,
   mergeDatabase,
   openDatabase,
-  pruneTrials,
   queryTrials,
   recordCalibration,
   recordTrial,
@@ -422,47 +421,6 @@ describe("verifying", () => {
     expect(new Set(asked).size).toBe(3);
     expect((await again(3)).map((r) => r.trial.id)).toEqual(three.map((r) => r.trial.id));
     expect(await again(99)).toHaveLength(5);
-  });
-});
-
-describe("pruning", () => {
-  beforeEach(() => {
-    for (let i = 1; i <= 5; i++) recordTrial(db, newTrial(10 * i, { trial: trial(measured(10 * i), i) }));
-    fill(db);
-  });
-  const times = (): number[] =>
-    queryTrials(db, { operator: "conv2d", status: "ok" }).map(({ measurement: m }) =>
-      m.status === "ok" ? Math.round(m.median * 1e6) : 0,
-    );
-
-  it("deletes what matches and keeps the best of each computation", () => {
-    expect(pruneTrials(db, { operator: "conv2d", until: 5 }, { reason: "test" })).toEqual({
-      trials: 3,
-      runs: 0,
-      workloads: 0,
-      environments: 0,
-    });
-    expect(times()).toEqual([10, 50, 60]);
-    expect(db.sqlite.prepare("SELECT count(*) FROM pruning").pluck().get()).toBe(0);
-    expect(() => db.sqlite.exec("DELETE FROM trials")).toThrow(/are facts/);
-    expect(verifyDatabase(db).problems).toEqual([]);
-  });
-
-  it("deletes the best and their world when asked, but not what is still referred to", () => {
-    expect(pruneTrials(db, { operator: "matmul" }, { reason: "test", best: true })).toEqual({
-      trials: 1,
-      runs: 0,
-      workloads: 1,
-      environments: 1,
-    });
-    pruneTrials(db, { operator: "conv2d" }, { reason: "test", best: true });
-    expect(contents(db).map((rows) => (rows as unknown[]).length)).toEqual([1, 0, 0, 0, 1]);
-  });
-
-  it("counts without deleting", () => {
-    const before = contents(db);
-    expect(pruneTrials(db, { operator: "conv2d" }, { reason: "test", dry: true })).toMatchObject({ trials: 6 });
-    expect(contents(db)).toEqual(before);
   });
 });
 
