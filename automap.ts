@@ -40,6 +40,7 @@ export {
   type Environment,
   exportLines,
   importLines,
+  labelOf,
   mergeDatabase,
   openDatabase,
   POLICIES,

@@ -85,3 +85,13 @@ function editDistance(a: string, b: string): number {
   }
   return cell(a.length, b.length);
 }
+
+/** What `make` makes; undefined where it is refused as a caller's mistake. */
+export function attempt<T>(make: () => T): T | undefined {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof UsageError) return undefined;
+    throw error;
+  }
+}

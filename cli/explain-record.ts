@@ -7,11 +7,11 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { best, type Database, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { best, type Database, labelOf, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
-import { indent, printTime, shapeText, table } from "../report/text.ts";
+import { indent, printTime, table } from "../report/text.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 
@@ -63,7 +63,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
       ? `${printTime(measurement.median)}, 95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`
       : measurement.status;
   return [
-    `${style("bold", `trial ${shortId(id)}`)}   ${workload.operator} ${shapeText(workload)}   ${environment.cpu}`,
+    `${style("bold", `trial ${shortId(id)}`)}   ${labelOf(workload)}   ${environment.cpu}`,
     "",
     table([
       ...candidateRows(candidate),
@@ -98,6 +98,7 @@ function explanationDocument(trial: TrialRecord, explained: TrialExplanation): R
   const { id, workload, candidate, measurement, prediction } = trial;
   return {
     id,
+    workload: labelOf(workload),
     operator: workload.operator,
     shape: { ...workload.extents, ...workload.parameters },
     candidate,

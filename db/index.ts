@@ -10,16 +10,14 @@
 
 export { best } from "./best.ts";
 export { DatabaseError } from "./error.ts";
+export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export { type Database, type OpenOptions, openDatabase } from "./open.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
   calibrationOf,
   countTrials,
-  extentsIn,
   type Filter,
-  intrinsicsIn,
-  operatorsIn,
   queryTrials,
   type Range,
   type ResumeOptions,
@@ -28,7 +26,6 @@ export {
   showRun,
   showTrial,
   type TrialFilter,
-  targetsIn,
   trialsOf,
 } from "./query.ts";
 export {
@@ -41,6 +38,7 @@ export {
   type RunStatus,
   shapeOf,
   type TrialRecord,
+  WORKLOAD_NAME,
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
@@ -72,4 +70,5 @@ export {
   type VerifyReport,
   verifyDatabase,
 } from "./verify.ts";
+export { labelOf, type WordFilter, wordsOf } from "./words.ts";
 export { beginRun, endRun, type NewRun, type NewTrial, recordCalibration, recordTrial } from "./write.ts";

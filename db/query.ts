@@ -8,9 +8,10 @@ import { type Computation, computationKey } from "../abstraction/computation.ts"
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
+import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
-import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
+import type { Environment, RunRecord, TrialRecord, Workload, WorkloadRecord } from "./record.ts";
 import { environmentOf, environmentRowOf, type Referred, runOf, trialOf, workloadOf } from "./rows.ts";
 import {
   type Condition,
@@ -21,6 +22,7 @@ import {
   type Trust,
   trustedBy,
 } from "./trust.ts";
+import { type WordFilter, workloadsWhere } from "./words.ts";
 
 /** Both ends belong to it; an end left out is open. */
 export interface Range {
@@ -42,12 +44,10 @@ const ORDER: Readonly<Record<Sort, string>> = {
   status: "status",
 };
 
-export interface Filter {
+export interface Filter extends WordFilter {
   /** Exactly this computation, whatever it is called. */
   readonly computation?: Computation;
   readonly operator?: string;
-  /** Types of the inputs, `u8s8`; with the output's type, `f16->f16`, when that matters. */
-  readonly dtype?: string;
   /** Name of the target description. */
   readonly target?: string;
   readonly intrinsic?: string | readonly string[];
@@ -55,6 +55,9 @@ export interface Filter {
   readonly since?: number;
   /** Before this instant. */
   readonly until?: number;
+  /** Id of the run that measured it. */
+  readonly run?: string;
+  readonly threads?: number;
   /** By axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
   /** Only what this world may believe. */
@@ -85,15 +88,16 @@ export function idsWhere(db: Database, filter: TrialFilter): string[] {
 }
 
 /**
- * Ids of the runs that ended without trials and match: by workload and target, and by when they began. What a trial alone can be
- * asked for, its status, instruction or trust, matches none.
+ * Ids of the runs that ended without trials and match: by workload and target, by when they began, and by id. What a trial alone can
+ * be asked for, its status, instruction, threads or trust, matches none.
  */
 export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
-  const { status, intrinsic, trusted, stale, since, until, target } = filter;
-  if ([status, intrinsic, trusted, stale].some((part) => part !== undefined)) return [];
-  const workloads = onWorkloads(filter);
+  const { status, intrinsic, threads, trusted, stale, run, since, until, target } = filter;
+  if ([status, intrinsic, threads, trusted, stale].some((part) => part !== undefined)) return [];
+  const workloads = onWorkloads(db, filter);
   const { sql, values } = allOf([
     workloads && within(workloads),
+    run === undefined ? undefined : { sql: "id = ?", values: [run] },
     since === undefined ? undefined : { sql: "started >= ?", values: [since] },
     until === undefined ? undefined : { sql: "started < ?", values: [until] },
     target === undefined ? undefined : onTarget(target),
@@ -157,7 +161,7 @@ const FEW = 20_000;
 function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
   const { intrinsic, ...rest } = filter;
   const { sql, values } = onTrials(db, { ...rest, status: "ok" });
-  const where = allOf([onWorkloads(filter), activeIn(filter)]);
+  const where = allOf([onWorkloads(db, filter), activeIn(filter)]);
   const index = sparseIndex(db, filter);
   if (index !== undefined) {
     const all = trialsWhere(db, { ...filter, status: "ok" });
@@ -290,36 +294,9 @@ export function calibrationOf(
   return row && { id: row.id, at: row.at, data: JSON.parse(row.data) };
 }
 
-/** Operators that have workloads here. */
-export function operatorsIn(db: Database): string[] {
-  return read(db, () => strings(db, "SELECT DISTINCT operator FROM workloads ORDER BY operator"));
-}
-
-/** Targets that trials here were measured on. */
-export function targetsIn(db: Database): string[] {
-  return read(db, () => strings(db, "SELECT DISTINCT target FROM environments ORDER BY target"));
-}
-
-/** Instructions that trials here used: each is one step in an index. */
-export function intrinsicsIn(db: Database): string[] {
-  const sql = `
-    WITH RECURSIVE used (name) AS (
-      SELECT min(intrinsic) FROM trials
-      UNION ALL SELECT (SELECT min(intrinsic) FROM trials WHERE intrinsic > name) FROM used WHERE name IS NOT NULL
-    ) SELECT name FROM used WHERE name IS NOT NULL`;
-  return read(db, () => strings(db, sql));
-}
-
-/** Axes and parameters that workloads here have. */
-export function extentsIn(db: Database): string[] {
-  return read(db, () =>
-    strings(db, "SELECT DISTINCT key FROM workloads, json_each(json_patch(extents, parameters)) ORDER BY key"),
-  );
-}
-
 /** The condition on a row of `trials`. */
 export function trialsWhere(db: Database, filter: TrialFilter): Condition {
-  const workloads = onWorkloads(filter);
+  const workloads = onWorkloads(db, filter);
   return allOf([onTrials(db, filter), workloads && within(workloads)]);
 }
 
@@ -328,7 +305,8 @@ function within({ sql, values }: Condition): Condition {
 }
 
 /** What can be decided by a row of `trials` itself. */
-function onTrials(db: Database, { status, intrinsic, since, until, target, trusted, stale }: TrialFilter): Condition {
+function onTrials(db: Database, filter: TrialFilter): Condition {
+  const { status, intrinsic, run, threads, since, until, target, trusted, stale } = filter;
   const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
   return allOf([
     // Written out, so that SQLite sees that the indexes of what worked serve.
@@ -336,6 +314,8 @@ function onTrials(db: Database, { status, intrinsic, since, until, target, trust
     intrinsic === undefined
       ? undefined
       : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
+    run === undefined ? undefined : { sql: "run = ?", values: [run] },
+    threads === undefined ? undefined : { sql: "threads = ?", values: [threads] },
     since === undefined ? undefined : { sql: "at >= ?", values: [since] },
     until === undefined ? undefined : { sql: "at < ?", values: [until] },
     target === undefined ? undefined : onTarget(target),
@@ -353,13 +333,12 @@ function not({ sql, values }: Condition): Condition {
 }
 
 /** What can be decided by a row of `workloads`, of which there are few. */
-function onWorkloads({ computation, operator, dtype, extents = {} }: Filter): Condition | undefined {
-  const [inputs = "", sum] = dtype?.split("->") ?? [];
+function onWorkloads(db: Database, filter: Filter): Condition | undefined {
+  const { computation, operator, extents = {} } = filter;
   const found = [
     computation && { sql: "computation = ?", values: [computationKey(computation)] },
     operator === undefined ? undefined : { sql: "operator = ?", values: [operator] },
-    dtype === undefined ? undefined : { sql: "dtype = ?", values: [inputs] },
-    sum === undefined ? undefined : { sql: "sum = ?", values: [sum] },
+    workloadsWhere(db, filter),
     ...Object.entries(extents).map(([name, { min, max }]): Condition => {
       const path = `$.${JSON.stringify(name)}`;
       const shape = "json_extract(json_patch(extents, parameters), ?)";
@@ -381,14 +360,6 @@ function allOf(conditions: readonly (Condition | undefined)[]): Condition {
   };
 }
 
-function strings(db: Database, sql: string, values: readonly (string | number)[] = []): string[] {
-  return db.sqlite
-    .prepare(sql)
-    .pluck()
-    .all(...values)
-    .map(String);
-}
-
 export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
   const world = worldIn(db);
   return rows.map((row) => trialOf(row, world, db.path));
@@ -404,7 +375,17 @@ function worldIn(db: Database): Referred {
       return found;
     };
   };
-  return { workload: remembered("workloads", workloadOf), environment: remembered("environments", environmentOf) };
+  return { workload: remembered("workloads", named), environment: remembered("environments", environmentOf) };
+
+  /** Whatever name the computation has in this file is good for all records of it. */
+  function named(row: unknown, path: string): WorkloadRecord {
+    const workload = workloadOf(row, path);
+    if (workload.name !== undefined) return workload;
+    const same = db.sqlite
+      .prepare("SELECT * FROM workloads WHERE computation = ? ORDER BY id")
+      .all(workload.computation);
+    return { ...workload, name: same.map((other) => workloadOf(other, path).name).find((name) => name !== undefined) };
+  }
 }
 
 function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unknown {

@@ -4,7 +4,7 @@
  *     { id, operator: "conv2d", parameters: { c: 64, ... }, equation: "out[n,k,p,q] += ...", dtype: "u8s8", ... }
  */
 
-import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
+import { type Computation, computationKey, defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Trial } from "../abstraction/trial.ts";
@@ -32,11 +32,16 @@ export interface EnvironmentRecord extends Environment {
   readonly id: string;
 }
 
+/** Names users give: what needs no quotes in a shell and looks like nothing else, `resnet18/layer2.0.conv1`. */
+export const WORKLOAD_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.:/+-]{0,79}$/;
+
 /** What is tuned, and under which name and parameters the user asked for it. */
 export interface Workload {
   readonly computation: Computation;
   /** Of the operator; none for a bare equation. */
   readonly parameters?: Readonly<Record<string, number>>;
+  /** The user's own for it, of the form {@link WORKLOAD_NAME}. */
+  readonly name?: string | undefined;
 }
 
 export interface TensorRecord {
@@ -63,6 +68,8 @@ export interface WorkloadRecord {
   /** Of the output. */
   readonly sum: DType;
   readonly points: number;
+  /** The user's own: given to it, or else to another record of the same computation. */
+  readonly name?: string | undefined;
 }
 
 /** How a candidate was run. */
@@ -131,4 +138,10 @@ export function computationOf(workload: WorkloadRecord): Computation {
 /** What a workload is filtered by: the extents of its axes, and the operator's parameters over them. */
 export function shapeOf({ extents, parameters }: WorkloadRecord): Readonly<Record<string, number>> {
   return { ...extents, ...parameters };
+}
+
+/** `f16`, `u8s8`: the first two inputs. */
+export function inputTypes(computation: Computation): string {
+  const [first = targetOf(computation), second = first] = inputsOf(computation);
+  return first.dtype === second.dtype ? first.dtype : `${first.dtype}${second.dtype}`;
 }

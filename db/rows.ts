@@ -5,30 +5,24 @@
 
 import { z } from "zod";
 import { type Candidate, canonicalJson, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
-import {
-  type Computation,
-  computationKey,
-  equationText,
-  extentsOf,
-  inputsOf,
-  pointCount,
-  targetOf,
-} from "../abstraction/computation.ts";
+import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Measurement, MeasurementStatus, Prediction, Trial } from "../abstraction/trial.ts";
 import { idOf, shortId } from "./identity.ts";
-import type {
-  Conditions,
-  Environment,
-  EnvironmentRecord,
-  Finals,
-  RunRecord,
-  TensorRecord,
-  TrialRecord,
-  Workload,
-  WorkloadRecord,
+import {
+  type Conditions,
+  type Environment,
+  type EnvironmentRecord,
+  type Finals,
+  inputTypes,
+  type RunRecord,
+  type TensorRecord,
+  type TrialRecord,
+  WORKLOAD_NAME,
+  type Workload,
+  type WorkloadRecord,
 } from "./record.ts";
 
 /** A row as it stands in its table. */
@@ -153,6 +147,7 @@ const workloadRow = z.object({
   dtype: z.string(),
   sum: z.enum(DTYPES),
   points: z.number().positive(),
+  name: z.string().regex(WORKLOAD_NAME).nullable().default(null),
 });
 
 const runRow = z.object({
@@ -187,9 +182,6 @@ const trialFacts = z.object({
   place: z.number().int().positive().nullable().default(null),
   load: z.number().min(0).max(1).nullable().default(null),
 });
-
-/** Columns of trials that came after the first release. Where they hold nothing, a record is written as it was before, and has the same id. */
-export const LATER_COLUMNS: readonly string[] = ["comparison", "place", "load"];
 
 type Failure = Exclude<MeasurementStatus, "ok">;
 const failure = z.enum({
@@ -232,15 +224,25 @@ export const TABLES = {
 export type Table = keyof typeof TABLES;
 export const TABLE_NAMES: readonly Table[] = ["environments", "workloads", "runs", "trials", "calibrations"];
 
-/** The id that the facts of a row make. How a run ended is no part of who it is. */
+/** The id that the facts of a row make. How a run ended is no part of who it is; nor is a later column that says nothing. */
 export function idOfFacts(table: Table, row: Row): string {
-  const { id: _, ...facts } = row;
-  if (table === "runs") {
-    const { ended: _ended, status: _status, ...begun } = facts;
-    return idOf(begun);
-  }
-  if (table !== "trials") return idOf(facts);
-  return idOf(Object.fromEntries(Object.entries(facts).filter(([c, v]) => v !== null || !LATER_COLUMNS.includes(c))));
+  const { id: _, ...facts } = asFirstWritten(table, row);
+  if (table !== "runs") return idOf(facts);
+  const { ended: _ended, status: _status, ...begun } = facts;
+  return idOf(begun);
+}
+
+/** Columns that came after the first release. Where they hold nothing, a record is written as it was before, and has the same id. */
+export const LATER_COLUMNS = { workloads: ["name"], trials: ["comparison", "place", "load"] } as const;
+
+export function isLater(table: Table, column: string): boolean {
+  const later: Readonly<Partial<Record<Table, readonly string[]>>> = LATER_COLUMNS;
+  return later[table]?.includes(column) ?? false;
+}
+
+/** Without later columns that hold nothing. */
+export function asFirstWritten(table: Table, row: Row): Row {
+  return Object.fromEntries(Object.entries(row).filter(([column, value]) => value !== null || !isLater(table, column)));
 }
 
 // ---- From what is given to rows
@@ -263,7 +265,7 @@ export function environmentRowOf(environment: Environment): Row {
   return checked(environmentRow, { id: idOf(facts), ...facts }, "environment");
 }
 
-export function workloadRowOf({ computation, parameters = {} }: Workload): Row {
+export function workloadRowOf({ computation, parameters = {}, name }: Workload): Row {
   const tensors = Object.values(computation.tensors).map((t): [string, TensorRecord] => [
     t.name,
     {
@@ -284,8 +286,9 @@ export function workloadRowOf({ computation, parameters = {} }: Workload): Row {
     dtype: inputTypes(computation),
     sum: targetOf(computation).dtype,
     points: pointCount(computation),
+    name: name ?? null,
   };
-  return checked(workloadRow, { id: idOf(facts), ...facts }, "workload");
+  return checked(workloadRow, { id: idOfFacts("workloads", facts), ...facts }, "workload");
 }
 
 export interface TrialFacts {
@@ -368,7 +371,8 @@ export function environmentOf(row: unknown, path: string): EnvironmentRecord {
 }
 
 export function workloadOf(row: unknown, path: string): WorkloadRecord {
-  return readRow(workloadRow, row, "workload", path);
+  const { name, ...rest } = readRow(workloadRow, row, "workload", path);
+  return { ...rest, name: name ?? undefined };
 }
 
 /** What a trial or a run refers to by id. */
@@ -422,12 +426,6 @@ export function runOf(row: unknown, world: Referred, path: string): RunRecord {
     environment: world.environment(environment),
     ended: ended ?? undefined,
   };
-}
-
-/** `f16`, `u8s8`: the first two inputs. */
-function inputTypes(computation: Computation): string {
-  const [first = targetOf(computation), second = first] = inputsOf(computation);
-  return first.dtype === second.dtype ? first.dtype : `${first.dtype}${second.dtype}`;
 }
 
 function readRow<T>(schema: z.ZodType<T>, row: unknown, what: string, path: string): T {

@@ -254,6 +254,19 @@ export const MIGRATIONS: readonly Migration[] = [
       ) WHERE rank = 1;
     `,
   },
+  {
+    version: 5,
+    summary: "workloads have the user's own names",
+    additive: true,
+    sql: `
+      ALTER TABLE workloads ADD COLUMN name TEXT;                            -- the user's own, as --name gave it
+      DROP VIEW records;
+      CREATE VIEW records AS
+      SELECT trials.*, operator, name, computation, equation, json_patch(extents, parameters) AS shape, dtype, sum, points,
+             target, cpu, cores, isa, compiler, compiler_version, flags, kernel, driver, node, automap
+      FROM trials JOIN workloads ON workloads.id = workload JOIN environments ON environments.id = environment;
+    `,
+  },
 ];
 
 /** The schema this automap reads and writes. */

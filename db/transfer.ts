@@ -20,9 +20,11 @@ import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
 import { computationOf } from "./record.ts";
 import {
+  asFirstWritten,
   environmentOf,
   environmentRowOf,
   idOfFacts,
+  isLater,
   LATER_COLUMNS,
   problemOf,
   type Row,
@@ -93,9 +95,10 @@ function chosenRows(table: Table): string {
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
-    Object.entries(row)
-      .filter(([name, value]) => value !== null || !LATER_COLUMNS.includes(name))
-      .map(([name, value]) => [name, texts.includes(name) && typeof value === "string" ? JSON.parse(value) : value]),
+    Object.entries(asFirstWritten(table, row)).map(([name, value]) => [
+      name,
+      texts.includes(name) && typeof value === "string" ? JSON.parse(value) : value,
+    ]),
   );
 }
 
@@ -227,10 +230,7 @@ function untruthOf(table: Table, row: Row): string | undefined {
       return again(environmentRowOf(environmentOf(row, "the line")), "environment");
     case "workloads": {
       const workload = workloadOf(row, "the line");
-      return again(
-        workloadRowOf({ computation: computationOf(workload), parameters: workload.parameters }),
-        "workload",
-      );
+      return again(workloadRowOf({ ...workload, computation: computationOf(workload) }), "workload");
     }
     case "runs":
       return (row["status"] === "running") === (row["ended"] === null) ? undefined : "its status and its end disagree";
@@ -260,7 +260,7 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
     names.map((name) => {
-      const value = LATER_COLUMNS.includes(name) ? (data[name] ?? null) : data[name];
+      const value = isLater(table, name) ? (data[name] ?? null) : data[name];
       if (value === undefined) throw new Error(`its field ${name} is missing`);
       if (value === null) return [name, null];
       if (texts.includes(name)) return [name, canonicalJson(value)];
@@ -272,12 +272,15 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
 
 const COLUMNS: Readonly<Record<Table, readonly string[]>> = {
   environments: "id target cpu cores isa compiler compiler_version flags kernel driver node automap".split(" "),
-  workloads: "id operator computation equation extents parameters tensors dtype sum points".split(" "),
+  workloads: [
+    ..."id operator computation equation extents parameters tensors dtype sum points".split(" "),
+    ...LATER_COLUMNS.workloads,
+  ],
   runs: "id workload environment seed options budget process started ended status".split(" "),
   trials: [
     ..."id run workload environment candidate intrinsic declaration status log median low high samples".split(" "),
     ..."instructions predicted uncorrected levels threads cache affinity at".split(" "),
-    ...LATER_COLUMNS,
+    ...LATER_COLUMNS.trials,
   ],
   calibrations: "id environment data at".split(" "),
 };

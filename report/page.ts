@@ -95,19 +95,20 @@ function contents({ subjects, rooflines }: ReportData): Markup {
 
 function bestTable({ subjects, environments }: ReportData): Markup {
   const several = environments.length > 1;
+  const named = subjects.some((s) => s.name !== undefined);
   return html`<div class="wide"><table>
 <caption>Median of a call with its 95 % interval; operations count a multiply and an add as two${
     subjects.some((s) => s.best?.ofRoof !== undefined)
       ? "; the roof is what the instruction's peak and the memory the data fits in allow"
       : ""
   }.</caption>
-<thead><tr><th scope="col">operator</th><th scope="col">shape</th><th scope="col">types</th><th scope="col">layout</th><th scope="col">threads</th>${several ? html`<th scope="col">environment</th>` : undefined}<th scope="col" class="number">time</th><th scope="col" class="number">interval</th><th scope="col" class="number">G op/s</th><th scope="col" class="number">of roof</th><th scope="col">instruction</th><th scope="col" class="number">trials</th></tr></thead>
+<thead><tr>${named ? html`<th scope="col">name</th>` : undefined}<th scope="col">workload</th><th scope="col">shape</th><th scope="col">types</th><th scope="col">layout</th><th scope="col">epilogue</th><th scope="col">threads</th>${several ? html`<th scope="col">environment</th>` : undefined}<th scope="col" class="number">time</th><th scope="col" class="number">interval</th><th scope="col" class="number">G op/s</th><th scope="col" class="number">of roof</th><th scope="col">instruction</th><th scope="col" class="number">trials</th></tr></thead>
 <tbody>
 ${subjects.map(
   (
     s,
     i,
-  ) => html`<tr><th scope="row"><a href="#w${i}">${s.operator}</a></th><td>${unbroken(s.shape)}</td><td>${s.types}</td><td>${s.layout}</td><td class="number">${s.threads}</td>${several ? html`<td class="number">${s.environment + 1}</td>` : undefined}${bestCells(s.best)}<td class="number">${s.trials.length}</td></tr>
+  ) => html`<tr>${named ? html`<td>${s.name ?? ""}</td>` : undefined}<th scope="row"><a href="#w${i}">${s.subject}</a></th><td>${unbroken(s.shape)}</td><td>${s.types}</td><td>${s.layout}</td><td>${s.epilogue}</td><td class="number">${s.threads}</td>${several ? html`<td class="number">${s.environment + 1}</td>` : undefined}${bestCells(s.best)}<td class="number">${s.trials.length}</td></tr>
 `,
 )}
 </tbody></table></div>`;
@@ -169,10 +170,12 @@ ${rows.map((a) => html`<tr><th scope="row">${a.name}</th><td class="number">${a.
 // ---- One workload
 
 async function subjectSection(subject: Subject, index: number): Promise<Markup> {
-  const { operator, shape, types, layout, threads, equation, trials, best, accuracy, failures, refusals } = subject;
+  const { name, subject: what, shape, types, layout, epilogue, threads, equation } = subject;
+  const { trials, best, accuracy, failures, refusals } = subject;
+  const words = [shape, types, layout, epilogue, count(threads, "thread")].filter((word) => word !== "");
   const rates = accuracy.corrected.pairwise;
   return html`<article id="w${index}">
-<h3>${operator} <small>${shape}, ${types}, ${layout === "" ? undefined : `${layout}, `}${count(threads, "thread")}</small></h3>
+<h3>${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
 <p><code>${equation}</code></p>
 ${
   trials.some((t) => t.seconds !== undefined)

@@ -25,13 +25,20 @@ export interface ReportData {
 
 /** A workload in a world: what has one best. */
 export interface Subject {
-  readonly operator: string;
+  /** All that makes it another workload than any other, in one line. */
+  readonly label: string;
+  /** The user's own name for it. */
+  readonly name: string | undefined;
+  /** The operator's name, or the equation. */
+  readonly subject: string;
   /** `c 64  h 56`. */
   readonly shape: string;
-  /** `u8s8`, with the output's type where it is not the usual one. */
+  /** `u8s8->s32`: of the inputs and of what is stored. */
   readonly types: string;
-  /** Of tensors that are not row-major, `in NHWC, out NPQK`. */
+  /** `NHWC`, or by tensor `in=NHWC,w=KRSC`; empty where all are laid out as usual. */
   readonly layout: string;
+  /** A name or an equation; empty without one. */
+  readonly epilogue: string;
   readonly equation: string;
   readonly threads: number;
   readonly cache: "warm" | "flushed";

@@ -51,9 +51,9 @@ export async function tune(
         hint: "rankByModel ranks candidates without measuring; mappings() works for any instruction of the table",
       },
     );
-  const { parameters, fixed, ...rest } = options;
+  const { parameters, fixed, name, ...rest } = options;
   return tuneComputation(
-    { computation, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
+    { computation, name, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
     { ...rest, machine: target },
   );
 }

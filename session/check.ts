@@ -16,6 +16,7 @@ export type Verdict = "slower" | "faster" | "same" | "failing" | "missing" | "ne
 export interface Finding {
   readonly workload: WorkloadRecord;
   readonly threads: number;
+  readonly cache: "warm" | "flushed";
   readonly cpu: string;
   readonly verdict: Verdict;
   /** The best before; of what failed always, the last. */
@@ -56,6 +57,7 @@ export function compareBest(
       {
         workload: one.workload,
         threads: one.conditions.threads,
+        cache: one.conditions.cache,
         cpu: one.environment.cpu,
         verdict: verdictOf(a, b, change, maxRegression),
         before: a,

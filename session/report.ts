@@ -13,12 +13,13 @@ import {
   type Database,
   type EnvironmentRecord,
   type Filter,
+  labelOf,
   queryTrials,
   type TrialRecord,
+  wordsOf,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import type {
@@ -32,7 +33,6 @@ import type {
   Subject,
   TrialPoint,
 } from "../report/report-data.ts";
-import { layoutText, shapeText } from "../report/text.ts";
 import { evaluateTogether, judged } from "../tuner/evaluate.ts";
 import { noiseOf } from "./noise.ts";
 import { mappingOf, storedCalibration } from "./recorded.ts";
@@ -57,10 +57,7 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
     if (!first) throw new Error("internal: a group of no trials");
     return subjectOf(first, group, indexOf(first.environment), calibrations[indexOf(first.environment)]?.calibration);
   });
-  subjects.sort(
-    (a, b) =>
-      inOrder(a.operator, b.operator) || inOrder(a.types, b.types) || inOrder(a.shape + a.layout, b.shape + b.layout),
-  );
+  subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
   return {
     source: db.path,
     filter: filterText(filter),
@@ -85,6 +82,7 @@ function subjectOf(
   calibration: Calibration | undefined,
 ): Subject {
   const { workload, conditions } = first;
+  const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
   const fastest = trials
     .filter(isTimed)
     .reduce<(TrialRecord & { measurement: Timed }) | undefined>(
@@ -92,17 +90,20 @@ function subjectOf(
       undefined,
     );
   return {
-    operator: workload.operator,
-    shape: shapeText(workload),
-    types: typesOf(first),
-    layout: layoutText(workload.tensors),
+    label: labelOf(workload),
+    name: workload.name,
+    subject,
+    shape,
+    types,
+    layout: [layout, besides].filter((part) => part !== "").join(" "),
+    epilogue,
     equation: workload.equation,
     threads: conditions.threads,
     cache: conditions.cache,
     environment,
     trials: trials.map(pointOf),
     best: fastest && bestOf(fastest, calibration),
-    accuracy: accuracyOf(`${workload.operator} ${shapeText(workload)}`, [trials]),
+    accuracy: accuracyOf(labelOf(workload), [trials]),
     failures: reasons(
       trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [] : [{ name: m.status, text: m.log }])),
     ),
@@ -182,7 +183,7 @@ function rooflineOf(environment: number, trials: readonly TrialRecord[], c: Cali
     const least = Math.min(...own.map((t) => t.measurement.median));
     return own.map(
       (t): RooflinePoint => ({
-        label: `${t.workload.operator} ${shapeText(t.workload)}`,
+        label: labelOf(t.workload),
         types: t.workload.dtype,
         intensity: intensityOf(t),
         operationsPerSecond: (2 * t.workload.points) / t.measurement.median / t.conditions.threads,
@@ -287,15 +288,17 @@ function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
   return { name: `${e.cpu}, automap ${e.automap}`, fields: fields.filter(([, value]) => value !== "") };
 }
 
-function typesOf({ workload }: TrialRecord): string {
-  return printDataTypes(parseDataTypes(workload.dtype, workload.sum));
-}
-
-function filterText({ operator, dtype, since, until }: Filter): string | undefined {
+function filterText(filter: Filter): string | undefined {
+  const { operator, name, dtype, layout, epilogue, threads, run, since, until } = filter;
   const instant = (at: number): string => new Date(at).toISOString().slice(0, 16);
   const parts = [
     ...(operator === undefined ? [] : [`operator ${operator}`]),
+    ...(name === undefined ? [] : [`name ${name}`]),
     ...(dtype === undefined ? [] : [`types ${dtype}`]),
+    ...(layout === undefined ? [] : [`layout ${layout}`]),
+    ...(epilogue === undefined ? [] : [`epilogue ${epilogue}`]),
+    ...(threads === undefined ? [] : [`threads ${threads}`]),
+    ...(run === undefined ? [] : [`run ${run.slice(0, 12)}`]),
     ...(since === undefined ? [] : [`since ${instant(since)}`]),
     ...(until === undefined ? [] : [`until ${instant(until)}`]),
   ];

@@ -12,6 +12,7 @@ import { arch, cpus, release, type as system } from "node:os";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -27,6 +28,7 @@ import {
   openDatabase,
   recordTrial,
   trialsOf,
+  WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -53,6 +55,8 @@ export interface TuneSubject {
   readonly parameters?: Readonly<Record<string, number>>;
   /** Values of tensors the operator itself fixes. */
   readonly fixed?: Inputs;
+  /** What to call it in lists and reports: letters, digits and `. _ - + / :`, no more than 80. */
+  readonly name?: string | undefined;
 }
 
 export interface TuneComputationOptions {
@@ -159,7 +163,7 @@ function chooseSpace(
 
 /**
  * Searches for the fastest kernel of a computation on this machine.
- * @throws UsageError when the database is no database of automap's, or more threads are asked for than there are processors
+ * @throws UsageError when the database is no database of automap's, the name is no name, or more threads are asked for than there are processors
  */
 export async function tuneComputation(
   subject: TuneSubject,
@@ -168,6 +172,10 @@ export async function tuneComputation(
   const { computation } = subject;
   const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
   const started = Date.now();
+  if (subject.name !== undefined && !WORKLOAD_NAME.test(subject.name))
+    throw new UsageError(`"${subject.name}" is no name for a workload`, {
+      hint: "letters, digits and . _ - + / :, no more than 80",
+    });
 
   // 1. The machine, the records, and the model of the machine.
   const made = await createRunner({ threads });
@@ -191,7 +199,8 @@ export async function tuneComputation(
     if (pointCount(computation) > LARGE_POINTS)
       announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
     const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
-    const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };
+    const { parameters = {}, name } = subject;
+    const workload: Workload = { computation, parameters, name };
     const strategy = options.strategy ?? STRATEGIES[0];
     if (!strategy) throw new Error("internal: no strategies");
     const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };

@@ -20,7 +20,7 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   tuner: ["abstraction", ...TABLES, "mapper", "perfmodel"],
   codegen: ["abstraction", "targets"],
   runtime: ["abstraction", "targets"],
-  db: ["abstraction"],
+  db: ["abstraction", "operators"],
   report: ["abstraction", "mapper"],
   emit: ["abstraction", "targets", "runtime"],
   session: ["abstraction", ...TABLES, "mapper", "perfmodel", "tuner", "codegen", "runtime", "db", "report", "emit"],

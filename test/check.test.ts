@@ -126,10 +126,10 @@ describe("automap check", () => {
       "<?xml version="1.0" encoding="UTF-8"?>
       <testsuites name="automap check" tests="2" failures="1" errors="0" skipped="1">
         <testsuite name="conv2d" tests="1" failures="1" errors="0" skipped="0">
-          <testcase classname="automap check.conv2d" name="conv2d c 64  h 56  k 64  r 3  s 3  w 56 u8s8-&gt;s32, 1 thread, Testium 9000" time="0.000150000"><failure message="regression: 100 us (99 us to 101 us) before, 150 us (148.5 us to 151.5 us) now"/></testcase>
+          <testcase classname="automap check.conv2d" name="conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8-&gt;s32, 1 thread, Testium 9000" time="0.000150000"><failure message="regression: 100 us (99 us to 101 us) before, 150 us (148.5 us to 151.5 us) now"/></testcase>
         </testsuite>
         <testsuite name="matmul" tests="1" failures="0" errors="0" skipped="1">
-          <testcase classname="automap check.matmul" name="matmul k 32  m 32  n 32 u8s8-&gt;s32, 1 thread, Testium 9000" time="0.000000000"><skipped message="missing: 5 us (4.95 us to 5.05 us) before, - now"/></testcase>
+          <testcase classname="automap check.matmul" name="matmul m 32 n 32 k 32, u8s8-&gt;s32, 1 thread, Testium 9000" time="0.000000000"><skipped message="missing: 5 us (4.95 us to 5.05 us) before, - now"/></testcase>
         </testsuite>
       </testsuites>
       "

@@ -54,7 +54,7 @@ const SEARCH = `
 `;
 
 beforeAll(() => {
-  compileRooms(shop.path(""), ["db", "abstraction", "tuner", "test/support"]);
+  compileRooms(shop.path(""), ["db", "abstraction", "operators", "tuner", "test/support"]);
   writeFileSync(shop.path("search.js"), SEARCH);
   const { intrinsic: _, ...given } = newTrial(60);
   writeFileSync(shop.path("given.json"), JSON.stringify(given));

@@ -610,6 +610,10 @@ describe("the schema", () => {
           4,
           "f11d0b8fff72b24c1bb3ba119c92709b",
         ],
+        [
+          5,
+          "a9228f9e3ad0e2f11fa85561f206eda5",
+        ],
       ]
     `);
   });

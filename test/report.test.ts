@@ -9,13 +9,11 @@ import type { Trial } from "../abstraction/trial.ts";
 import { beginRun, type Environment, openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule-space.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { escapeMarkup, html } from "../report/html.ts";
 import { junit } from "../report/junit.ts";
 import { reportPage } from "../report/page.ts";
 import type { ReportData, TrialPoint } from "../report/report-data.ts";
-import { layoutText } from "../report/text.ts";
 import { gatherReport } from "../session/report.ts";
 import { commandLine } from "./support/command-line.ts";
 import { CONV, MACHINE, measured, newTrial, VNNI, workshop } from "./support/database.ts";
@@ -143,7 +141,7 @@ describe("what a report gathers", () => {
     expect(gatherReport(db, { operator: "matmul" }, NOW).subjects).toEqual([]);
     expect(gatherReport(db, { operator: "conv2d", dtype: "u8s8" }, NOW)).toMatchObject({
       filter: "operator conv2d, types u8s8",
-      subjects: [{ operator: "conv2d" }],
+      subjects: [{ subject: "conv2d" }],
     });
     db.close();
   });
@@ -161,7 +159,17 @@ describe("the page", () => {
       matching: EVIL,
       order: EVIL,
     };
-    const evil = { ...subject, operator: EVIL, shape: `${EVIL} 1`, types: EVIL, equation: EVIL, best };
+    const evil = {
+      ...subject,
+      subject: EVIL,
+      name: EVIL,
+      label: EVIL,
+      shape: `${EVIL} 1`,
+      types: EVIL,
+      epilogue: EVIL,
+      equation: EVIL,
+      best,
+    };
     page = await reportPage({ ...data, source: EVIL, filter: EVIL, subjects: [evil, { ...evil, best: undefined }] });
   });
 
@@ -253,22 +261,6 @@ describe("the page", () => {
     const empty = await reportPage({ ...data, subjects: [], rooflines: [], accuracy: [] });
     expect(empty).toContain("No trial matches.");
     expect(empty).toContain("No trial has both a prediction and a time.");
-  });
-});
-
-describe("a layout", () => {
-  it("is told where a tensor is not row-major, blocks included, in the words it is given in", () => {
-    for (const [name, layouts, said] of [
-      ["conv2d", "NCHW", ""],
-      ["conv2d", "NHWC", "in NHWC, out NPQK"],
-      ["conv2d", { in: "NCHW16c" }, "in NCHW16c"],
-    ] as const) {
-      const { tensors } = instantiate(operatorNamed(name), { layouts });
-      const recorded = Object.entries(tensors).map(([tensor, { dims, storage }]) => {
-        return [tensor, { dims: dims.map((d) => d.name), storage: printExpr(storage) }] as const;
-      });
-      expect(layoutText(Object.fromEntries(recorded))).toBe(said);
-    }
   });
 });
 

@@ -12,11 +12,13 @@ import {
   type Database,
   differencesOf,
   environmentDifferences,
+  labelOf,
   recordProblem,
   shortId,
   showTrial,
   type TrialRecord,
   type World,
+  wordsOf,
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
@@ -25,7 +27,7 @@ import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { print, printJson, say, style } from "../output.ts";
 import { printDifference } from "./here.ts";
-import { details, printShape, summarise, typesOf } from "./records.ts";
+import { details, printShape, summarise } from "./records.ts";
 
 export function showRecord(db: Database, id: string, world: World, json: boolean): void {
   const trial = showTrial(db, id);
@@ -38,14 +40,19 @@ export function showRecord(db: Database, id: string, world: World, json: boolean
 function describe(trial: TrialRecord, world: World, problem: string | undefined): string {
   const { id, run, workload, environment, measurement, prediction, conditions, at } = trial;
   const { compiler } = environment;
+  const words = wordsOf(workload);
   return [
     `${style("bold", `trial ${id}`)}   ${new Date(at).toISOString()}${run === undefined ? "" : `   run ${shortId(run)}`}`,
     section("workload", [
+      ["label", labelOf(workload)],
+      ["name", workload.name ?? ""],
       ["operator", workload.operator],
       ["equation", workload.equation],
       ["extents", printShape(workload.extents)],
       ["parameters", printShape(workload.parameters)],
-      ["types", typesOf(trial)],
+      ["types", words.types],
+      ["layout", words.layout],
+      ["epilogue", words.epilogue],
     ]),
     section("candidate", rowsOf(trial)),
     section("environment", [
@@ -161,7 +168,7 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
   const [a, b] = [showTrial(db, ids[0]), showTrial(db, ids[1])];
   if (a.workload.computation !== b.workload.computation)
     throw new UsageError("the two records are of different computations: their times say nothing about each other", {
-      hint: `${shortId(a.id)} is ${a.workload.equation} (${printShape(a.workload.extents)}), ${shortId(b.id)} is ${b.workload.equation} (${printShape(b.workload.extents)})`,
+      hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
     });
   const [left, right] = [timed(a), timed(b)];
   for (const difference of differing(a, b)) say(`automap: not under the same conditions: ${difference}`);
