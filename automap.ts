@@ -27,9 +27,9 @@ export { interpretNest } from "./abstraction/interpret-nest.ts";
 export { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "./abstraction/intrinsic.ts";
 export type { Kernel } from "./abstraction/kernel.ts";
 export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";
+export type { Level, Memory, Target } from "./abstraction/machine.ts";
 export { type Mapping, type Matching, printMatching, type Refusal, type Verdict } from "./abstraction/mapping.ts";
 export { parseEquation, parseExpr } from "./abstraction/parse.ts";
-export type { Level, Target } from "./abstraction/target.ts";
 export type { Measurement, Prediction, Trial } from "./abstraction/trial.ts";
 export {
   best,

@@ -9,7 +9,7 @@
  */
 
 import type { DType } from "./dtype.ts";
-import type { Intrinsic } from "./intrinsic.ts";
+import type { Cost, Intrinsic } from "./intrinsic.ts";
 
 export interface Figure {
   readonly value: number;
@@ -42,7 +42,10 @@ export interface Memory {
   readonly kind: "addressed" | "cache";
   /** A unit of the hardware of this level has one. */
   readonly at: LevelName;
-  readonly bytes: Figure;
+  /** How many the machine has, where several units share one or Linux tells. */
+  readonly count?: number;
+  /** Left out for what holds everything. */
+  readonly bytes?: Figure;
   /** What one unit of a level may take of it at most, and what it gets without asking. */
   readonly limits?: readonly {
     readonly of: LevelName;
@@ -116,11 +119,54 @@ export interface Unit {
   readonly at: LevelName;
   /** By type of the factors, a multiply and an add counted as two. */
   readonly operationsPerCycle?: Readonly<Partial<Record<DType, number>>>;
-  /** Between two independent instructions. */
+  /** Between two independent instructions; of a vector of f32 it also follows from the operations a cycle. */
   readonly issueCycles?: number;
-  /** Until a dependent instruction may start. */
+  /** Until a dependent instruction may start; left out where nothing depends on it. */
   readonly latencyCycles?: number;
   readonly source: string;
+}
+
+/** Vectors that a systolic array lies on, and the level of whose units each issues for one array. */
+export interface LaneVector {
+  readonly name: string;
+  readonly summary: string;
+  readonly level: LevelName;
+  /** Of f32; wider elements leave fewer of them where the register has so many bytes. */
+  readonly lanes: number;
+  readonly lanesByBytes: boolean;
+}
+
+/** How a CPU's core takes instructions in. */
+export interface Pipeline {
+  /** What the front end hands on. */
+  readonly instructionsPerCycle: Figure;
+  /** Instructions a loop adds to its body: counter, comparison, branch, addresses. */
+  readonly loopInstructions: Figure;
+  /** Instructions in flight: how far ahead independent blocks begin. */
+  readonly window: Figure;
+}
+
+/** Cycles an element of the scalar loops around an instruction takes. */
+export interface ScalarCycles {
+  /** Of a run of bytes copied side by side, a byte; and a run. */
+  readonly copyByte: Figure;
+  readonly copyRun: Figure;
+  /** Copied with a stride on one side. */
+  readonly strided: Figure;
+  /** Packed into tiles, without digits and guards. */
+  readonly indexed: Figure;
+  /** Moved from the scratch block to the output, without digits. */
+  readonly scattered: Figure;
+  /** The same where elements lie side by side, which the compiler turns into vectors. */
+  readonly sideBySide: Figure;
+  /** An operation of an epilogue on one element alone. */
+  readonly operation: Figure;
+  /** The same on a vector of sixteen, an element. */
+  readonly vectorOperation: Figure;
+  /** A quotient or remainder that takes a fused index apart. */
+  readonly digit: Figure;
+  /** A comparison that keeps padding out. */
+  readonly guard: Figure;
 }
 
 /** What instructions of a family reach of a unit. */
@@ -148,11 +194,11 @@ export interface FixedCost extends Figure {
 export interface Target {
   readonly name: string;
   readonly summary: string;
-  /** Features instructions ask for: `sm_80`, `cp_async`. */
+  /** Features instructions ask for: `sm_80`, `cp_async`, `avx512_vnni`. */
   readonly isa: readonly string[];
   /** What a compiler is told: `-arch=sm_90a`. */
   readonly compilerFlags: readonly string[];
-  readonly clockHz: Figure;
+  readonly clockHz?: Figure;
   /** What the power limit leaves of the clock while the matrix units are busy. */
   readonly loadedClockHz?: Figure;
   /** Outermost first. */
@@ -161,8 +207,11 @@ export interface Target {
   readonly memories: readonly Memory[];
   readonly units: readonly Unit[];
   readonly rates: readonly Rate[];
-  /** `launch`, `fill`, `drain` ... */
+  /** `launch`, `fill`, `drain` of a GPU; `barrier` and `block` of a CPU. */
   readonly fixed: Readonly<Record<string, FixedCost>>;
+  readonly lanes?: LaneVector;
+  readonly pipeline?: Pipeline;
+  readonly scalar?: ScalarCycles;
   /** Clusters of so many blocks that run at once. */
   readonly clusters?: readonly (Figure & { readonly blocks: number })[];
 }
@@ -179,6 +228,31 @@ export function memoryOf({ name: target, memories }: Target, name: string): Memo
   const found = memories.find((m) => m.name === name);
   if (!found) throw new Error(`internal: ${target} has no memory "${name}"`);
   return found;
+}
+
+/** @throws Error where the target has no such unit */
+export function unitOf({ name: target, units }: Target, name: string): Unit {
+  const found = units.find((u) => u.name === name);
+  if (!found) throw new Error(`internal: ${target} has no unit "${name}"`);
+  return found;
+}
+
+/**
+ * What a vector of lanes takes of a unit: cycles of one unit of a level while all units of the level beside it are as busy. A quarter of
+ * a multiprocessor waits four cycles for each of its turns at a shuffle unit that takes one a cycle.
+ */
+export function unitCost(target: Target, name: string, level?: LevelName): Cost {
+  const { at, issueCycles, latencyCycles = 0, operationsPerCycle, source } = unitOf(target, name);
+  const perVector =
+    issueCycles ?? (2 * (target.lanes?.lanes ?? 1)) / (operationsPerCycle?.f32 ?? Number.POSITIVE_INFINITY);
+  return { issueCycles: perVector * sharers(target, at, level ?? at), latencyCycles, source };
+}
+
+/** Units of a level inside one unit of a level outside of it. */
+function sharers({ levels }: Target, outer: LevelName, inner: LevelName): number {
+  const from = levels.findIndex((l) => l.name === outer);
+  const to = levels.findIndex((l) => l.name === inner);
+  return levels.slice(from + 1, to + 1).reduce((product, l) => product * l.units, 1);
 }
 
 /** Bytes of a memory that one unit of a level may take at most: `shared` of a block, opt-in included. */

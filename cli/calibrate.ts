@@ -8,9 +8,9 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Figure } from "../abstraction/machine.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { CalibratedIntrinsic, Measured } from "../perfmodel/calibrate.ts";
-import type { Figure } from "../perfmodel/target.ts";
 import { indent, table } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
 import { parseOptions } from "./map.ts";

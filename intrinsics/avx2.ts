@@ -8,11 +8,12 @@
  */
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 
-/** Two FMA a cycle. */
+/** Two FMA a cycle, as many as of 512 bits. */
 const FMA_COST = {
-  issueCycles: 0.5,
-  latencyCycles: 4,
+  ...unitCost(REFERENCE_CPU, "fma"),
   source:
     "measured 2026-11-21 on one core of a Xeon at 3.7 GHz: 130 G f32 operations a second from registers; " +
     "latency from LLVM's Sapphire Rapids model",

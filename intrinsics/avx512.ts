@@ -7,6 +7,8 @@
  */
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 
 /**
  * The instruction as inline assembly: g++ 12 copies every accumulator of `_mm512_dpbusd_epi32` to the stack once some twenty are live.
@@ -51,13 +53,7 @@ static inline __m512 broadcast_element(const float* element) {
 `;
 
 /** Two FMA a cycle. */
-const FMA_COST = {
-  issueCycles: 0.5,
-  latencyCycles: 4,
-  source:
-    "measured 2026-11-21 on one core of a Xeon at 3.7 GHz: 240 G f32 operations a second from registers; " +
-    "latency from LLVM's Sapphire Rapids model",
-};
+const FMA_COST = unitCost(REFERENCE_CPU, "fma");
 /** Two a cycle. */
 const VNNI_COST = {
   issueCycles: 0.5,

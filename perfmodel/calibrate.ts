@@ -21,8 +21,8 @@ import {
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { declareRegister } from "../abstraction/register.ts";
-import type { Target } from "../abstraction/target.ts";
 
 export interface Measured {
   readonly median: number;
@@ -397,7 +397,7 @@ function vectorOf(isa: readonly string[]): { bytes: number; constraint: string }
  * outgrown the cache inside, and half of the whole would measure main memory.
  */
 function footprints(target: Target): readonly { name: string; bytes: number }[] {
-  const caches = target.levels.flatMap(({ name, bytes }) => (bytes === undefined ? [] : [{ name, bytes }])).reverse();
+  const caches = target.memories.flatMap(({ name, bytes }) => (bytes ? [{ name, bytes: bytes.value }] : [])).reverse();
   const last = caches.at(-1)?.bytes ?? 32 * 1024 ** 2;
   const rounded = (bytes: number): number => Math.floor(bytes / 512) * 512;
   return [

@@ -16,9 +16,9 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import type { Target } from "../abstraction/target.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import {
   beginRun,
@@ -34,7 +34,7 @@ import {
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { hasFeature, isWritten, nativeTarget, PORTABLE_ISA } from "../targets/index.ts";
+import { hasFeature, isWritten, nativeTarget, PORTABLE_ISA, recordOf } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
@@ -215,7 +215,7 @@ export async function tuneComputation(
         earlyStop: options.earlyStop ?? true,
         intrinsics: chosen.map((i) => i.name),
         kinds,
-        target: machine,
+        target: recordOf(machine),
       },
       budget,
       started,

@@ -5,6 +5,6 @@
  */
 
 export { compilerFeatures, compilerFlags, FAMILIES, familyOf, hasFeature, isWritten } from "./features.ts";
-export { LANE_MACHINES, type LaneMachine, laneMachine } from "./lanes.ts";
-export { nativeTarget } from "./native.ts";
+export { LANE_TARGETS, laneTarget } from "./lanes.ts";
+export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { PORTABLE_ISA } from "./portable.ts";

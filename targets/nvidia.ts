@@ -9,24 +9,13 @@
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import type {
-  Bandwidth,
-  CopyForm,
-  Family,
-  Feature,
-  Figure,
-  Level,
-  Memory,
-  Rate,
-  Target,
-  Unit,
-} from "../abstraction/machine.ts";
+import type { Bandwidth, CopyForm, Family, Feature, Figure, Rate, Target, Unit } from "../abstraction/machine.ts";
+import { type Gpu, GUIDE, gpu } from "./nvidia-gpu.ts";
 
 const KIB = 1024;
 const MIB = 1024 ** 2;
 const GIB = 1024 ** 3;
 
-const GUIDE = "CUDA C++ Programming Guide, Technical Specifications per Compute Capability";
 /** Probes of every figure, each result compared; CUDA 13.0, driver 580.159. */
 const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 700 W, CUDA 13.0)";
 const H200_PROBES = "own micro-benchmarks on an H200, 2026-11-21 (CUDA 13.0)";
@@ -80,92 +69,7 @@ export function featuresOfCapability(capability: number): string[] {
   return FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)).map((f) => f.name);
 }
 
-/** What differs between the machines of this file. */
-interface Machine {
-  readonly name: string;
-  readonly summary: string;
-  readonly capability: 70 | 80 | 90;
-  readonly multiprocessors: number;
-  readonly clockHz: Figure;
-  readonly loadedClockHz?: Figure;
-  readonly dram: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
-  readonly l2: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
-  /** Of a multiprocessor, and of a block that asks. */
-  readonly shared: { readonly bytes: number; readonly block: number; readonly latencyCycles?: Figure };
-  readonly copies: readonly CopyForm[];
-  readonly units: readonly Unit[];
-  readonly rates: readonly Rate[];
-  readonly fixed: Target["fixed"];
-  readonly cluster?: { readonly level: Level; readonly atOnce: NonNullable<Target["clusters"]> };
-}
-
-function target({ name, summary, capability, multiprocessors, shared, cluster, ...machine }: Machine): Target {
-  const hopper = capability === 90;
-  const memory = (m: Memory): Memory => m;
-  return {
-    name,
-    summary,
-    isa: featuresOfCapability(capability),
-    compilerFlags: [`-arch=sm_${capability}${hopper ? "a" : ""}`],
-    clockHz: machine.clockHz,
-    ...(machine.loadedClockHz && { loadedClockHz: machine.loadedClockHz }),
-    levels: [
-      { name: "grid", units: 1 },
-      ...(cluster ? [cluster.level] : []),
-      {
-        name: "block",
-        units: multiprocessors,
-        most: cluster ? 8 : 2 ** 31 - 1,
-        resident: 32,
-        barrier: { cycles: { value: 22, source: "audit of a B300" }, cyclesPerUnit: 2 },
-      },
-      ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, feature: "wgmma" } as const] : []),
-      { name: "warp", units: 4, most: hopper ? 4 : 32, resident: 64 },
-      { name: "lane", units: 32, most: 32 },
-    ],
-    memories: [
-      memory({
-        name: "dram",
-        kind: "addressed",
-        at: "grid",
-        ...machine.dram,
-        copies: [
-          { into: "registers", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" },
-          ...machine.copies,
-        ],
-      }),
-      memory({ name: "l2", kind: "cache", at: "grid", ...machine.l2 }),
-      memory({
-        name: "shared",
-        kind: "addressed",
-        at: "block",
-        bytes: { value: shared.bytes, source: GUIDE },
-        limits: [{ of: "block", bytes: shared.block, unasked: 48 * KIB, ...(capability >= 80 && { reserved: KIB }) }],
-        banks: { count: 32, bytes: 4 },
-        ...(shared.latencyCycles && { latencyCycles: shared.latencyCycles }),
-        bandwidth: [
-          { value: 128, per: "cycle", direction: "both", of: "block", source: `${GUIDE}: 32 banks of 4 bytes` },
-        ],
-        copies: [{ into: "registers", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" }],
-      }),
-      memory({
-        name: "registers",
-        kind: "addressed",
-        at: "block",
-        bytes: { value: 256 * KIB, source: `${GUIDE}: 65,536 of 32 bits a multiprocessor` },
-        limits: [
-          { of: "lane", bytes: 255 * 4 },
-          { of: "warp", bytes: 255 * 4 * 32, granule: KIB },
-        ],
-        bandwidth: [],
-      }),
-    ],
-    units: machine.units,
-    rates: machine.rates,
-    fixed: machine.fixed,
-    ...(cluster && { clusters: cluster.atOnce }),
-  };
-}
+const machine = (given: Omit<Gpu, "isa">): Target => gpu({ ...given, isa: featuresOfCapability(given.capability) });
 
 const perSecond = (
   value: number,
@@ -191,7 +95,7 @@ const cpAsync = (latencyCycles?: Figure): CopyForm => ({
   ...(latencyCycles && { latencyCycles }),
 });
 
-/** The same on every machine here, by micro-benchmarks of V100, Hopper and B300. */
+/** As micro-benchmarks of V100, Hopper and B300 have it, alike. */
 const shuffleUnit: Unit = {
   name: "shuffle",
   at: "block",
@@ -203,7 +107,7 @@ const shuffleUnit: Unit = {
 /** What a family reaches of the Tensor Cores where nobody measured it. */
 const AT_PEAK: Figure = { value: 1, source: "assumed: the peak of the data sheet; not measured" };
 
-const V100 = target({
+const V100 = machine({
   name: "v100",
   summary: "NVIDIA V100 SXM2 16 GB",
   capability: 70,
@@ -236,7 +140,7 @@ const V100 = target({
   fixed: {},
 });
 
-const A100 = target({
+const A100 = machine({
   name: "a100",
   summary: "NVIDIA A100 SXM4 40 GB",
   capability: 80,
@@ -291,6 +195,11 @@ const HOPPER_FMA: Unit = {
   latencyCycles: 4.7,
   source: `NVIDIA H100 data sheet: 67 TFLOP/s f32, 34 f64; dependent FFMA 4.7 cycles, loop overhead included: ${H200_PROBES}`,
 };
+
+const HOPPER_L1 = `${LUO}, H100: an L1 hit 40.2 cycles, about 128 bytes a clock and multiprocessor`;
+/** Of 32 words each. */
+const HOPPER_LOAD: Unit = { name: "load", at: "block", issueCycles: 1, latencyCycles: 40.2, source: HOPPER_L1 };
+const HOPPER_STORE: Unit = { name: "store", at: "block", issueCycles: 1, source: HOPPER_L1 };
 
 const MMA_SHARE: Figure = {
   value: 0.63,
@@ -360,7 +269,7 @@ const HOPPER_L2_TO_SHARED = [
   perSecond(25e9, "write", "block", `${H100_PROBES}: stores of a block as its time model fits them, about`),
 ] as const;
 
-const HOPPER_CLUSTER: Machine["cluster"] = {
+const HOPPER_CLUSTER: Gpu["cluster"] = {
   level: {
     name: "cluster",
     units: 1,
@@ -393,7 +302,7 @@ const LOADED = (teraflops: number, where: string): Figure => ({
   source: `${where}: ${teraflops} TFLOP/s of mma.sync m16n8k16 f16 at 63 % of the Tensor Cores`,
 });
 
-const H100 = target({
+const H100 = machine({
   name: "h100",
   summary: "NVIDIA H100 SXM 80 GB",
   capability: 90,
@@ -412,7 +321,7 @@ const H100 = target({
   },
   shared: HOPPER_SHARED,
   copies: HOPPER_COPIES,
-  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit],
+  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit, HOPPER_LOAD, HOPPER_STORE],
   rates: HOPPER_RATES,
   fixed: {
     launch: { value: 0.95e-6, per: "second", source: `${H100_PROBES}: empty kernels in a graph, 0.81 to 1.16 us` },
@@ -423,7 +332,7 @@ const H100 = target({
   cluster: HOPPER_CLUSTER,
 });
 
-const H200 = target({
+const H200 = machine({
   name: "h200",
   summary: "NVIDIA H200 SXM 141 GB",
   capability: 90,
@@ -442,7 +351,7 @@ const H200 = target({
   },
   shared: HOPPER_SHARED,
   copies: HOPPER_COPIES,
-  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit],
+  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit, HOPPER_LOAD, HOPPER_STORE],
   rates: HOPPER_RATES,
   fixed: {
     ...H100.fixed,

@@ -3,10 +3,11 @@
  *
  *     avx512_vnni     -mavx2 -mfma -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni     avx512_vnni and the others in /proc/cpuinfo
  *
- * A feature is more than its own extension: kernels with 512-bit instructions are written for all of AVX-512 that servers have.
+ * A feature is more than its own extension: kernels with 512-bit instructions are written for all of AVX-512 that servers have. The rates
+ * are those of one reference machine, until `automap calibrate` measures them.
  */
 
-import type { Family, Feature } from "../abstraction/machine.ts";
+import type { Bandwidth, Family, Feature, Figure, Memory, Target } from "../abstraction/machine.ts";
 
 /** A part of the instruction set that compilers are allowed by itself. */
 export interface Extension {
@@ -92,3 +93,108 @@ export const X86: Family = {
     feature("amx_bf16", "matrix products of bf16 on tiles", [...AVX512, "avx512bf16", "amx-tile", "amx-bf16"]),
   ],
 };
+
+// ---- rates of the reference machine -----------------------------------------------------------------------------------------------
+
+const KIB = 1024;
+const MIB = 1024 ** 2;
+
+const MEASURED = "measured 2026-11-21 on one of two virtual cores of a Xeon with AVX-512 and AMX at 3.7 GHz";
+const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
+
+/** @param read and write: G bytes a second that one core gets, lines fetched before they are written included */
+function memory(
+  name: string,
+  at: "socket" | "core",
+  bytes: number | undefined,
+  [read, write]: readonly [number, number],
+): Memory {
+  const rate = (gigabytes: number, direction: "read" | "write"): Bandwidth => ({
+    value: gigabytes * 1e9,
+    per: "second",
+    direction,
+    of: "core",
+    source: MEASURED,
+  });
+  return {
+    name,
+    kind: bytes === undefined ? "addressed" : "cache",
+    at,
+    ...(bytes !== undefined && { bytes: { value: bytes, source: MEASURED } }),
+    bandwidth: [rate(read, "read"), rate(write, "write")],
+  };
+}
+
+/** The Xeon whose figures stand in for those that nobody measured on the machine at hand. */
+export const REFERENCE_CPU = {
+  name: "reference",
+  summary: "a Xeon with AVX-512 and AMX, two virtual cores at 3.7 GHz",
+  isa: X86.features.map((f) => f.name),
+  compilerFlags: [...new Set(X86.features.flatMap((f) => f.flags ?? []))],
+  clockHz: { value: 3.7e9, source: MEASURED },
+  levels: [
+    { name: "socket", units: 1 },
+    { name: "core", units: 2, barrier: { cycles: assumed(2000, "half a microsecond for two cores to meet") } },
+    { name: "vector", units: 1 },
+  ],
+  memories: [
+    memory("dram", "socket", undefined, [16.3, 10.3]),
+    memory("l3", "socket", 32 * MIB, [29.5, 29.6]),
+    memory("l2", "core", 2 * MIB, [186, 56]),
+    memory("l1", "core", 48 * KIB, [403, 258]),
+  ],
+  units: [
+    {
+      name: "fma",
+      at: "core",
+      issueCycles: 0.5,
+      latencyCycles: 4,
+      source:
+        "measured 2026-11-21 on one core of a Xeon at 3.7 GHz: 240 G f32 operations a second from registers; " +
+        "latency from LLVM's Sapphire Rapids model",
+    },
+    {
+      name: "shuffle",
+      at: "core",
+      issueCycles: 1,
+      latencyCycles: 3,
+      source: "LLVM's scheduling model of Sapphire Rapids: valignd and vpermps on port 5",
+    },
+    {
+      name: "load",
+      at: "core",
+      issueCycles: 0.5,
+      latencyCycles: 7,
+      source:
+        "two vector loads a cycle: Intel Optimization Reference Manual, Golden Cove; AMD Zen 5 Optimization Guide",
+    },
+    {
+      name: "store",
+      at: "core",
+      issueCycles: 1,
+      source: "assumed: one vector store a cycle, what 512-bit stores reach on Golden Cove and Zen 5",
+    },
+  ],
+  rates: [],
+  fixed: {
+    block: { ...assumed(5, "one mispredicted loop exit in three or four blocks"), per: "cycle" },
+  },
+  lanes: { name: "avx512", summary: "a core with two AVX-512 units", level: "core", lanes: 16, lanesByBytes: true },
+  pipeline: {
+    instructionsPerCycle: assumed(6, "the rename width of Golden Cove, below the eight of Zen 5"),
+    loopInstructions: assumed(4, "a counter, a fused comparison and branch, two addresses"),
+    window: { value: 448, source: "AMD Zen 5 Optimization Guide: retire queue of 448; Golden Cove has 512" },
+  },
+  scalar: {
+    copyByte: assumed(0.03, "32 bytes a cycle"),
+    copyRun: assumed(8, "a call of memcpy or the tail of a vector loop"),
+    strided: assumed(1, "a load, a store and two addresses an element"),
+    indexed: assumed(0.6, "short runs side by side"),
+    scattered: assumed(1, "as strided"),
+    sideBySide: assumed(0.2, "vectors of eight elements, a load and a store each"),
+    operation: assumed(0.5, "two a cycle"),
+    vectorOperation: assumed(0.04, "sixteen elements, two in three cycles"),
+    digit: assumed(1.5, "a multiplication, shifts and a subtraction"),
+    guard: assumed(0.4, "a comparison beside others, well predicted"),
+  },
+} as const satisfies Target;

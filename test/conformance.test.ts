@@ -11,7 +11,7 @@ import { explainRun, findProgram, runChild } from "../runtime/child.ts";
 import { checkIntrinsics, cudaConformanceSource } from "../runtime/conformance.ts";
 import { rowFunction } from "../runtime/conformance-source.ts";
 import { compilerFlags, hasFeature, nativeTarget } from "../targets/index.ts";
-import { parseCache, parseCpuInfo, targetFrom } from "../targets/native.ts";
+import { machineFrom, parseCache, parseCpuInfo } from "../targets/native.ts";
 
 function rowNamed(name: string): Intrinsic {
   const [row] = intrinsicsNamed(name);
@@ -233,7 +233,7 @@ processor	: 1
       parseCache("2", "Unified", "1024K\n", "0"),
       parseCache("3", "Unified", "32768K\n", "0-1"),
     ].filter((cache) => cache !== undefined);
-    expect(targetFrom(parseCpuInfo(EPYC), caches).levels).toEqual([
+    expect(machineFrom(parseCpuInfo(EPYC), caches).levels).toEqual([
       { name: "dram", units: 1 },
       { name: "l3", units: 1, bytes: 32 * 1024 * 1024 },
       { name: "l2", units: 2, bytes: 1024 * 1024 },

@@ -1,16 +1,32 @@
 /** @file The table of machines: what holds of every row, and figures that a data sheet states another way. */
 
 import { describe, expect, it } from "vitest";
-import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate } from "../abstraction/machine.ts";
+import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate, unitCost } from "../abstraction/machine.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
-import { FAMILIES, familyOf, hasFeature, isWritten, PORTABLE_ISA } from "../targets/index.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import {
+  FAMILIES,
+  familyOf,
+  hasFeature,
+  isWritten,
+  type MachineRecord,
+  nativeTarget,
+  PORTABLE_ISA,
+  recordOf,
+  targetOf,
+} from "../targets/index.ts";
+import { GEN9 } from "../targets/intel.ts";
+import { laneCosts } from "../targets/lanes.ts";
 import { featuresOfCapability, NVIDIA_TARGETS, nvidiaTarget } from "../targets/nvidia.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 
-/** Every value in an object that says where it comes from. */
+/** Every figure in an object, with where it says it comes from. */
 function figures(value: unknown, at: string): { at: string; source: unknown }[] {
   if (typeof value !== "object" || value === null) return [];
   const inside = Object.entries(value).flatMap(([key, child]) => figures(child, `${at}.${key}`));
-  return "value" in value ? [{ at, source: "source" in value ? value.source : undefined }, ...inside] : inside;
+  return "value" in value || ("latencyCycles" in value && typeof value.latencyCycles === "number")
+    ? [{ at, source: "source" in value ? value.source : undefined }, ...inside]
+    : inside;
 }
 
 const one = (name: string) => {
@@ -19,10 +35,10 @@ const one = (name: string) => {
   return found;
 };
 
-describe.each(NVIDIA_TARGETS)("$name", (target) => {
+describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9])("$name", (target) => {
   it("says of every figure where it comes from", () => {
     const all = figures(target, target.name);
-    expect(all.length).toBeGreaterThan(5);
+    expect(all.length).toBeGreaterThan(2);
     expect(all.filter(({ source }) => typeof source !== "string" || source === "")).toEqual([]);
   });
 
@@ -63,14 +79,15 @@ describe("figures of the data sheets", () => {
   ] as const)("%s reaches the stated peak in %s: %d T operations a second", (name, dtype, stated) => {
     const target = nvidiaTarget(name);
     const tensor = target.units.find((u) => u.name === "tensor");
-    const peak = (tensor?.operationsPerCycle?.[dtype] ?? 0) * levelOf(target, "block").units * target.clockHz.value;
+    const peak =
+      (tensor?.operationsPerCycle?.[dtype] ?? 0) * levelOf(target, "block").units * (target.clockHz?.value ?? 0);
     expect(peak / 1e12).toBeCloseTo(stated, -0.5);
   });
 
   it("a block of an H100 may have 227 KB, and 384 threads of 168 registers fill a multiprocessor", () => {
     const target = nvidiaTarget("h100");
     expect(mostBytes(target, "shared", "block")).toBe(232448);
-    expect(384 * 168 * 4).toBeLessThanOrEqual(memoryOf(target, "registers").bytes.value);
+    expect(384 * 168 * 4).toBeLessThanOrEqual(memoryOf(target, "registers").bytes?.value ?? 0);
     expect(readRate(target, "l2", "block")?.value).toBe(58e9);
   });
 
@@ -119,6 +136,72 @@ describe("the families", () => {
     expect(written.filter((row) => !/^[a-z][a-z0-9]+$/.test(row.mnemonic ?? "")).map((row) => row.name)).toEqual([]);
     const named = written.filter((row) => !row.source.toLowerCase().includes(row.mnemonic ?? "?"));
     expect(named.map((row) => row.name)).toEqual([]);
+  });
+});
+
+describe("a CPU as Linux tells of it", () => {
+  const MACHINE: MachineRecord = {
+    name: "Testium 9000",
+    isa: ["avx2", "fma", "avx512f"],
+    levels: [
+      { name: "dram", units: 1 },
+      { name: "l3", units: 2, bytes: 32 << 20 },
+      { name: "l2", units: 8, bytes: 1 << 20 },
+      { name: "l1", units: 1, bytes: 48 << 10 },
+      { name: "registers", units: 2 },
+    ],
+    source: "made up",
+  };
+
+  it("is a target with its sizes and the reference machine's rates, and its record comes back from it", () => {
+    const target = targetOf(MACHINE);
+    expect(target.memories.map((m) => [m.name, m.count, m.bytes?.value])).toEqual([
+      ["dram", 1, undefined],
+      ["l3", 2, 32 << 20],
+      ["l2", 16, 1 << 20],
+      ["l1", 16, 48 << 10],
+    ]);
+    expect(levelOf(target, "core").units).toBe(32);
+    expect(target.compilerFlags).toContain("-mavx512bw");
+    expect(recordOf(target)).toEqual(MACHINE);
+    expect(recordOf(nativeTarget()).levels[0]).toEqual({ name: "dram", units: 1 });
+    const model = modelTarget(target);
+    expect(model.memory.map((m) => [m.name, m.bytes])).toEqual([
+      ["l1", 48 << 10],
+      ["l2", 1 << 20],
+      ["l3", 32 << 20],
+      ["dram", undefined],
+    ]);
+    expect(model.memory[0]?.readBytesPerCycle).toEqual({
+      value: 403 / 3.7,
+      source: expect.stringMatching(/^measured/),
+    });
+  });
+
+  it("without caches has the reference machine's in the model", () => {
+    const bare = {
+      ...MACHINE,
+      levels: [
+        { name: "dram", units: 1 },
+        { name: "registers", units: 4 },
+      ],
+    };
+    expect(modelTarget(targetOf(bare)).memory.map((m) => m.name)).toEqual(["l1", "l2", "l3", "dram"]);
+    expect(recordOf(targetOf(bare)).levels).toEqual(bare.levels);
+  });
+});
+
+describe("a named unit", () => {
+  it("costs one thing: a warp's shuffle as an instruction and as a step of an array", () => {
+    const h200 = nvidiaTarget("h200");
+    expect(one("shuffle.down.1").cost).toEqual(unitCost(h200, "shuffle"));
+    expect(unitCost(h200, "shuffle").issueCycles).toBe(1);
+    // Four quarters of a multiprocessor take turns.
+    expect(laneCosts(h200).shift).toEqual({ ...unitCost(h200, "shuffle"), issueCycles: 4 });
+    expect(one("cuda.fma.f32").cost).toEqual(unitCost(h200, "fma"));
+    expect(laneCosts(h200).multiplyAdd.issueCycles).toBe(1);
+    expect(one("avx512.fma.f32").cost).toEqual(laneCosts(REFERENCE_CPU).multiplyAdd);
+    expect(one("cm.fma.f32").cost).toEqual(laneCosts(GEN9).multiplyAdd);
   });
 });
 
