@@ -100,10 +100,42 @@ export interface Feature {
   readonly source: string;
 }
 
+/** Registers that an operand names as its file: `zmm[4*n + k]`. */
+export interface RegisterClass {
+  readonly name: string;
+  /** Registers one thread has; left out where the compiler divides a larger store among threads. */
+  readonly count?: number;
+  /** Of a register, and of a row of it where a load takes rows that lie apart. */
+  readonly bytes?: number;
+  readonly rowBytes?: number;
+  /** Feature it comes with. */
+  readonly feature?: string;
+  /** A variable of the language, or a number that is part of the instruction. */
+  readonly named: "variable" | "number";
+  /** Type of a variable by element type; `types` and `otherwise` for those that share one. */
+  readonly types?: Readonly<Partial<Record<DType, string>>>;
+  readonly otherwise?: string;
+  /**
+   * How a variable is declared: `{type} {reg};` where left out. `{elements}` are those of the register, `{words}` the 32-bit registers of
+   * a lane, `{shape}` the extents m, n, k of the instruction, `{layout}` how a fragment lies in memory.
+   */
+  readonly declared?: string;
+  /** Code that fills `{reg}` with zeros. */
+  readonly cleared: string;
+  /** Each lane of a warp holds its share of the elements. */
+  readonly perLane?: true;
+  /** Its instructions run on a unit of their own, beside vectors and scalars. */
+  readonly apart?: true;
+  /** Letter that stands for it in inline assembly. */
+  readonly constraint?: string;
+  readonly source: string;
+}
+
 /** Machines that share features, registers and an emulation. */
 export interface Family {
   readonly name: "x86" | "arm" | "nvidia" | "intel" | "mali" | "portable" | "virtual";
   readonly features: readonly Feature[];
+  readonly registers: readonly RegisterClass[];
   /** What declares its instructions in the language they are reached from. */
   readonly header?: string;
   /** Header in runtime/emulation/ that stands for its instructions on any CPU. */

@@ -17,7 +17,7 @@ import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstra
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
-import { compilerFeatures, isWritten } from "../targets/features.ts";
+import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, type SourceNotes } from "./cpp-frame.ts";
@@ -46,7 +46,7 @@ export function generateCpp(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures([intrinsic.isa]);
-  const writer = new CppWriter(computation, nest, features.includes("avx512bw"));
+  const writer = new CppWriter(computation, nest, writesVectorRows(intrinsic.isa));
   return {
     language: "c++",
     source: writer.source(intrinsic, notes),

@@ -21,6 +21,7 @@ import { identityOf } from "../abstraction/equation.ts";
 import { access, axesIn } from "../abstraction/expression.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { registerClass } from "../targets/index.ts";
 import { type Border, borderBlocks, bordersOf } from "./borders.ts";
 import { gapsOf, type LoopDimension } from "./dimensions.ts";
 import { defineProblem, type Problem } from "./problem.ts";
@@ -29,9 +30,6 @@ import { dimensionsUnder, spreadable } from "./spread.ts";
 import { orderProblem } from "./tiles.ts";
 import { conditionCarriers } from "./validate.ts";
 import { copyWithin } from "./within.ts";
-
-/** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 10, 14 and 18. `vec` is XMM. */
-export const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32, vec: 16 };
 
 /** The placements open to each input of a mapping, and why the others are closed. */
 export interface PlacementChoice {
@@ -136,7 +134,7 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
   const edges = edgeIssues(crossed, dimensions, (d) => blockOf(schedule, d), accumulators);
   if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
   const target = targetOperand(mapping);
-  const available = REGISTERS[target.file];
+  const available = registerClass(target.file)?.count;
   const needed = accumulators + held + 1;
   if (available !== undefined && needed > available)
     return `${needed} registers of ${available}: ${accumulators} accumulators, ${held} held, 1 streaming`;

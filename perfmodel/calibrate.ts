@@ -23,6 +23,7 @@ import {
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { declareRegister } from "../abstraction/register.ts";
+import { isNumbered, registerClass, widestVector } from "../targets/index.ts";
 
 export interface Measured {
   readonly median: number;
@@ -90,15 +91,13 @@ export function calibratable(target: Target, rows: readonly Intrinsic[]): readon
 
 /** Accumulators enough for two issues a cycle of latency seven, with room for two inputs among 16 registers. */
 const ACCUMULATORS = 14;
-/** Of eight tile registers two are inputs. */
-const TILE_ACCUMULATORS = 6;
 /** Tiles loaded or stored in a row. */
 const TILES = 8;
 
 /** The whole program: prints a line of samples, nanoseconds a unit, for each figure. */
 export function calibrationSource(target: Target, rows: readonly Intrinsic[]): string {
   const preludes = [...new Set(rows.map((row) => row.prelude ?? "#include <immintrin.h>"))];
-  const vector = vectorOf(target.isa);
+  const vector = widestVector(target);
   const functions = rows.flatMap((row, i) => [
     `// ${row.name}`,
     issueLoop(row, `issue_${i}`, accumulatorsOf(row)),
@@ -274,7 +273,13 @@ function measureCall(label: string, units: number, name: string): string {
 }
 
 function accumulatorsOf(row: Intrinsic): number {
-  return targetOperand(row).file === "tile" ? TILE_ACCUMULATORS : ACCUMULATORS;
+  const { file } = targetOperand(row);
+  return isNumbered(file) ? firstInput(file) : ACCUMULATORS;
+}
+
+/** Of registers that are numbers the last two are inputs. */
+function firstInput(file: string): number {
+  return (registerClass(file)?.count ?? 0) - 2;
 }
 
 function targetOperand(row: Intrinsic): Operand {
@@ -286,7 +291,7 @@ function issueLoop(row: Intrinsic, name: string, accumulators: number): string {
   const target = targetOperand(row);
   const inputs = row.operands.filter((o) => o !== target);
   const results = Array.from({ length: accumulators }, (_, i) => registerIn(target, `c${i}`, i));
-  const sources = inputs.map((o, i) => registerIn(o, `x${i}`, TILE_ACCUMULATORS + i));
+  const sources = inputs.map((o, i) => registerIn(o, `x${i}`, firstInput(o.file) + i));
   const declarations = [
     ...results.map((_, i) => declareRegister(row, target, `c${i}`)),
     ...inputs.map((o, i) => declareRegister(row, o, `x${i}`)),
@@ -312,7 +317,7 @@ function issueLoop(row: Intrinsic, name: string, accumulators: number): string {
 }
 
 function loadLoop(row: Intrinsic, operand: Operand, name: string): string {
-  const register = registerIn(operand, "x", TILE_ACCUMULATORS);
+  const register = registerIn(operand, "x", firstInput(operand.file));
   const loads = Array.from(
     { length: TILES },
     (_, i) => `  ${loadText(operand, register, i)} ${opaque(operand, register)}`,
@@ -346,9 +351,9 @@ function functionText(name: string, lines: readonly string[]): string {
   return [`__attribute__((noinline)) static void ${name}(long n) {`, ...body, "}"].join("\n");
 }
 
-/** The variable, or the number of the tile. */
-function registerIn(operand: Operand, variable: string, tile: number): string {
-  return operand.file === "tile" ? String(tile) : variable;
+/** The variable, or the number. */
+function registerIn(operand: Operand, variable: string, number: number): string {
+  return isNumbered(operand.file) ? String(number) : variable;
 }
 
 function loadText(operand: Operand, register: string, tile: number): string {
@@ -376,18 +381,10 @@ function memoryWords(operand: Operand, register: string, tile: number): { reg: s
   };
 }
 
-/** Keeps the compiler from knowing a register's value; tiles are out of its sight anyway. */
+/** Keeps the compiler from knowing a register's value; one that is a number is out of its sight anyway. */
 function opaque(operand: Operand | undefined, register: string): string {
-  if (operand === undefined || operand.file === "tile") return "";
-  const constraint = operand.file === "zmm" ? "v" : operand.file === "v" ? "w" : "x";
-  return `asm volatile("" : "+${constraint}"(${register}));`;
-}
-
-/** The widest vector of a target, and the letter that stands for its register in inline assembly. */
-function vectorOf(isa: readonly string[]): { bytes: number; constraint: string } {
-  if (isa.includes("avx512f")) return { bytes: 64, constraint: "v" };
-  if (isa.includes("avx2")) return { bytes: 32, constraint: "x" };
-  return { bytes: 16, constraint: isa.includes("asimd") ? "w" : "x" };
+  const constraint = operand && registerClass(operand.file)?.constraint;
+  return constraint === undefined ? "" : `asm volatile("" : "+${constraint}"(${register}));`;
 }
 
 /**

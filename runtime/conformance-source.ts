@@ -35,6 +35,7 @@ import {
 import { rowMajor } from "../abstraction/layout.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { declareRegister, registerName } from "../abstraction/register.ts";
+import { registerClass } from "../targets/index.ts";
 import { encodeElement } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
 
@@ -190,8 +191,9 @@ function strideOf(operand: Operand): string {
 /** Writes down what the register holds after its load; a secret layout is not looked at. */
 function recordOf({ name, file, storage }: Operand, register: string, image: string): string {
   if (storage === undefined) return "";
-  if (file === "tile") return `record_tile(${image}, ${register});`;
-  if (file === "lane" || file === "frag") return `record_lane(${image}, &${name}, sizeof ${name});`;
+  const registers = registerClass(file);
+  if (registers?.named === "number") return `record_tile(${image}, ${register});`;
+  if (registers?.perLane) return `record_lane(${image}, &${name}, sizeof ${name});`;
   return `record(${image}, &${name}, sizeof ${name});`;
 }
 

@@ -10,6 +10,20 @@ export const ARM: Family = {
   header: "#include <arm_neon.h>\n",
   emulation: "arm.h",
   kernels: false,
+  registers: [
+    {
+      name: "v",
+      count: 32,
+      bytes: 16,
+      feature: "asimd",
+      named: "variable",
+      types: { s8: "int8x16_t", u8: "uint8x16_t", s32: "int32x4_t", u32: "uint32x4_t", f32: "float32x4_t" },
+      cleared: "{reg} = decltype({reg}){};",
+      constraint: "w",
+      source:
+        "Arm Architecture Reference Manual for A-profile, SIMD and floating-point registers; Arm C Language Extensions",
+    },
+  ],
   features: [
     { name: "asimd", summary: "128-bit vectors", cpuinfo: ["asimd"], flags: [], source: SOURCE },
     {

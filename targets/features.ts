@@ -49,6 +49,11 @@ export function compilerFeatures(isa: readonly string[]): string[] {
   return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];
 }
 
+/** Whether rows of scalars beside an instruction of this feature are written as 512-bit vectors (codegen/rows-avx512.ts). */
+export function writesVectorRows(isa: string): boolean {
+  return FEATURES.get(isa)?.[0].extensions?.includes("avx512bw") ?? false;
+}
+
 /** Flags that make the compiler know the instructions of features (g++ and clang++). */
 export function compilerFlags(isa: readonly string[]): string[] {
   const flags = [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].flags ?? []))];

@@ -11,6 +11,19 @@ export const INTEL: Family = {
   name: "intel",
   emulation: "cm.h",
   kernels: false,
+  registers: [
+    {
+      name: "grf",
+      named: "variable",
+      types: {
+        ...{ s8: "char", u8: "uchar", s32: "int", u32: "uint" },
+        ...{ f16: "half", bf16: "ushort", tf32: "float", f32: "float" },
+      },
+      declared: "vector<{type}, {elements}> {reg};",
+      cleared: "{reg} = 0;",
+      source: "CM language specification, vector",
+    },
+  ],
   features: [
     { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },
     { name: "xe_hpg", summary: "DPAS of eight lanes", source: SOURCE },

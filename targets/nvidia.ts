@@ -9,7 +9,17 @@
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import type { Bandwidth, CopyForm, Family, Feature, Figure, Rate, Target, Unit } from "../abstraction/machine.ts";
+import type {
+  Bandwidth,
+  CopyForm,
+  Family,
+  Feature,
+  Figure,
+  Rate,
+  RegisterClass,
+  Target,
+  Unit,
+} from "../abstraction/machine.ts";
 import { type Gpu, GUIDE, gpu } from "./nvidia-gpu.ts";
 
 const KIB = 1024;
@@ -62,7 +72,53 @@ const FEATURES: readonly (Feature & { readonly capability: number })[] = [
   feature("wgmma", 90, "a warpgroup's matrix product from shared memory", "PTX ISA, wgmma.mma_async", true),
 ];
 
-export const NVIDIA: Family = { name: "nvidia", emulation: "cuda.h", kernels: false, features: FEATURES };
+const fragment = (use: "matrix_a" | "matrix_b" | "accumulator"): RegisterClass => ({
+  name: `wmma::${use}`,
+  named: "variable",
+  types: {
+    ...{ f16: "__half", bf16: "__nv_bfloat16", tf32: "wmma::precision::tf32" },
+    ...{ s8: "signed char", u8: "unsigned char", s32: "int", f32: "float", f64: "double" },
+  },
+  declared: `wmma::fragment<wmma::${use}, {shape}, {type}${use === "accumulator" ? "" : ", {layout}"}> {reg};`,
+  cleared: "wmma::fill_fragment({reg}, 0);",
+  perLane: true,
+  source: "CUDA C++ Programming Guide, Warp Matrix Functions",
+});
+
+const REGISTERS: readonly RegisterClass[] = [
+  fragment("matrix_a"),
+  fragment("matrix_b"),
+  fragment("accumulator"),
+  {
+    name: "frag",
+    named: "variable",
+    types: { f32: "float", s32: "int" },
+    // PTX passes everything else as 32 bits.
+    otherwise: "unsigned",
+    declared: "{type} {reg}[{words}];",
+    cleared: "for (auto& word : {reg}) word = 0;",
+    perLane: true,
+    source: "PTX ISA, Matrix Fragments for mma",
+  },
+  {
+    // Four bytes share a lane's register.
+    name: "lane",
+    named: "variable",
+    types: { f32: "float", f64: "double", u8: "unsigned", u32: "unsigned" },
+    otherwise: "int",
+    cleared: "{reg} = 0;",
+    perLane: true,
+    source: "CUDA C++ Programming Guide, Warp Shuffle Functions",
+  },
+];
+
+export const NVIDIA: Family = {
+  name: "nvidia",
+  emulation: "cuda.h",
+  kernels: false,
+  registers: REGISTERS,
+  features: FEATURES,
+};
 
 /** Features of a compute capability, 80 for 8.0. */
 export function featuresOfCapability(capability: number): string[] {

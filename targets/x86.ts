@@ -7,7 +7,7 @@
  * are those of one reference machine, until `automap calibrate` measures them.
  */
 
-import type { Bandwidth, Family, Feature, Figure, Memory, Target } from "../abstraction/machine.ts";
+import type { Bandwidth, Family, Feature, Figure, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
 
 /** A part of the instruction set that compilers are allowed by itself. */
 export interface Extension {
@@ -75,11 +75,55 @@ const AVX2 = ["avx2", "fma"];
 /** What every CPU with AVX-512 but the first Xeon Phi has. */
 const AVX512 = [...AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq"];
 
+/** By what `__m512` ends in. */
+const vectorTypes = (bits: 128 | 256 | 512): Pick<RegisterClass, "named" | "types" | "otherwise" | "cleared"> => ({
+  named: "variable",
+  types: { f32: `__m${bits}`, f64: `__m${bits}d`, f16: `__m${bits}h`, bf16: `__m${bits}bh` },
+  otherwise: `__m${bits}i`,
+  // Assigned, not filled by address: g++ would keep a register whose address was taken in memory.
+  cleared: "{reg} = decltype({reg}){};",
+});
+
+const REGISTERS: readonly RegisterClass[] = [
+  {
+    name: "zmm",
+    count: 32,
+    bytes: 64,
+    feature: "avx512f",
+    ...vectorTypes(512),
+    constraint: "v",
+    source: "Intel SDM vol. 1, section 15",
+  },
+  {
+    name: "ymm",
+    count: 16,
+    bytes: 32,
+    feature: "avx2",
+    ...vectorTypes(256),
+    constraint: "x",
+    source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
+  },
+  { name: "xmm", count: 16, bytes: 16, ...vectorTypes(128), constraint: "x", source: "Intel SDM vol. 1, section 10" },
+  {
+    // Sixteen rows, as intrinsics/amx.ts configures them.
+    name: "tile",
+    count: 8,
+    bytes: 1024,
+    rowBytes: 64,
+    feature: "amx_int8",
+    named: "number",
+    cleared: "_tile_zero({reg});",
+    apart: true,
+    source: "Intel SDM vol. 1, section 18",
+  },
+];
+
 export const X86: Family = {
   name: "x86",
   header: "#include <immintrin.h>\n",
   emulation: "x86.h",
   kernels: true,
+  registers: REGISTERS,
   features: [
     feature("avx2", "256-bit integers", AVX2),
     feature("fma", "256-bit fused multiply-adds", AVX2),

@@ -1,6 +1,8 @@
 /** @file The table of machines: what holds of every row, and figures that a data sheet states another way. */
 
 import { describe, expect, it } from "vitest";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { registerElements, tileRowElements } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate, unitCost } from "../abstraction/machine.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
@@ -13,7 +15,9 @@ import {
   nativeTarget,
   PORTABLE_ISA,
   recordOf,
+  registerClass,
   targetOf,
+  widestVector,
 } from "../targets/index.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { laneCosts } from "../targets/lanes.ts";
@@ -136,6 +140,37 @@ describe("the families", () => {
     expect(written.filter((row) => !/^[a-z][a-z0-9]+$/.test(row.mnemonic ?? "")).map((row) => row.name)).toEqual([]);
     const named = written.filter((row) => !row.source.toLowerCase().includes(row.mnemonic ?? "?"));
     expect(named.map((row) => row.name)).toEqual([]);
+  });
+});
+
+describe("register classes", () => {
+  it("are there for every operand of an instruction that runs, in the instruction's family", () => {
+    const own = INTRINSICS.filter((row) => row.language !== "none").flatMap((row) =>
+      row.operands.map((o) => [familyOf(row), o] as const),
+    );
+    expect(own.filter(([family, o]) => !family.registers.some((r) => r.name === o.file))).toEqual([]);
+    expect(registerClass("unit")).toBeUndefined();
+  });
+
+  it("are as large as what operands put into them, rows of tiles too", () => {
+    for (const row of INTRINSICS)
+      for (const o of row.operands) {
+        const { bytes, rowBytes } = registerClass(o.file) ?? {};
+        const held = registerElements(row, o) * bytesOf(o.dtype);
+        // One lane of plain C++ has part of a register.
+        if (bytes !== undefined) expect(held, `${row.name} ${o.name}`).toBeLessThanOrEqual(bytes);
+        if (rowBytes !== undefined) expect(tileRowElements(o) * bytesOf(o.dtype), row.name).toBe(rowBytes);
+      }
+  });
+
+  it("tell the widest vector of a machine", () => {
+    const widest = (isa: string[]) => widestVector({ isa });
+    expect([widest(["avx2", "avx512f", "amx_int8"]), widest(["avx2"]), widest(["asimd"]), widest([])]).toMatchObject([
+      { name: "zmm", constraint: "v" },
+      { name: "ymm", constraint: "x" },
+      { name: "v", constraint: "w" },
+      { name: "vec", constraint: "x" },
+    ]);
   });
 });
 

@@ -18,6 +18,7 @@ import { pick, type Random } from "../abstraction/random.ts";
 import { laneScheduleProblem, outputsOfVector, reachOf, rollable } from "../mapper/lanes/schedule.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/lanes/taps.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
+import { registerClass } from "../targets/index.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface LaneSpaceOptions {
@@ -34,7 +35,6 @@ export interface LaneSpace extends SearchSpace<LaneSchedule> {
   expectedSeconds(schedule: LaneSchedule): number;
 }
 
-const REGISTERS_AVX512 = 32;
 const ROWS = [1, 2, 3, 4, 6, 8] as const;
 const VECTORS = [1, 2, 3, 4, 6, 8] as const;
 const PREFETCH_BYTES = [0, 512, 2048] as const;
@@ -48,7 +48,7 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   if (!verdict.ok) return verdict.refusal;
   const { sum } = verdict;
   const bytes = bytesOf(sum.output.dtype);
-  const registers = options.registers ?? REGISTERS_AVX512;
+  const registers = options.registers ?? registerClass("zmm")?.count ?? 0;
   const sums = new Map(rollings(computation).map((rolled) => [rolled.join(), rolledSum(computation, rolled)]));
   const schedules: LaneSchedule[] = [];
   for (const lanes of options.lanes ?? [VECTOR_BYTES / bytes])
