@@ -12,6 +12,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printTime, table } from "../report/text.ts";
+import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 
@@ -77,6 +78,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
           `the model now, uncorrected, ${ratesText(explained.calibratedAt)}`,
           indent(explainPrediction(explained.prediction, explained.costs)),
           ...comparison(trial, explained.prediction.seconds),
+          ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
         ].join("\n"),
     "",
     `record   automap db show ${shortId(id)} --db ${path}`,
@@ -107,6 +109,7 @@ function explanationDocument(trial: TrialRecord, explained: TrialExplanation): R
     recordedPrediction: prediction ?? null,
     prediction: explained.status === "explained" ? explained.prediction : null,
     costs: explained.status === "explained" ? explained.costs : null,
+    calibrationContradicted: explained.status === "explained" ? contradictionDocument(explained.contradiction) : null,
     because: explained.status === "unknown" ? explained.because : null,
   };
 }

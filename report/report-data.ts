@@ -76,7 +76,7 @@ export interface Best {
   readonly candidate: readonly (readonly [name: string, text: string])[];
   readonly predicted: number | undefined;
   readonly levels: readonly LevelCost[];
-  /** Share of what the roofline allows; undefined without a calibration. */
+  /** The least time the calibration allows over the time taken; undefined without a calibration of the instruction. */
   readonly ofRoof: number | undefined;
   /** The mapping, or why it cannot be drawn. */
   readonly mapping: Mapping | string;
@@ -109,6 +109,8 @@ export interface Roofline {
   readonly source: string;
   readonly peaks: readonly { readonly name: string; readonly operationsPerSecond: number }[];
   readonly bandwidths: readonly { readonly name: string; readonly bytesPerSecond: number }[];
+  /** What is wrong with the ceilings, in a sentence: kernels that ran faster than they allow. */
+  readonly contradicted: string | undefined;
   readonly points: readonly RooflinePoint[];
 }
 

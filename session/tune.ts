@@ -39,6 +39,7 @@ import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
+import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { calibrationFor } from "./predict.ts";
 import {
   type CandidateKinds,
@@ -188,6 +189,7 @@ export async function tuneComputation(
     const announce = options.onNotice ?? (() => undefined);
     if (db.notice !== undefined) announce(db.notice);
     const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
+    const doubted = announceContradiction(db, environment, machine, announce);
 
     // 2. What can be tried at all.
     const offered = options.intrinsics ?? usableIntrinsics(machine);
@@ -240,6 +242,7 @@ export async function tuneComputation(
 
     // 4. Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
     const best = await decide(result.contenders, space, runner, reference, store.idOf);
+    if (!doubted) announceContradiction(db, environment, machine, announce);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {
       status: result.status,
@@ -254,6 +257,18 @@ export async function tuneComputation(
     db.close();
     await runner.close();
   }
+}
+
+/** Says when kernels of this environment are faster than its calibration allows. @returns whether they are */
+function announceContradiction(
+  db: Database,
+  environment: Environment,
+  machine: Target,
+  announce: (text: string) => void,
+): boolean {
+  const found = contradictionIn(db, environment, machine);
+  if (found) announce(contradictionText(found, db.path));
+  return found !== undefined;
 }
 
 /** A candidate and what the model expects of it. */

@@ -117,12 +117,26 @@ describe("what a report gathers", () => {
     // Innermost first, whatever the order of the record; 2 * 4 * 16 operations an issue, twice a cycle.
     expect(roof?.bandwidths.map((b) => b.name)).toEqual(["l1", "l2", "dram"]);
     expect(roof?.peaks).toEqual([{ name: "avx512.vpdpbusd", operationsPerSecond: (2 * 64 * 4e9) / 0.5 }]);
-    const points = 64 * 64 * 56 * 56 * 9;
+    // Two of the 168 products of a row and its taps, and of a column, are with padding.
+    const points = 64 * 64 * 166 * 166;
     const best = roof?.points.find((p) => p.best);
     expect(best?.operationsPerSecond).toBeCloseTo((2 * points) / 50e-6, -3);
     expect(best?.intensity).toBeCloseTo((2 * points) / (64 * 56 * 56 + 64 * 64 * 9 + 4 * 64 * 56 * 56), 6);
-    // 4.6 T operations/s of a peak of 1 T: the times are made up, the share is honest about it.
+    // 4.5 T operations/s of a peak of 1 T: the times are made up, the share is honest about it.
     expect(data.subjects[0]?.best?.ofRoof).toBeCloseTo((2 * points) / 50e-6 / 1.024e12, 6);
+  });
+
+  it("calls no roof usable that a kernel outran, and says how to measure it again", async () => {
+    const page = await reportPage(data);
+    const said = data.rooflines[0]?.contradicted ?? "";
+    expect(said.replace(fastest.slice(0, 12), "ID").replace(FILE, "FILE")).toBe(
+      "the calibration of 2026-11-21 is contradicted by 1 of 1 kernels: conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32 (trial ID) ran 4.41 times as fast as the rate of avx512.vpdpbusd in it allows; automap calibrate --force --db FILE measures it again",
+    );
+    const verdict = `<p class="verdict noisy"><strong>roofs not usable</strong>: ${escapeMarkup(said)}.</p>`;
+    // Where the numbers are judged, and where the roofs are drawn.
+    expect(page.split(verdict)).toHaveLength(3);
+    const quiet = { ...data, rooflines: data.rooflines.map((r) => ({ ...r, contradicted: undefined })) };
+    expect(await reportPage(quiet)).not.toContain("not usable");
   });
 
   it("counts the matches that are refused by the rule they break", () => {
