@@ -13,6 +13,7 @@ export { DatabaseError } from "./error.ts";
 export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export { type Database, type OpenOptions, openDatabase } from "./open.ts";
+export { STATUSES } from "./parse.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
   calibrationOf,
@@ -42,7 +43,7 @@ export {
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
-export { STATUSES } from "./rows.ts";
+export type { Provenance } from "./seal.ts";
 export {
   exportLines,
   type ImportReport,

@@ -7,12 +7,15 @@
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
 import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
-import type { Environment, RunRecord, TrialRecord, Workload, WorkloadRecord } from "./record.ts";
-import { environmentOf, environmentRowOf, type Referred, runOf, trialOf, workloadOf } from "./rows.ts";
+import { calibrationRow } from "./parse.ts";
+import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
+import { environmentRowOf, type Row, runOf } from "./rows.ts";
+import type { Provenance } from "./seal.ts";
 import {
   type Condition,
   DECLARED,
@@ -23,6 +26,7 @@ import {
   trustedBy,
 } from "./trust.ts";
 import { type WordFilter, workloadsWhere } from "./words.ts";
+import { provenanceOf, trialsOfRows, worldIn } from "./world.ts";
 
 /** Both ends belong to it; an end left out is open. */
 export interface Range {
@@ -254,10 +258,15 @@ export function trialsOf(
     where.push(DECLARED);
     values.push(declarationsOf(intrinsics));
   }
+  // The view of the same name for people may be anything in a file that was written by others.
+  const records =
+    "trials JOIN workloads ON workloads.id = trials.workload JOIN environments ON environments.id = trials.environment";
   return read(db, () =>
     trialsOfRows(
       db,
-      db.sqlite.prepare(`SELECT * FROM records WHERE ${where.join(" AND ")} ORDER BY at, id`).all(...values),
+      db.sqlite
+        .prepare(`SELECT trials.* FROM ${records} WHERE ${where.join(" AND ")} ORDER BY at, trials.id`)
+        .all(...values),
     ).filter(({ finals }) => finals === undefined),
   );
 }
@@ -276,23 +285,42 @@ export function showRun(db: Database, prefix: string): RunRecord {
   return read(db, () => runOf(rowNamed(db, "runs", prefix), worldIn(db), db.path));
 }
 
-/** The newest calibration of this environment; the caller checks the data. */
+export interface CalibrationRecord {
+  readonly id: string;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly provenance: Provenance;
+  readonly data: unknown;
+}
+
+/** The newest calibration of this environment, no later than `until`, one that was measured here before any other; the caller checks the data. */
 export function calibrationOf(
   db: Database,
   environment: Environment,
-  match: readonly EnvironmentField[] = ENVIRONMENT_FIELDS,
-): { readonly id: string; readonly at: number; readonly data: unknown } | undefined {
+  {
+    until = Number.MAX_SAFE_INTEGER,
+    match = ENVIRONMENT_FIELDS,
+  }: { readonly until?: number; readonly match?: readonly EnvironmentField[] } = {},
+): CalibrationRecord | undefined {
   const world = environmentRowOf(environment);
-  const row = read(db, () =>
+  const where = ["at <= ?", ...match.map((field) => `${field} IS ?`)];
+  const rows = read(db, () =>
     db.sqlite
-      .prepare<unknown[], { id: string; at: number; data: string }>(
-        `SELECT calibrations.id, at, data FROM calibrations JOIN environments ON environments.id = environment
-         WHERE ${["1", ...match.map((field) => `${field} IS ?`)].join(" AND ")} ORDER BY at DESC, calibrations.id LIMIT 1`,
+      .prepare<unknown[], Row>(
+        `SELECT calibrations.* FROM calibrations JOIN environments ON environments.id = environment
+         WHERE ${where.join(" AND ")} ORDER BY at DESC, calibrations.id LIMIT ?`,
       )
-      .get(...match.map((field) => world[field] ?? null)),
+      .all(until, ...match.map((field) => world[field] ?? null), NEWEST),
   );
-  return row && { id: row.id, at: row.at, data: JSON.parse(row.data) };
+  const found = rows.flatMap((row): CalibrationRecord[] => {
+    const known = calibrationRow.safeParse(row);
+    return known.success ? [{ ...known.data, provenance: provenanceOf(db, "calibrations", row) }] : [];
+  });
+  return found.find((c) => c.provenance === "here") ?? found[0];
 }
+
+/** Calibrations looked at: one is made when an environment is new, or when it is asked for. */
+const NEWEST = 100;
 
 /** The condition on a row of `trials`. */
 export function trialsWhere(db: Database, filter: TrialFilter): Condition {
@@ -360,34 +388,6 @@ function allOf(conditions: readonly (Condition | undefined)[]): Condition {
   };
 }
 
-export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
-  const world = worldIn(db);
-  return rows.map((row) => trialOf(row, world, db.path));
-}
-
-/** Reads each workload and environment once: thousands of trials share a few. */
-function worldIn(db: Database): Referred {
-  const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
-    const known = new Map<string, T>();
-    return (id: string): T => {
-      const found = known.get(id) ?? make(db.sqlite.prepare(`SELECT * FROM ${table} WHERE id = ?`).get(id), db.path);
-      known.set(id, found);
-      return found;
-    };
-  };
-  return { workload: remembered("workloads", named), environment: remembered("environments", environmentOf) };
-
-  /** Whatever name the computation has in this file is good for all records of it. */
-  function named(row: unknown, path: string): WorkloadRecord {
-    const workload = workloadOf(row, path);
-    if (workload.name !== undefined) return workload;
-    const same = db.sqlite
-      .prepare("SELECT * FROM workloads WHERE computation = ? ORDER BY id")
-      .all(workload.computation);
-    return { ...workload, name: same.map((other) => workloadOf(other, path).name).find((name) => name !== undefined) };
-  }
-}
-
 function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unknown {
   const what = table === "trials" ? "trial" : "run";
   if (!/^[0-9a-f]{4,32}$/.test(prefix))
@@ -403,7 +403,7 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
     throw new UsageError(`${db.path} holds no ${what} ${prefix}`, { hint: "automap db query lists what it holds" });
   if (other)
     throw new UsageError(`several ${what}s begin with ${prefix}`, {
-      hint: `give more digits: ${rows.map((r) => shortId(r.id)).join(", ")}`,
+      hint: `give more digits: ${rows.map((r) => visible(shortId(r.id))).join(", ")}`,
     });
   return row;
 }

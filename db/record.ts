@@ -9,6 +9,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
+import type { Provenance } from "./seal.ts";
 
 /** The world a number holds in, field by field. */
 export interface Environment {
@@ -92,6 +93,8 @@ export interface Finals {
 
 export interface TrialRecord extends Trial {
   readonly id: string;
+  /** Whether this user measured it on this machine; what came from elsewhere is a claim. */
+  readonly provenance: Provenance;
   readonly run: string | undefined;
   readonly workload: WorkloadRecord;
   readonly environment: EnvironmentRecord;

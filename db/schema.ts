@@ -267,7 +267,47 @@ export const MIGRATIONS: readonly Migration[] = [
       FROM trials JOIN workloads ON workloads.id = workload JOIN environments ON environments.id = environment;
     `,
   },
+  {
+    version: 6,
+    summary: "what was measured here is told from what was imported",
+    additive: true,
+    sql: `
+      -- Made of the facts with a key of this machine (seal.ts); none on what came from elsewhere.
+      ALTER TABLE trials ADD COLUMN seal TEXT;
+      ALTER TABLE calibrations ADD COLUMN seal TEXT;
+
+      -- As before, but what was measured here counts before what was imported, and no imported finals decide over it.
+      DROP VIEW best;
+      CREATE VIEW best AS
+      WITH timed AS (
+        SELECT *, seal IS NULL AS imported,
+          CASE json_extract(candidate, '$.kind') WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
+        FROM records WHERE status = 'ok'
+      ), decided AS (
+        SELECT computation, timed.environment, threads, cache, imported, offered.value AS instruction, kinds.value AS kind,
+          timed.id AS winner, max(at) AS until
+        FROM timed JOIN runs ON runs.id = run, json_each(options, '$.offered') AS offered, json_each('["mappings","lanes"]') AS kinds
+        WHERE place = 1 AND coalesce(json_extract(options, '$.kinds'), 'all') IN ('all', kinds.value)
+        GROUP BY computation, timed.environment, threads, cache, imported, instruction, kinds.value
+      )
+      SELECT * FROM (
+        SELECT timed.*, row_number() OVER (
+          PARTITION BY timed.computation, timed.environment, timed.threads, timed.cache ORDER BY timed.imported, median, at, id
+        ) AS rank
+        FROM timed LEFT JOIN decided
+        ON decided.computation = timed.computation AND decided.environment = timed.environment AND decided.threads = timed.threads
+           AND decided.cache = timed.cache AND decided.imported = timed.imported AND decided.kind = timed.kind AND instruction = intrinsic
+        WHERE winner IS NULL OR winner = id OR at > until
+      ) WHERE rank = 1;
+    `,
+  },
 ];
+
+/** The first schema whose workloads may have names. */
+export const NAMED_SINCE = 5;
+
+/** The first schema whose trials may be sealed. */
+export const SEALED_SINCE = 6;
 
 /** The schema this automap reads and writes. */
 export const SCHEMA_VERSION = Math.max(...MIGRATIONS.map((m) => m.version));

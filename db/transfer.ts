@@ -12,34 +12,35 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { StringDecoder } from "node:string_decoder";
 import Sqlite from "better-sqlite3";
-import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { visible } from "../abstraction/text.ts";
 import { shortId } from "./identity.ts";
 import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
-import { computationOf } from "./record.ts";
 import {
   asFirstWritten,
-  environmentOf,
-  environmentRowOf,
   idOfFacts,
   isLater,
   LATER_COLUMNS,
   problemOf,
+  problemOfTrial,
+  type Referred,
   type Row,
+  rowHeld,
   TABLE_NAMES,
   TABLES,
   type Table,
-  trialRow,
-  workloadOf,
-  workloadRowOf,
 } from "./rows.ts";
+import { provenanceOf, worldIn } from "./world.ts";
 import { insert } from "./write.ts";
 
 /** Of the lines; raised when an older automap could not read them. */
 export const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
+
+/** Holds on one machine only, and so does not travel in lines. */
+const LOCAL = "seal";
 
 /** A line is named by the table in the singular. */
 const KINDS: Readonly<Record<Table, string>> = {
@@ -65,16 +66,29 @@ const REFERENCES: Readonly<Record<Table, Readonly<Record<string, Table>>>> = {
  * Every record, or the trials that match with what they refer to; one line each without its end, what is referred to first.
  * The file must not be written through the same handle before the last line was taken.
  */
-export function* exportLines(db: Database, filter?: TrialFilter): Generator<string> {
+export function exportLines(db: Database, filter?: TrialFilter): Generator<string> {
+  return linesWith(db, filter, false);
+}
+
+/** @param sealed whether lines keep the seals of this machine, as between two files of one user */
+function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boolean): Generator<string> {
   const chosen = filter && JSON.stringify(idsWhere(db, filter));
   yield JSON.stringify({ kind: "header", format: FORMAT, version: EXPORT_VERSION });
   for (const table of TABLE_NAMES) {
     const where = chosen === undefined ? undefined : chosenRows(table);
     if (where === "") continue;
     const rows = db.sqlite
-      .prepare<unknown[], Row>(`SELECT * FROM ${table} ${where ?? ""} ORDER BY id`)
+      .prepare<unknown[], object>(`SELECT * FROM ${table} ${where ?? ""} ORDER BY id`)
+      .safeIntegers()
       .iterate(...(chosen === undefined ? [] : [chosen]));
-    for (const row of rows) yield JSON.stringify({ kind: KINDS[table], ...unpacked(table, row) });
+    for (const held of rows) {
+      const { [LOCAL]: seal, ...row } = rowHeld(held);
+      yield JSON.stringify({
+        kind: KINDS[table],
+        ...unpacked(table, row),
+        ...(sealed && seal !== null && seal !== undefined ? { [LOCAL]: seal } : {}),
+      });
+    }
   }
 }
 
@@ -91,13 +105,16 @@ function chosenRows(table: Table): string {
   }
 }
 
-/** Columns of JSON text as data; a later column that holds nothing is left out, so that an older automap can read the line. */
+/**
+ * Columns of JSON text as data; what is none stays the text it is, for the import to refuse. A later column that holds nothing is left
+ * out, so that an older automap can read the line.
+ */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
     Object.entries(asFirstWritten(table, row)).map(([name, value]) => [
       name,
-      texts.includes(name) && typeof value === "string" ? JSON.parse(value) : value,
+      texts.includes(name) && typeof value === "string" ? (parsed(value) ?? value) : value,
     ]),
   );
 }
@@ -137,14 +154,20 @@ export function importLines(
   let known = 0;
   try {
     write(db, "importing", () => {
+      const world = worldIn(db);
       let number = 0;
       for (const line of lines) {
         number++;
         if (number === 1) checkHeader(line);
         else if (line.trim() !== "") {
-          const taken = takeLine(db, line);
-          if ("reason" in taken) rejected.push({ line: number, reason: taken.reason });
-          else if (taken.isNew) added[taken.table]++;
+          const taken = takeLine(db, line, world);
+          if ("reason" in taken) {
+            rejected.push({ line: number, reason: taken.reason });
+            if (rejected.length > MOST_REJECTED)
+              throw new UsageError(`more than ${MOST_REJECTED} lines are no records, line ${number}: ${taken.reason}`, {
+                hint: "nothing was taken: this is no export of automap's, or one of a newer automap",
+              });
+          } else if (taken.isNew) added[taken.table]++;
           else known++;
         }
       }
@@ -157,6 +180,9 @@ export function importLines(
   }
   return { added, known, rejected };
 }
+
+/** Reasons that are kept and told: a file of nothing but wrong lines is refused whole. */
+const MOST_REJECTED = 100_000;
 
 /** Ends a strict import's transaction. */
 class Rejected extends Error {}
@@ -176,7 +202,7 @@ function checkHeader(line: string): void {
 
 type Taken = { readonly table: Table; readonly isNew: boolean } | { readonly reason: string };
 
-function takeLine(db: Database, line: string): Taken {
+function takeLine(db: Database, line: string, world: Referred): Taken {
   const claim = readClaim(line);
   if ("reason" in claim) return claim;
   const { table, row } = claim;
@@ -187,8 +213,10 @@ function takeLine(db: Database, line: string): Taken {
         reason: `it refers to ${KINDS[to]} ${shortId(String(id))}, which is neither in the lines before nor in the database`,
       };
   }
+  const impossible = table === "trials" ? problemOfTrial(row, world) : undefined;
+  if (impossible !== undefined) return { reason: impossible };
   try {
-    const isNew = insert(db, table, row);
+    const isNew = insert(db, table, isSealedHere(db, claim) ? { ...row, [LOCAL]: claim.seal } : row);
     if (!isNew && table === "runs") settleRun(db, row);
     return { table, isNew };
   } catch (error) {
@@ -199,57 +227,45 @@ function takeLine(db: Database, line: string): Taken {
   }
 }
 
+interface Claim {
+  readonly table: Table;
+  readonly row: Row;
+  readonly seal: string | null;
+}
+
+/** Between two files of one machine a record stays one that was measured here; a seal of another key is no seal. */
+function isSealedHere(db: Database, { table, row, seal }: Claim): boolean {
+  return (
+    (table === "trials" || table === "calibrations") && provenanceOf(db, table, { ...row, [LOCAL]: seal }) === "here"
+  );
+}
+
 /** What a line claims to be: a row whose id its facts make. Whatever is wrong with it is a reason, never an exception. */
-function readClaim(line: string): { readonly table: Table; readonly row: Row } | { readonly reason: string } {
+function readClaim(line: string): Claim | { readonly reason: string } {
   try {
     const data = parsed(line);
     if (!isObject(data))
       return { reason: line.length > LONGEST ? `it is longer than ${LONGEST} characters` : "it is not a JSON object" };
-    const { kind, ...columns } = data;
+    const { kind, [LOCAL]: seal, ...columns } = data;
     const table = TABLE_NAMES.find((name) => KINDS[name] === kind);
     if (table === undefined)
       return { reason: `its kind is ${excerpt(kind)}, not one of ${Object.values(KINDS).join(", ")}` };
     const row = packed(table, columns);
-    const problem = problemOf(TABLES[table].schema, row);
-    if (problem !== undefined) return { reason: problem };
+    const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
+    if (issue) return { reason: `its field ${issue.path.join(".")}: ${issue.message}` };
     const id = idOfFacts(table, row);
     if (row["id"] !== id) return { reason: `its facts make the id ${shortId(id)}, it claims ${excerpt(row["id"])}` };
-    const untrue = untruthOf(table, row);
-    return untrue === undefined ? { table, row } : { reason: untrue };
+    const problem = problemOf(table, row);
+    return problem === undefined
+      ? { table, row, seal: typeof seal === "string" ? seal : null }
+      : { reason: firstLine(problem) };
   } catch (error) {
-    return { reason: (error instanceof Error ? error.message : String(error)).split("\n", 1)[0] ?? "" };
+    return { reason: firstLine(error instanceof Error ? error.message : String(error)) };
   }
 }
 
-/** What rows of one table have to be besides well-formed: a workload's parts must make its computation again. */
-function untruthOf(table: Table, row: Row): string | undefined {
-  const again = (made: Row, what: string): string | undefined =>
-    canonicalJson(made) === canonicalJson(row) ? undefined : `its parts do not make the ${what} it claims to be`;
-  switch (table) {
-    case "environments":
-      return again(environmentRowOf(environmentOf(row, "the line")), "environment");
-    case "workloads": {
-      const workload = workloadOf(row, "the line");
-      return again(workloadRowOf({ ...workload, computation: computationOf(workload) }), "workload");
-    }
-    case "runs":
-      return (row["status"] === "running") === (row["ended"] === null) ? undefined : "its status and its end disagree";
-    case "trials":
-      return impossible(trialRow.parse(row));
-    default:
-      return undefined;
-  }
-}
-
-/** What no measurement can have said. */
-function impossible(trial: z.infer<typeof trialRow>): string | undefined {
-  const { intrinsic } = z.object({ intrinsic: z.string().optional() }).parse(trial.candidate);
-  if (intrinsic !== undefined && intrinsic !== trial.intrinsic)
-    return `its candidate uses ${intrinsic}, its field intrinsic says ${trial.intrinsic}`;
-  if (trial.status !== "ok") return undefined;
-  const { median, low, high, samples } = trial;
-  if (median < Math.min(...samples) || median > Math.max(...samples)) return "its median lies outside its samples";
-  return low <= median && median <= high ? undefined : "its median lies outside its interval";
+function firstLine(text: string): string {
+  return visible(text.split("\n", 1)[0] ?? "");
 }
 
 /** Data as a row of the table: exactly its columns, JSON text where it holds data. @throws Error naming a field that is too many or missing */
@@ -313,11 +329,14 @@ function settleRun(db: Database, row: Row): void {
   statement(db, "DELETE FROM pruning").run();
 }
 
-/** Adds every record of another database. Done twice, or the other way round, it gives the same. */
+/**
+ * Adds every record of another database. Done twice, or the other way round, it gives the same. What was measured on this machine stays
+ * known as such; everything else is imported.
+ */
 export function mergeDatabase(db: Database, other: string): ImportReport {
   const source = openDatabase(other, { readonly: true });
   try {
-    return importLines(db, exportLines(source));
+    return importLines(db, linesWith(source, undefined, true));
   } finally {
     source.close();
   }
@@ -326,7 +345,7 @@ export function mergeDatabase(db: Database, other: string): ImportReport {
 // ---- Lines
 
 /** Longer lines are none of automap's. */
-const LONGEST = 16 * 2 ** 20;
+const LONGEST = 4 * 2 ** 20;
 const CHUNK = 2 ** 16;
 
 /** The lines of a file, read piece by piece; a line that is too long is cut, and so refused. @throws UsageError when there is no such file */
@@ -368,5 +387,5 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 function excerpt(value: unknown): string {
   const text = JSON.stringify(value) ?? "undefined";
-  return text.length > 40 ? `${text.slice(0, 40)}...` : text;
+  return visible(text.length > 40 ? `${text.slice(0, 40)}...` : text);
 }

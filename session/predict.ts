@@ -73,7 +73,9 @@ export async function calibrationFor(
   announce: (text: string) => void,
   { anew = false, machine = nativeTarget() }: { readonly anew?: boolean; readonly machine?: Target } = {},
 ): Promise<Calibration> {
-  const known = anew ? undefined : readCalibrationData(calibrationOf(db, environment)?.data);
+  // Rates from elsewhere could make every search here look in the wrong place.
+  const stored = anew ? undefined : calibrationOf(db, environment);
+  const known = stored?.provenance === "here" ? readCalibrationData(stored.data) : undefined;
   if (known) return known;
   announce("calibrating this machine, once: some seconds");
   const calibration = await calibrate(machine, rows, compileAndRunWith(runner));

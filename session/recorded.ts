@@ -13,7 +13,14 @@ import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import { type Database, type EnvironmentRecord, type RunRecord, showRun, type TrialRecord } from "../db/index.ts";
+import {
+  calibrationOf,
+  type Database,
+  type EnvironmentRecord,
+  type RunRecord,
+  showRun,
+  type TrialRecord,
+} from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { bindOperands } from "../mapper/bind.ts";
 import { defineProblem } from "../mapper/problem.ts";
@@ -56,13 +63,9 @@ export function storedCalibration(
   environment: EnvironmentRecord,
   until = Number.MAX_SAFE_INTEGER,
 ): StoredCalibration | undefined {
-  const row = db.sqlite
-    .prepare<unknown[], { id: string; at: number; data: string }>(
-      "SELECT id, at, data FROM calibrations WHERE environment = ? AND at <= ? ORDER BY at DESC, id LIMIT 1",
-    )
-    .get(environment.id, until);
-  const calibration = row && readCalibrationData(JSON.parse(row.data));
-  return row && calibration && { id: row.id, at: row.at, calibration };
+  const stored = calibrationOf(db, environment, { until });
+  const calibration = stored && readCalibrationData(stored.data);
+  return stored && calibration && { id: stored.id, at: stored.at, calibration };
 }
 
 const machineSchema: z.ZodType<MachineRecord> = z.object({

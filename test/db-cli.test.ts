@@ -409,9 +409,15 @@ describe("automap db compare", () => {
     pair.push(
       recordTrial(db, newTrial(1, { trial: trial(samples(50e-6), 1) })),
       recordTrial(db, newTrial(1, { trial: trial(samples(60e-6), 2) })),
-      recordTrial(db, newTrial(1, { trial: trial(samples(50.02e-6), 3), conditions: { threads: 2, cache: "warm" } })),
+      recordTrial(
+        db,
+        newTrial(1, {
+          trial: trial(samples(50.02e-6), 3, candidate(1, "avx512.vpdpbusd", 2)),
+          conditions: { threads: 2, cache: "warm" },
+        }),
+      ),
       recordTrial(db, newTrial(1, { trial: trial({ status: "crashed", log: "" }, 4) })),
-      recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial(measured(1), 5) })),
+      recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial(measured(1000), 5) })),
     );
     db.close();
   });

@@ -18,7 +18,17 @@ import {
   type Workload,
 } from "../db/index.ts";
 import { commandLine } from "./support/command-line.ts";
-import { CONV, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
+import {
+  CONV,
+  candidate,
+  MACHINE,
+  measured,
+  newTrial,
+  trial,
+  VNNI,
+  workloadNamed,
+  workshop,
+} from "./support/database.ts";
 
 const shop = workshop();
 const FILE = shop.path("automap.db");
@@ -68,7 +78,7 @@ beforeAll(() => {
       const threads = i < words.length - 2 ? 1 : 2;
       recordTrial(db, {
         ...newTrial(1, { workload, conditions: { threads, cache: "warm" } }),
-        trial: trial(measured(factor * (i + 1)), 9),
+        trial: trial(measured(factor * (i + 1)), 9, candidate(1, VNNI?.name, threads)),
         ...(workload === CONV ? { run } : {}),
       });
     }

@@ -58,9 +58,11 @@ function fill(target: Database): void {
   endRun(target, run, { status: "done", ended: 200 });
 }
 
-/** Every row of every table. */
+/** Every row of every table, without what holds on one machine only. */
 function contents(of: Database): unknown[] {
-  return TABLE_NAMES.map((table) => of.sqlite.prepare(`SELECT * FROM ${table} ORDER BY id`).all());
+  return TABLE_NAMES.map((table) =>
+    of.sqlite.prepare(`SELECT ${columnsOf(table).join(", ")} FROM ${table} ORDER BY id`).all(),
+  );
 }
 
 function inMemory(work: (memory: Database) => void): Database {
@@ -100,8 +102,9 @@ describe("an export", () => {
 
   it.each(TABLE_NAMES)("knows every column of %s", (table) => {
     const columns = db.sqlite.pragma(`table_info(${table})`) as { name: string }[];
-    expect(columns.map((c) => c.name)).toEqual(columnsOf(table));
-    expect(columns.map((c) => c.name)).toEqual(expect.arrayContaining([...TABLES[table].json]));
+    const travelling = columns.map((c) => c.name).filter((name) => name !== "seal");
+    expect(travelling).toEqual(columnsOf(table));
+    expect(travelling).toEqual(expect.arrayContaining([...TABLES[table].json]));
   });
 
   it("is read from a file piece by piece", () => {
@@ -319,7 +322,7 @@ describe("merging", () => {
     const path = shop.path(name);
     const target = openDatabase(path);
     const run = beginRun(target, begun);
-    for (const i of trials) recordTrial(target, newTrial(i, inRun ? { run } : {}));
+    for (const i of trials) recordTrial(target, newTrial(10 * i, inRun ? { run } : {}));
     if (calibrated) recordCalibration(target, { environment: MACHINE, data: {}, at: 1 });
     if (ended) endRun(target, run, ended);
     target.close();
@@ -409,8 +412,8 @@ describe("verifying", () => {
   });
 
   it("measures a sample again through whoever can, the same for the same seed", async () => {
-    for (let i = 1; i <= 5; i++) recordTrial(db, newTrial(i));
-    recordTrial(db, newTrial(9, { trial: trial({ status: "crashed", log: "" }) }));
+    for (let i = 1; i <= 5; i++) recordTrial(db, newTrial(10 * i));
+    recordTrial(db, newTrial(90, { trial: trial({ status: "crashed", log: "" }) }));
     const asked: number[] = [];
     const again = (count: number): Promise<{ trial: { id: string } }[]> =>
       remeasure(db, { count, filter: {}, random: seededRandom(3) }, async (t) => {

@@ -43,12 +43,12 @@ export const CONV = workloadNamed("conv2d", { c: 64, k: 64, h: 56, w: 56 }, "u8s
 
 export const [VNNI] = intrinsicsNamed("avx512.vpdpbusd");
 
-export function candidate(block = 1, intrinsic = VNNI?.name ?? ""): Candidate {
+export function candidate(block = 1, intrinsic = VNNI?.name ?? "", threads = 1): Candidate {
   return {
     intrinsic,
     matching: { n: ["k"], k: ["c"] },
     operands: { a: "in", b: "w", c: "out" },
-    schedule: { order: ["p", "q", "k"], block: { q: block }, placement: { in: "padded", w: "tiled" }, threads: 1 },
+    schedule: { order: ["p", "q", "k"], block: { q: block }, placement: { in: "padded", w: "tiled" }, threads },
   };
 }
 
@@ -70,11 +70,12 @@ export function trial(measurement: Measurement, at = 1_700_000_000_000, tried = 
 
 /** A trial of the convolution that took so long. */
 export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): NewTrial {
+  const { threads } = given.conditions ?? WARM;
   return {
     workload: CONV,
     environment: MACHINE,
     ...(VNNI === undefined ? {} : { intrinsic: VNNI }),
-    trial: trial(measured(microseconds)),
+    trial: trial(measured(microseconds), undefined, candidate(1, VNNI?.name, threads)),
     conditions: WARM,
     ...given,
   };
