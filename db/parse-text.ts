@@ -22,25 +22,37 @@ const LOG = 20_000;
 /** Of a column that holds JSON. */
 const JSON_TEXT = 2 ** 20;
 
+/** Records are kept under names: what every JavaScript object answers to would be taken for an entry. */
+const isFree = (name: string): boolean => !(name in {});
+const TAKEN = { error: "cannot be used as a name" };
+
 /** A name of the notation: axes, tensors, dimensions, operands, parameters; a fused dimension joins several. */
 export const identifier = z
   .string()
   .max(500)
   .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, { error: "is no name of the notation" })
-  // What every JavaScript object answers to would be taken for an entry of a record.
-  .refine((name) => !(name in {}), { error: "cannot be used as a name" });
+  .refine(isFree, TAKEN);
+
+/** A loop of a schedule: a dimension, or the tiles of one, `k/64`. */
+export const loop = z
+  .string()
+  .max(500)
+  .regex(/^[A-Za-z_][A-Za-z0-9_]*(?:\/[1-9]\d{0,9})?$/, { error: "is no loop" })
+  .refine((text) => isFree(text.replace(/\/.*/, "")), TAKEN);
 
 /** A word of a table: an instruction, a feature, a level, a strategy. */
 export const word = z
   .string()
   .max(100)
-  .regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, { error: "is no word of letters, digits and . _ + -" });
+  .regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, { error: "is no word of letters, digits and . _ + -" })
+  .refine(isFree, TAKEN);
 
 /** The name of a workload. */
 export const title = z
   .string()
   .max(100)
-  .regex(/^[A-Za-z0-9_][A-Za-z0-9_ .:+-]*$/, { error: "is no name of letters, digits, blanks and _ . : + -" });
+  .regex(/^[A-Za-z0-9_][A-Za-z0-9_ .:+-]*$/, { error: "is no name of letters, digits, blanks and _ . : + -" })
+  .refine(isFree, TAKEN);
 
 /** What {@link idOf} makes. */
 export const hash = z.string().regex(/^[0-9a-f]{32}$/, { error: "is no hash of 32 hexadecimal digits" });

@@ -20,6 +20,7 @@ import {
   json,
   line,
   log,
+  loop,
   named,
   notation,
   plainData,
@@ -39,10 +40,6 @@ const THREADS = 4096;
 /** Of one computation: its loops, the axes of an instruction, the tensors. */
 const LOOPS = 64;
 
-const loop = z
-  .string()
-  .max(500)
-  .regex(/^[A-Za-z_][A-Za-z0-9_]*(?:\/[1-9]\d{0,9})?$/, { error: "is no loop" });
 const threads = z.number().int().positive().max(THREADS);
 const step = z
   .number()

@@ -252,20 +252,24 @@ function readClaim(line: string): Claim | { readonly reason: string } {
       return { reason: `its kind is ${excerpt(kind)}, not one of ${Object.values(KINDS).join(", ")}` };
     const row = packed(table, columns);
     const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
-    if (issue) return { reason: `its field ${issue.path.join(".")}: ${issue.message}` };
+    if (issue) return { reason: toldOf(`its field ${issue.path.join(".")}: ${issue.message}`) };
     const id = idOfFacts(table, row);
     if (row["id"] !== id) return { reason: `its facts make the id ${shortId(id)}, it claims ${excerpt(row["id"])}` };
     const problem = problemOf(table, row);
     return problem === undefined
       ? { table, row, seal: typeof seal === "string" ? seal : null }
-      : { reason: firstLine(problem) };
+      : { reason: toldOf(problem) };
   } catch (error) {
-    return { reason: firstLine(error instanceof Error ? error.message : String(error)) };
+    return { reason: toldOf(error instanceof Error ? error.message : String(error)) };
   }
 }
 
-function firstLine(text: string): string {
-  return visible(text.split("\n", 1)[0] ?? "");
+const LONGEST_REASON = 300;
+
+/** A reason on one line; it may quote what the line says. */
+function toldOf(reason: string): string {
+  const [first = ""] = reason.split("\n", 1);
+  return visible(first.length > LONGEST_REASON ? `${first.slice(0, LONGEST_REASON)}...` : first);
 }
 
 /** Data as a row of the table: exactly its columns, JSON text where it holds data. @throws Error naming a field that is too many or missing */
