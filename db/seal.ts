@@ -62,11 +62,13 @@ function makeKey(file: string): Buffer | undefined {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     writeFileSync(draft, randomBytes(KEY_BYTES), { mode: 0o600, flush: true });
-    linkSync(draft, file);
+    try {
+      linkSync(draft, file);
+    } finally {
+      rmSync(draft, { force: true });
+    }
   } catch {
-    // It is there already, or cannot be: reading tells.
-  } finally {
-    rmSync(draft, { force: true });
+    // Another process made it, or it cannot be kept: reading tells.
   }
   return readKey(file);
 }

@@ -83,12 +83,18 @@ function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boole
       .iterate(...(chosen === undefined ? [] : [chosen]));
     for (const held of rows) {
       const { [LOCAL]: seal, ...row } = rowHeld(held);
-      yield JSON.stringify({
-        kind: KINDS[table],
-        ...unpacked(table, row),
-        ...(sealed && seal !== null && seal !== undefined ? { [LOCAL]: seal } : {}),
-      });
+      yield lineOf(table, sealed && seal !== null && seal !== undefined ? { ...row, [LOCAL]: seal } : row);
     }
+  }
+}
+
+function lineOf(table: Table, row: Row): string {
+  try {
+    return JSON.stringify({ kind: KINDS[table], ...unpacked(table, row) });
+  } catch (error) {
+    // Lists within lists, deeper than can be written: as the text it is no record.
+    if (error instanceof RangeError) return JSON.stringify({ kind: KINDS[table], ...row });
+    throw error;
   }
 }
 
