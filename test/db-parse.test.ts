@@ -96,6 +96,7 @@ const HOSTILE: readonly (readonly [what: string, text: string])[] = [
   ["the end of a comment", '*/ int planted = system("touch planted"); /*'],
   ["a backslash before a line's end", "*\\\n/ system(1); /*"],
   ["the end of a literal", '"); system("touch planted"); ("'],
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text that is hostile.
   ["a template", "${process.exit(1)}`"],
   ["a command", "$(touch planted); `touch planted`"],
   ["an escape of a terminal", "\u001b]0;owned\u0007\u001b[2J"],
@@ -271,7 +272,7 @@ describe("a number of a record", () => {
     [
       "more threads than cores",
       "mapped",
-      (line) => [at("threads", 3), at("candidate.schedule.threads", 3)].forEach((f) => f(line)),
+      (line) => void [at("threads", 3)(line), at("candidate.schedule.threads", 3)(line)],
       /it ran on 3 threads of 2 cores/,
     ],
   ])("is bounded: %s", (_, kind, change, reason) => {
