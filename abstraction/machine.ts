@@ -57,6 +57,12 @@ export interface Memory {
     readonly granule?: number;
   }[];
   readonly banks?: { readonly count: number; readonly bytes: number };
+  /** Bytes that move together, and how many sets they fall into in turn. */
+  readonly lines?: { readonly bytes: number; readonly sets: number; readonly source: string };
+  /** Pages that its prefetcher follows at a time. */
+  readonly streams?: Figure;
+  /** Of address translation. */
+  readonly pageBytes?: Figure;
   /** Until a dependent instruction may use what was read. */
   readonly latencyCycles?: Figure;
   readonly bandwidth: readonly Bandwidth[];

@@ -23,12 +23,11 @@ import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
 import { PASS_LOOPS, parseLoop } from "../mapper/tiles.ts";
 import { conditionCarriers } from "../mapper/validate.ts";
 import { registerClass, writesVectorRows } from "../targets/index.ts";
-import { type Footprint, RunFootprint } from "./footprint.ts";
+import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
 import {
   at,
   bytesOfTensor,
   type DimensionState,
-  LINE_BYTES,
   operationsIn,
   outputFootprint,
   outputPlace,

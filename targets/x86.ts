@@ -84,16 +84,18 @@ const vectorTypes = (bits: 128 | 256 | 512): Pick<RegisterClass, "named" | "type
   cleared: "{reg} = decltype({reg}){};",
 });
 
+export const ZMM = {
+  name: "zmm",
+  count: 32,
+  bytes: 64,
+  feature: "avx512f",
+  ...vectorTypes(512),
+  constraint: "v",
+  source: "Intel SDM vol. 1, section 15",
+} as const satisfies RegisterClass;
+
 const REGISTERS: readonly RegisterClass[] = [
-  {
-    name: "zmm",
-    count: 32,
-    bytes: 64,
-    feature: "avx512f",
-    ...vectorTypes(512),
-    constraint: "v",
-    source: "Intel SDM vol. 1, section 15",
-  },
+  ZMM,
   {
     name: "ymm",
     count: 16,
@@ -182,10 +184,19 @@ export const REFERENCE_CPU = {
     { name: "vector", units: 1 },
   ],
   memories: [
-    memory("dram", "socket", undefined, [16.3, 10.3]),
+    {
+      ...memory("dram", "socket", undefined, [16.3, 10.3]),
+      pageBytes: { value: 4096, source: "the small pages of x86-64" },
+    },
     memory("l3", "socket", 32 * MIB, [29.5, 29.6]),
-    memory("l2", "core", 2 * MIB, [186, 56]),
-    memory("l1", "core", 48 * KIB, [403, 258]),
+    {
+      ...memory("l2", "core", 2 * MIB, [186, 56]),
+      streams: { value: 32, source: "Intel Optimization Reference Manual, streamer of the second-level cache" },
+    },
+    {
+      ...memory("l1", "core", 48 * KIB, [403, 258]),
+      lines: { bytes: 64, sets: 64, source: "the first level of Golden Cove and Zen 5: 64 sets of 64 bytes" },
+    },
   ],
   units: [
     {
