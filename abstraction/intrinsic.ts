@@ -29,8 +29,10 @@ export type ExecutionScope = "thread" | "subgroup" | "warp";
 
 export interface OperandSpec {
   readonly dtype: DType;
-  /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret and memory tiles are row-major. */
+  /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret. */
   readonly storage: string;
+  /** How a memory tile lies where the registers' layout is secret: row after row, unless said otherwise. */
+  readonly layout?: "row" | "column";
   /** Names of the dimensions, where no axis indexes one alone. */
   readonly dims?: readonly string[];
   /** Sizes of the dimensions, when the equation reaches beyond them on purpose. */
@@ -55,8 +57,10 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly name: string;
   /** What users ask for together: `amx`, `vnni`, `wmma`. */
   readonly family: string;
-  /** Feature a device must report. */
+  /** Feature a device must report: a name of targets/. */
   readonly isa: string;
+  /** Features it needs besides. */
+  readonly features?: readonly string[];
   readonly language: Language;
   readonly scope?: ExecutionScope;
   /** One sentence. */
@@ -86,6 +90,8 @@ export interface Operand {
   readonly file: string;
   /** Register element of each logical element; undefined when the vendor keeps it secret. */
   readonly storage: Expr | undefined;
+  /** Of a memory tile; told by `storage` where there is one. */
+  readonly layout: "row" | "column";
   readonly dims: readonly Dimension[];
   /** Axes of the instruction along which one logical element is held several times. */
   readonly broadcast: readonly string[];
@@ -98,6 +104,8 @@ export interface Intrinsic {
   readonly name: string;
   readonly family: string;
   readonly isa: string;
+  /** All it needs, `isa` first. */
+  readonly features: readonly string[];
   readonly language: Language;
   readonly scope: ExecutionScope;
   readonly summary: string;
@@ -165,6 +173,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
       dtype,
       file,
       storage,
+      layout: operand.layout ?? "row",
       dims,
       broadcast,
       load: operand.load,
@@ -176,6 +185,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     name: spec.name,
     family: spec.family,
     isa: spec.isa,
+    features: [spec.isa, ...(spec.features ?? [])],
     language: spec.language,
     scope: spec.scope ?? "thread",
     summary: spec.summary,
@@ -213,7 +223,8 @@ export function registerElements(intrinsic: Intrinsic, operand: Operand): number
 
 /** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
 export function tileOffset(operand: Operand): Expr {
-  if (operand.storage === undefined) return rowMajor(operand.dims);
+  if (operand.storage === undefined)
+    return rowMajor(operand.layout === "row" ? operand.dims : [...operand.dims].reverse());
   return substitute(operand.storage, new Map(operand.broadcast.map((axis) => [axis, number(0)])), "index");
 }
 

@@ -45,7 +45,7 @@ export function generateCpp(
   if (intrinsic.language !== "c++")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
-  const features = compilerFeatures([intrinsic.isa]);
+  const features = compilerFeatures(intrinsic.features);
   const writer = new CppWriter(computation, nest, writesVectorRows(intrinsic.isa));
   return {
     language: "c++",

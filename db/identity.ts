@@ -19,14 +19,14 @@ export function shortId(id: string): string {
 }
 
 /**
- * The fields of a declaration that a record's hash covers: what the instruction computes and costs, and how it is written. Fields that
- * are added later stay out of it, so that records of older declarations are not stale for want of them.
+ * The fields of a declaration that a record's hash covers: what the instruction computes and costs, and how it is written. What a field
+ * that is left out stands for never changes, so records of declarations without it stay fresh; `mnemonic` changes no kernel.
  */
 const HASHED =
-  "name family isa language scope summary compute extents operands emit prelude setup subnormals cost source".split(
+  "name family isa features language scope summary compute extents operands emit prelude setup subnormals cost source".split(
     " ",
   );
-const HASHED_OF_OPERANDS = "dtype storage dims shape load store clear".split(" ");
+const HASHED_OF_OPERANDS = "dtype storage layout dims shape load store clear".split(" ");
 
 function pick(from: IntrinsicSpec | OperandSpec, keys: readonly string[]): Record<string, unknown> {
   return Object.fromEntries(Object.entries(from).filter(([key]) => keys.includes(key)));

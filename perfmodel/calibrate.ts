@@ -84,7 +84,7 @@ export async function calibrate(
 
 /** The rows that run on a target. */
 export function calibratable(target: Target, rows: readonly Intrinsic[]): readonly Intrinsic[] {
-  return rows.filter((row) => row.language === "c++" && target.isa.includes(row.isa));
+  return rows.filter((row) => row.language === "c++" && row.features.every((needed) => target.isa.includes(needed)));
 }
 
 // ---- the program ----------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import { type Intrinsic, tileElements, tileOffset } from "../abstraction/intrins
 import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
 import type { Family } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { compilerFlags, familyOf } from "../targets/features.ts";
+import { compilerFlags, familyOf, runsOn } from "../targets/features.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
 import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
@@ -113,7 +113,7 @@ function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): E
   const family = familyOf(row).name;
   if (family === "portable") return plainOnArm ? "qemu" : "this CPU";
   if (emulate) return "emulation";
-  if (row.language === "c++" && isa.includes(row.isa)) return "this CPU";
+  if (row.language === "c++" && runsOn({ isa }, row)) return "this CPU";
   const qemu = family === "arm" && findProgram(ARM_COMPILER) && findProgram(ARM_EMULATOR);
   return qemu ? "qemu" : "emulation";
 }
@@ -126,7 +126,7 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
   if (!first) throw new Error("internal: an empty group");
   const family = familyOf(first);
   const how = howToRun(first, options);
-  const flags = compilerFlags(rows.map((row) => row.isa));
+  const flags = compilerFlags(rows.flatMap((row) => row.features));
   const include = (file: string): string => `#include "${file}"\n`;
   const own = family.header ?? "";
   const compiler = options.compiler ?? "g++";

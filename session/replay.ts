@@ -15,7 +15,7 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
+import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
@@ -212,10 +212,7 @@ function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
 }
 
 function intrinsicsOf(names: readonly string[] | undefined, run: RunRecord): readonly Intrinsic[] {
-  if (names === undefined) {
-    const isa = new Set(run.environment.isa);
-    return INTRINSICS.filter((i) => i.language === "c++" && isa.has(i.isa));
-  }
+  if (names === undefined) return instructionsOf(run.environment);
   return names.map((name) => {
     const found = INTRINSICS.find((i) => i.name === name);
     if (!found) throw new UsageError(`run ${run.id} could choose ${name}, which the table of instructions has not`);

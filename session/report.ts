@@ -19,7 +19,7 @@ import {
   type TrialRecord,
   wordsOf,
 } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
+import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
 import { neededPoints } from "../perfmodel/roof.ts";
@@ -268,10 +268,9 @@ function bytesMoved({ workload }: TrialRecord): number {
 // ---- Reasons
 
 function refusalsOf({ workload, environment }: TrialRecord): Reason[] | undefined {
-  const isa = new Set(environment.isa);
   try {
     const computation = computationOf(workload);
-    const refused = INTRINSICS.filter((row) => row.language === "c++" && isa.has(row.isa)).flatMap((row) =>
+    const refused = instructionsOf(environment).flatMap((row) =>
       mappings(computation, row).refused.map((r) => ({ name: r.rule, text: `${row.name}: ${r.because}` })),
     );
     return reasons(refused);

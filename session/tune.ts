@@ -34,7 +34,7 @@ import {
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { hasFeature, isWritten, nativeTarget, PORTABLE_ISA, recordOf } from "../targets/index.ts";
+import { isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
@@ -122,7 +122,7 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
 
 /** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none. */
 export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
-  return INTRINSICS.filter((i) => i.language === "c++" && hasFeature(machine, i.isa) && isWritten(i.isa));
+  return INTRINSICS.filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
 }
 
 /** Whether a row is plain C++ and no instruction. */

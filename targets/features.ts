@@ -39,6 +39,14 @@ export function hasFeature({ isa }: { readonly isa: readonly string[] }, needed:
   return needed === PORTABLE_ISA || isa.includes(needed);
 }
 
+/** Whether a machine has all that an instruction needs. */
+export function runsOn(
+  machine: { readonly isa: readonly string[] },
+  { features }: Pick<Intrinsic, "features">,
+): boolean {
+  return features.every((needed) => hasFeature(machine, needed));
+}
+
 /** Whether kernels can be written with the instructions of a feature. */
 export function isWritten(isa: string): boolean {
   return FEATURES.get(isa)?.[1].kernels ?? false;

@@ -81,6 +81,16 @@ describe("a declaration", () => {
     ]);
   });
 
+  it("whose layout is the vendor's secret lies by columns where it says so", () => {
+    const load = "{reg} = columns({ptr}, {stride});";
+    const operands = {
+      ...toy.operands,
+      b: { dtype: "s8", storage: "wmma::matrix_b", layout: "column", load },
+    } as const;
+    const b = operandOf(defineIntrinsic({ ...toy, operands }), "b");
+    expect([printExpr(tileOffset(b), "formula"), tileElements(b), tileRowElements(b)]).toEqual(["n*2 + k", 8, 2]);
+  });
+
   it("fills its template and leaves other braces alone", () => {
     expect(fillTemplate(dot.emit, { a: "x0", b: "x1", c: "x2" })).toBe("x2 = toy_dot(x2, x0, x1);");
     expect(fillTemplate("{ {c} = {0}; }", { c: "x" })).toBe("{ x = {0}; }");

@@ -2,9 +2,11 @@
 
 import { describe, expect, it } from "vitest";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { registerElements, tileRowElements } from "../abstraction/intrinsic.ts";
+import { defineIntrinsic, registerElements, tileRowElements } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate, unitCost } from "../abstraction/machine.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { declarationHash } from "../db/identity.ts";
+import { INTRINSICS, instructionsOf, intrinsicsNamed } from "../intrinsics/index.ts";
+import { calibratable } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import {
   FAMILIES,
@@ -16,6 +18,7 @@ import {
   PORTABLE_ISA,
   recordOf,
   registerClass,
+  runsOn,
   targetOf,
   widestVector,
 } from "../targets/index.ts";
@@ -132,6 +135,21 @@ describe("the families", () => {
       'mine.dot asks for "avx1024", a feature of no machine family',
     );
     expect(familyOf({ ...row, isa: "mine", language: "none" }).name).toBe("virtual");
+  });
+
+  it("take an instruction's further features into account wherever its own is asked for", () => {
+    const [fma] = intrinsicsNamed("avx512.fma.f32");
+    if (!fma) throw new Error("the table lacks avx512.fma.f32");
+    const both = defineIntrinsic({ ...fma.declaration, name: "mine.both", features: ["avx512_bf16"] });
+    expect(both.features).toEqual(["avx512f", "avx512_bf16"]);
+    expect([runsOn({ isa: ["avx512f"] }, both), runsOn({ isa: ["avx512f", "avx512_bf16"] }, both)]).toEqual([
+      false,
+      true,
+    ]);
+    expect(calibratable(targetOf({ name: "", isa: ["avx512f"], levels: [], source: "" }), [fma, both])).toEqual([fma]);
+    expect(instructionsOf({ isa: ["fma"] }).every((row) => row.isa === "fma")).toBe(true);
+    const alone = defineIntrinsic({ ...fma.declaration, name: "mine.both" });
+    expect(declarationHash(both)).not.toBe(declarationHash(alone));
   });
 
   it("promise an instruction for each row that kernels are written with, plain C++ apart", () => {
