@@ -6,7 +6,7 @@
  * Loop counters are slots of one array; outside its tensor an element has the place -1. What interpret.ts runs is made of these.
  */
 
-import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
+import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
 import { type Access, type BinaryOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
 import { typeOf } from "./typing.ts";
@@ -49,9 +49,13 @@ export class Scope {
   readonly registers = new Map<string, Registers>();
   private readonly slots = new Map<string, number>();
 
-  constructor(buffers: ReadonlyMap<string, Buffer>, identity: number) {
+  /** Places of accesses that are looked up by the one loop counter there is, instead of worked out from their index. */
+  readonly tables: ReadonlyMap<Access, Int32Array> | undefined;
+
+  constructor(buffers: ReadonlyMap<string, Buffer>, identity: number, tables?: ReadonlyMap<Access, Int32Array>) {
     this.buffers = buffers;
     this.identity = identity;
+    this.tables = tables;
     this.dtypes = Object.fromEntries([...buffers].map(([name, b]) => [name, b.dtype]));
   }
 
@@ -80,7 +84,10 @@ export class Scope {
 }
 
 /** Flat place of an element, or -1 outside the tensor. */
-export function compilePlace({ tensor, index }: Access, scope: Scope): Evaluate {
+export function compilePlace(access: Access, scope: Scope): Evaluate {
+  const table = scope.tables?.get(access);
+  if (table) return (env) => table[env[0] ?? 0] ?? -1;
+  const { tensor, index } = access;
   const { shape, places, unknown } = scope.buffer(tensor);
   const row = compileRowMajor(index, shape, scope);
   const [register] = index;
@@ -193,7 +200,8 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       // A literal without a typed neighbour is what it says, as in C: `sat_s8(200)` is 127.
       const value = compileValue(e.value, scope, "f64");
       const to = e.dtype;
-      return e.saturate ? (env) => saturate(to, value(env)) : (env) => wrap(to, value(env));
+      const cast = wrapperOf(to);
+      return e.saturate ? (env) => saturate(to, value(env)) : (env) => cast(value(env));
     }
     case "negate": {
       const value = compileValue(e.value, scope, dtype);
@@ -238,22 +246,19 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
 
 function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
   const integer = isInteger(dtype);
+  const round = wrapperOf(dtype);
   switch (op) {
     case "+":
-      return (env) => wrap(dtype, left(env) + right(env));
+      return (env) => round(left(env) + right(env));
     case "-":
-      return (env) => wrap(dtype, left(env) - right(env));
+      return (env) => round(left(env) - right(env));
     case "*":
       // The product of two 32-bit integers does not fit a double; Math.imul keeps its low bits.
-      return integer
-        ? (env) => wrap(dtype, Math.imul(left(env), right(env)))
-        : (env) => wrap(dtype, left(env) * right(env));
+      return integer ? (env) => round(Math.imul(left(env), right(env))) : (env) => round(left(env) * right(env));
     case "/":
-      return integer
-        ? (env) => wrap(dtype, Math.trunc(left(env) / right(env)))
-        : (env) => wrap(dtype, left(env) / right(env));
+      return integer ? (env) => round(Math.trunc(left(env) / right(env))) : (env) => round(left(env) / right(env));
     case "%":
-      return (env) => wrap(dtype, left(env) % right(env));
+      return (env) => round(left(env) % right(env));
     case "^":
       throw new Error(`internal: "^" stands in storage formulas only`);
     default:
@@ -263,11 +268,12 @@ function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype:
 
 /** Joins one more value to a running fold, before the fold joins the target. */
 export function foldOf(op: CombineOp, dtype: DType): (sum: number, value: number) => number {
+  const round = wrapperOf(dtype);
   switch (op) {
     case "=":
       return (_, value) => value;
     case "+=":
-      return isInteger(dtype) ? (sum, value) => wrap(dtype, sum + value) : (sum, value) => sum + value;
+      return isInteger(dtype) ? (sum, value) => round(sum + value) : (sum, value) => sum + value;
     case "sat+=":
       return (sum, value) => sum + value;
     case "max=":
@@ -281,11 +287,12 @@ export function foldOf(op: CombineOp, dtype: DType): (sum: number, value: number
 
 /** Joins a value to what the target holds. */
 export function joinOf(op: CombineOp, dtype: DType): (old: number, value: number) => number {
+  const round = wrapperOf(dtype);
   switch (op) {
     case "=":
-      return (_, value) => wrap(dtype, value);
+      return (_, value) => round(value);
     case "+=":
-      return (old, value) => wrap(dtype, old + value);
+      return (old, value) => round(old + value);
     case "sat+=":
       return (old, value) => saturate(dtype, old + value);
     case "max=":

@@ -8,7 +8,7 @@
  * Loop nests that were lowered from an equation are run by interpret-nest.ts.
  */
 
-import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
+import { type Axis, type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
 import { partsOf } from "./epilogue.ts";
 import { identityOf } from "./equation.ts";
 import {
@@ -22,6 +22,7 @@ import {
   Scope,
   type Values,
 } from "./evaluate.ts";
+import { type Access, accessesIn, number, rewrite, walk } from "./expression.ts";
 
 export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
 
@@ -43,26 +44,114 @@ export function interpret(computation: Computation, inputs: Inputs): Values {
 
 /** Runs an equation on buffers in place: the target keeps what it held, as an accumulating instruction's register does. */
 export function interpretInPlace(computation: Computation, values: Readonly<Record<string, Values>>): void {
-  prepareInPlace(computation, values)();
+  prepare(computation, buffersInPlace(computation, values))();
 }
 
 /** Compiles once what {@link interpretInPlace} does; each call runs it on the same arrays. */
 export function prepareInPlace(computation: Computation, values: Readonly<Record<string, Values>>): () => void {
+  const buffers = buffersInPlace(computation, values);
+  const tables = tablesOf(computation);
+  return tables ? prepareByTable(computation, buffers, tables) : prepare(computation, buffers);
+}
+
+function buffersInPlace(computation: Computation, values: Readonly<Record<string, Values>>): Map<string, Buffer> {
   const buffers = new Map<string, Buffer>();
   for (const tensor of Object.values(computation.tensors))
     buffers.set(tensor.name, bufferOf(computation.name, tensor, values[tensor.name]));
-  return prepare(computation, buffers);
+  return buffers;
+}
+
+/** Place of every access at every point, spatial axes outside and reduce axes inside; of the target, at every spatial point. */
+interface Tables {
+  readonly target: Int32Array;
+  readonly reads: ReadonlyMap<Access, Int32Array>;
+  readonly reducePoints: number;
+}
+
+const knownTables = new WeakMap<Computation, Tables | "none">();
+
+/** Worked out once a computation; undefined where a value depends on the loop counters by more than the elements it reads. */
+function tablesOf(computation: Computation): Tables | undefined {
+  const known = knownTables.get(computation);
+  if (known !== undefined) return known === "none" ? undefined : known;
+  const { equation } = computation;
+  const withoutReads = rewrite(equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
+  const direct = [...walk(withoutReads)].every((e) => e.kind !== "axis" && e.kind !== "select");
+  if (equation.where !== undefined || !direct) {
+    knownTables.set(computation, "none");
+    return undefined;
+  }
+  const buffers = new Map<string, Buffer>();
+  for (const tensor of Object.values(computation.tensors))
+    buffers.set(tensor.name, { values: new Float64Array(0), shape: shapeOf(tensor), dtype: tensor.dtype });
+  const scope = new Scope(buffers, 0);
+  const { spatial, reduce } = axesInOrder(computation, scope);
+  const placesOf = (read: Access, axes: readonly Axis[]): Int32Array => {
+    const place = compilePlace(read, scope);
+    const env = scope.environment();
+    const places = new Int32Array(axes.reduce((product, a) => product * a.extent, 1));
+    let point = 0;
+    nestOf(
+      axes,
+      scope,
+      env,
+    )(() => {
+      places[point++] = place(env);
+    });
+    return places;
+  };
+  const tables: Tables = {
+    target: placesOf(equation.target, spatial),
+    reads: new Map(accessesIn(equation.value).map((read) => [read, placesOf(read, [...spatial, ...reduce])])),
+    reducePoints: reduce.reduce((product, a) => product * a.extent, 1),
+  };
+  knownTables.set(computation, tables);
+  return tables;
+}
+
+/** What {@link prepare} does, the point being the one loop counter that there is. */
+function prepareByTable(
+  { equation, tensors }: Computation,
+  buffers: ReadonlyMap<string, Buffer>,
+  { target, reads, reducePoints }: Tables,
+): () => void {
+  const { op } = equation;
+  const dtype = tensors[equation.target.tensor]?.dtype ?? "f32";
+  const scope = new Scope(buffers, identityOf(op, dtype), reads);
+  const value = compileValue(equation.value, scope, dtype);
+  const join = joinOf(op, dtype);
+  const fold = foldOf(op, dtype);
+  const output = scope.buffer(equation.target.tensor).values;
+  const env = new Int32Array(1);
+  return () => {
+    for (let i = 0; i < target.length; i++) {
+      const at = target[i] ?? -1;
+      if (at < 0) continue;
+      const first = i * reducePoints;
+      env[0] = first;
+      let sum = value(env);
+      for (let point = first + 1; point < first + reducePoints; point++) {
+        env[0] = point;
+        sum = fold(sum, value(env));
+      }
+      output[at] = join(output[at] ?? scope.identity, sum);
+    }
+  };
+}
+
+/** The order of slots is the order of loops: spatial axes outside, reduce axes inside. */
+function axesInOrder({ axes }: Computation, scope: Scope): { spatial: readonly Axis[]; reduce: readonly Axis[] } {
+  const spatial = axes.filter((a) => a.kind === "spatial");
+  const reduce = axes.filter((a) => a.kind === "reduce");
+  for (const a of [...spatial, ...reduce]) scope.slot(a.name);
+  return { spatial, reduce };
 }
 
 function prepare(computation: Computation, buffers: ReadonlyMap<string, Buffer>): () => void {
-  const { equation, axes } = computation;
+  const { equation } = computation;
   const target = targetOf(computation);
   const scope = new Scope(buffers, identityOf(equation.op, target.dtype));
-  const spatial = axes.filter((a) => a.kind === "spatial");
-  const reduce = axes.filter((a) => a.kind === "reduce");
-
-  // The order of slots is the order of loops: spatial axes outside, reduce axes inside.
-  for (const a of [...spatial, ...reduce]) scope.slot(a.name);
+  const { spatial, reduce } = axesInOrder(computation, scope);
   const value = compileValue(equation.value, scope, target.dtype);
   const where = equation.where === undefined ? undefined : compileIndex(equation.where, scope);
   const place = compilePlace(equation.target, scope);
