@@ -22,6 +22,12 @@ export type Evaluate = (env: Environment) => number;
 /** A statement, compiled. */
 export type Run = (env: Environment) => void;
 
+/** Hears of every element that is read or written, by its place. */
+export interface Watch {
+  read(at: number): void;
+  write(at: number): void;
+}
+
 export interface Buffer {
   readonly values: Values;
   readonly shape: readonly number[];
@@ -30,6 +36,8 @@ export interface Buffer {
   readonly places?: Int32Array;
   /** Of vectors of lanes, indexed `[register, lane]`: what a lane finds beyond the ends of a register, or in one never written. */
   readonly unknown?: number;
+  /** Of memory that several threads see. */
+  readonly watch?: Watch;
 }
 
 /** Registers of one operand: each holds the logical elements of one tile. */
@@ -47,15 +55,21 @@ export class Scope {
   readonly identity: number;
   readonly dtypes: Readonly<Record<string, DType>>;
   readonly registers = new Map<string, Registers>();
-  private readonly slots = new Map<string, number>();
+  private readonly slots: Map<string, number>;
 
   /** Places of accesses that are looked up by the one loop counter there is, instead of worked out from their index. */
   readonly tables: ReadonlyMap<Access, Int32Array> | undefined;
 
-  constructor(buffers: ReadonlyMap<string, Buffer>, identity: number, tables?: ReadonlyMap<Access, Int32Array>) {
+  constructor(
+    buffers: ReadonlyMap<string, Buffer>,
+    identity: number,
+    tables?: ReadonlyMap<Access, Int32Array>,
+    slots = new Map<string, number>(),
+  ) {
     this.buffers = buffers;
     this.identity = identity;
     this.tables = tables;
+    this.slots = slots;
     this.dtypes = Object.fromEntries([...buffers].map(([name, b]) => [name, b.dtype]));
   }
 
@@ -64,6 +78,11 @@ export class Scope {
     if (known !== undefined) return known;
     this.slots.set(name, this.slots.size);
     return this.slots.size - 1;
+  }
+
+  /** The same scope with one more buffer; loop counters are common to both. */
+  including(name: string, buffer: Buffer): Scope {
+    return new Scope(new Map([...this.buffers, [name, buffer]]), this.identity, undefined, this.slots);
   }
 
   buffer(name: string): Buffer {
@@ -188,9 +207,16 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       return (env) => env[slot] ?? 0;
     }
     case "access": {
-      const { values, unknown } = scope.buffer(e.tensor);
+      const { values, unknown, watch } = scope.buffer(e.tensor);
       const place = compilePlace(e, scope);
       const identity = unknown ?? scope.identity;
+      if (watch)
+        return (env) => {
+          const at = place(env);
+          if (at < 0) return identity;
+          watch.read(at);
+          return values[at] ?? identity;
+        };
       return (env) => {
         const at = place(env);
         return at < 0 ? identity : (values[at] ?? identity);

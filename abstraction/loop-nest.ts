@@ -11,6 +11,7 @@
  * formula where an element lies.
  *
  * On a GPU the loops at `block` and `warp` stand outermost: every warp of a block runs what is below them, with registers of its own.
+ * What stands beside a loop at warp is run by every warp; warps that its steps do not reach pass it by.
  *
  *     shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
  *     for at block m_tile in 0..32, n_tile in 0..16
@@ -153,7 +154,10 @@ export interface Copy {
   readonly kind: "copy";
   /** Outermost first. */
   readonly axes: readonly Dimension[];
-  /** Assigns to a scratch buffer or the output. A value outside its tensor, or one a `select` leaves out, is filled with what the equation says. */
+  /**
+   * Assigns to a scratch buffer or the output. A value outside its tensor, or one a `select` leaves out, is filled with what the equation
+   * says; pieces for which `where` does not hold are not copied.
+   */
   readonly equation: Equation;
   /** Elements moved at once: they lie side by side on both sides, and are inside or outside together. */
   readonly width: number;
@@ -275,6 +279,11 @@ export function printNest(nest: LoopNest): string {
   if (nest.prepare.length > 0) lines.push("prepare", ...printStatements(nest.prepare, "  "), "run");
   lines.push(...printStatements(nest.body, nest.prepare.length > 0 ? "  " : ""));
   return lines.join("\n");
+}
+
+/** One statement on one line; of a loop, its head. */
+export function printHead(s: Statement): string {
+  return printStatements([s], "")[0] ?? "";
 }
 
 function printScratch(scratch: Scratch): string {
