@@ -4,6 +4,8 @@
  *     import { instantiate, intrinsicsNamed, mappings, nativeTarget, operatorNamed, tune } from "automap";
  */
 
+export { NestFault } from "./abstraction/blocks/fault.ts";
+export { ADVERSE_ORDERS, type NestOrder } from "./abstraction/blocks/run.ts";
 export type {
   Candidate,
   LaneCandidate,

@@ -4,64 +4,108 @@
  *     interpretNest(nest, conv2d, { in: [...], w: [...] })      the output, row-major, as numbers
  *
  * Values are rounded as interpret.ts rounds them. On lanes each statement runs as a whole before the next: every lane reads before
- * any writes.
+ * any writes. Blocks and warps of a GPU run in any order (blocks/), and whatever depends on that order is an error.
  */
 
-import { evaluateIndex, pointsOf } from "./affine.ts";
-import {
-  type Computation,
-  elementCount,
-  inputsOf,
-  memoryElements,
-  outputOf,
-  type Tensor,
-  targetOf,
-} from "./computation.ts";
-import { isInteger, wrap } from "./dtype.ts";
+import type { RegisterShape } from "./blocks/context.ts";
+import { NestFault } from "./blocks/fault.ts";
+import { compilePhases, type NestOrder, warpsOfNest } from "./blocks/run.ts";
+import { Judge } from "./blocks/watched-memory.ts";
+import { type Computation, inputsOf, targetOf } from "./computation.ts";
 import { identityOf } from "./equation.ts";
-import { type Buffer, compileIndex, type Registers, type Run, Scope, type Values } from "./evaluate.ts";
-import { printExpr } from "./expression.ts";
-import { bufferOf, type Inputs, prepareInPlace, shapeOf } from "./interpret.ts";
+import { type Buffer, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
+import { type Inputs, prepareInPlace } from "./interpret.ts";
 import { compileLanes, compileScalar } from "./interpret-lanes.ts";
-import { type Intrinsic, operandOf, tilePlaces, tileRowElements } from "./intrinsic.ts";
-import { rowMajor } from "./layout.ts";
-import type { LoopNest, Statement, VectorFile } from "./loop-nest.ts";
+import { bindMemory, type NestMemory } from "./interpret-memory.ts";
+import { registersOf, vectorsOf } from "./interpret-registers.ts";
+import { operandOf, tilePlaces } from "./intrinsic.ts";
+import { type LoopNest, printHead, type Statement } from "./loop-nest.ts";
 
 /**
  * The output of a computation, by way of a loop nest that was lowered from it.
  * @param calls how often the body is run after one `prepare`, as a kernel is called again and again
+ * @param order in which order blocks and warps run; of no matter to a nest without them
+ * @throws NestFault when threads of a GPU could run the nest to another result
  */
-export function interpretNest(nest: LoopNest, computation: Computation, inputs: Inputs, calls = 1): Values {
+export function interpretNest(
+  nest: LoopNest,
+  computation: Computation,
+  inputs: Inputs,
+  calls = 1,
+  order: NestOrder = {},
+): Values {
+  const warps = warpsOfNest(nest);
+  const judge = warps > 0 ? new Judge(warps) : undefined;
+  const memory = bindMemory(nest, computation, inputs, order.races === "ignored" ? undefined : judge);
   const target = targetOf(computation);
   const identity = identityOf(computation.equation.op, target.dtype);
-  const buffers = new Map<string, Buffer>();
-  for (const tensor of inputsOf(computation)) {
-    buffers.set(tensor.name, storedBuffer(tensor, bufferOf(computation.name, tensor, inputs[tensor.name]).values));
-  }
-  const stored = outputOf(computation);
-  const output = storedBuffer(stored, new Float64Array(elementCount(stored)));
-  buffers.set(stored.name, output);
-  for (const { name, dtype, elements } of nest.scratch) {
-    buffers.set(name, { values: new Float64Array(elements), shape: [elements], dtype });
-  }
+  const { output, buffers } = memory;
   const vectors = (nest.vectors ?? []).map((v) => ({ name: v.name, ...vectorsOf(v) }));
   for (const v of vectors) buffers.set(v.name, v);
-  const scope = new Scope(buffers, identity);
-  for (const { name, intrinsic, operand, count } of nest.registers) {
-    scope.registers.set(name, registersOf(intrinsic, operand, count));
-  }
-  const prepare = compileStatements(nest.prepare, scope);
-  const run = compileStatements(nest.body, scope);
-  const env = scope.environment();
-  prepare(env);
+  const { prepare, run } = judge
+    ? compileForBlocks(nest, computation, memory, judge, order, vectors)
+    : compileForThread(nest, new Scope(buffers, identity));
+  prepare();
   for (let call = 0; call < calls; call++) {
-    // An epilogue assigns every element: one it leaves out shows.
-    output.values.fill(computation.epilogue ? Number.NaN : identity);
+    // What assigns every element shows which one it leaves out: an epilogue does, and a GPU's threads.
+    output.values.fill(judge || computation.epilogue ? Number.NaN : identity);
     for (const { values, unknown } of vectors) values.fill(unknown);
-    run(env);
+    run();
   }
   const { places } = output;
   return places === undefined ? output.values : Float64Array.from(places, (at) => output.values[at] ?? Number.NaN);
+}
+
+interface Compiled {
+  readonly prepare: () => void;
+  readonly run: () => void;
+}
+
+function compileForThread(nest: LoopNest, scope: Scope): Compiled {
+  for (const { name, intrinsic, operand, count } of nest.registers)
+    scope.registers.set(name, registersOf(intrinsic, operand, count));
+  const prepare = compileStatements(nest.prepare, scope);
+  const run = compileStatements(nest.body, scope);
+  const env = scope.environment();
+  return { prepare: () => prepare(env), run: () => run(env) };
+}
+
+function compileForBlocks(
+  nest: LoopNest,
+  computation: Computation,
+  { buffers, names }: NestMemory,
+  judge: Judge,
+  order: NestOrder,
+  vectors: readonly (Buffer & { readonly unknown: number })[],
+): Compiled {
+  const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
+  const local = nest.scratch.find((s) => s.scope === "local");
+  if (local)
+    throw new NestFault("malformed", [`${local.name} is local, and threads of a GPU have registers: make it shared`]);
+  const files = nest.registers.map(({ name, intrinsic, operand, count }, number): RegisterShape => {
+    const { tiles: _, ...shape } = registersOf(intrinsic, operand, 0);
+    return { name, number, intrinsic, operand: operandOf(intrinsic, operand), count, ...shape };
+  });
+  const context = {
+    scope: new Scope(buffers, identity),
+    judge,
+    files: new Map(files.map((file) => [file.name, file])),
+    scratch: new Map(nest.scratch.map((s) => [s.name, s])),
+    names,
+    inputs: new Set(inputsOf(computation).map((t) => t.name)),
+    vectors,
+    copies: order.copies ?? "early",
+  };
+  // What stands outside blocks is run by one thread, between barriers of the whole call.
+  const unwatched = [...buffers].map(([name, { watch: _, ...buffer }]) => [name, buffer] as const);
+  const plain = (s: Statement): (() => void) => {
+    const { run } = compileForThread({ ...nest, prepare: [], body: [s] }, new Scope(new Map(unwatched), identity));
+    return run;
+  };
+  return {
+    prepare: compilePhases(nest.prepare, context, order, plain),
+    run: compilePhases(nest.body, context, order, plain),
+  };
 }
 
 function compileStatements(statements: readonly Statement[], scope: Scope): Run {
@@ -77,6 +121,13 @@ function compileStatement(s: Statement, scope: Scope): Run {
   switch (s.kind) {
     case "loop": {
       if (s.mode === "lanes") return compileLanes(s, scope);
+      if (s.mode === "block" || s.mode === "warp")
+        throw new NestFault("malformed", [
+          s.mode === "block"
+            ? "loops at block stand at the top of a nest"
+            : "loops at warp stand inside loops at block",
+          printHead(s),
+        ]);
       const slot = scope.slot(s.axis);
       const body = compileStatements(s.body, scope);
       return (env) => {
@@ -101,13 +152,15 @@ function compileStatement(s: Statement, scope: Scope): Run {
     case "register-issue":
       return compileRegisterIssue(s, scope);
     case "barrier":
+      if (s.group)
+        throw new NestFault("malformed", ["a barrier of a group stands inside loops at block", printHead(s)]);
       return () => undefined;
     case "fetch":
     case "drain":
     case "copy":
     case "commit":
     case "wait":
-      throw new Error(`internal: a ${s.kind} stands outside the warps of a block`);
+      throw new NestFault("malformed", [`a ${s.kind} stands inside loops at block`, printHead(s)]);
     default:
       return s satisfies never;
   }
@@ -154,48 +207,6 @@ function compileRegisterIssue(
     issue();
     if (target) target.tiles[target.index(env)]?.set(target.values);
   };
-}
-
-function registersOf(intrinsic: Intrinsic, operandName: string, count: number): Registers {
-  const operand = operandOf(intrinsic, operandName);
-  const places = tilePlaces(intrinsic, operandName);
-  const row = tileRowElements(operand);
-  return {
-    tiles: Array.from({ length: count }, () => new Float64Array(places.length)),
-    rows: places.map((at) => Math.floor(at / row)),
-    columns: places.map((at) => at % row),
-    identity: identityOf(intrinsic.computation.equation.op, operand.dtype),
-  };
-}
-
-/** Integers have no NaN: a value that tests do not use stands for what is unknown. */
-const UNKNOWN_INTEGER = 0x5bad_5bad;
-
-function vectorsOf({ dtype, lanes, count }: VectorFile): Buffer & { readonly unknown: number } {
-  const unknown = isInteger(dtype) ? wrap(dtype, UNKNOWN_INTEGER) : Number.NaN;
-  return { values: new Float64Array(count * lanes), shape: [count, lanes], dtype, unknown };
-}
-
-/** A tensor's elements in storage order, with the way back. */
-function storedBuffer(tensor: Tensor, logical: Values): Buffer {
-  const shape = shapeOf(tensor);
-  if (printExpr(tensor.storage) === printExpr(rowMajor(tensor.dims))) {
-    return { values: Float64Array.from(logical), shape, dtype: tensor.dtype };
-  }
-  const places = storagePlaces(tensor);
-  const values = new Float64Array(memoryElements(tensor));
-  for (let i = 0; i < places.length; i++) values[places[i] ?? 0] = logical[i] ?? Number.NaN;
-  return { values, shape, dtype: tensor.dtype, places };
-}
-
-/** Place in memory of each logical element of a tensor, in row-major order. */
-function storagePlaces(tensor: Tensor): Int32Array {
-  const places = new Int32Array(elementCount(tensor));
-  const extents = Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
-  const names = tensor.dims.map((d) => d.name);
-  let i = 0;
-  for (const point of pointsOf(names, extents)) places[i++] = evaluateIndex(tensor.storage, point);
-  return places;
 }
 
 /** Unpacks memory tiles into logical operands, runs the instruction's own equation, and packs the target back. */
