@@ -75,6 +75,7 @@ export { reportPage } from "./report/page.ts";
 export type { ReportData } from "./report/report-data.ts";
 export { type Choice, generate, predict, type TuneOptions, tune } from "./session/api.ts";
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
+export type { TunedKernel } from "./session/finals.ts";
 export {
   type BoundKernel,
   EnvironmentError,
@@ -89,7 +90,6 @@ export {
   nativeIntrinsics,
   rankByModel,
   type TuneComputationOptions,
-  type TunedKernel,
   type TuneOutcome,
   type TuneSubject,
   tuneComputation,

@@ -69,8 +69,8 @@ function readGroups(file: string): Group[] {
     const byGroup = new Map<string, { types: string; name: string; points: Point[] }>();
     const termsOf = new Map<string, ReturnType<typeof createTerms>>();
     for (const trial of queryTrials(db, { status: "ok", sort: "at" }).reverse()) {
-      const { workload, environment, conditions, candidate, measurement } = trial;
-      if (measurement.status !== "ok" || candidate.kind === "lanes") continue;
+      const { workload, environment, conditions, candidate, measurement, finals } = trial;
+      if (measurement.status !== "ok" || candidate.kind === "lanes" || finals !== undefined) continue;
       const world = JSON.stringify([workload.id, environment.id, conditions.threads]);
       const key = `${world} ${mappingKey(candidate)}`;
       const terms = termsOf.get(key) ?? createTerms(mappingIn(trial), targetOf(db, trial));

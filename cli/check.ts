@@ -9,7 +9,7 @@ import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
-import { type Database, labelOf, openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
+import { best, type Database, labelOf, openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
@@ -89,8 +89,10 @@ function withDatabase<T>(file: string, work: (db: Database) => T): T {
   }
 }
 
+/** The best of each workload, and what failed: of a workload where nothing worked there is no best. */
 function trialsIn(db: Database, operator: string | undefined): TrialRecord[] {
-  return queryTrials(db, operator === undefined ? {} : { operator });
+  const filter = operator === undefined ? {} : { operator };
+  return [...best(db, filter), ...queryTrials(db, filter).filter((t) => t.measurement.status !== "ok")];
 }
 
 const WORDS: Readonly<Record<Finding["verdict"], string>> = {

@@ -20,12 +20,12 @@ import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { candidateRows, candidateText, placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { indent, table } from "../report/text.ts";
+import type { TunedKernel } from "../session/finals.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
 import {
   isPlain,
   operationsOf,
   rankByModel,
-  type TunedKernel,
   type TuneOutcome,
   tuneComputation,
   usableIntrinsics,

@@ -10,6 +10,13 @@ import type { TrialRecord } from "./record.ts";
 import { SEALED_SINCE } from "./schema.ts";
 import { trialsOfRows } from "./world.ts";
 
+export interface BestOptions {
+  /** Mappings onto instructions, designs on lanes, or both: the default. */
+  readonly kinds?: "all" | "mappings" | "lanes";
+  /** Only what finals decided. */
+  readonly decided?: boolean;
+}
+
 /**
  * For each computation, environment, thread count and cache state one trial among those that match, fastest first: the winner of the
  * newest finals. Finals decide over all that was measured before them with an instruction the search was offered: kernels are compared
@@ -17,16 +24,22 @@ import { trialsOfRows } from "./world.ts";
  * instructions, the smallest median of what is left; of equal ones the earliest. What was measured here comes before what was imported,
  * however fast that claims to be, and imported finals decide over imported trials only.
  */
-export function best(db: Database, filter: Filter = {}): TrialRecord[] {
+export function best(
+  db: Database,
+  filter: Filter = {},
+  { kinds = "all", decided = false }: BestOptions = {},
+): TrialRecord[] {
   return read(db, () => {
     const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
     const rows = db.sqlite
       .prepare(
-        `WITH matching AS (
+        `WITH sorted AS (
            SELECT trials.*, computation, ${db.version < WITH_FINALS ? "NULL AS comparison, NULL AS place," : ""}
              ${db.version < SEALED_SINCE ? "1" : "seal IS NULL"} AS imported,
              CASE candidate ->> '$.kind' WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
            FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
+         ), matching AS (
+           SELECT * FROM sorted WHERE ? IN ('all', kind) ${decided ? "AND place IS NOT NULL" : ""}
          ), leaders AS (
            -- The winner, or who came nearest to it of those that match.
            SELECT *, min(place) FROM matching WHERE place IS NOT NULL GROUP BY comparison, computation, imported
@@ -49,7 +62,7 @@ export function best(db: Database, filter: Filter = {}): TrialRecord[] {
            WHERE winner IS NULL OR winner = id OR at > until
          ) AS chosen ON chosen.id = trials.id WHERE rank = 1 ORDER BY imported, median, at, trials.id LIMIT ?`,
       )
-      .all(...values, JSON.stringify(["mappings", "lanes"]), filter.limit ?? -1);
+      .all(...values, kinds, JSON.stringify(["mappings", "lanes"]), filter.limit ?? -1);
     return trialsOfRows(db, rows);
   });
 }

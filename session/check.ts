@@ -78,7 +78,7 @@ export function verdictFails({ verdict }: Finding, { requireAll }: { readonly re
   return verdict === "slower" || verdict === "failing" || (verdict === "missing" && requireAll);
 }
 
-/** The trial with the smallest median of each workload; where every trial failed, the last. */
+/** The trial with the smallest median of each workload among the best of its environments; where every trial failed, the last. */
 function bestOf(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
   const best = new Map<string, TrialRecord>();
   for (const trial of trials) {

@@ -40,7 +40,7 @@ import {
 } from "../emit/index.ts";
 import { type Compiler, type EnvironmentProblem, findCompiler } from "../runtime/compiler.ts";
 import { compileInFolder, subjectOf } from "./emit.ts";
-import type { TunedKernel } from "./tune.ts";
+import type { TunedKernel } from "./finals.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../emit/index.ts";
 

@@ -10,6 +10,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import {
+  best,
   computationOf,
   type Database,
   type EnvironmentRecord,
@@ -56,6 +57,7 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
   const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
   const calibrations = environments.map((e) => storedCalibration(db, e));
+  const winners = new Set(best(db, filter).map((t) => t.id));
   const groups = groupBy(trials, ({ workload, environment, conditions }) =>
     JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]),
   );
@@ -63,7 +65,13 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
     const [first] = group;
     if (!first) throw new Error("internal: a group of no trials");
     const known = calibrations[indexOf(first.environment)];
-    return subjectOf(first, group, indexOf(first.environment), known && roofsOf(db, known.calibration));
+    return subjectOf(
+      first,
+      group.filter(isSearched),
+      group.filter(isTimed).find((t) => winners.has(t.id)),
+      indexOf(first.environment),
+      known && roofsOf(db, known.calibration),
+    );
   });
   subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
   return {
@@ -72,11 +80,11 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
     madeAt: now,
     version: VERSION,
     subjects,
-    accuracy: accuracies(groups),
+    accuracy: accuracies(groups.map((group) => group.filter(isSearched))),
     rooflines: environments.flatMap((e, i): Roofline[] => {
       const stored = calibrations[i];
       const own = groups.filter(([first]) => first?.environment.id === e.id);
-      return stored ? [rooflineOf(db, i, own, stored)] : [];
+      return stored ? [rooflineOf(db, i, own, winners, stored)] : [];
     }),
     environments: environments.map(environmentFacts),
     noise: noiseOf(trials),
@@ -86,12 +94,12 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
 function subjectOf(
   first: TrialRecord,
   trials: readonly TrialRecord[],
+  winner: TimedRecord | undefined,
   environment: number,
   roofs: Roofs | undefined,
 ): Subject {
   const { workload, conditions } = first;
   const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
-  const fastest = fastestOf(trials);
   return {
     label: labelOf(workload),
     name: workload.name,
@@ -105,22 +113,13 @@ function subjectOf(
     cache: conditions.cache,
     environment,
     trials: trials.map(pointOf),
-    best: fastest && bestOf(fastest, roofs?.(fastest)),
+    best: winner && bestOf(winner, roofs?.(winner)),
     accuracy: accuracyOf(labelOf(workload), [trials]),
     failures: reasons(
       trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [] : [{ name: m.status, text: m.log }])),
     ),
     refusals: refusalsOf(first),
   };
-}
-
-function fastestOf(trials: readonly TrialRecord[]): TimedRecord | undefined {
-  return trials
-    .filter(isTimed)
-    .reduce<TimedRecord | undefined>(
-      (best, t) => (best === undefined || t.measurement.median < best.measurement.median ? t : best),
-      undefined,
-    );
 }
 
 function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): TrialPoint {
@@ -186,6 +185,7 @@ function rooflineOf(
   db: Database,
   environment: number,
   groups: readonly (readonly TrialRecord[])[],
+  winners: ReadonlySet<string>,
   stored: StoredCalibration,
 ): Roofline {
   const { calibration: c, at } = stored;
@@ -197,7 +197,6 @@ function rooflineOf(
     return peak === undefined ? [] : [{ name: row.name, operationsPerSecond: peak }];
   });
   const points = groups.flatMap((own) => {
-    const fastest = fastestOf(own);
     const operations = own[0] ? operationsThatCount(own[0]) : 0;
     return own.filter(isTimed).map(
       (t): RooflinePoint => ({
@@ -205,12 +204,12 @@ function rooflineOf(
         types: t.workload.dtype,
         intensity: operations / bytesMoved(t),
         operationsPerSecond: operations / t.measurement.median / t.conditions.threads,
-        best: t === fastest,
+        best: winners.has(t.id),
       }),
     );
   });
   const contradiction = contradictionOf(
-    groups.flatMap((own) => fastestOf(own) ?? []),
+    trials.filter((t) => winners.has(t.id)),
     stored,
     machineOf(db, trials),
   );
@@ -327,6 +326,11 @@ function filterText(filter: Filter): string | undefined {
     ...(until === undefined ? [] : [`until ${instant(until)}`]),
   ];
   return parts.length === 0 ? undefined : parts.join(", ");
+}
+
+/** What a search asked for, not what was measured again in its finals. */
+function isSearched({ finals }: TrialRecord): boolean {
+  return finals === undefined;
 }
 
 function isTimed(trial: TrialRecord): trial is TimedRecord {

@@ -15,7 +15,6 @@ import { type Computation, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -37,9 +36,10 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
-import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
+import type { TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
+import { decide, type TunedKernel } from "./finals.ts";
 import { calibrationFor } from "./predict.ts";
 import {
   type CandidateKinds,
@@ -76,28 +76,19 @@ export interface TuneComputationOptions {
   readonly earlyStop?: boolean;
   /** Path of the database; `:memory:` keeps nothing. */
   readonly database?: string;
+  /** Compiles and measures; made for the session when left out, and closed after it either way. */
+  readonly runner?: Runner;
   readonly signal?: AbortSignal;
   readonly onEvent?: (event: TuneEvent<Candidate>) => void;
   /** What the user should hear besides. */
   readonly onNotice?: (text: string) => void;
 }
 
-export interface TunedKernel {
-  readonly id: string;
-  readonly computation: Computation;
-  readonly candidate: Candidate;
-  /** Undefined for a design on lanes. */
-  readonly mapping: Mapping | undefined;
-  readonly measurement: Extract<Measurement, { status: "ok" }>;
-  readonly prediction: Prediction | undefined;
-  readonly kernel: Kernel;
-}
-
 export type TuneOutcome =
   | {
       readonly status: TuneStatus;
       readonly computation: Computation;
-      /** The finalist that was fastest when measured beside the others; undefined when every candidate failed. */
+      /** The winner of the finals; undefined when every candidate failed. */
       readonly best: TunedKernel | undefined;
       readonly trials: readonly TrialOf<Candidate>[];
       /** How many trials ended in each status but ok. */
@@ -179,7 +170,7 @@ export async function tuneComputation(
     });
 
   // 1. The machine, the records, and the model of the machine.
-  const made = await createRunner({ threads });
+  const made = options.runner ? { status: "ready" as const, runner: options.runner } : await createRunner({ threads });
   if (made.status === "environment") return { status: "environment", problem: made };
   const { runner } = made;
   const database = options.database ?? "automap.db";
@@ -216,6 +207,7 @@ export async function tuneComputation(
         threads,
         earlyStop: options.earlyStop ?? true,
         intrinsics: chosen.map((i) => i.name),
+        offered: offered.map((i) => i.name),
         kinds,
         target: recordOf(machine),
       },
@@ -241,7 +233,8 @@ export async function tuneComputation(
     });
 
     // 4. Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
-    const best = await decide(result.contenders, space, runner, reference, store.idOf);
+    const finished = { db, workload, environment, run, space, threads, kinds, offered };
+    const best = await decide(result.contenders, finished, runner, reference, Date.now);
     if (!doubted) announceContradiction(db, environment, machine, announce);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {
@@ -325,31 +318,6 @@ async function* measureAll(
   for (const kernel of kernels) yield await runner.measure(kernel, reference);
 }
 
-async function decide(
-  contenders: readonly TrialOf<Candidate>[],
-  space: SessionSpace,
-  runner: Runner,
-  reference: Awaited<ReturnType<Runner["reference"]>>,
-  idOf: (key: string) => string,
-): Promise<TunedKernel | undefined> {
-  const kernels = contenders.map((f) => space.kernelOf(f.candidate));
-  const again =
-    kernels.length > 1 ? await runner.compareKernels(kernels, reference) : contenders.map((f) => f.measurement);
-  const judged = contenders.map((f, i): TrialOf<Candidate> => ({ ...f, measurement: again[i] ?? f.measurement }));
-  const [winner] = finalistsOf(judged);
-  const kernel = kernels[judged.findIndex((j) => j.key === winner?.key)];
-  if (!winner || !kernel || winner.measurement.status !== "ok") return undefined;
-  return {
-    id: idOf(winner.key),
-    computation: reference.computation,
-    candidate: winner.candidate,
-    mapping: space.mappingOf(winner.candidate),
-    measurement: winner.measurement,
-    prediction: winner.prediction,
-    kernel,
-  };
-}
-
 interface Place {
   readonly workload: Workload;
   readonly environment: Environment;
@@ -359,15 +327,11 @@ interface Place {
 }
 
 /** The database as the search sees it: what this very world measured before is known. */
-function storeIn(
-  db: Database,
-  { workload, environment, run, space, threads }: Place,
-): TrialStore<Candidate> & { idOf(key: string): string } {
+function storeIn(db: Database, { workload, environment, run, space, threads }: Place): TrialStore<Candidate> {
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
     (t) => t.conditions.threads === threads,
   );
   const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
-  const ids = new Map(earlier.map((t) => [candidateKey(t.candidate), t.id]));
   return {
     known: (key) => known.get(key),
     recorded: () => earlier.map((t) => t.candidate),
@@ -375,19 +339,15 @@ function storeIn(
       const intrinsic = space.intrinsicOf(trial.candidate);
       const { candidate, prediction, measurement, at } = trial;
       const conditions = { threads, cache: "warm" as const };
-      ids.set(
-        trial.key,
-        recordTrial(db, {
-          workload,
-          environment,
-          run,
-          intrinsic,
-          trial: { candidate, prediction, measurement, at },
-          conditions,
-        }),
-      );
+      recordTrial(db, {
+        workload,
+        environment,
+        run,
+        intrinsic,
+        trial: { candidate, prediction, measurement, at },
+        conditions,
+      });
     },
-    idOf: (key) => ids.get(key) ?? "",
   };
 }
 

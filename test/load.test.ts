@@ -12,8 +12,9 @@ import { decodeElement, encodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { fromMemory, toMemory } from "../runtime/verify.ts";
 import { writePackage } from "../session/emit.ts";
+import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
-import { environmentOf, type TunedKernel } from "../session/tune.ts";
+import { environmentOf } from "../session/tune.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
 
 const root = mkdtempSync(join(tmpdir(), "automap load "));

@@ -71,8 +71,10 @@ export function details({
   measurement,
   prediction,
   conditions,
+  finals,
 }: TrialRecord) {
-  return { run: run ?? null, workload, environment, candidate, declaration, measurement, prediction, conditions };
+  const facts = { workload, environment, candidate, declaration, measurement, prediction, conditions };
+  return { run: run ?? null, ...facts, finals: finals ?? null };
 }
 
 export function csvOf(trials: readonly Summary[]): string {
@@ -113,14 +115,14 @@ export function printTrials(
   const head = ["id", ...WORKLOAD_COLUMNS, ..."target,threads,instruction,time,predicted,at (UTC)".split(",")];
   const rows = trials.map((trial) => {
     const { id, target, threads, intrinsic, status, at } = summarise(trial);
-    const { measurement, prediction } = trial;
+    const { measurement, prediction, finals } = trial;
     return [
       shortId(id),
       ...workloadCells(trial.workload),
       target,
       String(threads),
       intrinsic,
-      measurement.status === "ok" ? printTime(measurement.median) : status,
+      `${measurement.status === "ok" ? printTime(measurement.median) : status}${finals === undefined ? "" : " in finals"}`,
       prediction === undefined ? "" : printTime(prediction.seconds),
       at.slice(0, 16),
       ...(more ? [more.of(trial)] : []),

@@ -22,7 +22,7 @@ import {
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
-import { indent, printTime, table } from "../../report/text.ts";
+import { indent, percent, printTime, table } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { print, printJson, say, style } from "../output.ts";
@@ -70,6 +70,8 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
       ["threads", String(conditions.threads)],
       ["cache", conditions.cache],
       ["cores", conditions.affinity?.join(",") ?? ""],
+      ["others", conditions.load === undefined ? "" : `had ${percent(conditions.load)} of these cores' time`],
+      ["finals", finalsText(trial)],
     ]),
     section("measured", measuredRows(measurement)),
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
@@ -81,6 +83,12 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
 
 function section(title: string, rows: readonly (readonly string[])[]): string {
   return `${title}\n${indent(table(rows.filter(([, text]) => text !== "")))}`;
+}
+
+function finalsText({ finals }: TrialRecord): string {
+  if (finals === undefined) return "";
+  const place = finals.place === undefined ? "failed" : finals.place === 1 ? "won" : `place ${finals.place}`;
+  return `${place}, measured in turns with the others of ${shortId(finals.comparison)}`;
 }
 
 /** The candidate in words, its instruction with the declaration it had. */
