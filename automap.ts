@@ -23,7 +23,7 @@ export {
 } from "./abstraction/computation.ts";
 export type { DType } from "./abstraction/dtype.ts";
 export { type Equation, printEquation } from "./abstraction/equation.ts";
-export { UsageError } from "./abstraction/error.ts";
+export { EnvironmentError, type EnvironmentProblem, UsageError } from "./abstraction/error.ts";
 export { interpret } from "./abstraction/interpret.ts";
 export { interpretNest } from "./abstraction/interpret-nest.ts";
 export { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "./abstraction/intrinsic.ts";
@@ -78,7 +78,6 @@ export { type Checked, compareBest, type Finding } from "./session/check.ts";
 export type { TunedKernel } from "./session/finals.ts";
 export {
   type BoundKernel,
-  EnvironmentError,
   type KernelDescription,
   KernelError,
   type LoadOptions,

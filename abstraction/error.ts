@@ -1,5 +1,6 @@
 /**
- * @file What automap says when the caller got something wrong: what, where, and the nearest thing that would be right.
+ * @file What automap says when the caller got something wrong: what, where, and the nearest thing that would be right; and when the machine
+ * lacks something: what, why it matters, what to do.
  *
  *     equation: unknown function "sqaure"
  *       y[i] = sqaure(x[i])
@@ -43,6 +44,25 @@ export class UsageError extends Error {
     }
     if (this.hint !== undefined) lines.push(`  ${this.hint}`);
     return lines.join("\n");
+  }
+}
+
+/** Something this machine lacks: not a bug, and not a mistake in the computation. */
+export interface EnvironmentProblem {
+  readonly status: "environment";
+  readonly what: string;
+  readonly why: string;
+  readonly remedy: string;
+}
+
+/** Exit code 6. */
+export class EnvironmentError extends Error {
+  readonly problem: EnvironmentProblem;
+
+  constructor(problem: Omit<EnvironmentProblem, "status">, cause?: unknown) {
+    super(`${problem.what}\n  ${problem.why}\n  ${problem.remedy}`, cause === undefined ? {} : { cause });
+    this.name = "EnvironmentError";
+    this.problem = { ...problem, status: "environment" };
   }
 }
 

@@ -187,7 +187,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
     }
     case "environment": {
       say(`automap: ${outcome.problem.what}\n  ${outcome.problem.why}\n  ${outcome.problem.remedy}`);
-      say("  without it, --model-only ranks candidates by the model");
+      say("  what was measured is kept, and the same command goes on from there; --model-only needs none of this");
       return EXIT.environment;
     }
     default: {

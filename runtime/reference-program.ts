@@ -31,6 +31,7 @@ import { rowMajor } from "../abstraction/layout.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
+import { onThisMachine, toolProblem } from "./environment.ts";
 
 /** No contraction of a*b + c, no reordering: every operation rounds as written. */
 const FLAGS = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
@@ -44,13 +45,13 @@ const RUN_LIMIT_MS = 600_000;
 
 /**
  * The output of a computation, row-major, as {@link interpret} gives it.
- * @throws Error when the program does not compile, or runs longer than the limit
+ * @throws EnvironmentError when the machine lacks room or memory; Error when the program runs longer than the limit
  */
-export async function interpretCompiled(
-  computation: Computation,
-  inputs: Inputs,
-  options: ProgramOptions,
-): Promise<Values> {
+export function interpretCompiled(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
+  return onThisMachine("computing what kernels must answer", () => compileAndInterpret(computation, inputs, options));
+}
+
+async function compileAndInterpret(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
   const { sum, epilogue } = partsOf(computation);
   if (epilogue) {
     const sums = await interpretCompiled(sum, inputs, options);
@@ -74,7 +75,11 @@ export async function interpretCompiled(
     const run = await runChild([program.file, ...files, answer, `${availableParallelism()}`], {
       timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
     });
-    if (run.status !== "ok") throw new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`);
+    if (run.status !== "ok")
+      throw (
+        toolProblem(run, "computing what kernels must answer") ??
+        new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)
+      );
     const { buffer, byteOffset, byteLength } = await readFile(answer);
     return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
   } finally {

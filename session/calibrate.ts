@@ -5,12 +5,12 @@
  */
 
 import { existsSync } from "node:fs";
-import { UsageError } from "../abstraction/error.ts";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import { calibrationOf, DatabaseError, type Environment, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
-import { type EnvironmentProblem, findCompiler } from "../runtime/compiler.ts";
+import { findCompiler } from "../runtime/compiler.ts";
 import type { Finding } from "../runtime/doctor.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { nativeTarget } from "../targets/index.ts";

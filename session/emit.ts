@@ -14,6 +14,7 @@ import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
 import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../emit/index.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
+import { toolProblem } from "../runtime/environment.ts";
 import { kernelFor } from "./kernel.ts";
 import { VERSION } from "./version.ts";
 
@@ -118,7 +119,11 @@ export async function provePackage(folder: string, subject: BuildSubject, compil
 
 const COMPILE_LIMIT_MS = 120_000;
 
-/** Runs steps of a build at once, in the folder of the package. @returns what the compiler said when one failed */
+/**
+ * Runs steps of a build at once, in the folder of the package.
+ * @returns what the compiler said when one failed
+ * @throws EnvironmentError when it is the machine that fails: no room, no memory, no assembler
+ */
 export async function compileInFolder(
   folder: string,
   steps: readonly BuildStep[],
@@ -133,5 +138,7 @@ export async function compileInFolder(
     ),
   );
   const failed = runs.find((run) => run.status !== "ok");
+  const problem = failed && toolProblem(failed, "compiling");
+  if (problem) throw problem;
   return failed && `${explainRun(failed)}\n${failed.stderr}`.trimEnd();
 }

@@ -121,7 +121,10 @@ function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation): E
   }
 }
 
-/** Who won before, and the fastest that no finals have decided about, which a search that was killed may have left; contenders left out. */
+/**
+ * Who won before, and the fastest that no finals have decided about, which a search that was killed may have left; contenders left out.
+ * Kernels of imported records are not run unasked.
+ */
 function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): readonly TrialOf<Candidate>[] {
   const { db, workload, environment, offered, threads, kinds } = search;
   const filter = {
@@ -134,7 +137,7 @@ function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): 
   for (const decided of [true, false])
     for (const known of best(db, filter, { kinds, decided })) {
       const key = candidateKey(known.candidate);
-      if (known.conditions.cache === "warm") found.set(key, { ...known, key });
+      if (known.provenance === "here" && known.conditions.cache === "warm") found.set(key, { ...known, key });
     }
   for (const { key } of contenders) found.delete(key);
   return [...found.values()];

@@ -23,7 +23,7 @@ import {
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
   type BindOptions,
@@ -38,7 +38,7 @@ import {
   PACKAGE_VERSION,
   packageName,
 } from "../emit/index.ts";
-import { type Compiler, type EnvironmentProblem, findCompiler } from "../runtime/compiler.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { compileInFolder, subjectOf } from "./emit.ts";
 import type { TunedKernel } from "./finals.ts";
 
@@ -51,17 +51,6 @@ export interface LoadOptions extends BindOptions {
   readonly cache?: string;
   /** Found when left out. */
   readonly compiler?: Compiler;
-}
-
-/** Something this machine lacks. */
-export class EnvironmentError extends Error {
-  readonly problem: Omit<EnvironmentProblem, "status">;
-
-  constructor(problem: Omit<EnvironmentProblem, "status">) {
-    super(`${problem.what}\n  ${problem.why}\n  ${problem.remedy}`);
-    this.name = "EnvironmentError";
-    this.problem = problem;
-  }
 }
 
 /**

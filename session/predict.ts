@@ -18,6 +18,7 @@ import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { type Compiler, compileSource, kernelFlags } from "../runtime/compiler.ts";
+import { toolProblem } from "../runtime/environment.ts";
 import { compilerFeatures, nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
@@ -89,7 +90,8 @@ function compileAndRunWith({ compiler, workdir }: { compiler: Compiler; workdir:
     const compiled = await compileSource(source, flags, ".out", { compiler, workdir });
     if (compiled.status !== "compiled") throw new Error(`calibration does not compile: ${compiled.log}`);
     const run = await runChild([compiled.file], { timeLimitMs: 120_000 });
-    if (run.status !== "ok") throw new Error(`calibration ${explainRun(run)}: ${run.stderr}`);
+    if (run.status !== "ok")
+      throw toolProblem(run, "calibrating") ?? new Error(`calibration ${explainRun(run)}: ${run.stderr}`);
     return run.stdout;
   };
 }

@@ -12,7 +12,7 @@ import { arch, cpus, release, type as system } from "node:os";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -31,8 +31,10 @@ import {
   type Workload,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
+import { kernelFlags } from "../runtime/compiler.ts";
+import { requireDisassembler } from "../runtime/disassembly.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
+import type { Reference } from "../runtime/verify.ts";
 import { isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
@@ -154,75 +156,119 @@ function chooseSpace(
 }
 
 /**
- * Searches for the fastest kernel of a computation on this machine.
+ * Searches for the fastest kernel of a computation on this machine. Where the machine fails on the way, what was measured is kept.
  * @throws UsageError when the database is no database of automap's, the name is no name, or more threads are asked for than there are processors
  */
 export async function tuneComputation(
   subject: TuneSubject,
   options: TuneComputationOptions = {},
 ): Promise<TuneOutcome> {
-  const { computation } = subject;
-  const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
-  const started = Date.now();
   if (subject.name !== undefined && !WORKLOAD_NAME.test(subject.name))
     throw new UsageError(`"${subject.name}" is no name for a workload`, {
       hint: "letters, digits and . _ - + / :, no more than 80",
     });
-
-  // 1. The machine, the records, and the model of the machine.
-  const made = options.runner ? { status: "ready" as const, runner: options.runner } : await createRunner({ threads });
+  const made = options.runner
+    ? { status: "ready" as const, runner: options.runner }
+    : await createRunner({ threads: options.threads ?? 1 });
   if (made.status === "environment") return { status: "environment", problem: made };
-  const { runner } = made;
-  const database = options.database ?? "automap.db";
-  const db = openDatabase(database);
   try {
-    const environment = environmentOf(runner, machine);
-    const announce = options.onNotice ?? (() => undefined);
-    if (db.notice !== undefined) announce(db.notice);
-    const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
-    const doubted = announceContradiction(db, environment, machine, announce);
+    const db = openDatabase(options.database ?? "automap.db");
+    try {
+      const prepared = await prepare(db, made.runner, subject, options);
+      return "refused" in prepared
+        ? { status: "nothing-maps", ...prepared }
+        : await search(db, made.runner, prepared, options);
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    if (error instanceof EnvironmentError) return { status: "environment", problem: error.problem };
+    throw error;
+  } finally {
+    await made.runner.close();
+  }
+}
 
-    // 2. What can be tried at all.
-    const offered = options.intrinsics ?? usableIntrinsics(machine);
-    const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
-    if ("refused" in found) return { status: "nothing-maps", refused: found.refused };
-    const { space, chosen } = found;
-    if (chosen.every(isPlain) && !offered.every(isPlain))
-      announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
-    if (pointCount(computation) > LARGE_POINTS)
-      announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
-    const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
-    const { parameters = {}, name } = subject;
-    const workload: Workload = { computation, parameters, name };
-    const strategy = options.strategy ?? STRATEGIES[0];
-    if (!strategy) throw new Error("internal: no strategies");
-    const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
-    const run = beginRun(db, {
-      workload,
-      environment,
-      seed,
-      // All that decides what the search does: `automap replay` makes the same decisions again from it.
-      options: {
-        strategy: strategy.name,
-        threads,
-        earlyStop: options.earlyStop ?? true,
-        intrinsics: chosen.map((i) => i.name),
-        offered: offered.map((i) => i.name),
-        kinds,
-        target: recordOf(machine),
-      },
-      budget,
-      started,
-    });
-    const store = storeIn(db, { workload, environment, run, space, threads });
+/** A search before its first trial. */
+interface Prepared {
+  readonly started: number;
+  readonly threads: number;
+  readonly kinds: CandidateKinds;
+  readonly environment: Environment;
+  /** Its calibration was found to be contradicted, and that was said. */
+  readonly doubted: boolean;
+  readonly workload: Workload;
+  readonly offered: readonly Intrinsic[];
+  /** Of the offered instructions those that the search chooses from. */
+  readonly chosen: readonly Intrinsic[];
+  readonly space: SessionSpace;
+  readonly reference: Reference;
+}
 
-    // 3. The search.
+/** The model of the machine, what can be tried at all, and what kernels must answer. */
+async function prepare(
+  db: Database,
+  runner: Runner,
+  { computation, parameters = {}, fixed, name }: TuneSubject,
+  options: TuneComputationOptions,
+): Promise<Prepared | { readonly refused: readonly Reason[] }> {
+  const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
+  const started = Date.now();
+  const environment = environmentOf(runner, machine);
+  const announce = options.onNotice ?? (() => undefined);
+  if (db.notice !== undefined) announce(db.notice);
+  const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
+  const doubted = announceContradiction(db, environment, machine, announce);
+  const offered = options.intrinsics ?? usableIntrinsics(machine);
+  const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
+  if ("refused" in found) return found;
+  const { space, chosen } = found;
+  const isAllPlain = chosen.every(isPlain);
+  if (isAllPlain && !offered.every(isPlain))
+    announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
+  // Better now than after the inputs are drawn.
+  if (!isAllPlain && !options.runner) requireDisassembler();
+  if (pointCount(computation) > LARGE_POINTS)
+    announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
+  const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+  const workload: Workload = { computation, parameters, name };
+  return { started, threads, kinds, environment, doubted, workload, offered, chosen, space, reference };
+}
+
+async function search(
+  db: Database,
+  runner: Runner,
+  prepared: Prepared,
+  options: TuneComputationOptions,
+): Promise<Extract<TuneOutcome, { trials: unknown }>> {
+  const { started, threads, kinds, environment, doubted, workload, offered, chosen, space, reference } = prepared;
+  const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
+  if (!strategy) throw new Error("internal: no strategies");
+  const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
+  const run = beginRun(db, {
+    workload,
+    environment,
+    seed,
+    // All that decides what the search does: `automap replay` makes the same decisions again from it.
+    options: {
+      strategy: strategy.name,
+      threads,
+      earlyStop: options.earlyStop ?? true,
+      intrinsics: chosen.map((i) => i.name),
+      offered: offered.map((i) => i.name),
+      kinds,
+      target: recordOf(machine),
+    },
+    budget,
+    started,
+  });
+  try {
     const result = await tune<Candidate>({
       space,
       strategy,
       budget,
       seed,
-      store,
+      store: storeIn(db, { workload, environment, run, space, threads }),
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
@@ -231,24 +277,32 @@ export async function tuneComputation(
       ...(options.signal ? { signal: options.signal } : {}),
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
-
-    // 4. Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
+    // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
     const finished = { db, workload, environment, run, space, threads, kinds, offered };
     const best = await decide(result.contenders, finished, runner, reference, Date.now);
-    if (!doubted) announceContradiction(db, environment, machine, announce);
+    if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {
       status: result.status,
-      computation,
+      computation: workload.computation,
       best,
       trials: result.trials,
       failed: failuresOf(result.trials),
       seconds: (Date.now() - started) / 1000,
-      database,
+      database: db.path,
     };
-  } finally {
-    db.close();
-    await runner.close();
+  } catch (error) {
+    noteFailure(db, run);
+    throw error;
+  }
+}
+
+/** What ended the run is told by the error under way; that this cannot be written down, as on a full disk, is no news. */
+function noteFailure(db: Database, run: string): void {
+  try {
+    endRun(db, run, { status: "failed", ended: Date.now() });
+  } catch {
+    return;
   }
 }
 
@@ -311,7 +365,7 @@ async function* measureAll(
   batch: readonly Candidate[],
   space: SessionSpace,
   runner: Runner,
-  reference: Awaited<ReturnType<Runner["reference"]>>,
+  reference: Reference,
 ): AsyncGenerator<Measurement> {
   const kernels = batch.map((c) => space.kernelOf(c));
   await Promise.all(kernels.map((kernel) => runner.compile(kernel)));

@@ -2,8 +2,9 @@
  * @file A recorded trial measured again: its kernel made from the record, checked and timed as a search would.
  */
 
+import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
-import { computationOf, DatabaseError, type TrialRecord } from "../../db/index.ts";
+import { computationOf, type TrialRecord } from "../../db/index.ts";
 import { OPERATORS } from "../../operators/index.ts";
 import { constantValues } from "../../operators/operator.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
@@ -11,7 +12,7 @@ import { kernelFor } from "../../session/kernel.ts";
 
 const INPUT_SEED = 1;
 
-/** @throws DatabaseError when this machine cannot measure, naming what it lacks */
+/** @throws EnvironmentError when this machine cannot measure, naming what it lacks */
 export async function remeasurer(): Promise<{
   readonly measure: (trial: TrialRecord) => Promise<Measurement>;
   readonly close: () => Promise<void>;
@@ -22,7 +23,7 @@ export async function remeasurer(): Promise<{
     if (known) return known;
     const made = await createRunner({ threads });
     if (made.status === "environment")
-      throw new DatabaseError("io", `${made.what}: ${made.why}`, `${made.remedy}; without it, leave --remeasure out`);
+      throw new EnvironmentError({ ...made, remedy: `${made.remedy}; without it, leave --remeasure out` });
     runners.set(threads, made.runner);
     return made.runner;
   };
