@@ -31,7 +31,9 @@ export interface Level {
   readonly most?: number;
   /** Units of this level that one unit of the hardware keeps at once, its registers and memory permitting. */
   readonly resident?: number;
-  /** Whether all that runs inside one unit can wait for one another; the cycles it takes, and more for each unit that waits. */
+  /** Whether all that runs inside one unit can wait for one another. */
+  readonly synchronises?: true;
+  /** The cycles it takes where a source says so, and more for each unit that waits. */
   readonly barrier?: { readonly cycles: Figure; readonly cyclesPerUnit?: number };
   /** Feature that a program needs to speak of this level. */
   readonly feature?: string;
@@ -82,8 +84,10 @@ export interface Bandwidth extends Figure {
 export interface CopyForm {
   readonly into: string;
   readonly name: "plain" | "cp.async" | "tma";
-  /** Sizes one thread moves at once; for a copy engine, the multiple a row must be. */
+  /** Sizes one thread moves at once, each aligned to itself; for a copy engine, the multiple a row must be. */
   readonly bytes: readonly number[];
+  /** Of the destination, where that is more. */
+  readonly alignment?: number;
   /** What says that it has arrived: nothing (it is there when the statement is over), a group, or a barrier with a byte count. */
   readonly completes: "at once" | "group" | "barrier";
   readonly feature?: string;

@@ -179,8 +179,13 @@ export const REFERENCE_CPU = {
   compilerFlags: [...new Set(X86.features.flatMap((f) => f.flags ?? []))],
   clockHz: { value: 3.7e9, source: MEASURED },
   levels: [
-    { name: "socket", units: 1 },
-    { name: "core", units: 2, barrier: { cycles: assumed(2000, "half a microsecond for two cores to meet") } },
+    {
+      name: "socket",
+      units: 1,
+      synchronises: true,
+      barrier: { cycles: assumed(2000, "half a microsecond for two cores to meet") },
+    },
+    { name: "core", units: 2 },
     { name: "vector", units: 1 },
   ],
   memories: [
