@@ -23,8 +23,9 @@ export const LANE = "$lane";
  * @throws Error where the layout is the vendor's secret, or no sum of the lane's bits
  */
 export function heldElements(intrinsic: Intrinsic, operand: Operand): readonly (readonly Expr[])[] {
-  const places = placesByLane(intrinsic, operand);
-  return places.map((byLane) =>
+  const known = heldByOperand.get(operand);
+  if (known) return known;
+  const held = placesByLane(intrinsic, operand).map((byLane) =>
     operand.dims.map((d, i) =>
       overLanes(
         byLane.map((place) => place[i] ?? 0),
@@ -33,10 +34,20 @@ export function heldElements(intrinsic: Intrinsic, operand: Operand): readonly (
       ),
     ),
   );
+  heldByOperand.set(operand, held);
+  return held;
 }
 
 /** For each element of a lane the place in the tile of each lane. */
-function placesByLane(intrinsic: Intrinsic, operand: Operand): readonly (readonly (readonly number[])[])[] {
+type PlacesByLane = readonly (readonly (readonly number[])[])[];
+
+/** Worked out once an operand. */
+const heldByOperand = new WeakMap<Operand, readonly (readonly Expr[])[]>();
+const placesByOperand = new WeakMap<Operand, PlacesByLane>();
+
+function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
+  const known = placesByOperand.get(operand);
+  if (known) return known;
   const { storage, dims, name } = operand;
   if (storage === undefined)
     throw new Error(`internal: which lane holds what of ${intrinsic.name}.${name} is the vendor's secret`);
@@ -53,6 +64,7 @@ function placesByLane(intrinsic: Intrinsic, operand: Operand): readonly (readonl
     throw new Error(
       `internal: ${intrinsic.name}: ${name} at ${printStorage(operand)} leaves registers of a lane empty`,
     );
+  placesByOperand.set(operand, places);
   return places;
 }
 

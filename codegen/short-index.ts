@@ -9,7 +9,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { binary, type Expr, number, printExpr } from "../abstraction/expression.ts";
+import { axesIn, binary, type Expr, number, printExpr } from "../abstraction/expression.ts";
 
 /** A part of a sum: a constant factor, and an axis, a quotient, a remainder or an exclusive or; the number 1 for a constant. */
 export interface Term {
@@ -27,6 +27,17 @@ export function shortTerms(e: Expr, extents: Extents): Term[] {
   return joinedDigits(collected(termsIn(e, 1, extents)), extents);
 }
 
+/** The terms of an index that is short already. */
+export function termsOfShort(e: Expr, factor = 1): Term[] {
+  if (e.kind === "number") return e.value === 0 ? [] : [{ factor: factor * e.value, of: number(1) }];
+  if (e.kind === "negate") return termsOfShort(e.value, -factor);
+  if (e.kind !== "binary") return [{ factor, of: e }];
+  const { op, left, right } = e;
+  if (op === "+" || op === "-")
+    return [...termsOfShort(left, factor), ...termsOfShort(right, op === "-" ? -factor : factor)];
+  return op === "*" && left.kind === "number" ? [{ factor: factor * left.value, of: right }] : [{ factor, of: e }];
+}
+
 /** How far two places are apart, where that is one number wherever the axes stand. */
 export function distance(from: Expr, to: Expr, extents: Extents): number | undefined {
   const apart = shortIndex(binary("-", to, from), extents);
@@ -35,7 +46,19 @@ export function distance(from: Expr, to: Expr, extents: Extents): number | undef
 
 /** The largest number that is certain to divide an index; 0 for an index that is 0. */
 export function divisorOf(e: Expr, extents: Extents): number {
-  return shortTerms(e, extents).reduce((all, { factor }) => divisor(all, factor), 0);
+  return divisorOfTerms(shortTerms(e, extents));
+}
+
+export function divisorOfTerms(terms: readonly Term[]): number {
+  return terms.reduce((all, { factor }) => divisor(all, factor), 0);
+}
+
+/** Whether an index is an axis and, beside it, what a number divides. */
+export function isRun(e: Expr, name: string, by: number, extents: Extents): boolean {
+  const [moving, still] = [[], []] as [Term[], Term[]];
+  for (const t of shortTerms(e, extents)) (axesIn(t.of).includes(name) ? moving : still).push(t);
+  const [only] = moving;
+  return moving.length === 1 && only?.factor === 1 && only.of.kind === "axis" && divisorOfTerms(still) % by === 0;
 }
 
 /** The index that terms are the sum of. */
@@ -77,10 +100,11 @@ function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
           const whole = op === "/" ? quotient(parts, right.value, extents) : remainder(parts, right.value, extents);
           return whole.map((t) => ({ factor: t.factor * factor, of: t.of }));
         }
-        case "^": {
-          const both = binary("^", shortIndex(left, extents), shortIndex(right, extents));
-          return both.kind === "binary" && both.op === "^" ? [{ factor, of: both }] : termsIn(both, factor, extents);
-        }
+        case "^":
+          return exclusiveOr(shortTerms(left, extents), shortTerms(right, extents), extents).map((t) => ({
+            factor: t.factor * factor,
+            of: t.of,
+          }));
         default:
           return op satisfies never;
       }
@@ -146,15 +170,24 @@ function quotient(terms: readonly Term[], by: number, extents: Extents): Term[] 
   // (h*x + low) / (h*n)  ->  x / n
   if (split)
     return split.by === by ? divided(split.high, by) : quotient(divided(split.high, split.by), by / split.by, extents);
-  const whole = terms.filter((t) => t.factor % by === 0);
-  const rest = terms.filter((t) => t.factor % by !== 0);
-  if (whole.length > 0) return collected([...divided(whole, by), ...quotient(rest, by, extents)]);
-  const [only] = terms;
-  if (terms.length === 1 && only?.factor === 1 && isDivision(only.of)) {
+  // Of a constant what is left lies between 0 and `by`, as of a remainder: digits of one number stay alike.
+  const [whole, rest]: [Term[], Term[]] = [[], []];
+  for (const { factor, of } of terms) {
+    const out = of.kind === "number" ? by * Math.floor(factor / by) : factor % by === 0 ? factor : 0;
+    if (out !== 0) whole.push({ factor: out / by, of });
+    if (factor !== out) rest.push({ factor: factor - out, of });
+  }
+  if (whole.length > 0) return collected([...whole, ...quotient(rest, by, extents)]);
+  const [only, constant] = terms;
+  if (only?.factor === 1 && isDivision(only.of) && (terms.length === 1 || (constant && isConstant(constant)))) {
     const { op, left, right } = only.of;
-    // (x / n) / by  ->  x / (n*by);    (x % (n*by)) / by  ->  (x / by) % n
-    if (op === "/") return quotient(shortTerms(left, extents), right.value * by, extents);
-    if (right.value % by === 0) {
+    // (x / n + m) / by  ->  (x + n*m) / (n*by)
+    if (op === "/" && terms.length <= 2) {
+      const more = constant ? [{ factor: constant.factor * right.value, of: constant.of }] : [];
+      return quotient(collected([...shortTerms(left, extents), ...more]), right.value * by, extents);
+    }
+    // (x % (n*by)) / by  ->  (x / by) % n
+    if (op === "%" && terms.length === 1 && right.value % by === 0) {
       const above = quotient(shortTerms(left, extents), by, extents);
       return remainder(above, right.value / by, extents);
     }
@@ -179,6 +212,24 @@ function remainder(terms: readonly Term[], by: number, extents: Extents): Term[]
   if (kept.length === 1 && only?.factor === 1 && isDivision(only.of, "%") && only.of.right.value % by === 0)
     return remainder(shortTerms(only.of.left, extents), by, extents);
   return kept.length === 0 ? [] : [{ factor: 1, of: binary("%", sumOf(kept), number(by)) }];
+}
+
+/** (8*x + low) ^ y  ->  8*x + (low ^ y), where low and y are below 8. */
+function exclusiveOr(left: readonly Term[], right: readonly Term[], extents: Extents): Term[] {
+  const most = (terms: readonly Term[]): number => boundsOf(sumOf(terms), extents)[1];
+  for (const [wide, narrow] of [
+    [left, right],
+    [right, left],
+  ] as const) {
+    const by = 2 ** Math.ceil(Math.log2(most(narrow) + 1));
+    const high = wide.filter((t) => t.factor % by === 0);
+    const low = wide.filter((t) => t.factor % by !== 0);
+    const [least, largest] = boundsOf(sumOf(low), extents);
+    if (high.length > 0 && least >= 0 && largest < by)
+      return collected([...high, ...exclusiveOr(low, narrow, extents)]);
+  }
+  const both = binary("^", sumOf(left), sumOf(right));
+  return both.kind === "binary" && both.op === "^" ? [{ factor: 1, of: both }] : termsOfShort(both);
 }
 
 type Division = Extract<Expr, { kind: "binary" }> & { readonly right: Extract<Expr, { kind: "number" }> };

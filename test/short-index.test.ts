@@ -31,7 +31,11 @@ describe("an index", () => {
     ["step - 1 - (2*step - step)", "-1"],
     ["(2*part + lane/16) ^ (lane%8)", "2*part+lane/16^lane%8"],
     ["3*one + lane", "lane"],
-    ["(step - 1) / 4", "(step-1)/4"],
+    ["(step - 1) / 4", "(step+3)/4-1"],
+    ["(m + 64)/56 * 56 + (m + 64) % 56", "m+64"],
+    ["(m + 112)/3136*3136 + (m + 112)/56%56*56 + (m + 112)%56", "m+112"],
+    ["(8*warp + lane/16 + 2) ^ (lane % 8)", "8*warp+(lane/16+2^lane%8)"],
+    ["(8*warp) ^ (lane % 8)", "8*warp+lane%8"],
   ])("%s is %s", (long, wanted) => {
     expect(short(long)).toBe(wanted);
   });
