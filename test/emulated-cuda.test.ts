@@ -49,7 +49,7 @@ const ask = (bytes: number): string =>
 
 const copied = (commit: string, wait: string): string => `
   __shared__ __align__(16) float s[64];
-  if (t < 16) copy_async<16>(&s[4 * t], &in[block + 4 * t], t < 15);
+  if (t < 16) copy_async_where<16>(t < 15, &s[4 * t], in, block + 4 * t);
   ${commit}
   ${wait}
   __syncthreads();
@@ -90,17 +90,17 @@ const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: r
   "no commit": { kernel: kernel(copied("", "wait_for_copies<0>();")), want: FILLED },
   "a wait for the group before": { kernel: kernel(copied("commit_copies();", "wait_for_copies<1>();")), want: FILLED },
   matrices: {
-    kernel: kernel(matrices("load_matrices")),
+    kernel: kernel(matrices("load_4_matrices")),
     want: LANES.map((t) => row(t) + (t < 32 ? 1 : 192)),
   },
   "turned matrices": {
-    kernel: kernel(matrices("load_matrices_transposed")),
+    kernel: kernel(matrices("load_4_matrices_transposed")),
     want: LANES.map((t) => column(t) + (t < 32 ? 8 : 192)),
   },
   "collectives of one warp": { kernel: kernel(own), want: INPUT.map((_, i) => sumOf(i < 64 ? 0 : 64)) },
   deadlock: { kernel: kernel("if (t == 5) __syncthreads(); else __syncwarp(); out[block + t] = 0;"), want: INPUT },
   "a crooked copy": {
-    kernel: kernel("__shared__ float s[64]; copy_async<16>(&s[t], &in[0], true); out[block + t] = 0;"),
+    kernel: kernel("__shared__ float s[64]; copy_async<16>(&s[t], &in[0]); out[block + t] = 0;"),
     want: INPUT,
   },
   "matrices in global memory": {
@@ -108,7 +108,7 @@ const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: r
   __shared__ float s[1];
   unsigned a;
   if (t == 0) s[0] = 0;
-  load_matrices(a, (const void*)((uintptr_t)out & ~(uintptr_t)15));
+  load_1_matrix(a, (const void*)((uintptr_t)out & ~(uintptr_t)15));
   out[block + t] = s[0];`),
     want: INPUT,
   },

@@ -80,8 +80,8 @@ static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), v
 static inline unsigned char* dynamic_shared() { return emulation::dynamic_memory; }
 
 /* PTX ISA, cp.async: bytes beyond `src-size` are zero. */
-template <int BYTES> static inline void copy_async(void* to, const void* from, bool inside) {
-  using namespace emulation;
+namespace emulation {
+template <int BYTES> static void begin_copy(void* to, const void* from, bool inside) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async moves 4, 8 or 16 bytes");
   check_shared(to, BYTES, "cp.async wants shared memory, aligned to its size");
   if ((uintptr_t)from % BYTES != 0) misuse("cp.async wants its source aligned to its size");
@@ -89,6 +89,11 @@ template <int BYTES> static inline void copy_async(void* to, const void* from, b
   if (arrival == EARLY) return arrive(copy);
   memset(to, UNUSABLE, BYTES);
   pending[running].push_back(copy);
+}
+}  // namespace emulation
+template <int BYTES> static inline void copy_async(void* to, const void* from) { emulation::begin_copy<BYTES>(to, from, true); }
+template <int BYTES, class T> static inline void copy_async_where(bool inside, void* to, const T* tensor, long at) {
+  emulation::begin_copy<BYTES>(to, inside ? tensor + at : tensor, inside);
 }
 static inline void commit_copies() { emulation::committed[emulation::running]++; }
 /* PTX ISA, cp.async.wait_group: until all but the newest groups of this thread have arrived; what it has not committed is in none. */
@@ -118,21 +123,21 @@ template <int COUNT, bool TRANSPOSED> static void load_matrices(const void* row,
   });
 }
 }  // namespace emulation
-#define AUTOMAP_LDMATRIX(name, transposed)                                                                       \
-  static inline void name(unsigned& a, const void* row) {                                                        \
-    unsigned* all[] = {&a};                                                                                      \
-    emulation::load_matrices<1, transposed>(row, all);                                                           \
-  }                                                                                                              \
-  static inline void name(unsigned& a, unsigned& b, const void* row) {                                           \
-    unsigned* all[] = {&a, &b};                                                                                  \
-    emulation::load_matrices<2, transposed>(row, all);                                                           \
-  }                                                                                                              \
-  static inline void name(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const void* row) {                 \
-    unsigned* all[] = {&a, &b, &c, &d};                                                                          \
-    emulation::load_matrices<4, transposed>(row, all);                                                           \
+#define AUTOMAP_LDMATRIX(form, transposed)                                                                            \
+  static inline void load_1_matrix##form(unsigned& a, const void* row) {                                              \
+    unsigned* all[] = {&a};                                                                                           \
+    emulation::load_matrices<1, transposed>(row, all);                                                                \
+  }                                                                                                                   \
+  static inline void load_2_matrices##form(unsigned& a, unsigned& b, const void* row) {                               \
+    unsigned* all[] = {&a, &b};                                                                                       \
+    emulation::load_matrices<2, transposed>(row, all);                                                                \
+  }                                                                                                                   \
+  static inline void load_4_matrices##form(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const void* row) {     \
+    unsigned* all[] = {&a, &b, &c, &d};                                                                               \
+    emulation::load_matrices<4, transposed>(row, all);                                                                \
   }
-AUTOMAP_LDMATRIX(load_matrices, false)
-AUTOMAP_LDMATRIX(load_matrices_transposed, true)
+AUTOMAP_LDMATRIX(, false)
+AUTOMAP_LDMATRIX(_transposed, true)
 
 /* Conversions round to nearest, ties to even; what is not a number becomes one such. */
 static inline uint16_t to_f16(float f) {
