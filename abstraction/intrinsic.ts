@@ -41,7 +41,7 @@ export interface OperandSpec {
   readonly load?: string;
   /** Code that writes register `{reg}` to memory at `{ptr}`. */
   readonly store?: string;
-  /** Code that fills register `{reg}` with what the combine starts from; only where that is not all zeros. */
+  /** Code that fills register `{reg}` with what the combine starts from; only where no assignment of zeros does that. */
   readonly clear?: string;
 }
 

@@ -286,6 +286,11 @@ export function printHead(s: Statement): string {
   return printStatements([s], "")[0] ?? "";
 }
 
+/** One statement as text, with what is inside it. */
+export function printStatement(statement: Statement): string[] {
+  return printStatements([statement], "");
+}
+
 function printScratch(scratch: Scratch): string {
   const { scope, name, dtype, elements, dims, storage } = scratch;
   if (!dims) return `${scope} ${name}: ${dtype}[${elements}]`;

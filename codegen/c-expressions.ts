@@ -28,12 +28,14 @@ export class CExpressions {
   readonly dtypes: DTypes;
   private readonly buffers: ReadonlySet<string>;
 
-  constructor(computation: Computation, nest: LoopNest) {
+  /** @param others types of names that are neither tensors nor scratch nor vectors */
+  constructor(computation: Computation, nest: LoopNest, others: DTypes = {}) {
     this.computation = computation;
     this.buffers = new Set(nest.scratch.map((s) => s.name));
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
       ...[...nest.scratch, ...(nest.vectors ?? [])].map((s) => [s.name, s.dtype] as const),
+      ...Object.entries(others),
     ]);
   }
 
@@ -218,6 +220,9 @@ export class CExpressions {
     return dtype === "f64" ? text : `${text}f`;
   }
 }
+
+/** Conditions that must all hold. */
+export const allOf = (conditions: readonly string[]): string => conditions.join(" && ");
 
 /** A part of a sum: a constant factor, and an axis, a quotient or a remainder. */
 interface Term {

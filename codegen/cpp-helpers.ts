@@ -6,7 +6,7 @@
  * Each is what abstraction/interpret.ts computes, bit for bit, and written so that g++ makes vector code of a loop around it.
  */
 
-interface Helper {
+export interface Helper {
   readonly name: string;
   readonly text: string;
 }
@@ -95,10 +95,18 @@ const HELPERS: readonly Helper[] = [
   },
 ];
 
-/** The functions a text calls, and those that they call. */
-export function helpersFor(text: string): string[] {
-  const called: string[] = [];
-  for (const helper of [...HELPERS].reverse())
-    if (new RegExp(`\\b${helper.name}[<(]`).test([text, ...called].join("\n"))) called.unshift(helper.text);
+/** The functions a text calls, and those that they call. @param except functions that the language at hand has in another form */
+export function helpersFor(text: string, except: ReadonlySet<string> = new Set()): string[] {
+  const own = HELPERS.filter((h) => !except.has(h.name));
+  return calledIn([text], own).map((h) => h.text);
+}
+
+/** Of functions in the order they may call one another, those that lines call, directly or not. */
+export function calledIn(lines: readonly string[], helpers: readonly Helper[]): Helper[] {
+  const called: Helper[] = [];
+  const within = lines.join("\n");
+  for (const helper of [...helpers].reverse())
+    if (new RegExp(`\\b${helper.name}[<(]`).test([within, ...called.map((h) => h.text)].join("\n")))
+      called.unshift(helper);
   return called;
 }
