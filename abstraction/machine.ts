@@ -8,6 +8,7 @@
  * `targets/` holds them, one file a family. A figure that no source gives is left out, never guessed.
  */
 
+import type { Extents } from "./affine.ts";
 import type { DType } from "./dtype.ts";
 import type { Cost, Intrinsic } from "./intrinsic.ts";
 
@@ -30,7 +31,9 @@ export interface Level {
   readonly most?: number;
   /** Units of this level that one unit of the hardware keeps at once, its registers and memory permitting. */
   readonly resident?: number;
-  /** Whether all that runs inside one unit can wait for one another; the cycles it takes, and more for each unit that waits. */
+  /** Whether all that runs inside one unit can wait for one another. */
+  readonly synchronises?: true;
+  /** The cycles it takes where a source says so, and more for each unit that waits. */
   readonly barrier?: { readonly cycles: Figure; readonly cyclesPerUnit?: number };
   /** Feature that a program needs to speak of this level. */
   readonly feature?: string;
@@ -81,8 +84,10 @@ export interface Bandwidth extends Figure {
 export interface CopyForm {
   readonly into: string;
   readonly name: "plain" | "cp.async" | "tma";
-  /** Sizes one thread moves at once; for a copy engine, the multiple a row must be. */
+  /** Sizes one thread moves at once, each aligned to itself; for a copy engine, the multiple a row must be. */
   readonly bytes: readonly number[];
+  /** Of the destination, where that is more. */
+  readonly alignment?: number;
   /** What says that it has arrived: nothing (it is there when the statement is over), a group, or a barrier with a byte count. */
   readonly completes: "at once" | "group" | "barrier";
   readonly feature?: string;
@@ -310,17 +315,28 @@ export function readRate(target: Target, memory: string, of: LevelName): Bandwid
  * Cycles between two independent issues of an instruction on one unit of the hardware: its operations over what its family reaches of its
  * unit's. Undefined where the target gives no rate for the family or the type.
  */
-export function issueCyclesOn(target: Target, intrinsic: Intrinsic): Figure | undefined {
-  const rate = target.rates.find((r) => r.family === intrinsic.family);
-  const unit = rate && target.units.find((u) => u.name === rate.unit);
-  const factors = intrinsic.operands.at(-1)?.dtype;
-  const peak = factors && unit?.operationsPerCycle?.[factors];
+export function issueCyclesOn(target: Target, { family, operands, computation }: Intrinsic): Figure | undefined {
+  const factors = operands.at(-1)?.dtype;
+  const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
+  return factors && issueCyclesOf(target, family, factors, extents);
+}
+
+/** The same of a matrix product that is yet to be declared, with its latency. Undefined where the target does not give both. */
+export function matrixCost(target: Target, family: string, factors: DType, extents: Extents): Cost | undefined {
+  const issue = issueCyclesOf(target, family, factors, extents);
+  const latency = target.rates.find((r) => r.family === family)?.latencyCycles;
+  if (!issue || !latency) return undefined;
+  const source = `${issue.source}; latency: ${latency.source}`;
+  return { issueCycles: issue.value, latencyCycles: latency.value, source };
+}
+
+function issueCyclesOf(target: Target, family: string, factors: DType, extents: Extents): Figure | undefined {
+  const rate = target.rates.find((r) => r.family === family);
+  const peak = target.units.find((u) => u.name === rate?.unit)?.operationsPerCycle?.[factors];
   if (!rate || !peak) return undefined;
-  const axes = intrinsic.computation.axes;
-  const extent = (name: string): number => axes.find((a) => a.name === name)?.extent ?? 1;
-  const operations = axes.reduce((product, a) => product * a.extent, 2);
+  const operations = Object.values(extents).reduce((product, extent) => product * extent, 2);
   const { share } = rate;
-  const reached = "value" in share ? share.value : interpolate(share.points, extent(share.axis));
+  const reached = "value" in share ? share.value : interpolate(share.points, extents[share.axis] ?? 1);
   return { value: operations / (peak * reached), source: share.source };
 }
 

@@ -123,7 +123,7 @@ export function readsAtRun({ source }: Kernel, place: number): boolean {
 
 /** The test for an extension, in C: by name where every compiler knows it, else by the bit of the CPUID leaf. */
 function testOf(name: string): string {
-  const { cpuid, asked } = extensionNamed(name);
+  const { cpuid, asked } = extensionNamed(name) ?? {};
   if (cpuid === undefined) return `__builtin_cpu_supports("${name}")`;
   const { leaf, subleaf, register, bit } = cpuid;
   return `bit(${leaf}, ${subleaf}, ${register}, ${bit})${asked === "tiles" ? " && tiles_allowed()" : ""}`;

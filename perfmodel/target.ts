@@ -67,7 +67,7 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
       ? otherwise
       : { value: measured.median, source: `calibrated on ${calibration.machine}` };
   const { clockHz, pipeline, scalar, fixed } = REFERENCE_CPU;
-  const barrier = levelOf(REFERENCE_CPU, "core").barrier?.cycles;
+  const barrier = levelOf(REFERENCE_CPU, "socket").barrier?.cycles;
   if (!barrier) throw new Error("internal: cores of the reference machine cannot wait for one another");
   const perCycle = (unit: string): Figure => {
     const { issueCycles, source } = unitCost(REFERENCE_CPU, unit);

@@ -230,12 +230,12 @@ export function harnessText(name: "arithmetic.h" | "elements.h"): string {
 }
 
 /** Names of the notation may be words of C++. */
-const axisName = (name: string): string => `${name}_`;
-const dataName = (name: string): string => `data_${name}`;
+export const axisName = (name: string): string => `${name}_`;
+export const dataName = (name: string): string => `data_${name}`;
 const elementType = (tensor: Tensor): string => (isInteger(tensor.dtype) ? "Int" : "double");
 
 /** Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside. */
-function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): string {
+export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): string {
   const { name, dims } = tensor;
   const parameters = dims.map((_, d) => `Int i${d}`).join(", ");
   const arguments_ = dims.map((_, d) => `i${d}`).join(", ");
@@ -245,8 +245,8 @@ function declareTensor(tensor: Tensor, identity: number, { type, storage }: Hold
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
   return [
     `  ${type} ${dataName(name)};`,
-    `  Int place_${name}(${parameters}) const { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; }`,
-    `  ${result} read_${name}(${parameters}) const {`,
+    `  AUTOMAP_FUNCTION Int place_${name}(${parameters}) const { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; }`,
+    `  AUTOMAP_FUNCTION ${result} read_${name}(${parameters}) const {`,
     `    Int at = place_${name}(${arguments_});`,
     `    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
     "  }",
@@ -280,7 +280,8 @@ export function printIndex(e: Expr, named: (axis: string) => string = axisName):
 
 const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
 
-function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
+/** A value as the interpreter computes it, in the words of `arithmetic.h`. */
+export function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
   const dtype = typeOf(e, dtypes) ?? expected;
   const print = (part: Expr): string => printValue(part, dtypes, dtype);
   switch (e.kind) {
@@ -329,7 +330,7 @@ function printRead({ tensor, index }: Access): string {
 }
 
 /** Joins one more value `v` to the running fold `sum`. */
-function fold(op: CombineOp, dtype: DType): string {
+export function fold(op: CombineOp, dtype: DType): string {
   switch (op) {
     case "=":
       return "v";
@@ -347,7 +348,7 @@ function fold(op: CombineOp, dtype: DType): string {
 }
 
 /** Joins the fold to what the target holds, `old`. */
-function join_(op: CombineOp, dtype: DType): string {
+export function join_(op: CombineOp, dtype: DType): string {
   switch (op) {
     case "=":
       return `${dtype}::wrap(sum)`;
@@ -364,7 +365,8 @@ function join_(op: CombineOp, dtype: DType): string {
   }
 }
 
-function literal(value: number, dtype: DType): string {
+/** A number of the given type. */
+export function literal(value: number, dtype: DType): string {
   if (value === Number.POSITIVE_INFINITY) return "double(infinity)";
   if (value === Number.NEGATIVE_INFINITY) return "double(-infinity)";
   if (Number.isNaN(value)) return "double(not_a_number)";

@@ -24,5 +24,6 @@ export {
 } from "./features.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
+export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
 export { PORTABLE_ISA } from "./portable.ts";
 export { isNumbered, registerClass, widestVector } from "./registers.ts";

@@ -67,10 +67,11 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         units: multiprocessors,
         most: cluster ? 8 : 2 ** 31 - 1,
         resident: 32,
+        synchronises: true,
         barrier: { cycles: { value: 22, source: "audit of a B300" }, cyclesPerUnit: 2 },
       },
-      ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, feature: "wgmma" } as const] : []),
-      { name: "warp", units: 4, most: hopper ? 4 : 32, resident: 64 },
+      ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, synchronises: true, feature: "wgmma" } as const] : []),
+      { name: "warp", units: 4, most: hopper ? 4 : 32, resident: 64, synchronises: true },
       { name: "lane", units: 32, most: 32 },
     ],
     memories: [

@@ -151,13 +151,13 @@ const cpAsync = (latencyCycles?: Figure): CopyForm => ({
   ...(latencyCycles && { latencyCycles }),
 });
 
-/** As micro-benchmarks of V100, Hopper and B300 have it, alike. */
+/** Of all compute capabilities here; the latency is that of an H200, and Ada and B300 have the same. */
 const shuffleUnit: Unit = {
   name: "shuffle",
   at: "block",
   issueCycles: 1,
   latencyCycles: 24.2,
-  source: `${H200_PROBES}: dependent 24.2 cycles, 8.3 T lane operations a second, 32 lanes a cycle and multiprocessor`,
+  source: `${H200_PROBES}: dependent 24.2 cycles, 8.3 T lane operations a second; 32 lanes a cycle: ${GUIDE}`,
 };
 
 /** What a family reaches of the Tensor Cores where nobody measured it. */
@@ -313,6 +313,7 @@ const HOPPER_COPIES: readonly CopyForm[] = [
     into: "shared",
     name: "tma",
     bytes: [16],
+    alignment: 128,
     completes: "barrier",
     feature: "tma",
     latencyCycles: { value: 590, source: `${H100_PROBES}: a box of 16 KB from L2 to the barrier's release` },
@@ -330,6 +331,7 @@ const HOPPER_CLUSTER: Gpu["cluster"] = {
     name: "cluster",
     units: 1,
     feature: "cluster",
+    synchronises: true,
     barrier: {
       cycles: { value: 784, source: `${H100_PROBES}: 755 to 812 with release and acquire, 79 to 92 relaxed` },
     },

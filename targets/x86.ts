@@ -53,11 +53,9 @@ export const EXTENSIONS: readonly Extension[] = [
   byBit("amx-bf16", "amx_bf16", [7, 0, "EDX", 22]),
 ];
 
-/** @throws Error for a name that is none */
-export function extensionNamed(name: string): Extension {
-  const found = EXTENSIONS.find((e) => e.name === name);
-  if (!found) throw new Error(`internal: no extension "${name}"`);
-  return found;
+/** Undefined for one that no feature of the table takes; compilers know more than these. */
+export function extensionNamed(name: string): Extension | undefined {
+  return EXTENSIONS.find((e) => e.name === name);
 }
 
 function feature(name: string, summary: string, extensions: readonly string[]): Feature {
@@ -65,7 +63,7 @@ function feature(name: string, summary: string, extensions: readonly string[]): 
     name,
     summary,
     extensions,
-    cpuinfo: extensions.map((e) => extensionNamed(e).cpuinfo),
+    cpuinfo: extensions.map((e) => extensionNamed(e)?.cpuinfo ?? e),
     flags: extensions.map((e) => `-m${e}`),
     source: MANUAL,
   };
@@ -179,8 +177,13 @@ export const REFERENCE_CPU = {
   compilerFlags: [...new Set(X86.features.flatMap((f) => f.flags ?? []))],
   clockHz: { value: 3.7e9, source: MEASURED },
   levels: [
-    { name: "socket", units: 1 },
-    { name: "core", units: 2, barrier: { cycles: assumed(2000, "half a microsecond for two cores to meet") } },
+    {
+      name: "socket",
+      units: 1,
+      synchronises: true,
+      barrier: { cycles: assumed(2000, "half a microsecond for two cores to meet") },
+    },
+    { name: "core", units: 2 },
     { name: "vector", units: 1 },
   ],
   memories: [

@@ -251,6 +251,8 @@ describe("a named unit", () => {
     expect(unitCost(h200, "shuffle").issueCycles).toBe(1);
     // Four quarters of a multiprocessor take turns.
     expect(laneCosts(h200).shift).toEqual({ ...unitCost(h200, "shuffle"), issueCycles: 4 });
+    const mma = one("mma.m16n8k16.f32.f16");
+    expect(mma.cost?.issueCycles).toBe(issueCyclesOn(h200, mma)?.value);
     expect(one("cuda.fma.f32").cost).toEqual(unitCost(h200, "fma"));
     expect(laneCosts(h200).multiplyAdd.issueCycles).toBe(1);
     expect(one("avx512.fma.f32").cost).toEqual(laneCosts(REFERENCE_CPU).multiplyAdd);

@@ -83,6 +83,8 @@ const PARTS = [
 const FLAGS = ["-O2", "-std=c++17", "-pthread", "-rdynamic", "-ldl"];
 const FAULTS = ["illegal-instruction", "crashed", "out-of-memory", "out-of-bounds"] as const;
 const LOG_CHARACTERS = 4000;
+/** What a harness is told of the environment: where libraries lie, and which devices may be seen. */
+const KEPT_VARIABLES = ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"];
 const STOPPED = "measuring was stopped";
 /** A busy parent may look at its clock before it reads what has long been answered. */
 const SECOND_LOOK_MS = 50;
@@ -96,18 +98,26 @@ export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<
 }
 
 /**
- * Runs a request to its end, whatever that is.
+ * Runs a request to its end, whatever that is. A harness for another device takes its request as text.
  * @throws EnvironmentError when it is the machine that fails and no kernel; Error when it is stopped
  */
-export function runHarness(program: string, request: HarnessRequest, limits: HarnessLimits): Promise<HarnessReply> {
+export function runHarness(
+  program: string,
+  request: HarnessRequest | string,
+  limits: HarnessLimits,
+): Promise<HarnessReply> {
   return new Promise((resolve, reject) => {
     if (limits.signal?.aborted) {
       reject(new Error(STOPPED));
       return;
     }
     // The size of the environment moves the stack, and with it the time of a kernel: it is always the same.
-    const libraries = process.env["LD_LIBRARY_PATH"];
-    const env = libraries === undefined ? {} : { LD_LIBRARY_PATH: libraries };
+    const env = Object.fromEntries(
+      KEPT_VARIABLES.flatMap((name) => {
+        const value = process.env[name];
+        return value === undefined ? [] : [[name, value]];
+      }),
+    );
     const killsBefore = memoryKills();
     const begun = begin(() => spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
     if ("reason" in begun) {
@@ -186,7 +196,7 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
 
     // 5. The request. A child that dies early closes its end, and its own end says why.
     child.stdin.on("error", () => child.stdin.destroy());
-    child.stdin.end(requestText(request));
+    child.stdin.end(typeof request === "string" ? request : requestText(request));
   });
 }
 
