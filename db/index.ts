@@ -43,7 +43,7 @@ export {
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
-export type { Provenance } from "./seal.ts";
+export { type Provenance, type Seals, sealsOf } from "./seal.ts";
 export {
   exportLines,
   type ImportReport,

@@ -222,8 +222,10 @@ function takeLine(db: Database, line: string, world: Referred): Taken {
   const impossible = table === "trials" ? problemOfTrial(row, world) : undefined;
   if (impossible !== undefined) return { reason: impossible };
   try {
-    const isNew = insert(db, table, isSealedHere(db, claim) ? { ...row, [LOCAL]: claim.seal } : row);
+    const sealed = isSealedHere(db, claim) ? { ...row, [LOCAL]: claim.seal } : undefined;
+    const isNew = insert(db, table, sealed ?? row);
     if (!isNew && table === "runs") settleRun(db, row);
+    if (!isNew && sealed) settleSeal(db, table, sealed);
     return { table, isNew };
   } catch (error) {
     // The statement alone is undone; that the disk is full is no fault of the line.
@@ -331,11 +333,21 @@ function settleRun(db: Database, row: Row): void {
   const isEarlier =
     Number(theirs[0]) < Number(ours[0]) || (theirs[0] === ours[0] && String(theirs[1]) < String(ours[1]));
   if (!isEarlier) return;
-  // The one change of a fact: the row is taken out and put back, which only a prune may do.
-  statement(db, "INSERT INTO pruning VALUES ('two ends of one run')").run();
+  replace(db, "runs", row);
+}
+
+/** A record that came without its seal before is known to be from here once it comes with it, so that the order of merging does not matter. */
+function settleSeal(db: Database, table: Table, row: Row): void {
+  const held = statement(db, `SELECT * FROM ${table} WHERE id = ?`).get(row["id"]) as Row;
+  if (held[LOCAL] !== row[LOCAL]) replace(db, table, row);
+}
+
+/** What triggers forbid to change is taken out and put back, which only a prune may do. */
+function replace(db: Database, table: Table, row: Row): void {
+  statement(db, "INSERT INTO pruning VALUES ('two accounts of one record')").run();
   db.sqlite.pragma("defer_foreign_keys = ON");
-  statement(db, "DELETE FROM runs WHERE id = ?").run(id);
-  insert(db, "runs", row);
+  statement(db, `DELETE FROM ${table} WHERE id = ?`).run(row["id"]);
+  insert(db, table, row);
   statement(db, "DELETE FROM pruning").run();
 }
 

@@ -78,8 +78,12 @@ export async function replayRun(
     .filter((t) => t.conditions.threads === threads)
     .filter((t) => t.run === run.id || t.at < run.started);
   const own = recorded.filter((t) => t.run === run.id);
+  // A search knows what was measured where it runs: of a run from elsewhere that is what came with it.
+  const provenance = own[0]?.provenance ?? "here";
   const answers = new Map(own.map((t) => [candidateKey(t.candidate), t]));
-  const earlier = recorded.filter((t) => t.run !== run.id && !answers.has(candidateKey(t.candidate)));
+  const earlier = recorded.filter(
+    (t) => t.run !== run.id && t.provenance === provenance && !answers.has(candidateKey(t.candidate)),
+  );
   const calibration = storedCalibration(db, run.environment, own[0]?.at ?? run.ended)?.calibration;
   if (!calibration) assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 

@@ -382,8 +382,9 @@ interface Place {
 
 /** The database as the search sees it: what this very world measured before is known. */
 function storeIn(db: Database, { workload, environment, run, space, threads }: Place): TrialStore<Candidate> {
+  // What was imported is a claim, and its kernel is not run unasked.
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
-    (t) => t.conditions.threads === threads,
+    (t) => t.conditions.threads === threads && t.provenance === "here",
   );
   const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
   return {

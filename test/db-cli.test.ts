@@ -118,6 +118,7 @@ describe("automap db query", () => {
             "name": null,
             "operator": "conv2d",
             "predictedMicroseconds": 55,
+            "provenance": "here",
             "shape": {
               "c": 64,
               "dilation": 1,
@@ -146,11 +147,11 @@ describe("automap db query", () => {
 
   it("prints comma-separated values", async () => {
     expect((await automap("db query --csv")).out).toMatchInlineSnapshot(`
-      "id,operator,shape,dtype,target,intrinsic,status,microseconds,predictedMicroseconds,at,workload,name,types,layout,epilogue,threads
-      ID3,matmul,k 256  m 128  n 64,f16->f16,native,amx.tdpbusd,ok,8,,2026-11-21T12:00:00.000Z,"matmul m 128 n 64 k 256, f16->f16",,f16->f16,,,1
-      ID0,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,ok,61.25,55,2026-11-21T09:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1
-      ID2,conv2d,c 256  k 64  n 1  p 14  q 14  r 3  s 3  dilation 1  groups 1  h 14  pad 1  stride 1  w 14,u8s8,native,avx512.vpdpbusd,ok,500,,2026-11-21T11:00:00.000Z,"conv2d c 256 h 14 w 14 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1
-      ID1,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,crashed,,,2026-11-21T10:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1
+      "id,operator,shape,dtype,target,intrinsic,status,microseconds,predictedMicroseconds,at,workload,name,types,layout,epilogue,threads,provenance
+      ID3,matmul,k 256  m 128  n 64,f16->f16,native,amx.tdpbusd,ok,8,,2026-11-21T12:00:00.000Z,"matmul m 128 n 64 k 256, f16->f16",,f16->f16,,,1,here
+      ID0,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,ok,61.25,55,2026-11-21T09:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
+      ID2,conv2d,c 256  k 64  n 1  p 14  q 14  r 3  s 3  dilation 1  groups 1  h 14  pad 1  stride 1  w 14,u8s8,native,avx512.vpdpbusd,ok,500,,2026-11-21T11:00:00.000Z,"conv2d c 256 h 14 w 14 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
+      ID1,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,crashed,,,2026-11-21T10:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
       "
     `);
   });
@@ -292,6 +293,7 @@ describe("automap db show", () => {
         l1           4 trips   cycles of one: inner 10   read 3   write 1   bound by inner
 
       proof
+        origin       measured here
         record       its id is the hash of its facts
         output       checked against the equation in every element, on random and on extreme data, before it was timed
         instruction  12 in the disassembly

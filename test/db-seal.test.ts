@@ -83,7 +83,11 @@ describe("the provenance of a trial", () => {
     recordTrial(second, newTrial(60));
     recordCalibration(second, { environment: MACHINE, data: { a: 1 }, at: 1 });
     second.close();
-    mergeDatabase(db, shop.path("second.db"));
+    const lines = openDatabase(shop.path("second.db"), { readonly: true });
+    importLines(db, exportLines(lines));
+    lines.close();
+    expect(provenances(db)).toEqual(["imported"]);
+    expect(mergeDatabase(db, shop.path("second.db"))).toMatchObject({ added: { trials: 0 }, known: 4, rejected: [] });
     expect(provenances(db)).toEqual(["here"]);
     expect(calibrationOf(db, MACHINE)?.provenance).toBe("here");
   });

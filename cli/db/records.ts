@@ -2,7 +2,15 @@
  * @file Records to text: rows of a table, a document, comma-separated values.
  */
 
-import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, wordsOf } from "../../db/index.ts";
+import {
+  labelOf,
+  type Provenance,
+  shapeOf,
+  shortId,
+  type TrialRecord,
+  type WorkloadRecord,
+  wordsOf,
+} from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { printTime, table } from "../../report/text.ts";
 import { print, say } from "../output.ts";
@@ -22,6 +30,7 @@ export interface Summary {
   readonly epilogue: string | null;
   readonly threads: number;
   readonly target: string;
+  readonly provenance: Provenance;
   readonly intrinsic: string;
   readonly status: string;
   readonly microseconds: number | null;
@@ -30,7 +39,7 @@ export interface Summary {
 }
 
 export function summarise(trial: TrialRecord): Summary {
-  const { id, workload, environment, conditions, intrinsic, measurement, prediction, at } = trial;
+  const { id, workload, environment, provenance, conditions, intrinsic, measurement, prediction, at } = trial;
   const { types, layout, epilogue } = wordsOf(workload);
   return {
     id,
@@ -44,6 +53,7 @@ export function summarise(trial: TrialRecord): Summary {
     epilogue: epilogue || null,
     threads: conditions.threads,
     target: environment.target,
+    provenance,
     intrinsic,
     status: measurement.status,
     microseconds: measurement.status === "ok" ? microseconds(measurement.median) : null,
@@ -95,6 +105,7 @@ export function csvOf(trials: readonly Summary[]): string {
     "layout",
     "epilogue",
     "threads",
+    "provenance",
   ] as const satisfies (keyof Summary)[];
   const cell = (value: Summary[keyof Summary]): string => {
     const text = value === null ? "" : typeof value === "object" ? printShape(value) : String(value);
@@ -112,14 +123,15 @@ export function printTrials(
     say("automap: no trial matches");
     return;
   }
-  const head = ["id", ...WORKLOAD_COLUMNS, ..."target,threads,instruction,time,predicted,at (UTC)".split(",")];
+  const head = ["id", ...WORKLOAD_COLUMNS, ..."target,origin,threads,instruction,time,predicted,at (UTC)".split(",")];
   const rows = trials.map((trial) => {
-    const { id, target, threads, intrinsic, status, at } = summarise(trial);
+    const { id, target, provenance, threads, intrinsic, status, at } = summarise(trial);
     const { measurement, prediction, finals } = trial;
     return [
       shortId(id),
       ...workloadCells(trial.workload),
       target,
+      provenance === "here" ? "" : provenance,
       String(threads),
       intrinsic,
       `${measurement.status === "ok" ? printTime(measurement.median) : status}${finals === undefined ? "" : " in finals"}`,
@@ -133,8 +145,8 @@ export function printTrials(
 
 /** What {@link workloadCells} are of. */
 export const WORKLOAD_COLUMNS = ["name", "workload", "shape", "types", "layout", "epilogue"] as const;
-/** Of those, what few workloads have. */
-const SELDOM: readonly string[] = ["name", "layout", "epilogue"];
+/** What few workloads have, and few trials. */
+const SELDOM: readonly string[] = ["name", "layout", "epilogue", "origin"];
 
 export function workloadCells(workload: WorkloadRecord): string[] {
   const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);

@@ -4,13 +4,9 @@
 
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
-import { computationOf, type TrialRecord } from "../../db/index.ts";
-import { OPERATORS } from "../../operators/index.ts";
-import { constantValues } from "../../operators/operator.ts";
+import type { TrialRecord } from "../../db/index.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
-import { kernelFor } from "../../session/kernel.ts";
-
-const INPUT_SEED = 1;
+import { measureRecorded } from "../../session/imported.ts";
 
 /** @throws EnvironmentError when this machine cannot measure, naming what it lacks */
 export async function remeasurer(): Promise<{
@@ -28,14 +24,8 @@ export async function remeasurer(): Promise<{
     return made.runner;
   };
   return {
-    measure: async ({ workload, candidate, conditions }) => {
-      const runner = await runnerOf(conditions.threads);
-      const computation = computationOf(workload);
-      const operator = OPERATORS.find((o) => o.name === workload.operator);
-      const fixed = operator && constantValues(operator, computation);
-      const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
-      return await runner.measure(kernelFor(computation, candidate), reference, { cache: conditions.cache });
-    },
+    measure: async (trial) =>
+      measureRecorded(await runnerOf(trial.conditions.threads), trial, { cache: trial.conditions.cache }),
     close: async () => {
       for (const runner of runners.values()) await runner.close();
     },

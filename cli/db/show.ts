@@ -137,6 +137,10 @@ function proofRows(trial: TrialRecord, world: World, problem: string | undefined
   const differences = differencesOf(trial, world);
   const otherwise = differences.find((d) => d.field === "declaration");
   return [
+    [
+      "origin",
+      trial.provenance === "here" ? "measured here" : "imported: measured elsewhere, or so whoever wrote it says",
+    ],
     ["record", problem === undefined ? "its id is the hash of its facts" : style("red", problem)],
     ...(measurement.status === "ok"
       ? [
