@@ -9,7 +9,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import {
   best,
   countTrials,
@@ -25,7 +25,7 @@ import {
 import { type EmitSubject, packageFiles } from "../emit/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
-import { type EnvironmentProblem, findCompiler } from "../runtime/compiler.ts";
+import { findCompiler } from "../runtime/compiler.ts";
 import { type Proof, portableSubject, provePackage, sealedPackage, subjectOf, writePackage } from "../session/emit.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { environmentOf } from "../session/tune.ts";

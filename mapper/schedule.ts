@@ -117,6 +117,8 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     if (placement === undefined) return `operand ${choice.operand} has no placement`;
     if (!choice.open.includes(placement)) return `${choice.operand} ${placement}: ${choice.closed[placement]}`;
   }
+  const stray = Object.keys(schedule.placement).find((name) => !inputOperands(mapping).some((o) => o.name === name));
+  if (stray !== undefined) return `placement of ${stray}: there is no such operand`;
   const past = placementsOf(mapping, schedule).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
   if (past.length > 1)
     return `${past.map((c) => c.operand).join(" and ")} would both read past their end; one must be tiled`;
@@ -133,6 +135,9 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
   const { accumulators, held } = registersOf(mapping, schedule);
   const edges = edgeIssues(crossed, dimensions, (d) => blockOf(schedule, d), accumulators);
   if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
+  const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
+  const issues = accumulators * product(unrolled);
+  if (issues > BLOCK_ISSUES) return `a block would be written as ${issues} issues, more than ${BLOCK_ISSUES}`;
   const target = targetOperand(mapping);
   const available = registerClass(target.file)?.count;
   const needed = accumulators + held + 1;
@@ -140,6 +145,9 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     return `${needed} registers of ${available}: ${accumulators} accumulators, ${held} held, 1 streaming`;
   return undefined;
 }
+
+/** Issues of one block at most: 30 by 30 steps of what needs no registers of its own, 8 steps of the sum unrolled, are searched. */
+const BLOCK_ISSUES = 8192;
 
 /** Issues written for blocks at the border at most: beyond, compiling takes seconds. */
 const EDGE_ISSUES = 4096;

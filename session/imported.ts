@@ -8,12 +8,12 @@
 
 import { elementCount, pointCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
-import type { Compiler, EnvironmentProblem } from "../runtime/compiler.ts";
+import type { Compiler } from "../runtime/compiler.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
 import { kernelFor } from "./kernel.ts";
 
