@@ -1,0 +1,31 @@
+/*
+ * cuBLAS as a kernel of automap's interface, so that it is checked and timed in turns with generated ones: c[M][N] = a[M][K] b[K][N] in
+ * f16 with f32 sums.
+ *
+ *     nvcc -shared -Xcompiler -fPIC -DM=4096 -DN=4096 -DK=4096 -o cublas.so cublas.cu -lcublas
+ */
+
+#include <cublas_v2.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+static cublasHandle_t handle;
+static const unsigned long WORKSPACE = 32ul << 20; /* what NVIDIA recommends for Hopper */
+
+extern "C" unsigned long automap_workspace_bytes(void) { return WORKSPACE; }
+
+extern "C" int automap_prepare(void* workspace, const void* const*, cudaStream_t) {
+  if (!handle && cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return cudaErrorInitializationError;
+  return cublasSetWorkspace(handle, workspace, WORKSPACE) == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {
+  const float one = 1, zero = 0;
+  if (cublasSetStream(handle, stream) != CUBLAS_STATUS_SUCCESS) return cudaErrorInvalidValue;
+  if (cublasSetWorkspace(handle, workspace, WORKSPACE) != CUBLAS_STATUS_SUCCESS) return cudaErrorInvalidValue;
+  /* Row-major c is the column-major product of b and a. */
+  const cublasStatus_t status =
+      cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K, &one, tensors[2], CUDA_R_16F, N, tensors[1], CUDA_R_16F, K, &zero,
+                   tensors[0], CUDA_R_16F, N, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  return status == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+}

@@ -1,0 +1,74 @@
+/** @file Kernels of blocks and warps from the space of a search, printed, compiled for the emulated device and compared in every element. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { printMatching } from "../abstraction/mapping.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { printGridSchedule } from "../mapper/schedule/grid.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
+import { gridSession, searchOnDevice } from "../session/grid.ts";
+import { nvidiaTarget } from "../targets/index.ts";
+import { inFull } from "./support/slow.ts";
+
+const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 60 } as const;
+const COUNT = inFull(60, 2);
+
+const workdir = mkdtempSync(join(tmpdir(), "automap-grid-session-"));
+let runner: CudaRunner;
+
+beforeAll(async () => {
+  const made = await createCudaRunner({ workdir, emulated: true });
+  if (made.status !== "ready") throw new Error(made.what);
+  runner = made.runner;
+});
+afterAll(async () => {
+  await runner.close();
+  rmSync(workdir, { recursive: true });
+});
+
+const CASES = [
+  { operator: "matmul", parameters: { m: 40, n: 24, k: 48 }, types: "f16", epilogue: "c[m,n] = f16(out[m,n])" },
+  { operator: "matmul", parameters: { m: 20, n: 16, k: 24 }, types: "tf32" },
+  {
+    ...{ operator: "conv2d", parameters: { n: 1, c: 16, k: 16, h: 6, w: 6 }, types: "f16" },
+    ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+  },
+  { operator: "conv2d", parameters: { n: 1, c: 32, k: 16, h: 5, w: 5 }, types: "s8" },
+];
+
+describe("a kernel of blocks and warps", () => {
+  for (const { operator, parameters, types, ...more } of CASES)
+    it(`equals the equation on the emulated device: ${operator} ${types}, ${COUNT} of the space`, async () => {
+      const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types), ...more });
+      const session = gridSession(computation, nvidiaTarget("h100"), { seed: 1 });
+      if (!("space" in session)) throw new Error("nothing maps");
+      const random = seededRandom(11);
+      const candidates = Array.from({ length: COUNT }, () => session.space.random(random));
+      const reference = await runner.reference(computation, 1);
+      const measured = await runner.measureTogether(candidates.map(session.kernelOf), reference, TIMING);
+      for (const [i, m] of measured.entries()) {
+        const candidate = candidates[i];
+        const subject =
+          candidate &&
+          `${candidate.intrinsic} ${printMatching(candidate.matching)} ${printGridSchedule(candidate.schedule)}`;
+        expect(m.status === "ok" ? "ok" : m.log, subject).toBe("ok");
+      }
+    });
+
+  it("is found by a search, with finalists", async () => {
+    const computation = instantiate(operatorNamed("matmul"), {
+      parameters: { m: 16, n: 16, k: 16 },
+      types: parseDataTypes("f16"),
+    });
+    const session = gridSession(computation, nvidiaTarget("h100"), { seed: 1 });
+    if (!("space" in session)) throw new Error("nothing maps");
+    const found = await searchOnDevice(session, runner, { trials: 4, seed: 1, batch: 4 });
+    expect(found.trials).toHaveLength(4);
+    expect(found.finalists.length).toBeGreaterThan(0);
+  });
+});
