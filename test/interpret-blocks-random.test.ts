@@ -2,7 +2,7 @@
 
 import { expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
-import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import { ADVERSE_ORDERS, type NestOrder } from "../abstraction/blocks/run.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -10,8 +10,9 @@ import { printNest } from "../abstraction/loop-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { faultsOf, pipeline, randomForm } from "./support/pipeline.ts";
 import { inFull } from "./support/slow.ts";
+import { scrambled } from "./support/warp-nest.ts";
 
-const FORMS = inFull(400, 10);
+const FORMS = inFull(400, 8);
 
 function someInputs(computation: Computation, random: Random): Inputs {
   const values = (count: number): number[] => Array.from({ length: count }, () => randomInteger(random, -3, 3));
@@ -47,4 +48,34 @@ it("refuses no right pipeline in any order, and lets none of its faults pass in 
   }
   expect(faults).toBeGreaterThan(8 * FORMS);
   expect(lucky).toBeGreaterThan(FORMS / 4);
+});
+
+it("accepts of nests gone astray only those that give one result in every order", { timeout: 3_600_000 }, () => {
+  const random = seededRandom(Number(process.env["AUTOMAP_TEST_SEED"] ?? 2));
+  let accepted = 0;
+  let wrong = 0;
+  let refused = 0;
+  while (accepted < inFull(1000, 20)) {
+    const { computation, nest: right } = pipeline({ ...randomForm(random), blocks: [1, 1], slices: 1 });
+    const inputs = someInputs(computation, random);
+    const expected = interpret(computation, inputs);
+    for (let i = 0; i < 6; i++) {
+      const nest = scrambled(random() < 0.5 ? right : scrambled(right, random), random);
+      const run = (order: NestOrder): Float64Array | undefined => {
+        try {
+          return interpretNest(nest, computation, inputs, 1, order);
+        } catch (error) {
+          if (error instanceof NestFault) return undefined;
+          throw error;
+        }
+      };
+      const [first, ...others] = ADVERSE_ORDERS.map(run);
+      for (const other of others) expect(other, printNest(nest)).toEqual(first);
+      if (!first) refused++;
+      else if (first.every((value, at) => value === expected[at])) accepted++;
+      else wrong++;
+    }
+  }
+  // Some still compute the product, some something else, most have no order.
+  expect(Math.min(wrong, refused)).toBeGreaterThan(0);
 });

@@ -191,6 +191,20 @@ const RIGHT: Readonly<Record<string, Case>> = {
       [shared("s", "f32", { stage: 2, i: 64 })],
     ),
   },
+  "an asynchronous copy of what the block wrote, and writes again": {
+    computation: f32("y[r,i] = x[r,63-i]", { r: 2, i: 64 }),
+    nest: onWarps(
+      2,
+      [
+        loop("round", 2, [
+          lanes("kept[32*w+lane] = x[round,32*w+lane]"),
+          ...[barrier("block"), copy("s[i] = kept[i]", { i: 64 }, { transfer: "async" }), commit, wait(0)],
+          ...[barrier("block"), lanes("y[round,32*w+lane] = s[63-32*w-lane]")],
+        ]),
+      ],
+      [s64, { name: "kept", dtype: "f32", elements: 64, scope: "workspace" }],
+    ),
+  },
   "blocks that add what others left": splitSum(),
   "tiles that an instruction loads and stores": wmmaProduct("tiles"),
   "tiles of flat memory": wmmaProduct("flat memory"),

@@ -28,7 +28,7 @@ export interface OperandForm {
   readonly transfer: "plain" | "async";
   /** Elements of a piece. */
   readonly width: 2 | 4 | 8;
-  readonly fetch: "elements" | "ldmatrix";
+  readonly fetch: "elements" | "ldmatrix" | "instruction";
   readonly layout: "rows" | "padded" | "swizzled";
   /** By whom it is copied; what a warp copies is its own, and in memory as often as there are warps. */
   readonly group: Group;
@@ -37,6 +37,7 @@ export interface OperandForm {
 }
 
 export interface PipelineForm {
+  readonly instruction: "mma.m16n8k16.f32.f16" | "wmma.m16n16k16.f32.f16";
   /** Blocks, warps of a block and fragments of a warp along m and n. */
   readonly blocks: readonly [m: number, n: number];
   readonly warps: readonly [m: number, n: number];
@@ -64,19 +65,21 @@ export interface Pipeline {
   readonly labels: readonly string[];
 }
 
-const FRAGMENT = { m: 16, n: 8, k: 16 };
-
 export function randomForm(random: Random): PipelineForm {
+  // WMMA keeps secret which lane holds what, and wants rows.
+  const instruction = pick(random, ["mma.m16n8k16.f32.f16", "mma.m16n8k16.f32.f16", "wmma.m16n16k16.f32.f16"] as const);
+  const secret = instruction.startsWith("wmma");
   const operand = (): OperandForm => ({
     transfer: pick(random, ["plain", "async"]),
     width: pick(random, [2, 4, 8]),
-    fetch: pick(random, ["elements", "ldmatrix"]),
-    layout: pick(random, ["rows", "padded", "swizzled"]),
+    fetch: secret ? "instruction" : pick(random, ["elements", "ldmatrix"]),
+    layout: pick(random, secret ? ["rows", "padded"] : ["rows", "padded", "swizzled"]),
     group: pick(random, ["block", "block", "warp"]),
     resident: false,
   });
   const steps = randomInteger(random, 2, 4);
   return {
+    instruction,
     blocks: pick(random, [[1, 1], [1, 2], [2, 1]]), // biome-ignore format: one line
     warps: pick(random, [[1, 1], [2, 1], [1, 2], [2, 2]]), // biome-ignore format: one line
     fragments: pick(random, [[1, 1], [1, 2], [2, 1]]), // biome-ignore format: one line
@@ -147,28 +150,31 @@ class PipelineBuilder {
   private readonly form: PipelineForm;
   private readonly fault: PipelineFault | undefined;
   private readonly labels: string[] = [];
-  private readonly mma: Intrinsic;
+  private readonly intrinsic: Intrinsic;
+  /** What one instruction multiplies. */
+  private readonly fragment: { readonly m: number; readonly n: number; readonly k: number };
   private readonly tile: { readonly m: number; readonly n: number; readonly k: number };
   private readonly warp: Expr;
 
   constructor(form: PipelineForm, fault: PipelineFault | undefined) {
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    if (!mma) throw new Error("no such row");
-    this.mma = mma;
+    const [intrinsic] = intrinsicsNamed(form.instruction);
+    if (!intrinsic) throw new Error("no such row");
+    this.intrinsic = intrinsic;
+    this.fragment = { m: 16, n: form.instruction.startsWith("wmma") ? 16 : 8, k: 16 };
     this.form = form;
     this.fault = fault;
     const { warps, fragments, slices } = form;
     this.tile = {
-      m: FRAGMENT.m * warps[0] * fragments[0],
-      n: FRAGMENT.n * warps[1] * fragments[1],
-      k: FRAGMENT.k * slices,
+      m: this.fragment.m * warps[0] * fragments[0],
+      n: this.fragment.n * warps[1] * fragments[1],
+      k: this.fragment.k * slices,
     };
     this.warp = add(times(warps[1], axis("warp_m")), axis("warp_n"));
   }
 
   build(): Pipeline {
     const { blocks, warps, steps, fragments, epilogue } = this.form;
-    const { mma, tile } = this;
+    const { intrinsic, tile } = this;
     const computation = defineComputation({
       name: "matmul",
       equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
@@ -184,9 +190,9 @@ class PipelineBuilder {
     const inWarps = loop("warp_m", warps[0], [loop("warp_n", warps[1], body, "warp")], "warp");
     const inBlocks = loop("block_m", blocks[0], [loop("block_n", blocks[1], [inWarps], "block")], "block");
     const registers = [
-      { name: "c", intrinsic: mma, operand: "c", count: sums },
-      { name: "a", intrinsic: mma, operand: "a", count: fragments[0] },
-      { name: "b", intrinsic: mma, operand: "b", count: fragments[1] },
+      { name: "c", intrinsic, operand: "c", count: sums },
+      { name: "a", intrinsic, operand: "a", count: fragments[0] },
+      { name: "b", intrinsic, operand: "b", count: fragments[1] },
     ];
     const dims = [{ name: "m", extent: tile.m }, { name: "n", extent: tile.n }]; // biome-ignore format: one line
     const staging: Scratch = { name: "staging", dtype: "f32", elements: tile.m * tile.n, scope: "shared", dims };
@@ -290,9 +296,9 @@ class PipelineBuilder {
   private products(step: Expr): Statement[] {
     const { form } = this;
     const [fm, fn] = form.fragments;
-    const slice = times(FRAGMENT.k, axis("slice"));
-    const row = add(times(FRAGMENT.m * fm, axis("warp_m")), axis("x_m"));
-    const column = add(times(FRAGMENT.n * fn, axis("warp_n")), axis("x_n"));
+    const slice = times(this.fragment.k, axis("slice"));
+    const row = add(times(this.fragment.m * fm, axis("warp_m")), axis("x_m"));
+    const column = add(times(this.fragment.n * fn, axis("warp_n")), axis("x_n"));
     const k = add(slice, axis("x_k"));
     const fetches: Statement[] = [
       {
@@ -311,7 +317,7 @@ class PipelineBuilder {
         tile: {
           axes: ["x_k", "x_n"],
           access: this.at("b", step, k, column),
-          by: form.b.fetch === "ldmatrix" ? "ldmatrix.trans" : "elements",
+          by: form.b.fetch === "ldmatrix" ? "ldmatrix.trans" : form.b.fetch,
           ...(fn > 1 ? { several: { count: fn, along: 1 } } : {}),
         },
       },
@@ -319,7 +325,7 @@ class PipelineBuilder {
     const issue = this.eachSum((index) => [
       {
         kind: "register-issue",
-        intrinsic: this.mma,
+        intrinsic: this.intrinsic,
         registers: {
           c: { file: "c", index },
           a: { file: "a", index: axis("i") },
@@ -344,8 +350,8 @@ class PipelineBuilder {
       this.is("one place for blocks") || tensor === "staging" ? number(0) : axis(name);
     const along = (d: "m" | "n", count: number, i: string): Expr => {
       const inTile = add(
-        times(FRAGMENT[d] * count, warp(`warp_${d}`)),
-        add(times(FRAGMENT[d], axis(i)), axis(`x_${d}`)),
+        times(this.fragment[d] * count, warp(`warp_${d}`)),
+        add(times(this.fragment[d], axis(i)), axis(`x_${d}`)),
       );
       return add(times(tile[d], block(`block_${d}`)), inTile);
     };
@@ -357,6 +363,7 @@ class PipelineBuilder {
         axes: ["x_m", "x_n"],
         element: "sum",
         equation: { target, op: "=", value: access("sum", []) },
+        ...(form.instruction.startsWith("wmma") ? { by: "instruction" } : {}),
       },
     ]);
   }

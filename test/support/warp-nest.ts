@@ -1,10 +1,11 @@
 /**
- * @file Nests for warps in a few lines, and every nest that lacks one barrier, wait or commit of another.
+ * @file Nests for warps in a few lines, every nest that lacks one barrier, wait or commit of another, and nests gone astray.
  *
  *     const nest = onWarps(2, [copy("s[i] = x[i]", { i: 64 }), barrier("block"), lanes("y[32*w+lane] = s[63-32*w-lane]")], [
  *       shared("s", "f32", { i: 64 }),
  *     ]);
  *     withoutEach(nest)       [{ left: "barrier block", nest: ... }]
+ *     scrambled(nest, random)     the same with a statement moved, left out or changed
  */
 
 import type { DType } from "../../abstraction/dtype.ts";
@@ -18,6 +19,7 @@ import {
   type Statement,
 } from "../../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
+import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
 type Extents = Readonly<Record<string, number>>;
 
@@ -87,4 +89,38 @@ function shorter(statements: readonly Statement[]): { left: string; statements: 
     if (s.kind !== "loop") return [];
     return shorter(s.body).map(({ left, statements: body }) => ({ left, statements: around({ ...s, body }) }));
   });
+}
+
+/** The nest with one statement of its warps left out, moved, or changed in how it waits, is dealt or copies. */
+export function scrambled(nest: LoopNest, random: Random): LoopNest {
+  const lists = (statements: readonly Statement[]): number =>
+    statements.reduce((count, s) => count + (s.kind === "loop" ? lists(s.body) : 0), 1);
+  // The lists of statements are numbered from outside in; those of the loops at block and warp hold one loop each.
+  let chosen = randomInteger(random, 0, lists(nest.body) - 1);
+  const change = (statements: readonly Statement[]): Statement[] => {
+    if (chosen-- === 0) return changed(statements, random);
+    return statements.map((s) => (s.kind === "loop" ? { ...s, body: change(s.body) } : s));
+  };
+  return { ...nest, body: change(nest.body) };
+}
+
+function changed(statements: readonly Statement[], random: Random): Statement[] {
+  const list = [...statements];
+  const at = randomInteger(random, 0, list.length - 1);
+  const s = list[at];
+  if (!s) return list;
+  const way = pick(random, ["leave out", "move", "move", "alter", "alter"]);
+  if (way === "alter") list[at] = altered(s, random);
+  else list.splice(at, 1);
+  if (way === "move") list.splice(randomInteger(random, 0, list.length), 0, s);
+  return list;
+}
+
+function altered(s: Statement, random: Random): Statement {
+  const group: Group = random() < 0.5 ? "block" : "warp";
+  if (s.kind === "barrier") return { ...s, group };
+  if (s.kind === "wait") return { ...s, pending: Math.max(0, s.pending + pick(random, [-1, 1])) };
+  if (s.kind === "copy") return random() < 0.5 ? { ...s, group } : { ...s, transfer: pick(random, ["plain", "async"]) };
+  if (s.kind === "loop" && s.mode === "serial") return { ...s, extent: s.extent + pick(random, [-1, 1]) };
+  return s;
 }
