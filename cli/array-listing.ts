@@ -111,12 +111,12 @@ function row(design: Design, { predict }: Timing): string[] {
     design.name,
     printMatrix([...design.spaceTime.allocation, design.schedule]),
     moves,
-    String(design.pes),
-    String(design.steps),
+    figure(design.pes),
+    figure(design.steps),
     figure(design.outturn),
     percent(design.utilisation),
-    String(design.registers.plain),
-    String(design.registers.coalesced),
+    figure(design.registers.plain),
+    figure(design.registers.coalesced),
     round(predict(design).cycles),
   ];
 }

@@ -18,12 +18,12 @@ import { type Design, designOf } from "../mapper/space-time/design.ts";
 import { type DesignSet, enumerateDesigns, type ListedDesign } from "../mapper/space-time/enumerate.ts";
 import { paretoSet } from "../mapper/space-time/pareto.ts";
 import { polyphaseForm } from "../mapper/space-time/polyphase.ts";
-import { printReuse } from "../mapper/space-time/problem.ts";
+import { pointsOfProblem, printReuse } from "../mapper/space-time/problem.ts";
 import { trace } from "../mapper/space-time/trace.ts";
 import { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
 import { explainDesign, predictDesign } from "../perfmodel/design.ts";
-import { drawArray } from "../report/draw-array.ts";
+import { drawArray, figure } from "../report/draw-array.ts";
 import { drawArraySvg } from "../report/draw-array-svg.ts";
 import { indent } from "../report/text.ts";
 import { laneTarget } from "../targets/index.ts";
@@ -33,13 +33,16 @@ import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
 import { readParameters } from "./subject.ts";
 
+/** Points followed one by one for a drawing: a second. */
+const MOST_DRAWN = 250_000;
+
 /** Largest entry by number of loops: beyond it the list is too long to rank in seconds. */
 const MOST_BOUND: Readonly<Record<number, number>> = { 2: 8, 3: 2, 4: 1 };
 
 const positive = (option: string) =>
   z
     .string()
-    .regex(/^[1-9]\d{0,6}$/, `${option} must be a positive integer`)
+    .regex(/^[1-9]\d{0,14}$/, `${option} must be a positive integer of no more than 15 digits`)
     .transform(Number);
 
 const options = z.object({
@@ -327,8 +330,12 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
   if (given.emit !== undefined) return emit(subject, design, given, command);
   const { problem, accesses, recurrence } = viewOf(subject, design);
   const timed = timing(subject, given);
-  const traced = trace(problem, design, accesses);
-  if (given.svg !== undefined)
+  const traced = pointsOfProblem(problem) > MOST_DRAWN ? undefined : trace(problem, design, accesses);
+  if (given.svg !== undefined && !traced)
+    throw new UsageError(`${figure(pointsOfProblem(problem))} points are too many to draw`, {
+      hint: `at most ${MOST_DRAWN} are followed one by one; --lanes makes shorter tiles`,
+    });
+  if (given.svg !== undefined && traced)
     writeText(
       given.svg,
       drawArraySvg(`${subject.name}: ${design.name}`, `${subject.equation}   loops ${subject.loops}`, design, traced),

@@ -180,5 +180,6 @@ function wrapped(text: string): string[] {
 
 /** One place behind the point. */
 export function round(cycles: number): string {
+  if (cycles > Number.MAX_SAFE_INTEGER) return cycles.toPrecision(4);
   return Number.isInteger(cycles) ? String(cycles) : cycles.toFixed(1);
 }

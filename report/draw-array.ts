@@ -8,7 +8,7 @@
 
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
-import type { ArrayProblem } from "../mapper/space-time/problem.ts";
+import { type ArrayProblem, pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { Trace } from "../mapper/space-time/trace.ts";
 import { printVector, type Vector } from "../mapper/space-time/vector.ts";
 import { indent, percent, table, WIDTH } from "./text.ts";
@@ -19,8 +19,10 @@ const IDLE = ".";
 /** Characters left of the first column of a panel. */
 const MARGIN = 14;
 
-/** Everything there is to say about one design. */
-export function drawArray(problem: ArrayProblem, design: Design, trace: Trace): string {
+/** Everything there is to say about one design; without a trace, which would be too long, no steps are drawn. */
+export function drawArray(problem: ArrayProblem, design: Design, trace: Trace | undefined): string {
+  if (!trace)
+    return `${drawDesign(problem, design)}\n\nnot drawn: ${figure(pointsOfProblem(problem))} points are too many to follow one by one`;
   const panels = design.shape.length === 1 ? drawRow(trace, design) : drawPlane(trace, design);
   return [drawDesign(problem, design), "", panels].join("\n");
 }
@@ -54,10 +56,10 @@ export function drawDesign(problem: ArrayProblem, design: Design): string {
     indent(table(moves)),
     "",
     indent(
-      `PEs ${design.pes}${design.shape.length > 1 ? ` (${design.shape.join(" x ")})` : ""}   steps ${design.steps}   outturn ${figure(design.outturn)} a step   utilisation ${percent(design.utilisation)}`,
+      `PEs ${figure(design.pes)}${design.shape.length > 1 ? ` (${design.shape.join(" x ")})` : ""}   steps ${figure(design.steps)}   outturn ${figure(design.outturn)} a step   utilisation ${percent(design.utilisation)}`,
     ),
     indent(
-      `registers ${registers.plain}, coalesced ${registers.coalesced}   longest shift ${design.shuffleDistance}   boundary loads ${design.boundaryLoads}`,
+      `registers ${figure(registers.plain)}, coalesced ${figure(registers.coalesced)}   longest shift ${figure(design.shuffleDistance)}   boundary loads ${figure(design.boundaryLoads)}`,
     ),
   ].join("\n");
 }
@@ -84,9 +86,11 @@ function hop(vector: Vector): string {
     : `${printVector(vector)} on`;
 }
 
-/** Up to three places behind the point: `3.2`, `0.457`. */
+/** Up to three places behind the point, `3.2`, `0.457`; three digits of what is smaller, four of what is above 2^53: `1.845e+19`. */
 export function figure(x: number): string {
-  return Number.isInteger(x) ? String(x) : String(Number(x.toFixed(3)));
+  if (Number.isSafeInteger(x)) return String(x);
+  if (Math.abs(x) > Number.MAX_SAFE_INTEGER) return x.toPrecision(4);
+  return String(Number(Math.abs(x) < 0.001 ? x.toPrecision(3) : x.toFixed(3)));
 }
 
 /** A row of PEs: a panel for each operand, PEs across and steps down, or the other way where that is narrower. */

@@ -8,8 +8,10 @@
  * the place of the one read last, which leaves max(1, s.d).
  */
 
+import { UsageError } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { classify, type FlowClass } from "./classify.ts";
+import { latticePointIn } from "./lattice.ts";
 import { nullSpace } from "./null-space.ts";
 import {
   type ArrayOperand,
@@ -19,8 +21,7 @@ import {
   occupiedExtent,
   pointsOfProblem,
 } from "./problem.ts";
-import { latticePointIn } from "./validity.ts";
-import { dot, extentOfRow, isZero, plus, scaled, type Vector } from "./vector.ts";
+import { dot, extentOfRow, isZero, plus, printMatrix, scaled, type Vector } from "./vector.ts";
 
 /** A value read at `z - distance`: so many steps later, so many PEs further. */
 export interface Dependence {
@@ -73,7 +74,10 @@ export interface Design {
   readonly split?: LoopSplit;
 }
 
-/** Several rows of time as one: t = t_last + extent(last) * (t_before ...). */
+/**
+ * Several rows of time as one: t = t_last + extent(last) * (t_before ...).
+ * @throws UsageError when it has an entry above 2^53, which is no longer exact
+ */
 export function collapseSchedule(schedule: readonly Vector[], extents: Vector): number[] {
   let radix = 1;
   let row: number[] = extents.map(() => 0);
@@ -81,6 +85,10 @@ export function collapseSchedule(schedule: readonly Vector[], extents: Vector): 
     row = plus(row, scaled(s, radix));
     radix *= extentOfRow(s, extents);
   }
+  if (!row.every(Number.isSafeInteger))
+    throw new UsageError(`the schedule ${printMatrix(schedule)} takes more than 2^53 steps as one row of time`, {
+      hint: "tile the loops: --lanes 16",
+    });
   return row;
 }
 
@@ -256,16 +264,17 @@ export function designOf(problem: ArrayProblem, { allocation, schedule }: SpaceT
 /** Points of the box without a predecessor along any of the vectors: where chains begin. Counted by inclusion and exclusion. */
 export function chainsOf(vectors: readonly Vector[], extents: Vector): number {
   const used = vectors.filter((d) => !isZero(d));
-  let count = 0;
+  // Exact: what is left of long loops is a small difference of large counts.
+  let count = 0n;
   for (let subset = 0; subset < 1 << used.length; subset++) {
     const chosen = used.filter((_, i) => (subset >> i) & 1);
     // Points that have a predecessor along every chosen vector form a box.
     const points = extents.reduce((product, extent, i) => {
       const up = Math.max(0, ...chosen.map((d) => d[i] ?? 0));
       const down = Math.max(0, ...chosen.map((d) => -(d[i] ?? 0)));
-      return product * Math.max(0, extent - up - down);
-    }, 1);
+      return product * BigInt(Math.max(0, extent - up - down));
+    }, 1n);
     count += chosen.length % 2 === 0 ? points : -points;
   }
-  return count;
+  return Number(count);
 }

@@ -61,13 +61,16 @@ export function occupiedExtent(row: Vector, problem: ArrayProblem): number {
   if (!split) return all;
   const [outer, phase] = [split.outer, split.phase].map((name) => row[loops.findIndex((l) => l.name === name)] ?? 0);
   const [a, b] = [outer ?? 0, phase ?? 0];
-  const places = Array.from(
-    { length: split.extent },
-    (_, i) => a * Math.floor(i / split.factor) + b * (i % split.factor),
-  );
-  const rounds = Math.ceil(split.extent / split.factor) - 1;
-  const corner = Math.max(0, a) * rounds + Math.max(0, b) * (split.factor - 1);
-  return all - (corner - Math.max(...places));
+  const { factor, extent } = split;
+  const rounds = Math.ceil(extent / factor) - 1;
+  const corner = Math.max(0, a) * rounds + Math.max(0, b) * (factor - 1);
+  // The furthest place of the whole rounds, and that of the last, which may end early.
+  const furthest = (round: number, phases: number): number => a * round + Math.max(0, b) * (phases - 1);
+  const ends = [
+    furthest(rounds, extent - rounds * factor),
+    ...(rounds > 0 ? [0, rounds - 1].map((r) => furthest(r, factor)) : []),
+  ];
+  return all - (corner - Math.max(...ends));
 }
 
 export const extentsOfLoops = (problem: { readonly loops: readonly SourceLoop[] }): number[] =>

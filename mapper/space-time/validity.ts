@@ -9,9 +9,10 @@
  */
 
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
+import { latticePointIn } from "./lattice.ts";
 import { nullSpace } from "./null-space.ts";
 import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
-import { dot, isZero, plus, printMatrix, printVector, scaled, type Vector } from "./vector.ts";
+import { dot, isZero, plus, printMatrix, printVector, type Vector } from "./vector.ts";
 
 export const REFUSALS = ["shape", "collision", "backwards", "registers"] as const;
 
@@ -98,35 +99,6 @@ function collisionRefusal(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTim
 /** The difference of two points of a box that all rows take to the same value, or undefined when they tell all points apart. */
 export function collision(rows: readonly Vector[], extents: Vector): Vector | undefined {
   return latticePointIn(nullSpace(rows, extents.length), extents);
-}
-
-/** A vector, not 0, of the lattice with this basis in Hermite form, whose entries stay below the extents; undefined when there is none. */
-export function latticePointIn(basis: readonly Vector[], extents: Vector): Vector | undefined {
-  const search = (point: Vector, from: number): Vector | undefined => {
-    const row = basis[from];
-    if (!row) return isZero(point) || point.some((x, i) => Math.abs(x) >= (extents[i] ?? 1)) ? undefined : point;
-    // Rows below have 0 in the column of this pivot: its coefficient is bounded by that entry alone.
-    const column = row.findIndex((x) => x !== 0);
-    const [pivot, held, most] = [row[column] ?? 1, point[column] ?? 0, (extents[column] ?? 1) - 1];
-    const [low, high] = [Math.ceil((-most - held) / pivot), Math.floor((most - held) / pivot)];
-    for (const times of byDistance(low, high)) {
-      const found = search(plus(point, scaled(row, times)), from + 1);
-      if (found) return found;
-    }
-    return undefined;
-  };
-  return search(
-    extents.map(() => 0),
-    0,
-  );
-}
-
-/** 0, 1, -1, 2, -2 ... within `low .. high`: near points make the shorter example. */
-function* byDistance(low: number, high: number): Generator<number> {
-  for (let distance = 0; distance <= Math.max(-low, high); distance++) {
-    if (distance <= high && distance >= low) yield distance;
-    if (distance > 0 && -distance >= low && -distance <= high) yield -distance;
-  }
 }
 
 /** The sign of a difference in time, the first row slowest. */

@@ -7,10 +7,15 @@
 
 export type Vector = readonly number[];
 
+/** Rounded once at most, so that a product that is 0 or 1 is found to be: long loops cancel in what is far above 2^53. */
 export function dot(a: Vector, b: Vector): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += (a[i] ?? 0) * (b[i] ?? 0);
-  return sum;
+  let [sum, size] = [0, 0];
+  for (let i = 0; i < a.length; i++) {
+    const product = (a[i] ?? 0) * (b[i] ?? 0);
+    sum += product;
+    size += Math.abs(product);
+  }
+  return size <= Number.MAX_SAFE_INTEGER ? sum : Number(a.reduce((s, x, i) => s + BigInt(x) * BigInt(b[i] ?? 0), 0n));
 }
 
 export const scaled = (v: Vector, factor: number): number[] => v.map((x) => (x === 0 ? 0 : x * factor));

@@ -1,0 +1,172 @@
+/**
+ * @file Whether a lattice has a vector, not 0, whose entries stay below given extents: two points of a box that lie so apart.
+ *
+ *     latticePointIn([[1, 4, -1]], [16, 5, 5])       (1,4,-1)
+ *     latticePointIn([[1, 5, -1]], [2**32, 5, 5])    undefined: no multiple of it fits
+ *
+ * The work depends on the number of loops, not on how long they are. With each entry measured by its extent the box is a cube; a reduced
+ * basis (Lenstra, Lenstra, Lovasz 1982) begins with a vector at most a constant longer than the shortest. Either it lies in the cube, or
+ * only so many vectors are short enough to, and those are gone through (Fincke, Pohst 1985).
+ */
+
+import { nullSpace } from "./null-space.ts";
+import { isZero, plus, scaled, type Vector } from "./vector.ts";
+
+/**
+ * @param basis independent vectors
+ * @param tried hears of each vector that is held against the extents
+ * @returns one that fits, of those near the origin where there is one; its first entry that is not 0 is positive
+ */
+export function latticePointIn(
+  basis: readonly Vector[],
+  extents: Vector,
+  tried: (v: Vector) => void = () => undefined,
+): Vector | undefined {
+  const fits = (v: Vector): boolean => {
+    tried(v);
+    return !isZero(v) && v.every((x, i) => Math.abs(x) < (extents[i] ?? 1));
+  };
+  const inside = withoutStill(basis, extents);
+  if (inside.length === 0) return undefined;
+  // 1. Near points make the shorter example.
+  const near = sumsOf(
+    reduced(
+      inside,
+      extents.map(() => 1),
+    ),
+  ).filter(fits);
+  const [nearest] = near.toSorted((a, b) => length(a) - length(b));
+  if (nearest) return turned(nearest);
+  // 2. All that can fit.
+  const found = firstWithin(reduced(inside, measuresOf(extents)), measuresOf(extents), fits);
+  return found && turned(found);
+}
+
+/** The part of a lattice that is 0 along loops of one step. */
+function withoutStill(basis: readonly Vector[], extents: Vector): readonly Vector[] {
+  const still = extents.flatMap((n, i) => (n === 1 && basis.some((b) => b[i] !== 0) ? [i] : []));
+  if (still.length === 0) return basis;
+  const coefficients = nullSpace(
+    still.map((i) => basis.map((b) => b[i] ?? 0)),
+    basis.length,
+  );
+  return coefficients.map((c) => combination(basis, c));
+}
+
+/** What one step of each loop counts for: the way across the box is 1 along every loop. */
+function measuresOf(extents: Vector): Vector {
+  return extents.map((n) => 1 / Math.max(1, n - 1));
+}
+
+const length = (v: Vector): number => v.reduce((sum, x) => sum + Math.abs(x), 0);
+
+function turned(v: Vector): Vector {
+  return (v.find((x) => x !== 0) ?? 0) < 0 ? scaled(v, -1) : v;
+}
+
+function combination(basis: readonly Vector[], coefficients: Vector): Vector {
+  const nothing = (basis[0] ?? []).map(() => 0);
+  return basis.reduce<Vector>((sum, b, j) => plus(sum, scaled(b, coefficients[j] ?? 0)), nothing);
+}
+
+/** Sums and differences of some vectors of a basis, one of each pair of opposite ones. */
+function sumsOf(basis: readonly Vector[]): Vector[] {
+  const sums: Vector[] = [];
+  for (const b of basis) sums.push(b, ...sums.flatMap((s) => [plus(s, b), plus(s, scaled(b, -1))]));
+  return sums;
+}
+
+// ---- Reduction
+
+/** Share of a step forward that a vector must keep of the one before: the usual 3/4. */
+const LOVASZ = 0.75;
+/** A basis of four vectors, entries of nine digits and extents of 2^53 takes fewer rounds; beyond, rounding goes in a circle. */
+const MOST_ROUNDS = 2000;
+
+/** A basis of the same lattice whose vectors are short and nearly at right angles, lengths taken by the measures. */
+function reduced(basis: readonly Vector[], measures: Vector): Vector[] {
+  const b = [...basis];
+  let at = 1;
+  for (let round = 0; at < b.length && round < MOST_ROUNDS; round++) {
+    for (let j = at - 1; j >= 0; j--) {
+      const times = Math.round(orthogonal(b, measures).shares[at]?.[j] ?? 0);
+      if (times !== 0) b[at] = plus(b[at] ?? [], scaled(b[j] ?? [], -times));
+    }
+    const { shares, squares } = orthogonal(b, measures);
+    const share = shares[at]?.[at - 1] ?? 0;
+    const [here, before] = [squares[at] ?? 0, squares[at - 1] ?? 0];
+    if (here >= (LOVASZ - share * share) * before) at++;
+    else {
+      [b[at - 1], b[at]] = [b[at] ?? [], b[at - 1] ?? []];
+      at = Math.max(1, at - 1);
+    }
+  }
+  return b;
+}
+
+interface Orthogonal {
+  /** How much of each earlier direction a vector has. */
+  readonly shares: readonly Vector[];
+  /** Squared length of what a vector adds to those before. */
+  readonly squares: Vector;
+}
+
+/** Gram and Schmidt. */
+function orthogonal(basis: readonly Vector[], measures: Vector): Orthogonal {
+  const [directions, shares, squares]: [number[][], number[][], number[]] = [[], [], []];
+  const product = (a: Vector, b: Vector): number => a.reduce((sum, x, i) => sum + x * (b[i] ?? 0), 0);
+  for (const v of basis) {
+    let rest = v.map((x, i) => x * (measures[i] ?? 1));
+    const own: number[] = [];
+    for (const [j, direction] of directions.entries()) {
+      const share = product(rest, direction) / (squares[j] ?? 1);
+      own.push(share);
+      rest = rest.map((x, i) => x - share * (direction[i] ?? 0));
+    }
+    directions.push(rest);
+    shares.push(own);
+    squares.push(product(rest, rest));
+  }
+  return { shares, squares };
+}
+
+// ---- Search
+
+/** Rounding errors of lengths stay far below this. */
+const TOLERANCE = 1e-6;
+
+/** The first vector that fits of all that are no longer than the diagonal of the cube; coefficients near the middle first. */
+function firstWithin(basis: readonly Vector[], measures: Vector, fits: (v: Vector) => boolean): Vector | undefined {
+  const { shares, squares } = orthogonal(basis, measures);
+  const radius = measures.length * (1 + TOLERANCE);
+  const search = (from: number, coefficients: Vector, used: number): Vector | undefined => {
+    if (from < 0) {
+      const v = combination(basis, coefficients);
+      return fits(v) ? v : undefined;
+    }
+    let middle = 0;
+    for (let j = from + 1; j < basis.length; j++) middle -= (coefficients[j] ?? 0) * (shares[j]?.[from] ?? 0);
+    const square = squares[from] ?? 1;
+    const reach = Math.sqrt(Math.max(0, radius - used) / square) + TOLERANCE;
+    for (const c of outwards(middle, reach)) {
+      const chosen = coefficients.map((x, j) => (j === from ? c : x));
+      const found = search(from - 1, chosen, used + (c - middle) ** 2 * square);
+      if (found) return found;
+    }
+    return undefined;
+  };
+  return search(
+    basis.length - 1,
+    basis.map(() => 0),
+    0,
+  );
+}
+
+/** The integers within `reach` of a number, the nearest first. */
+function* outwards(middle: number, reach: number): Generator<number> {
+  const nearest = Math.round(middle);
+  for (let distance = 0; distance <= reach + 1; distance++) {
+    if (Math.abs(nearest + distance - middle) <= reach) yield nearest + distance;
+    if (distance > 0 && Math.abs(nearest - distance - middle) <= reach) yield nearest - distance;
+  }
+}
