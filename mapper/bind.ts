@@ -13,7 +13,7 @@ import { type Computation, extentsOf, targetOf, tensorOf } from "../abstraction/
 import type { DType } from "../abstraction/dtype.ts";
 import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { accessesOf, identityOf } from "../abstraction/equation.ts";
-import { access, accessesIn, type BinaryOp, type Expr, printExpr } from "../abstraction/expression.ts";
+import { access, accessesIn, axesIn, type BinaryOp, type Expr, printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../abstraction/mapping.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -45,14 +45,8 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
       "use a space-time design",
     );
   }
-  const crooked = accessesOf(hardware).find((a) => a.index.some((e) => e.kind !== "axis"));
-  if (crooked || hardware.where !== undefined) {
-    return refuse(
-      "expression",
-      `${intrinsic.name} moves data between lanes, it is not matched against an equation`,
-      "space-time designs use it",
-    );
-  }
+  const unmatched = unmatchedForm(intrinsic);
+  if (unmatched !== undefined) return refuse("expression", unmatched.because, unmatched.hint);
 
   // 2. The targets, then the values.
   const target = targetOf(computation);
@@ -82,6 +76,40 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
     because: `${printExpr(software.value)} is not ${printExpr(hardware.value)}`,
   };
   return refuse(failure.rule, failure.because, failure.hint);
+}
+
+/** Why the form of an instruction is matched against no equation; undefined where each operand is indexed by axes of its own. */
+function unmatchedForm({
+  name,
+  computation,
+}: Intrinsic): { readonly because: string; readonly hint?: string } | undefined {
+  const { equation } = computation;
+  const accesses = accessesOf(equation);
+  for (const a of accesses) {
+    const used = a.index.flatMap((e) => (e.kind === "axis" ? [e.name] : []));
+    const twice = used.find((axis, i) => used.indexOf(axis) !== i);
+    if (twice !== undefined)
+      return {
+        because: `${a.tensor} of ${name} is a diagonal, indexed by ${twice} twice: only plain indices are matched`,
+      };
+    const crooked = a.index.find((e) => e.kind !== "axis");
+    if (crooked === undefined) continue;
+    const axes = axesIn(crooked);
+    const text = printExpr(crooked, "index");
+    if (axes.length > 1)
+      return {
+        because: `${a.tensor} of ${name} is indexed by ${text}, a window over ${axes.join(" and ")}: only plain indices are matched`,
+      };
+    // One step of an axis is one place: the same lanes in another order, or some of them.
+    return {
+      because: `${name} moves data between lanes, it is not matched against an equation`,
+      hint: "space-time designs use it",
+    };
+  }
+  if (equation.where === undefined) return undefined;
+  return {
+    because: `${name} computes only where ${printExpr(equation.where)}: only instructions without a condition are matched`,
+  };
 }
 
 /** `a=in, b=w`: part of a mapping's identity. */

@@ -3,7 +3,8 @@
  *
  * A match point feeds each axis of the instruction by one loop, all other loops held at their first step, and must leave every
  * operand read indexed by exactly the instruction's axes: added constants and positive factors are overlooked, `const - x` is not,
- * and a window `p + r` with both loops mapped is no plain index. So p and r, or q and s, never feed one mapping alone:
+ * a window `p + r` with both loops mapped is no plain index, and a diagonal `x[k,k]` has two. So p and r, or q and s, never feed one
+ * mapping alone:
  *
  *     conv2d on a matrix product    7 points: (n,k,c) (n,k,r) (n,k,s) (p,k,c) (p,k,s) (q,k,c) (q,k,r)      35 unions
  *
@@ -11,8 +12,8 @@
  */
 
 import { bitAt } from "../abstraction/binary-matrix.ts";
-import { accessesIn, type Expr, printExpr } from "../abstraction/expression.ts";
-import type { Matching } from "../abstraction/mapping.ts";
+import { accessesIn, axesIn, type Expr, printExpr } from "../abstraction/expression.ts";
+import { boundLabel, type Matching } from "../abstraction/mapping.ts";
 import type { Problem } from "./problem.ts";
 
 /** Why a valid gather is no union of match points; undefined when it is one. */
@@ -21,36 +22,35 @@ export function matchPointProblem(problem: Problem, matching: Matching): string 
   for (const [axis, loops] of fed) {
     const others = fed.filter(([name]) => name !== axis);
     for (const loop of loops) {
-      if (!someCombination(others, { [axis]: loop }, (point) => isMatchPoint(problem, point))) {
-        const partners = others.map(([name, l]) => `${name} <- ${l.join(",")}`).join(", ");
-        return `no match point feeds ${axis} by ${loop} beside ${partners}: ${windowReason(
-          problem,
-          loop,
-          others.flatMap(([, l]) => l),
-        )}`;
-      }
+      const flaws = combinations(others, { [axis]: loop }).map((point) => matchPointFlaw(problem, point));
+      if (flaws.includes(undefined)) continue;
+      const partners = others.map(([name, l]) => `${name} <- ${l.join(",")}`).join(", ");
+      return `no match point feeds ${axis} by ${loop} beside ${partners}: ${flaws[0]}`;
     }
   }
   return undefined;
 }
 
-/** Whether one loop per axis leaves each operand read indexed by exactly the axes the instruction indexes it by. */
-function isMatchPoint(problem: Problem, point: Readonly<Record<string, string>>): boolean {
+/** Why one loop per axis does not leave each operand read indexed by exactly the axes the instruction indexes it by. */
+function matchPointFlaw(problem: Problem, point: Readonly<Record<string, string>>): string | undefined {
   const mapped = new Map(Object.entries(point).map(([axis, loop]) => [loop, axis]));
-  return problem.x.rows.slice(0, -1).every((operand) => {
+  for (const operand of problem.x.rows.slice(0, -1)) {
     const bound = problem.binding[operand];
-    if (bound === undefined) return false;
+    if (bound === undefined) return `${operand} stands for nothing`;
     const wanted = new Set(Object.keys(point).filter((axis) => bitAt(problem.z, operand, axis) === 1));
     for (const index of distinctIndices(bound)) {
+      const text = printExpr(index, "index");
       const loops = relaxedLoops(index, mapped);
-      if (loops === undefined || loops.length > 1) return false;
-      const [loop] = loops;
+      const [loop, second] = loops ?? axesIn(index).filter((name) => mapped.has(name));
+      if (loops === undefined) return `${text} is not a plain index of ${loop}`;
+      if (second !== undefined) return `${text} is a window over ${loop} and ${second}, not a plain index`;
       if (loop === undefined) continue;
-      const axis = mapped.get(loop);
-      if (axis === undefined || !wanted.delete(axis)) return false;
+      if (!wanted.delete(mapped.get(loop) ?? "")) return `${boundLabel(bound)} has two indices of ${loop}`;
     }
-    return wanted.size === 0;
-  });
+    const [missing] = wanted;
+    if (missing !== undefined) return `${boundLabel(bound)} has no index of ${point[missing]}`;
+  }
+  return undefined;
 }
 
 /**
@@ -69,6 +69,8 @@ function relaxedLoops(e: Expr, mapped: ReadonlyMap<string, string>): string[] | 
       if (!left || !right) return undefined;
       if (e.op === "%" && left.length > 0) return undefined;
       if (e.op === "-" && right.length > 0) return undefined;
+      const isNegative = [e.left, e.right].some((side) => side.kind === "number" && side.value < 0);
+      if (e.op === "*" && isNegative && left.length + right.length > 0) return undefined;
       return [...left, ...right];
     }
     case "negate": {
@@ -80,39 +82,24 @@ function relaxedLoops(e: Expr, mapped: ReadonlyMap<string, string>): string[] | 
   }
 }
 
+/** The indices of what an operand stands for: one that several reads share is one, `x[k,k]` has two. */
 function distinctIndices(bound: Expr): Expr[] {
-  const byText = new Map<string, Expr>();
-  for (const a of accessesIn(bound)) for (const e of a.index) byText.set(printExpr(e), e);
-  return [...byText.values()];
+  const byText = new Map<string, Expr[]>();
+  for (const { index } of accessesIn(bound))
+    for (const e of index) {
+      const text = printExpr(e);
+      const own = index.filter((other) => printExpr(other) === text);
+      if (own.length > (byText.get(text)?.length ?? 0)) byText.set(text, own);
+    }
+  return [...byText.values()].flat();
 }
 
-function someCombination(
+function combinations(
   rest: readonly (readonly [string, readonly string[]])[],
   chosen: Readonly<Record<string, string>>,
-  test: (point: Readonly<Record<string, string>>) => boolean,
-): boolean {
+): Readonly<Record<string, string>>[] {
   const [first, ...others] = rest;
-  if (!first) return test(chosen);
+  if (!first) return [chosen];
   const [axis, loops] = first;
-  return loops.some((loop) => someCombination(others, { ...chosen, [axis]: loop }, test));
-}
-
-/** Names the index that stands in the way. */
-function windowReason(problem: Problem, loop: string, partners: readonly string[]): string {
-  for (const bound of Object.values(problem.binding)) {
-    for (const index of distinctIndices(bound)) {
-      const text = printExpr(index, "index");
-      const names = new Set(text.match(/[A-Za-z_]\w*/g) ?? []);
-      const partner = partners.find((p) => names.has(p));
-      if (names.has(loop) && partner !== undefined)
-        return `${text} is a window over ${loop} and ${partner}, not a plain index`;
-    }
-  }
-  for (const bound of Object.values(problem.binding)) {
-    for (const index of distinctIndices(bound)) {
-      const names = new Set(printExpr(index, "index").match(/[A-Za-z_]\w*/g) ?? []);
-      if (names.has(loop)) return `${printExpr(index, "index")} is not a plain index of ${loop}`;
-    }
-  }
-  return `${loop} indexes no operand plainly`;
+  return loops.flatMap((loop) => combinations(others, { ...chosen, [axis]: loop }));
 }
