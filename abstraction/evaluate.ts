@@ -38,6 +38,8 @@ export interface Buffer {
   readonly unknown?: number;
   /** Of memory that several threads see. */
   readonly watch?: Watch;
+  /** Elements worked out when they are read, in place of `values`. */
+  readonly element?: (place: number) => number;
 }
 
 /** Registers of one operand: each holds the logical elements of one tile. */
@@ -207,9 +209,14 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       return (env) => env[slot] ?? 0;
     }
     case "access": {
-      const { values, unknown, watch } = scope.buffer(e.tensor);
+      const { values, unknown, watch, element } = scope.buffer(e.tensor);
       const place = compilePlace(e, scope);
       const identity = unknown ?? scope.identity;
+      if (element)
+        return (env) => {
+          const at = place(env);
+          return at < 0 ? identity : element(at);
+        };
       if (watch)
         return (env) => {
           const at = place(env);

@@ -31,11 +31,12 @@ export interface Mapping {
  *
  * - `extent`: under `strict`, a fused extent is smaller than the instruction's
  * - `unfed-axis`: an axis that loops could feed is left empty
- * - `idle-loop`: the loop has one step, feeding it to the axis would do nothing
+ * - `idle-loop`: the loop has one step, or none that changes a value: feeding it to the axis would do nothing
+ * - `copies`: every read would be right, but an operand would hold the same element once for every step of a loop
  * - `match-point`: valid as a gather, but no union of AMOS match points
  * - `condition`: a `where` condition spans mapped loops that no one operand holds
  * - `padding`: a reduce axis needs padding and no operand value leaves the result alone
- * - `access-matrix`: an operand is indexed by the loop on one side only
+ * - `access-matrix`: a tensor depends on a loop that the operand is not indexed by
  * - `axis-kind`: a summed loop feeds a kept axis or the other way round
  * - `matched-twice`: one loop feeds two axes
  * - `operand-types`: element types differ after casts
@@ -47,6 +48,7 @@ export const RULES = [
   "extent",
   "unfed-axis",
   "idle-loop",
+  "copies",
   "match-point",
   "condition",
   "padding",
@@ -60,7 +62,7 @@ export const RULES = [
 ] as const;
 export type Rule = (typeof RULES)[number];
 
-/** An output element that the mapped program would get wrong, and the read that goes astray. */
+/** An output element that the mapped program gets wrong, and a read that goes astray; both programs were run to find it. */
 export interface Witness {
   /** Index of the output element. */
   readonly index: readonly number[];

@@ -19,8 +19,9 @@ import {
   type Refusal,
   type Rule,
   type Verdict,
+  type Witness,
 } from "../abstraction/mapping.ts";
-import { combineMatrices, disagreements, matchingMatrix } from "./access.ts";
+import { combineMatrices, type Disagreement, disagreements, matchingMatrix } from "./access.ts";
 import { matchPointProblem } from "./match-points.ts";
 import { fusedExtent, leavesAlone, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
@@ -71,8 +72,8 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
 
   // 2. The access matrices, on the mapped loops.
   const matrices = combineMatrices(x, z, matchingMatrix(problem.computation, intrinsic, matching));
-  const [first] = disagreements(matrices).filter((d) => d.matrix === "X");
-  if (first) return refuseAccess(problem, matching, first.row, first.column);
+  const differing = disagreements(matrices).filter((d) => d.matrix === "X");
+  if (differing.length > 0) return refuseAccess(problem, matching, differing);
 
   // 3. Axes left empty although a loop could feed them: one that feeds nothing, or one that feeds its axis together with others.
   const alone = new Set(axes.filter((a) => matching[a.name]?.length === 1).flatMap((a) => matching[a.name] ?? []));
@@ -103,7 +104,7 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   if (rule === "amos") {
     const because = matchPointProblem(problem, matching);
     if (because !== undefined)
-      return refuse("match-point", because, { hint: "the gather rule allows it: the window is packed" });
+      return refuse("match-point", because, { hint: "the gather rule allows it: the operand is packed" });
   }
   if (strict) {
     for (const axis of axes) {
@@ -202,24 +203,57 @@ function hintFor({ feeders }: Problem, loop: string): { hint?: string } {
   return { hint: allowed.length > 0 ? `${loop} may feed ${allowed.join(" or ")}` : `${loop} stays an outer loop` };
 }
 
-function refuseAccess(problem: Problem, matching: Matching, row: string, column: string): Verdict {
-  const { intrinsic, binding, x } = problem;
-  const bound = binding[row];
-  const label = bound === undefined ? row : boundLabel(bound);
-  const axis = Object.keys(matching).find((a) => matching[a]?.includes(column)) ?? "?";
-  const depends = bitAt(x, row, column) === 1;
-  const place = { row: label === row ? row : `${label} (${row})`, column };
-  const witness = findWitness(problem, matching, column);
-  if (!witness) {
-    const steps = extentsOf(problem.computation)[column] === 1 ? "has one step" : "has no step that changes a value";
-    const because = `${column} ${steps}, so feeding it to ${axis} would do nothing`;
-    return { ok: false, refusal: { rule: "idle-loop", because, matching, place, ...hintFor(problem, column) } };
-  }
-  const because = depends
-    ? `${label} depends on ${column}, but ${intrinsic.name} does not index ${row} by ${axis}`
-    : `${label} does not depend on ${column}, but ${intrinsic.name} indexes ${row} by ${axis}`;
-  return {
-    ok: false,
-    refusal: { rule: "access-matrix", because, matching, place, witness, ...hintFor(problem, column) },
+/**
+ * The matrices disagree. The reason is an operand that is given another element where that makes an output wrong; else a loop that does
+ * nothing, or an operand that would be right but hold the same element many times.
+ */
+function refuseAccess(problem: Problem, matching: Matching, differing: readonly Disagreement[]): Verdict {
+  const { intrinsic, computation, binding, x } = problem;
+  const extents = extentsOf(computation);
+  const refuse = (
+    rule: Rule,
+    { row, column }: Pick<Disagreement, "row" | "column">,
+    say: (label: string, axis: string) => string,
+    witness?: Witness,
+  ): Verdict => {
+    const bound = binding[row];
+    const label = bound === undefined ? row : boundLabel(bound);
+    const axis = Object.keys(matching).find((a) => matching[a]?.includes(column)) ?? "?";
+    const place = { row: label === row ? row : `${label} (${row})`, column };
+    const refusal: Refusal = { rule, because: say(label, axis), matching, place, ...hintFor(problem, column) };
+    return { ok: false, refusal: witness === undefined ? refusal : { ...refusal, witness } };
   };
+  const moving = differing.filter(({ column }) => extents[column] !== 1);
+  const astray = moving.find(({ row, column }) => bitAt(x, row, column) === 1);
+  const [first] = differing;
+  if (first === undefined) throw new Error("internal: the access matrices agree");
+  const search = findWitness(problem, matching);
+  const wrong = search.found ? { row: search.operand, column: search.loop } : search.whole ? undefined : astray;
+  if (wrong)
+    return refuse(
+      "access-matrix",
+      wrong,
+      (label, axis) =>
+        `${label} depends on ${wrong.column}, but ${intrinsic.name} does not index ${wrong.row} by ${axis}`,
+      search.found,
+    );
+  if (astray)
+    return refuse(
+      "idle-loop",
+      astray,
+      (_, axis) => `${astray.column} has no step that changes a result, so feeding it to ${axis} gains nothing`,
+    );
+  const [copied] = moving;
+  if (copied)
+    return refuse(
+      "copies",
+      copied,
+      (label, axis) =>
+        `${label} does not depend on ${copied.column}, but ${intrinsic.name} indexes ${copied.row} by ${axis}: it would hold each element ${extents[copied.column]} times`,
+    );
+  return refuse(
+    "idle-loop",
+    first,
+    (_, axis) => `${first.column} has one step, so feeding it to ${axis} would do nothing`,
+  );
 }

@@ -1,158 +1,141 @@
 /**
- * @file A counterexample for every match the access matrices refuse: one output element the mapped program would get wrong.
+ * @file A counterexample for a match the access matrices refuse: one output element the mapped program computes wrong.
  *
  *     n,k -> m on a matrix product:  w depends on k, b is not indexed by m
  *       out[0,1,0,0] would be given w[0,0,0,0] where the equation reads w[1,0,0,0]
  *
- * The mapped program keeps, for each operand, one element per index of the instruction. Where a tensor depends on a loop
- * the operand does not see, the element of the loop's first step stands for all; where the operand has an index the tensor lacks,
- * only its first step is filled.
+ * The mapped program keeps, for each operand, one element per index of the instruction. Where a tensor depends on a mapped loop that
+ * the operand does not see, the element of the loop's first step stands for all. Both programs are run on that element, rounded and
+ * wrapped as their types say, all points that join it included: what is shown differs.
  */
 
-import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import { pointsOf } from "../abstraction/affine.ts";
 import { bitAt } from "../abstraction/binary-matrix.ts";
-import { extentsOf, pointCount, targetOf, tensorOf } from "../abstraction/computation.ts";
+import { extentsOf, inputsOf, pointCount, targetOf } from "../abstraction/computation.ts";
+import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import {
-  type Access,
-  accessesIn,
-  type Expr,
-  integerOp,
-  number,
-  printExpr,
-  substitute,
-} from "../abstraction/expression.ts";
+  type Buffer,
+  compileIndex,
+  compilePlace,
+  compileValue,
+  type Environment,
+  type Evaluate,
+  foldOf,
+  joinOf,
+  Scope,
+} from "../abstraction/evaluate.ts";
+import { access, accessesIn, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
+import { operandOf } from "../abstraction/intrinsic.ts";
 import type { Matching, Witness } from "../abstraction/mapping.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import type { Problem } from "./problem.ts";
 
-/** Points looked at before a loop is taken to have no effect. */
-const SEARCH_LIMIT = 20_000;
-/** Points of one output element that are compared; where more join it a single point is. */
-const SIBLING_LIMIT = 500;
-/** Elements are integers up to this size, whose sums and products are exact. */
-const LARGEST = 1000;
-/** By how much the elements of a point are larger than the others, or smaller. */
-const STAND_OUT = [10 * LARGEST, -10 * LARGEST];
-
-/** What an operand is given at a point once `loop` feeds an axis it should not: another point's element, or padding. */
-export function misread(
-  problem: Problem,
-  matching: Matching,
-  operand: string,
-  loop: string,
-): "first step" | "padding" | undefined {
-  const axis = Object.keys(matching).find((a) => matching[a]?.includes(loop));
-  if (axis === undefined || operand === problem.x.rows.at(-1)) return undefined;
-  const depends = bitAt(problem.x, operand, loop) === 1;
-  const indexed = bitAt(problem.z, operand, axis) === 1;
-  if (depends === indexed) return undefined;
-  return depends ? "first step" : "padding";
+/** An operand that is given another step's element. */
+export interface Astray {
+  readonly operand: string;
+  /** Mapped loops that its tensor depends on and the operand does not see. */
+  readonly loops: readonly string[];
 }
 
-/**
- * A point whose value, and with it the output element, changes when one operand is given something else;
- * undefined when there is none, or none was found in a large domain.
- */
-export function findWitness(problem: Problem, matching: Matching, loop: string): Witness | undefined {
-  const { computation, binding } = problem;
-  const { target, where } = computation.equation;
-  // One step has nothing beyond the first.
-  if (extentsOf(computation)[loop] === 1) return undefined;
-  const holds = (point: Point): boolean => where === undefined || evaluateIndex(where, point) !== 0;
-  const inputs = problem.x.rows.slice(0, -1);
-  const wrong = inputs.filter((operand) => misread(problem, matching, operand, loop) !== undefined);
-  for (const standOut of STAND_OUT) {
-    for (const point of candidates(problem, loop)) {
-      if (point[loop] === 0 || !holds(point) || !isInside(problem, target, point)) continue;
-      const elements = new Elements(problem, point, standOut);
-      for (const operand of wrong) {
-        const bound = binding[operand];
-        const how = misread(problem, matching, operand, loop);
-        const differs = (points: readonly Point[]): boolean => {
-          const right = join(
-            problem,
-            points.map((p) => resultAt(problem, elements, p)),
-          );
-          const mistaken = join(
-            problem,
-            points.map((p) => resultAt(problem, elements, p, p[loop] === 0 ? undefined : { operand, how, loop })),
-          );
-          return right !== mistaken && !(Number.isNaN(right) && Number.isNaN(mistaken));
-        };
-        if (bound === undefined || !differs([point]) || !differs(siblingsOf(problem, point).filter(holds))) continue;
-        return {
-          index: target.index.map((e) => evaluateIndex(e, point)),
-          point: { ...point },
-          operand,
-          expected: printRead(bound, point),
-          actual: how === "padding" ? "nothing: that place is never filled" : printRead(bound, { ...point, [loop]: 0 }),
-        };
-      }
-    }
-  }
-  return undefined;
-}
+/** What a search for a counterexample came to. */
+export type WitnessSearch =
+  | { readonly found: Witness; readonly operand: string; readonly loop: string }
+  /** None was found; `whole` when every output element was computed both ways. */
+  | { readonly found: undefined; readonly whole: boolean };
 
-/** What the instruction makes of a point; with `astray`, where one operand is given something else. */
-function resultAt(
-  problem: Problem,
-  elements: Elements,
-  point: Point,
-  astray?: { operand: string; how: ReturnType<typeof misread>; loop: string },
-): number {
-  const filler = problem.padding?.kind === "number" ? problem.padding.value : identity(problem);
-  return valueAt(problem.intrinsic.computation.equation.value, {}, ({ tensor: operand }) => {
-    const isAstray = operand === astray?.operand;
-    if (isAstray && astray.how === "padding") return filler;
-    const from = isAstray ? { ...point, [astray.loop]: 0 } : point;
-    return valueAt(problem.binding[operand] ?? number(0), from, (a) => elements.at(a, from));
+/** The operands of a match that go astray, and by which loops; a loop of one step leads nothing astray. */
+export function astrayOperands(problem: Problem, matching: Matching): readonly Astray[] {
+  const { x, z, computation } = problem;
+  const extents = extentsOf(computation);
+  const fed = Object.entries(matching).flatMap(([axis, loops]) => loops.map((loop) => ({ axis, loop })));
+  return x.rows.slice(0, -1).flatMap((operand): Astray[] => {
+    const loops = fed
+      .filter(({ axis, loop }) => bitAt(x, operand, loop) === 1 && bitAt(z, operand, axis) === 0)
+      .flatMap(({ loop }) => ((extents[loop] ?? 1) > 1 ? [loop] : []));
+    return loops.length === 0 ? [] : [{ operand, loops }];
   });
 }
 
-/** The points that join the same output element: a sum or a maximum over them may hide what one of them changes. */
-function siblingsOf({ computation }: Problem, point: Point): Point[] {
-  const { target } = computation.equation;
-  const plain = new Set(target.index.map((e) => (e.kind === "axis" ? e.name : undefined)));
-  const free = computation.axes.filter((a) => !plain.has(a.name));
-  if (free.reduce((product, a) => product * a.extent, 1) > SIBLING_LIMIT) return [point];
-  const place = printRead(target, point);
-  return [
-    ...pointsOf(
-      free.map((a) => a.name),
-      extentsOf(computation),
-    ),
-  ]
-    .map((steps) => ({ ...point, ...steps }))
-    .filter((sibling) => printRead(target, sibling) === place);
+/** Points looked at for each set of inputs before a difference is taken not to exist. */
+const SEARCH_LIMIT = 20_000;
+/** Points evaluated for one refusal at most: some tenths of a second. */
+const EVALUATIONS = 500_000;
+/** One set of inputs. */
+interface Draw {
+  readonly seed: number;
+  /** Elements are integers from here on; what an integer reads outside of a maximum wraps round when less is added to it. */
+  readonly from: number;
+  /** Under a maximum only what stands out shows: what a point reads in one of the programs is made large, or small. */
+  readonly standing: { readonly in: "equation" | "program"; readonly to: 1 | -1 } | undefined;
 }
 
-function join({ computation }: Problem, values: readonly number[]): number {
-  const { op } = computation.equation;
-  switch (op) {
-    case "=":
-      return values.at(-1) ?? 0;
-    case "+=":
-    case "sat+=":
-      return values.reduce((sum, x) => sum + x, 0);
-    case "max=":
-      return Math.max(...values);
-    case "min=":
-      return Math.min(...values);
-    default:
-      return op satisfies never;
-  }
+/** Elements differ by up to this: sums of some thousand products are exact in every type but f16. */
+const SPREAD = 16;
+
+const DRAWS: readonly Draw[] = [-SPREAD / 2, 0].flatMap((from) => [
+  { seed: 1, from, standing: undefined },
+  ...(["equation", "program"] as const).flatMap((program) =>
+    ([1, -1] as const).map((to): Draw => ({ seed: 2, from, standing: { in: program, to } })),
+  ),
+  { seed: 3, from, standing: undefined },
+]);
+
+/** Looks for an output element that the mapped program of a refused match would get wrong. */
+export function findWitness(problem: Problem, matching: Matching): WitnessSearch {
+  const astray = astrayOperands(problem, matching);
+  if (astray.length === 0) return { found: undefined, whole: true };
+  const programs = new Programs(problem, astray);
+  let whole = pointCount(problem.computation) <= SEARCH_LIMIT;
+  // Reads inside the tensors say more than reads outside of them.
+  for (const insideOnly of [true, false])
+    for (const draw of DRAWS)
+      for (const point of candidates(problem, astray)) {
+        if (!programs.isPoint(point)) continue;
+        const wrong = programs.readAstray(point, draw, insideOnly);
+        if (wrong === undefined) continue;
+        if (programs.evaluations > EVALUATIONS) {
+          whole = false;
+          break;
+        }
+        if (programs.differsAt(point)) return { found: witnessAt(problem, wrong, point), ...wrong.place };
+      }
+  return { found: undefined, whole };
+}
+
+interface WrongRead {
+  readonly place: { readonly operand: string; readonly loop: string };
+  /** What the operand stands for, and the point whose element it is given. */
+  readonly bound: Expr;
+  readonly given: Point;
+}
+
+function witnessAt({ computation }: Problem, { place, bound, given }: WrongRead, point: Point): Witness {
+  const index = computation.equation.target.index.map((e) => at(e, point));
+  return {
+    index: index.map((e) => (e.kind === "number" ? e.value : 0)),
+    point: { ...point },
+    operand: place.operand,
+    expected: printExpr(at(bound, point)),
+    actual: printExpr(at(bound, given)),
+  };
 }
 
 type Point = Readonly<Record<string, number>>;
 
-/** The points whose steps are all 0 or 1, then the whole domain or, of a large one, a sample; the loop itself runs fastest. */
-function* candidates({ computation, loops }: Problem, loop: string): Generator<Point> {
-  const axes = [...loops.map((l) => l.name).filter((l) => l !== loop), loop];
-  const extents = extentsOf(computation);
+/** An expression with the steps of a point put in: `w[1,0,0,0]`, `square(x[3,7] - mean[3])`. */
+function at(e: Expr, point: Point): Expr {
+  return substitute(e, new Map(Object.entries(point).map(([name, step]) => [name, number(step)])));
+}
+
+/** The points whose steps are all 0 or 1, then the whole domain or, of a large one, a sample; what leads astray runs fastest. */
+function* candidates({ computation, loops }: Problem, astray: readonly Astray[]): Generator<Point> {
+  const leading = new Set(astray.flatMap((a) => a.loops));
+  const names = loops.map((l) => l.name);
+  const axes = [...names.filter((l) => !leading.has(l)), ...names.filter((l) => leading.has(l))];
   yield* pointsOf(axes, Object.fromEntries(loops.map((l) => [l.name, Math.min(2, l.extent)])));
   if (pointCount(computation) <= SEARCH_LIMIT) {
-    yield* pointsOf(axes, extents);
+    yield* pointsOf(axes, extentsOf(computation));
     return;
   }
   const random = seededRandom(1);
@@ -160,86 +143,238 @@ function* candidates({ computation, loops }: Problem, loop: string): Generator<P
     yield Object.fromEntries(loops.map((l) => [l.name, randomInteger(random, 0, l.extent - 1)]));
 }
 
-function isInside(problem: Problem, { tensor, index }: Access, point: Point): boolean {
-  const { dims } = tensorOf(problem.computation, tensor);
-  return index.every((e, d) => {
-    const at = evaluateIndex(e, point);
-    return at >= 0 && at < (dims[d]?.extent ?? 0);
-  });
+/** An operand of the instruction: what it stands for, the element it is given, and the loops held at their first step for it. */
+interface Given {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly bound: Expr;
+  readonly value: Evaluate;
+  /** What it reads, and where that lies; -1 outside. */
+  readonly reads: readonly { readonly tensor: string; readonly place: Evaluate }[];
+  readonly held: Float64Array;
+  readonly loops: readonly string[];
+  readonly slots: readonly number[];
 }
 
-/**
- * The tensors, each element an integer of its own. What one point reads stands out by a constant, so that
- * neither a maximum nor a max(x, 0) hides it.
- */
-class Elements {
+/** The equation and the mapped program of one match, on inputs worked out element by element. */
+class Programs {
+  /** Points evaluated so far. */
+  evaluations = 0;
   private readonly problem: Problem;
-  private readonly outstanding: ReadonlySet<string>;
-  private readonly standOut: number;
+  private readonly scope: Scope;
+  private readonly env: Environment;
+  /** Where the loops stand, while some are held at their first step. */
+  private readonly steps: Environment;
+  private readonly right: Evaluate;
+  private readonly issue: Evaluate;
+  private readonly issueEnv: Environment;
+  private readonly operands: readonly Given[];
+  private readonly place: Evaluate;
+  private readonly holds: Evaluate | undefined;
+  /** Axes whose step the output element does not show. */
+  private readonly free: Readonly<Record<"spatial" | "reduce", readonly { slot: number; extent: number }[]>>;
+  private draw: Draw = { seed: 0, from: 0, standing: undefined };
+  private readonly standing = new Set<string>();
+  private readonly computed = new Map<number, boolean>();
 
-  constructor(problem: Problem, point: Point, standOut: number) {
+  constructor(problem: Problem, astray: readonly Astray[]) {
+    const { computation, intrinsic, binding } = problem;
+    const { target, op, value, where } = computation.equation;
+    const { dtype } = targetOf(computation);
+    const numbers = new Map(inputsOf(computation).map((t, i) => [t.name, i]));
+    const buffers = new Map(
+      [targetOf(computation), ...inputsOf(computation)].map(({ name, dims, dtype }): [string, Buffer] => [
+        name,
+        {
+          values: NONE,
+          shape: dims.map((d) => d.extent),
+          dtype,
+          element: (place) => this.element(name, numbers.get(name) ?? 0, dtype, place),
+        },
+      ]),
+    );
     this.problem = problem;
-    this.standOut = standOut;
-    this.outstanding = new Set(accessesIn(problem.computation.equation.value).map((a) => printRead(a, point)));
+    this.scope = new Scope(buffers, identityOf(op, dtype));
+    for (const a of computation.axes) this.scope.slot(a.name);
+    this.env = this.scope.environment();
+    this.steps = this.scope.environment();
+    this.right = compileValue(value, this.scope, dtype);
+    this.place = compilePlace(target, this.scope);
+    this.holds = where && compileIndex(where, this.scope);
+    this.operands = problem.x.rows.slice(0, -1).map((name): Given => {
+      const bound = binding[name] ?? number(0);
+      const operand = operandOf(intrinsic, name);
+      const loops = astray.find((a) => a.operand === name)?.loops ?? [];
+      return {
+        name,
+        dtype: operand.dtype,
+        bound,
+        value: compileValue(bound, this.scope, operand.dtype),
+        reads: accessesIn(bound).map((a) => ({ tensor: a.tensor, place: compilePlace(a, this.scope) })),
+        held: new Float64Array(1),
+        loops,
+        slots: loops.map((l) => this.scope.slot(l)),
+      };
+    });
+    const held = new Map(
+      this.operands.map(({ name, dtype, held }): [string, Buffer] => [name, { values: held, shape: [], dtype }]),
+    );
+    const issued = new Scope(held, this.scope.identity);
+    const bare = rewrite(intrinsic.computation.equation.value, (e) => (e.kind === "access" ? access(e.tensor, []) : e));
+    this.issue = compileValue(bare, issued, dtype);
+    this.issueEnv = issued.environment();
+    const shown = new Set(target.index.map((e) => (e.kind === "axis" ? e.name : undefined)));
+    const free = (kind: "spatial" | "reduce"): { slot: number; extent: number }[] =>
+      computation.axes
+        .filter((a) => a.kind === kind && !shown.has(a.name))
+        .map((a) => ({ slot: this.scope.slot(a.name), extent: a.extent }));
+    this.free = { spatial: free("spatial"), reduce: free("reduce") };
   }
 
-  /** The element an access reads at a point; outside the tensor, what reading there gives. */
-  at(a: Access, point: Point): number {
-    if (!isInside(this.problem, a, point)) return identity(this.problem);
-    const name = printRead(a, point);
-    let hash = 0;
-    for (const character of name) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) | 0;
-    return randomInteger(seededRandom(hash), -LARGEST, LARGEST) + (this.outstanding.has(name) ? this.standOut : 0);
+  /** Whether a point takes part: the condition holds there and it joins an element of the output. */
+  isPoint(point: Point): boolean {
+    this.stand(point);
+    return (this.holds === undefined || this.holds(this.env) !== 0) && this.place(this.env) >= 0;
   }
-}
 
-function identity({ computation }: Problem): number {
-  return identityOf(computation.equation.op, targetOf(computation).dtype);
-}
-
-/** The value of an expression over the reals: types only round it. */
-function valueAt(e: Expr, point: Point, read: (a: Access) => number): number {
-  const inner = (child: Expr): number => valueAt(child, point, read);
-  switch (e.kind) {
-    case "access":
-      return read(e);
-    case "cast":
-      return inner(e.value);
-    case "negate":
-      return -inner(e.value);
-    case "binary":
-      return e.op === "/" ? inner(e.left) / inner(e.right) : integerOp(e.op, inner(e.left), inner(e.right));
-    case "call": {
-      const [first = 0, second = 0] = e.args.map(inner);
-      const { fn } = e;
-      switch (fn) {
-        case "min":
-          return Math.min(first, second);
-        case "max":
-          return Math.max(first, second);
-        case "square":
-          return first * first;
-        case "abs":
-          return Math.abs(first);
-        case "round":
-          return first;
-        default:
-          return fn satisfies never;
-      }
+  /**
+   * An operand that is given another value at a point than the equation reads, so that what the point adds is another;
+   * undefined when there is none.
+   * @param insideOnly both programs read inside the tensors there
+   */
+  readAstray(point: Point, draw: Draw, insideOnly: boolean): WrongRead | undefined {
+    if (draw !== this.draw || draw.standing) this.computed.clear();
+    this.draw = draw;
+    this.standing.clear();
+    this.stand(point);
+    if (draw.standing) this.raise(draw.standing.in === "program");
+    if (insideOnly && !(this.readsInside(false) && this.readsInside(true))) return undefined;
+    if (same(this.right(this.env), this.mistaken())) return undefined;
+    for (const { name, dtype, bound, value, loops, slots } of this.operands) {
+      const loop = loops.find((l) => (point[l] ?? 0) > 0);
+      if (loop === undefined) continue;
+      const expected = wrap(dtype, value(this.env));
+      const actual = this.astray(slots, () => wrap(dtype, value(this.env)));
+      if (same(expected, actual)) continue;
+      const given = { ...point, ...Object.fromEntries(loops.map((l) => [l, 0])) };
+      return { place: { operand: name, loop }, bound, given };
     }
-    case "select":
-      return inner(evaluateIndex(e.condition, point) === 0 ? e.whenFalse : e.whenTrue);
-    case "number":
-    case "axis":
-    case "compare":
-    case "logic":
-      return evaluateIndex(e, point);
-    default:
-      return e satisfies never;
+    return undefined;
+  }
+
+  /** Makes what is read where the loops stand stand out: by the equation, or by the mapped program. */
+  private raise(mistaken: boolean): void {
+    for (const { reads, slots } of this.operands)
+      for (const { tensor, place } of reads)
+        this.standing.add(`${tensor} ${this.astray(mistaken ? slots : [], () => place(this.env))}`);
+  }
+
+  private readsInside(mistaken: boolean): boolean {
+    return this.operands.every(({ reads, slots }) =>
+      reads.every(({ place }) => this.astray(mistaken ? slots : [], () => place(this.env)) >= 0),
+    );
+  }
+
+  /** Whether the two programs compute the element that a point joins differently. */
+  differsAt(point: Point): boolean {
+    this.stand(point);
+    const element = this.place(this.env);
+    const known = this.computed.get(element);
+    if (known !== undefined) return known;
+    const right = this.elementAt(point, () => this.right(this.env));
+    const mistaken = this.elementAt(point, () => this.mistaken());
+    const differs = !same(right, mistaken);
+    this.computed.set(element, differs);
+    return differs;
+  }
+
+  /** One element of the output, as interpret.ts computes it: a fold over summed axes joins once for every kept point. */
+  private elementAt(point: Point, value: () => number): number {
+    const { computation } = this.problem;
+    const { op } = computation.equation;
+    const { dtype } = targetOf(computation);
+    const [fold, join] = [foldOf(op, dtype), joinOf(op, dtype)];
+    this.stand(point);
+    const element = this.place(this.env);
+    let result = this.scope.identity;
+    overSteps(this.env, this.free.spatial, () => {
+      if (this.place(this.env) !== element) return;
+      let sum = this.scope.identity;
+      let any = false;
+      overSteps(this.env, this.free.reduce, () => {
+        this.evaluations++;
+        if (this.holds !== undefined && this.holds(this.env) === 0) return;
+        sum = any ? fold(sum, value()) : value();
+        any = true;
+      });
+      if (any) result = join(result, sum);
+    });
+    return result;
+  }
+
+  /** What the instruction computes of the operands it is given where the loops stand. */
+  private mistaken(): number {
+    for (const { value, dtype, held, slots } of this.operands)
+      held[0] = this.astray(slots, () => wrap(dtype, value(this.env)));
+    return this.issue(this.issueEnv);
+  }
+
+  /** What is found with some loops at their first step. */
+  private astray(slots: readonly number[], what: () => number): number {
+    const { env, steps } = this;
+    for (const slot of slots) {
+      steps[slot] = env[slot] ?? 0;
+      env[slot] = 0;
+    }
+    const found = what();
+    for (const slot of slots) env[slot] = steps[slot] ?? 0;
+    return found;
+  }
+
+  private stand(point: Point): void {
+    for (const [name, step] of Object.entries(point)) this.env[this.scope.slot(name)] = step;
+  }
+
+  /** A small integer that its type holds, the same for the same element; one that stands out is at the end of that range. */
+  private element(tensor: string, tensorNumber: number, dtype: DType, place: number): number {
+    const [least, most] = isInteger(dtype) ? rangeOf(dtype) : [-LARGEST_FLOAT, LARGEST_FLOAT];
+    const { standing, seed } = this.draw;
+    if (standing && this.standing.has(`${tensor} ${place}`))
+      return standing.to > 0 ? Math.min(most, STANDING) : Math.max(least, -STANDING);
+    const low = Math.max(least, this.draw.from);
+    return low + (scrambled(place, tensorNumber, seed) % (Math.min(most - low, SPREAD) + 1));
   }
 }
 
-/** What is read at a point: `w[1,0,0,0]`, `square(x[3,7] - mean[3])`. */
-function printRead(bound: Expr, point: Point): string {
-  return printExpr(substitute(bound, new Map(Object.entries(point).map(([name, at]) => [name, number(at)]))));
+/** A number of 32 bits that looks random: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
+function scrambled(place: number, tensorNumber: number, seed: number): number {
+  let h = Math.imul(place + 1, 0x9e37_79b1) ^ Math.imul(tensorNumber + 1, 0x85eb_ca6b) ^ seed;
+  h = Math.imul(h ^ (h >>> 16), 0x85eb_ca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2_ae35);
+  return (h ^ (h >>> 16)) >>> 0;
+}
+
+const NONE = new Float64Array(0);
+/** Elements that stand out; in floats less, so that f16 holds their products. */
+const STANDING = 100;
+const LARGEST_FLOAT = 30;
+
+const same = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
+
+/** Runs a body at every step of some axes, the last fastest. */
+function overSteps(
+  env: Environment,
+  axes: readonly { slot: number; extent: number }[],
+  body: () => void,
+  level = 0,
+): void {
+  const here = axes[level];
+  if (here === undefined) {
+    body();
+    return;
+  }
+  for (let i = 0; i < here.extent; i++) {
+    env[here.slot] = i;
+    overSteps(env, axes, body, level + 1);
+  }
 }

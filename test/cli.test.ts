@@ -108,12 +108,12 @@ describe("automap map", () => {
         ca300dde8613  m <- n   n <- m   k <- k  a=b b=a   0.0 %  262144
 
       refused, most hopeful first
-        access-matrix  m <- m,n   n <- -   k <- k  a does not depend on n, but wmma.m16n16k16.f32.f16
-                                                   indexes a by m (n may feed n)
+        access-matrix  m <- m,n   n <- -   k <- k  b depends on n, but wmma.m16n16k16.f32.f16 does not
+                                                   index b by m (n may feed n)
         access-matrix  m <- -   n <- m,n   k <- k  a depends on m, but wmma.m16n16k16.f32.f16 does not
                                                    index a by n (m may feed m)
-        access-matrix  m <- m,n   n <- -   k <- k  b does not depend on m, but wmma.m16n16k16.f32.f16
-                                                   indexes a by m (m may feed n)
+        access-matrix  m <- m,n   n <- -   k <- k  a depends on m, but wmma.m16n16k16.f32.f16 does not
+                                                   index b by m (m may feed n)
         access-matrix  m <- -   n <- m,n   k <- k  b depends on n, but wmma.m16n16k16.f32.f16 does not
                                                    index a by n (n may feed m)
         axis-kind      m <- m,k   n <- n   k <- -  k is summed, axis m of wmma.m16n16k16.f32.f16 is kept
@@ -373,7 +373,7 @@ describe("automap explain", () => {
     expect({ code, err }).toEqual({ code: 3, err: "" });
     expect(out).toMatchInlineSnapshot(`
       "refused: access-matrix
-        in does not depend on k, but amx.tdpbusd indexes a by m
+        w depends on k, but amx.tdpbusd does not index b by m
         k may feed n
 
       conv2d       out[n,k,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[k,c,r,s])
@@ -382,7 +382,7 @@ describe("automap explain", () => {
                    m 16  n 16  k 64
 
       matching   m <- n,k   n <- -   k <- c
-      row in (a), column k disagree
+      row w (b), column k disagree
 
       X: software access         X' = Z*Y                   Y: matching
                n k p q c r s              n k p q c r s        n k p q c r s
@@ -392,8 +392,8 @@ describe("automap explain", () => {
 
       counterexample
         out[0,1,0,0] would be wrong: at n=0 p=0 q=0 c=0 r=1 s=1 k=1
-        the equation reads in[0,0,0,0] as a;
-        the instruction would be given nothing: that place is never filled
+        the equation reads w[1,0,1,1] as b;
+        the instruction would be given w[0,0,1,1]
       "
     `);
     const json = await commandLine([...words, "--json"]);
@@ -403,7 +403,7 @@ describe("automap explain", () => {
       verdict: "refused",
       refusal: {
         rule: "access-matrix",
-        place: { row: "in (a)", column: "k" },
+        place: { row: "w (b)", column: "k" },
         matching: { m: ["n", "k"], n: [], k: ["c"] },
       },
     });

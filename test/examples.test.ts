@@ -56,7 +56,7 @@ it("mappings: counts, lists and refuses", async () => {
     c3301aba4fa7 m <- k   n <- n,p,q   k <- c,r,s waste 0
     3c663671a75a m <- n,p,q   n <- k   k <- c,r waste 0
     refused: access-matrix
-      in does not depend on k, but wmma.m16n16k16.f32.f16 indexes a by m
+      w depends on k, but wmma.m16n16k16.f32.f16 does not index b by m
       k may feed n
 
     conv2d                  out[n,k,p,q] += f32(in[n,c,p+r-1,q+s-1]) * f32(w[k,c,r,s])
@@ -65,12 +65,12 @@ it("mappings: counts, lists and refuses", async () => {
                             m 16  n 16  k 16
 
     matching   m <- n,k   n <- -   k <- c
-    row in (a), column k disagree
+    row w (b), column k disagree
 
     counterexample
-      out[0,1,0,0] would be wrong: at n=0 p=0 q=0 c=0 r=1 s=1 k=1
-      the equation reads in[0,0,0,0] as a;
-      the instruction would be given nothing: that place is never filled"
+      out[0,1,0,0] would be wrong: at n=0 p=0 q=0 c=1 r=1 s=1 k=1
+      the equation reads w[1,1,1,1] as b;
+      the instruction would be given w[0,1,1,1]"
   `);
 });
 

@@ -14,23 +14,11 @@ import {
   equationText,
   targetOf,
 } from "../abstraction/computation.ts";
-import { isInteger, saturate } from "../abstraction/dtype.ts";
-import { identityOf } from "../abstraction/equation.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import {
-  and,
-  axis,
-  compare,
-  type Expr,
-  number,
-  printExpr,
-  rewrite,
-  substitute,
-  walk,
-} from "../abstraction/expression.ts";
+import { and, axis, compare, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundLabel, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { bindingText, bindOperands } from "../mapper/bind.ts";
@@ -38,7 +26,7 @@ import { mappings } from "../mapper/enumerate.ts";
 import { lowerMapping } from "../mapper/lower.ts";
 import { fuseAxes, physicalMapping } from "../mapper/physical.ts";
 import { defineProblem, type Problem } from "../mapper/problem.ts";
-import { findWitness, misread } from "../mapper/witness.ts";
+import { type Astray, astrayOperands, findWitness } from "../mapper/witness.ts";
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -168,48 +156,18 @@ function refusalProblem(given: Case, refusal: Refusal): string | undefined {
   if (refusal.because.trim() === "" || refusal.because.includes("\n")) return "because is not one sentence";
   if (/undefined|NaN|internal/.test(refusal.because)) return "because shows an internal value";
   if (refusal.rule === "access-matrix" && !refusal.witness) return "no witness";
-  if (addsToSmallest(given.computation)) return undefined;
   if (refusal.rule === "access-matrix") return refutedWitness(given, refusal);
-  if (refusal.rule === "idle-loop") return busyIdleLoop(given, refusal);
+  if (refusal.rule === "idle-loop" || refusal.rule === "copies") return busyLoop(given, refusal);
   return undefined;
 }
 
-/** Adding to the smallest integer, which a maximum gives outside, wraps round to a large one: witnesses are found over the reals. */
-function addsToSmallest({ equation, tensors }: Computation): boolean {
-  const target = tensors[equation.target.tensor];
-  if (equation.op !== "max=" && equation.op !== "min=") return false;
-  return target !== undefined && isInteger(target.dtype) && [...walk(equation.value)].some((e) => e.kind === "binary");
-}
-
-/**
- * The equation the mapped program would compute, were the refused loop fed: operands that cannot follow it keep the element of its
- * first step, or are filled there only. Undefined when no operand goes astray.
- */
-function mistakenProgram(problem: Problem, refusal: Refusal, only?: string): Computation | undefined {
-  const { computation, intrinsic, binding } = problem;
-  const loop = refusal.place?.column ?? "";
-  const nothing = identityOf(computation.equation.op, targetOf(computation).dtype);
-  const wrong = new Map<string, Expr>();
-  for (const [operand, bound] of Object.entries(binding)) {
-    const how = misread(problem, refusal.matching, operand, loop);
-    if (how === undefined || (only !== undefined && operand !== only)) continue;
-    const first = compare("==", axis(loop), number(0));
-    wrong.set(
-      operand,
-      how === "first step"
-        ? substitute(bound, new Map([[loop, number(0)]]))
-        : {
-            kind: "select",
-            condition: first,
-            whenTrue: bound,
-            whenFalse: problem.padding ?? number(saturate(operandOf(intrinsic, operand).dtype, nothing)),
-          },
-    );
-  }
-  if (wrong.size === 0) return undefined;
-  const value = rewrite(intrinsic.computation.equation.value, (e) =>
-    e.kind === "access" ? (wrong.get(e.tensor) ?? binding[e.tensor] ?? e) : e,
-  );
+/** The equation the mapped program computes, were the match taken: operands that cannot follow a loop keep the element of its first step. */
+function mistakenProgram({ computation, intrinsic, binding }: Problem, astray: readonly Astray[]): Computation {
+  const given = (operand: string, e: Expr): Expr => {
+    const loops = astray.find((a) => a.operand === operand)?.loops ?? [];
+    return substitute(binding[operand] ?? e, new Map(loops.map((l) => [l, number(0)])), "value");
+  };
+  const value = rewrite(intrinsic.computation.equation.value, (e) => (e.kind === "access" ? given(e.tensor, e) : e));
   const { target, op, where } = computation.equation;
   // Every axis stays one, mentioned or not.
   const everywhere = computation.axes.map((a) => compare(">=", axis(a.name), number(0))).reduce(and);
@@ -229,7 +187,7 @@ function problemOf({ computation, intrinsic }: Case, refusal: Refusal): Problem 
     .map((binding) => defineProblem(computation, intrinsic, binding))
     .find(
       (problem) =>
-        isDeepStrictEqual(findWitness(problem, refusal.matching, refusal.place?.column ?? ""), refusal.witness) &&
+        isDeepStrictEqual(findWitness(problem, refusal.matching).found, refusal.witness) &&
         refusal.place?.row.includes(boundLabel(problem.binding[rowOperand(refusal)] ?? number(0))),
     );
 }
@@ -248,8 +206,7 @@ function refutedWitness(given: Case, refusal: Refusal): string | undefined {
   const problem = problemOf(given, refusal);
   if (!witness || !problem) return "no binding gives this witness";
   if (witness.expected === witness.actual) return "expected and actual name the same element";
-  const mistaken = mistakenProgram(problem, refusal, witness.operand);
-  if (!mistaken) return "the operand is not misread";
+  const mistaken = mistakenProgram(problem, astrayOperands(problem, refusal.matching));
   const { dims } = targetOf(given.computation);
   const at = witness.index.reduce((flat, i, d) => flat * (dims[d]?.extent ?? 1) + i, 0);
   if (witness.index.some((i, d) => i < 0 || i >= (dims[d]?.extent ?? 0))) return "the witness lies outside the output";
@@ -260,17 +217,16 @@ function refutedWitness(given: Case, refusal: Refusal): string | undefined {
   return "the mistaken program gives the same result there";
 }
 
-/** Why an idle loop is not idle: feeding it would change the output. */
-function busyIdleLoop(given: Case, refusal: Refusal): string | undefined {
+/** Why an idle loop is not idle, or copies are no copies: taking the match would change the output. */
+function busyLoop(given: Case, refusal: Refusal): string | undefined {
   for (const binding of bindOperands(given.computation, given.intrinsic, true).bindings) {
     const problem = defineProblem(given.computation, given.intrinsic, binding);
-    if (findWitness(problem, refusal.matching, refusal.place?.column ?? "")) continue;
-    const mistaken = mistakenProgram(problem, refusal);
-    if (!mistaken) continue;
+    if (findWitness(problem, refusal.matching).found) continue;
+    const mistaken = mistakenProgram(problem, astrayOperands(problem, refusal.matching));
     for (let draw = 0; draw < 3; draw++) {
       const inputs = randomInputs(given.random, given.computation);
       const difference = firstDifference(interpret(mistaken, inputs), interpret(given.computation, inputs));
-      if (difference !== undefined) return `feeding the loop matters: ${difference}`;
+      if (difference !== undefined) return `taking the match matters: ${difference}`;
     }
   }
   return undefined;

@@ -64,14 +64,14 @@ describe("the refusals, as users read them", () => {
   it("of conv2d on a matrix product", () => {
     expect(refusals(conv2d, wmma, { binding: "fixed" })).toMatchInlineSnapshot(`
       "
-      access-matrix | in does not depend on k, but wmma.m16n16k16.f32.f16 indexes a by m | k may feed n
-          [0,1,0,1]: in[0,0,0,0], not nothing: that place is never filled
+      access-matrix | w depends on k, but wmma.m16n16k16.f32.f16 does not index b by m | k may feed n
+          [0,1,0,1]: w[1,1,1,0], not w[0,1,1,0]
       access-matrix | in depends on n, but wmma.m16n16k16.f32.f16 does not index a by n | n may feed m
           [1,0,0,1]: in[1,0,0,0], not in[0,0,0,0]
       access-matrix | in depends on p, but wmma.m16n16k16.f32.f16 does not index a by n | p may feed m
-          [0,0,1,1]: in[0,0,0,0], not in[0,0,-1,0]
+          [0,0,1,1]: in[0,0,1,0], not in[0,0,0,0]
       access-matrix | in depends on q, but wmma.m16n16k16.f32.f16 does not index a by n | q may feed m
-          [0,0,0,1]: in[0,0,0,0], not in[0,0,0,-1]
+          [0,0,0,1]: in[0,1,0,0], not in[0,1,0,-1]
       axis-kind | c is summed, axis m of wmma.m16n16k16.f32.f16 is kept | c may feed k
       axis-kind | r is summed, axis m of wmma.m16n16k16.f32.f16 is kept | r may feed k
       axis-kind | s is summed, axis m of wmma.m16n16k16.f32.f16 is kept | s may feed k
@@ -92,9 +92,32 @@ describe("the refusals, as users read them", () => {
       "
       extent | k is 4, wmma.m16n16k16.f32.f16 wants 16 of n (padding 75 %) | without --strict it is padded
       extent | k is 4, wmma.m16n16k16.f32.f16 wants 16 of n (padding 75 %) | without --strict it is padded
-      match-point | no match point feeds m by p beside n <- k, k <- r: p+r-1 is a window over p and r, not a plain index | the gather rule allows it: the window is packed
-      match-point | no match point feeds m by q beside n <- k, k <- s: q+s-1 is a window over q and s, not a plain index | the gather rule allows it: the window is packed"
+      match-point | no match point feeds m by p beside n <- k, k <- r: p+r-1 is a window over p and r, not a plain index | the gather rule allows it: the operand is packed
+      match-point | no match point feeds m by q beside n <- k, k <- s: q+s-1 is a window over q and s, not a plain index | the gather rule allows it: the operand is packed"
     `);
+  });
+
+  it("of a diagonal and of a flipped index under the rule of AMOS", () => {
+    const types = { x: "f32", y: "f32" } as const;
+    const diagonal = compute("c[m,n] += x[k,k] * y[k,n,m]", { m: 4, n: 4, k: 4 }, types);
+    const beside = compute("c[m,n] += x[m,k,k+1] * y[k,n]", { m: 4, n: 4, k: 4 }, types);
+    const flipped = compute("c[m,n] += x[m,k*-1+3] * y[k,n]", { m: 4, n: 4, k: 4 }, types);
+    const matches = (computation: Computation): string => {
+      const { valid, refused } = mappings(computation, named("matmul.f32"), { rule: "amos" });
+      return `${valid.length} maps${printRefusals(refused.filter((r) => r.rule === "match-point"))}\n`;
+    };
+    expect([diagonal, beside, flipped].map(matches).join("")).toMatchInlineSnapshot(`
+      "0 maps
+      match-point | no match point feeds n by m beside k <- k: x has two indices of k | the gather rule allows it: the operand is packed
+      match-point | no match point feeds n by m beside k <- k: x has two indices of k | the gather rule allows it: the operand is packed
+      match-point | no match point feeds n by n beside k <- k: x has two indices of k | the gather rule allows it: the operand is packed
+      0 maps
+      match-point | no match point feeds m by m beside n <- n, k <- k: x has two indices of k | the gather rule allows it: the operand is packed
+      0 maps
+      match-point | no match point feeds m by m beside n <- n, k <- k: k*-1+3 is not a plain index of k | the gather rule allows it: the operand is packed
+      "
+    `);
+    expect(mappings(beside, named("matmul.f32"), { binding: "fixed" }).valid).toHaveLength(1);
   });
 
   it("of f32 data on a dot product of bytes", () => {
@@ -117,6 +140,36 @@ describe("the refusals, as users read them", () => {
     expect(refusals(conv2d, named("shuffle"))).toMatchInlineSnapshot(`
       "
       expression | shuffle.down.1 moves data between lanes, it is not matched against an equation | space-time designs use it"
+    `);
+  });
+
+  it("of anything on an instruction with a window, a diagonal or a condition of its own", () => {
+    const own = (compute: string, c: string, a: string, b: string): Intrinsic =>
+      defineIntrinsic({
+        name: "own",
+        family: "own",
+        isa: "virtual",
+        language: "none",
+        summary: "An instruction of this test.",
+        compute,
+        extents: { k: 2, p: 2, z: 2, r: 2 },
+        operands: { c: { dtype: "f32", storage: c }, a: { dtype: "f32", storage: a }, b: { dtype: "f32", storage: b } },
+        emit: "",
+        source: "this test",
+      });
+    const conv1d = compute(
+      "c[k,p] += a[z,p+r] * b[k,z,r]",
+      { k: 2, p: 2, z: 2, r: 2 },
+      { a: "f32", b: "f32", c: "f32" },
+    );
+    const window = own("c[k,p] += a[z,p+r] * b[k,z,r]", "v[2*k + p]", "v[3*z + d1]", "v[4*k + 2*z + r]");
+    const diagonal = own("c[k,p] += a[z,z] * b[k,p,r]", "v[2*k + p]", "v[2*z + d1]", "v[4*k + 2*p + r]");
+    const triangle = own("c[k,p] += a[z,p] * b[k,r] where r <= z", "v[2*k + p]", "v[2*z + p]", "v[2*k + r]");
+    expect([window, diagonal, triangle].map((i) => refusals(conv1d, i)).join("")).toMatchInlineSnapshot(`
+      "
+      expression | a of own is indexed by p+r, a window over p and r: only plain indices are matched | -
+      expression | a of own is a diagonal, indexed by z twice: only plain indices are matched | -
+      expression | own computes only where r <= z: only instructions without a condition are matched | -"
     `);
   });
 
@@ -175,7 +228,7 @@ describe("one matching", () => {
     const refusal = refusalOf(judge(conv2d, wmma, { m: ["n", "k"], n: [], k: ["c"] }));
     expect(refusal).toMatchInlineSnapshot(`
       {
-        "because": "in does not depend on k, but wmma.m16n16k16.f32.f16 indexes a by m",
+        "because": "w depends on k, but wmma.m16n16k16.f32.f16 does not index b by m",
         "hint": "k may feed n",
         "matching": {
           "k": [
@@ -189,21 +242,21 @@ describe("one matching", () => {
         },
         "place": {
           "column": "k",
-          "row": "in (a)",
+          "row": "w (b)",
         },
         "rule": "access-matrix",
         "witness": {
-          "actual": "nothing: that place is never filled",
-          "expected": "in[0,0,0,0]",
+          "actual": "w[0,1,1,0]",
+          "expected": "w[1,1,1,0]",
           "index": [
             0,
             1,
             0,
             1,
           ],
-          "operand": "a",
+          "operand": "b",
           "point": {
-            "c": 0,
+            "c": 1,
             "k": 1,
             "n": 0,
             "p": 0,
@@ -309,7 +362,7 @@ describe("a mapping that would give wrong results is refused", () => {
     const sum = compute("out[i] += x[i,k] + y[i] where k < 1", { i: 2, k: 2 }, { x: "s32", y: "s32" });
     expect(refusals(sum, named("addup.s32"))).toMatchInlineSnapshot(`
       "
-      idle-loop | k has no step that changes a value, so feeding it to k would do nothing | k stays an outer loop
+      idle-loop | k has no step that changes a result, so feeding it to k gains nothing | k stays an outer loop
       condition | addup.s32 cannot leave out the points where the condition fails | -
       axis-kind | k is summed, axis i of addup.s32 is kept | k may feed k
       axis-kind | i is kept, axis k of addup.s32 is summed | i may feed i"
@@ -395,15 +448,15 @@ describe("a witness", () => {
     const [first] = mappings(variance, wmma, { binding: "fixed" }).refused.filter((r) => r.witness);
     expect(first?.witness).toMatchInlineSnapshot(`
       {
-        "actual": "square(in[0,0] - mean[0])",
-        "expected": "square(in[1,0] - mean[1])",
+        "actual": "square(in[0,1] - mean[0])",
+        "expected": "square(in[1,1] - mean[1])",
         "index": [
           1,
         ],
         "operand": "a",
         "point": {
           "c": 1,
-          "l": 0,
+          "l": 1,
         },
       }
     `);
@@ -415,17 +468,16 @@ describe("a witness", () => {
     const { refused } = mappings(computation, named("maxplus.f32"), { binding: "fixed" });
     expect(printRefusals(refused)).toMatchInlineSnapshot(`
       "
+      copies | x does not depend on c, but maxplus.f32 indexes a by k: it would hold each element 2 times | c stays an outer loop
       access-matrix | x depends on n, but maxplus.f32 does not index a by n | n may feed m
           [1]: x[1], not x[0]
-      access-matrix | x does not depend on c, but maxplus.f32 indexes a by k | c stays an outer loop
-          [0]: x[0], not nothing: that place is never filled
       axis-kind | c is summed, axis m of maxplus.f32 is kept | c stays an outer loop
       axis-kind | c is summed, axis n of maxplus.f32 is kept | c stays an outer loop
       axis-kind | n is kept, axis k of maxplus.f32 is summed | n may feed m"
     `);
   });
 
-  it("is an operand whose error does not cancel in the sum", () => {
+  it("is not claimed where every error cancels in the sum", () => {
     // The window of 4 holds all of x at both steps of p: reading p = 0 for p = 1 changes terms of the sum and not the sum.
     const box = defineComputation({
       equation: "out[p] += s32(x[p+r-2]) * s32(3)",
@@ -433,7 +485,21 @@ describe("a witness", () => {
       tensors: { x: { dtype: "s8", shape: [2] } },
     });
     const refusal = refusalOf(judge(box, named("holes.s8"), { m: [], n: ["p"], k: [] }));
-    expect(refusal.witness?.operand).toBe("b");
+    expect(refusal.witness).toBeUndefined();
+    expect(printRefusals([refusal])).toMatchInlineSnapshot(`
+      "
+      idle-loop | p has no step that changes a result, so feeding it to n gains nothing | p may feed m"
+    `);
+  });
+
+  it("is of the loop that is wrong, and not of one beside it that does nothing", () => {
+    const product = compute("c[m,g,n] += a[m,k] * b[k,n,g]", { m: 4, g: 1, n: 4, k: 4 }, { a: "f32", b: "f32" });
+    const refusal = refusalOf(judge(product, named("matmul.f32"), { m: ["m", "g", "n"], n: [], k: ["k"] }));
+    expect(printRefusals([refusal])).toMatchInlineSnapshot(`
+      "
+      access-matrix | b depends on n, but matmul.f32 does not index b by m | n may feed n
+          [0,0,1]: b[1,1,0], not b[1,0,0]"
+    `);
   });
 });
 

@@ -235,7 +235,7 @@ export function randomComputation(random: Random, intrinsic: Intrinsic): Computa
   }
 
   // 2. The instruction's formula with the operands put in; a product may come with its factors swapped, and with one more.
-  const [, formula = ""] = intrinsic.declaration.compute.split(/ \S*= /);
+  const [, formula = ""] = intrinsic.declaration.compute.replace(/ where .*/, "").split(/ \S*= /);
   let value = formula.replaceAll(/(\w+)\[[^\]]*\]/g, (_, operand: string) => texts.get(operand) ?? operand);
   const factors = formula.includes(" * ") ? splitProduct(value) : undefined;
   if (factors) {
