@@ -95,7 +95,7 @@ export function checkEveryElementOnce(subject: string, target: Access, sum: Tens
 }
 
 /** The epilogue as the one statement that stores an element: `index` is the element's, `held` stands for what was summed. */
-export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], held: Access): Equation {
+export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], held: Expr): Equation {
   const axes = new Map(elementAxes(equation, sum.name).map((name, d) => [name, index[d] ?? number(0)]));
   const at = (e: Expr): Expr => {
     // Whole, as given: names in the index of `held` are no axes of the epilogue.

@@ -11,7 +11,7 @@ import type { RegisterShape } from "./blocks/context.ts";
 import { NestFault } from "./blocks/fault.ts";
 import { compilePhases, type NestOrder, warpsOfNest } from "./blocks/run.ts";
 import { Judge } from "./blocks/watched-memory.ts";
-import { type Computation, inputsOf, targetOf } from "./computation.ts";
+import { type Computation, inputsOf, outputOf, targetOf } from "./computation.ts";
 import { identityOf } from "./equation.ts";
 import { type Buffer, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
 import { type Inputs, prepareInPlace } from "./interpret.ts";
@@ -46,9 +46,10 @@ export function interpretNest(
     ? compileForBlocks(nest, computation, memory, judge, order, vectors)
     : compileForThread(nest, new Scope(buffers, identity));
   prepare();
+  const joins = !judge && nest.body.some((s) => joinsOutput(s, outputOf(computation).name));
   for (let call = 0; call < calls; call++) {
-    // What assigns every element shows which one it leaves out: an epilogue does, and a GPU's threads.
-    output.values.fill(judge || computation.epilogue ? Number.NaN : identity);
+    // What assigns its results assigns every element: one it leaves out shows.
+    output.values.fill(joins ? identity : Number.NaN);
     for (const { values, unknown } of vectors) values.fill(unknown);
     run();
   }
@@ -108,6 +109,13 @@ function compileForBlocks(
   };
 }
 
+/** Whether a statement adds to the output in memory, which must then hold the identity first. */
+function joinsOutput(s: Statement, output: string): boolean {
+  if (s.kind === "loop") return s.body.some((inner) => joinsOutput(inner, output));
+  if (s.kind === "when") return [...s.body, ...s.otherwise].some((inner) => joinsOutput(inner, output));
+  return s.kind === "scalar" && s.equation.target.tensor === output && s.equation.op !== "=";
+}
+
 function compileStatements(statements: readonly Statement[], scope: Scope): Run {
   const runs = statements.map((s) => compileStatement(s, scope));
   const [only] = runs;
@@ -130,12 +138,20 @@ function compileStatement(s: Statement, scope: Scope): Run {
         ]);
       const slot = scope.slot(s.axis);
       const body = compileStatements(s.body, scope);
+      const from = (s.range?.from ?? []).map((e) => compileIndex(e, scope));
+      const to = (s.range?.to ?? []).map((e) => compileIndex(e, scope));
       return (env) => {
-        for (let i = 0; i < s.extent; i++) {
+        const end = to.reduce((least, last) => Math.min(least, last(env)), s.extent);
+        for (let i = from.reduce((most, first) => Math.max(most, first(env)), 0); i < end; i++) {
           env[slot] = i;
           body(env);
         }
       };
+    }
+    case "when": {
+      const condition = compileIndex(s.condition, scope);
+      const [body, otherwise] = [compileStatements(s.body, scope), compileStatements(s.otherwise, scope)];
+      return (env) => (condition(env) !== 0 ? body(env) : otherwise(env));
     }
     case "scalar":
       return compileScalar(s.equation, scope);

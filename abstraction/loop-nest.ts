@@ -95,7 +95,18 @@ export type Statement =
       readonly axis: string;
       readonly extent: number;
       readonly mode: LoopMode;
+      /** Of the steps only those are run that are in it; all of them when left out. */
+      readonly range?: StepRange;
+      /** Threads take the steps of a parallel loop one by one in turn, not in ranges: where some steps have less to do than others. */
+      readonly inTurn?: true;
       readonly body: readonly Statement[];
+    }
+  /** One of two bodies, as a condition on the loops around it holds. */
+  | {
+      readonly kind: "when";
+      readonly condition: Expr;
+      readonly body: readonly Statement[];
+      readonly otherwise: readonly Statement[];
     }
   /** One scalar statement; its axes are bound by the loops around it. Tensors are indexed logically, scratch by element. */
   | {
@@ -168,6 +179,14 @@ export interface Copy {
   readonly when?: Expr;
 }
 
+export type Loop = Extract<Statement, { kind: "loop" }>;
+
+/** Steps from the largest of `from` on and below the least of `to`, which may lie outside of the loop. */
+export interface StepRange {
+  readonly from: readonly Expr[];
+  readonly to: readonly Expr[];
+}
+
 /** A tile in a scratch buffer: the element it begins at. */
 export interface TileAt {
   readonly buffer: string;
@@ -214,12 +233,13 @@ export interface LoopNest {
   readonly body: readonly Statement[];
 }
 
-export const loop = (
-  axis: string,
-  extent: number,
-  body: readonly Statement[],
-  mode: LoopMode = "serial",
-): Statement => ({ kind: "loop", axis, extent, mode, body });
+export const loop = (axis: string, extent: number, body: readonly Statement[], mode: LoopMode = "serial"): Loop => ({
+  kind: "loop",
+  axis,
+  extent,
+  mode,
+  body,
+});
 
 /** Loops around a body, outermost first; loops of one step are kept, so that every axis stays bound. */
 export function loops(
@@ -242,8 +262,15 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
     ...(where && { where: change(where) }),
   });
   switch (s.kind) {
-    case "loop":
-      return { ...s, body: s.body.map((inner) => substituteAxis(inner, name, value)) };
+    case "loop": {
+      const body = s.body.map((inner) => substituteAxis(inner, name, value));
+      const range = s.range && { from: s.range.from.map(change), to: s.range.to.map(change) };
+      return { ...s, body, ...(range && { range }) };
+    }
+    case "when": {
+      const again = (inner: Statement): Statement => substituteAxis(inner, name, value);
+      return { ...s, condition: change(s.condition), body: s.body.map(again), otherwise: s.otherwise.map(again) };
+    }
     case "scalar":
       return { ...s, equation: changed(s.equation), ...(s.prefetch && { prefetch: element(s.prefetch) }) };
     case "load":
@@ -304,8 +331,20 @@ function printStatements(statements: readonly Statement[], indent: string): stri
       case "loop": {
         const mode =
           s.mode === "serial" ? "" : s.mode === "block" || s.mode === "warp" ? ` at ${s.mode}` : ` ${s.mode}`;
-        return [`${indent}for${mode} ${s.axis} in 0..${s.extent}`, ...printStatements(s.body, `${indent}  `)];
+        const end = (name: string, first: number, others: readonly Expr[] = []): string =>
+          others.length === 0
+            ? String(first)
+            : `${name}(${[String(first), ...others.map((e) => printExpr(e, "formula"))].join(", ")})`;
+        const steps = `${end("max", 0, s.range?.from)}..${end("min", s.extent, s.range?.to)}`;
+        const turn = s.inTurn ? " in turn" : "";
+        return [`${indent}for${mode} ${s.axis} in ${steps}${turn}`, ...printStatements(s.body, `${indent}  `)];
       }
+      case "when":
+        return [
+          `${indent}when ${printExpr(s.condition)}`,
+          ...printStatements(s.body, `${indent}  `),
+          ...(s.otherwise.length > 0 ? [`${indent}otherwise`, ...printStatements(s.otherwise, `${indent}  `)] : []),
+        ];
       case "scalar":
         return [indent + printEquation(s.equation) + (s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "")];
       case "issue": {

@@ -34,7 +34,8 @@ export interface Mapping {
  * - `idle-loop`: the loop has one step, or none that changes a value: feeding it to the axis would do nothing
  * - `copies`: every read would be right, but an operand would hold the same element once for every step of a loop
  * - `match-point`: valid as a gather, but no union of AMOS match points
- * - `condition`: a `where` condition spans mapped loops that no one operand holds
+ * - `schedule`: it maps, but no schedule of it can be lowered
+ * - `condition`: a part of the `where` condition ties a summed loop to others, and no one operand holds them all
  * - `padding`: a reduce axis needs padding and no operand value leaves the result alone
  * - `access-matrix`: a tensor depends on a loop that the operand is not indexed by
  * - `axis-kind`: a summed loop feeds a kept axis or the other way round
@@ -50,6 +51,7 @@ export const RULES = [
   "idle-loop",
   "copies",
   "match-point",
+  "schedule",
   "condition",
   "padding",
   "access-matrix",

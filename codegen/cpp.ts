@@ -12,7 +12,7 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { printExpr } from "../abstraction/expression.ts";
+import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
@@ -33,6 +33,7 @@ import {
   printStatements,
   type RegisterIssue,
   type Scalar,
+  type When,
 } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error when the instruction is not reached from C++ */
@@ -90,10 +91,18 @@ class CppWriter implements LanguagePrinter {
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
 
-  openLoop({ axis, extent, mode }: Loop): string {
+  openLoop({ axis, extent, mode, range, inTurn }: Loop, extents: Extents): string {
+    if (mode === "parallel" && inTurn) return `for (long ${axis} = part; ${axis} < ${extent}; ${axis} += parts) {`;
     if (mode === "parallel")
       return `for (long ${axis} = ${extent}L * part / parts; ${axis} < ${extent}L * (part + 1) / parts; ${axis}++) {`;
-    return `for (long ${axis} = 0; ${axis} < ${extent}; ${axis}++) {`;
+    const bound = (helper: string, first: number, others: readonly Expr[] = []): string =>
+      others.reduce((text, e) => `${helper}<long>(${this.c.index(e, extents)}, ${text})`, String(first));
+    const [from, to] = [bound("at_least", 0, range?.from), bound("at_most", extent, range?.to)];
+    return `for (long ${axis} = ${from}; ${axis} < ${to}; ${axis}++) {`;
+  }
+
+  openWhen({ condition }: When, extents: Extents): string {
+    return `if (${this.c.condition(condition, extents)}) {`;
   }
 
   closeLoop(): string {
@@ -108,7 +117,7 @@ class CppWriter implements LanguagePrinter {
     const vectors = this.rows?.row(loop, extents);
     if (!vectors) return wide;
     const inside = (): string[] => printStatements(loop.body, this, extents).map((line) => `  ${line}`);
-    return [IF_AVX512, ...vectors, "#else", ...(wide ?? [this.openLoop(loop), ...inside(), "}"]), "#endif"];
+    return [IF_AVX512, ...vectors, "#else", ...(wide ?? [this.openLoop(loop, extents), ...inside(), "}"]), "#endif"];
   }
 
   clear({ register }: Clear): string[] {

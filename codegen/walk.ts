@@ -9,10 +9,11 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { number } from "../abstraction/expression.ts";
-import { type Copy, type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
-import { type Code, indented } from "./code.ts";
+import { type Copy, type Loop, type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
+import { type Code, code, indented } from "./code.ts";
 
-export type Loop = Extract<Statement, { kind: "loop" }>;
+export type { Loop };
+export type When = Extract<Statement, { kind: "when" }>;
 export type Scalar = Extract<Statement, { kind: "scalar" }>;
 export type Move = Extract<Statement, { kind: "load" | "store" }>;
 export type RegisterIssue = Extract<Statement, { kind: "register-issue" }>;
@@ -24,8 +25,10 @@ export type Barrier = Extract<Statement, { kind: "barrier" }>;
 
 /** How one language writes the leaves of a nest. Each method returns lines without indentation. */
 export interface LanguagePrinter {
-  openLoop(loop: Loop): Code;
+  openLoop(loop: Loop, extents: Extents): Code;
   closeLoop(loop: Loop): Code;
+  /** What opens the first body of a choice; missing where a language's nests have none. */
+  openWhen?(when: When, extents: Extents): Code;
   scalar(statement: Scalar, extents: Extents): Code[];
   move(statement: Move, extents: Extents): Code[];
   issue(statement: RegisterIssue): Code[];
@@ -76,10 +79,16 @@ export function printStatements(
           return language.lanes(s, extents);
         }
         const within = { ...extents, [s.axis]: s.extent };
-        const row = language.row?.(s, within);
+        const row = s.range === undefined ? language.row?.(s, within) : undefined;
         if (row) return [...row];
         const inside = printStatements(s.body, language, within);
-        return [language.openLoop(s), ...indented(inside), language.closeLoop(s)];
+        return [language.openLoop(s, within), ...indented(inside), language.closeLoop(s)];
+      }
+      case "when": {
+        if (!language.openWhen) throw new Error("internal: a choice between statements in a nest of lanes");
+        const bodyOf = (body: readonly Statement[]): Code[] => indented(printStatements(body, language, extents));
+        const otherwise = s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : [];
+        return [language.openWhen(s, extents), ...bodyOf(s.body), ...otherwise, code`}`];
       }
       case "scalar":
         return language.scalar(s, extents);

@@ -25,12 +25,13 @@ import {
 import { type Operand, tileElements, tileOffset, tileRowElements } from "../abstraction/intrinsic.ts";
 import { loop, loops, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { partsPackedIn, scheduledParts } from "./conditions.ts";
 import { copyParts } from "./copies.ts";
 import { digitsOf, type LoopDimension } from "./dimensions.ts";
 import type { FreshNames } from "./names.ts";
 import { defineProblem, type Problem } from "./problem.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
-import { blockOf, carriersOf, dependsOn, partialReach } from "./schedule.ts";
+import { blockOf, dependsOn, partialReach } from "./schedule.ts";
 import { blocksOf, type NestedLoop } from "./tiles.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL } from "./within.ts";
 
@@ -234,8 +235,8 @@ export class OperandPlacement {
     for (const o of operand.dims)
       if (!own.some((d) => d.axis === o.name) && o.extent > 1)
         guards.push(compare("<", axis(innerName(o.name)), number(1)));
-    for (const c of carriersOf(this.problem))
-      if (c.operand === operand.name) guards.push(substitute(c.part, counters, "index"));
+    for (const part of partsPackedIn(scheduledParts(this.problem), operand.name))
+      guards.push(substitute(part, counters, "index"));
     const value = substitute(bound, counters);
     const guarded: Expr =
       guards.length === 0

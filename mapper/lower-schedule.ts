@@ -20,11 +20,22 @@ import type { Schedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { access, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Operand, tileElements, tileRowElements } from "../abstraction/intrinsic.ts";
-import { type LoopNest, loop, type RegisterAt, type RegisterFile, type Statement } from "../abstraction/loop-nest.ts";
+import {
+  type Loop,
+  type LoopNest,
+  loop,
+  type MemoryTile,
+  type RegisterAt,
+  type RegisterFile,
+  type Statement,
+  type StepRange,
+} from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { registerClass } from "../targets/index.ts";
 import { type Border, type BorderBlocks, borderBlocks, isInside } from "./borders.ts";
+import { Conditions, type StretchOf, wholeStretch } from "./conditions.ts";
 import type { LoopDimension } from "./dimensions.ts";
+import { clearOutput } from "./elements.ts";
 import {
   type BlockRange,
   OperandPlacement,
@@ -74,6 +85,7 @@ class Lowering {
   private readonly inputs: readonly Operand[];
   private readonly borders: ReadonlyMap<string, readonly Border[]>;
   private readonly operands: OperandPlacement;
+  private readonly conditions: Conditions | undefined;
 
   constructor(mapping: Mapping, schedule: Schedule) {
     this.mapping = mapping;
@@ -84,6 +96,7 @@ class Lowering {
     this.loops = nestedLoops(schedule.order, all);
     this.dimensions = this.loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
     this.operands = new OperandPlacement(mapping, schedule, this.loops, this.names);
+    this.conditions = Conditions.of(mapping, schedule, this.dimensions);
     this.target = targetOperand(mapping);
     this.inputs = inputOperands(mapping);
     this.borders = new Map(
@@ -111,7 +124,8 @@ class Lowering {
     const compute = this.nest(this.loops.slice(0, inBlock), new Map(), WHOLE, true, (parts, tiles) =>
       this.block(parts, tiles, this.loops.slice(inBlock), second ? first : undefined, streaming, partial),
     );
-    const { scratch, prepare, pack, zeros } = this.operands;
+    const { scratch, prepare, zeros } = this.operands;
+    const pack = [...clearOutput(this.computation, this.names), ...this.operands.pack];
     const packed = pack.length > 0 ? [...pack, { kind: "barrier" as const }] : [];
     return { scratch, registers, prepare, body: [...packed, ...zeros, ...this.overlapped(compute)] };
   }
@@ -160,25 +174,31 @@ class Lowering {
     if (whole === 1 && left === 0) {
       const part = { ...outerAt(number(0)), count: block, partial: false, edge: from === to };
       const known = new Map(parts).set(d.name, part);
-      return [...this.operands.copiesWithin(d.name, known, tiles), ...this.nest(rest, known, tiles, parallel, inside)];
+      const body = [
+        ...this.operands.copiesWithin(d.name, known, tiles),
+        ...this.nest(rest, known, tiles, parallel, inside),
+      ];
+      return range ? this.tested(d, known, body) : body;
     }
+    const single = (part: Part): readonly Statement[] => this.tested(d, new Map(parts).set(d.name, part), within(part));
     const alone = (name: string, body: readonly Statement[]): readonly Statement[] => this.alone(name, parallel, body);
     const edge = (number_: number): readonly Statement[] =>
       alone(`${d.name}_edge`, within({ ...outerAt(number(number_)), count: block, partial: false, edge: true }));
     const statements: Statement[] = [];
     for (let b = 0; b < from; b++) statements.push(...edge(b));
     if (to - from === 1) {
-      statements.push(...alone(`${d.name}_outer`, within({ ...outerAt(number(from)), count: block, partial: false })));
+      statements.push(...alone(`${d.name}_outer`, single({ ...outerAt(number(from)), count: block, partial: false })));
     } else if (to > from) {
       const name = this.names.fresh(`${d.name}_outer`);
       const body = within({ ...outerAt(binary("+", axis(name), number(from))), count: block, partial: false });
-      if (body.length > 0) statements.push(loop(name, to - from, body, parallel ? "parallel" : "serial"));
+      const steps = this.conditions?.blocks(d, this.stretchIn(parts), binary("+", first, number(from)), to - from);
+      if (body.length > 0) statements.push(this.dealtLoop(d, loop(name, to - from, body), parallel, steps));
     }
     for (let b = to; b < whole; b++) statements.push(...edge(b));
     if (left > 0) {
       const partial = d.steps !== d.wholeSteps;
       statements.push(
-        ...alone(`${d.name}_rest`, within({ ...outerAt(number(whole)), count: left, partial, edge: leftIsEdge })),
+        ...alone(`${d.name}_rest`, single({ ...outerAt(number(whole)), count: left, partial, edge: leftIsEdge })),
       );
     }
     return statements;
@@ -223,10 +243,22 @@ class Lowering {
     else if (end > begin) {
       const name = this.names.fresh(`${d.name}_tile`);
       const body = tile(binary("+", axis(name), number(begin)), false, isFirst(begin), isLast(begin));
-      statements.push(loop(name, end - begin, body, dealt ? "parallel" : "serial"));
+      statements.push(this.dealtLoop(d, loop(name, end - begin, body), dealt));
     }
     for (let i = end; i < count; i++) statements.push(...single(i));
     return statements;
+  }
+
+  /** A loop over blocks or tiles; one whose steps have unequal work is dealt to threads step by step. */
+  private dealtLoop(d: LoopDimension, all: Loop, parallel: boolean, range?: StepRange): Statement {
+    if (range) return { ...all, range };
+    if (!parallel) return all;
+    return { ...all, mode: "parallel", ...(this.conditions?.ties(d) && { inTurn: true }) };
+  }
+
+  /** One block of a summed dimension, run where a condition leaves something of it. */
+  private tested(d: LoopDimension, parts: ReadonlyMap<string, Part>, body: readonly Statement[]): readonly Statement[] {
+    return (d.kind === "reduce" && this.conditions?.summed(d, this.stretchIn(parts), body)) || body;
   }
 
   /** What is written out beside a loop that is dealt to threads is dealt too: to one of them. */
@@ -281,7 +313,8 @@ class Lowering {
       return unrolled(blocked, [{ kind, register: accumulator, memory }]);
     };
     const begin = tiles.first ? unrolled(blocked, [{ kind: "clear", register: accumulator }]) : move("load");
-    const work = this.nest(summed, parts, tiles, false, (all) => this.core(all, blocked, held, streaming, accumulator));
+    const all = this.nest(summed, parts, tiles, false, (all) => this.core(all, blocked, held, streaming, accumulator));
+    const work = this.conditions?.worked(this.stretchIn(parts), all) ?? all;
     return [...begin, ...work, ...(tiles.last ? this.storeBlock(parts, blocked, counter) : move("store"))];
   }
 
@@ -376,14 +409,7 @@ class Lowering {
   ): readonly Statement[] {
     const { computation, mapping } = this;
     const bound = access(computation.equation.target.tensor, computation.equation.target.index);
-    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
-    const partial = spatial.some((d) => parts.get(d.name)?.partial);
-    const unrolled = (body: readonly Statement[]): readonly Statement[] =>
-      blocked.reduceRight<readonly Statement[]>(
-        (inner, d) => [loop(this.blockName(d), countOf(parts, d), inner, "unrolled")],
-        body,
-      );
-    const register = { file: this.fileName(this.target), index: counter };
+    const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
     const whole = this.dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
@@ -393,12 +419,33 @@ class Lowering {
         ? "the last tile is not whole"
         : undefined;
     const reach = closed ?? reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
-    if (typeof reach !== "string") {
-      const { base } = this.operands.reached(this.target, bound.tensor, reach);
-      const memory = { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
-      return unrolled([{ kind: "store", register, memory }]);
-    }
-    // Tiles side by side in a scratch block, then scalar loops over it.
+    if (typeof reach === "string") return this.storeSpilled(parts, blocked, counter);
+    const { base } = this.operands.reached(this.target, bound.tensor, reach);
+    const memory = { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
+    const straight = this.storeTiles(parts, blocked, counter, memory);
+    if (this.conditions?.stored === undefined) return straight;
+    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
+  }
+
+  private storeTiles(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+    memory: MemoryTile,
+  ): readonly Statement[] {
+    const store: Statement = { kind: "store", register: { file: this.fileName(this.target), index: counter }, memory };
+    return blocked.reduceRight<readonly Statement[]>(
+      (inner, d) => [loop(this.blockName(d), countOf(parts, d), inner, "unrolled")],
+      [store],
+    );
+  }
+
+  /** Tiles side by side in a scratch block, then scalar loops over it. */
+  private storeSpilled(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+  ): readonly Statement[] {
     const size = tileElements(this.target);
     const buffer = this.names.fresh(`${this.target.name}_results`);
     const { accumulators } = registersOf(this.mapping, this.schedule);
@@ -410,15 +457,12 @@ class Lowering {
         scope: "local",
       });
     }
-    const spill = unrolled([
-      {
-        kind: "store",
-        register,
-        memory: { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) },
-      },
-    ]);
+    const spilled = { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) };
+    const spill = this.storeTiles(parts, blocked, counter, spilled);
+    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
     const stored = storeElements({
-      computation,
+      computation: this.computation,
+      condition: this.conditions?.stored,
       target: this.target,
       buffer,
       tile: counter,
@@ -454,6 +498,17 @@ class Lowering {
       (sum, d) => binary("+", binary("*", sum, number(blockOf(this.schedule, d))), axis(this.blockName(d))),
       number(0),
     );
+  }
+
+  private stretchIn(parts: ReadonlyMap<string, Part>): StretchOf {
+    return (d) => {
+      const part = parts.get(d.name);
+      if (part === undefined) return wholeStretch(d);
+      const block = blockOf(this.schedule, d);
+      const first = binary("+", binary("*", part.outer, number(block)), number(part.inner ?? 0));
+      const grain = part.inner === undefined ? block * d.step : d.step;
+      return { low: binary("*", first, number(d.step)), elements: part.count * d.step, grain };
+    };
   }
 
   private positionIn(parts: ReadonlyMap<string, Part>): Position {

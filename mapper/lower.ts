@@ -18,10 +18,11 @@ import { access, and, axis, binary, compare, type Expr, number, substitute } fro
 import { type Operand, operandOf, tileOffset } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { conditionParts, partsPackedIn, storedCondition, storedSum } from "./conditions.ts";
+import { clearOutput } from "./elements.ts";
 import { FreshNames } from "./names.ts";
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "./physical.ts";
 import { defineProblem } from "./problem.ts";
-import { conditionCarriers } from "./validate.ts";
 
 /** The loop nest of a mapping under the trivial schedule. */
 export function lowerMapping(mapping: Mapping): LoopNest {
@@ -31,7 +32,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const names = new FreshNames(computation);
   const target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
   const inputs = intrinsic.operands.filter((o) => o !== target);
-  const carriers = conditionCarriers(problem, Object.values(mapping.matching).flat());
+  const condition = conditionParts(problem, Object.values(mapping.matching).flat());
   const bufferOf = (operand: Operand): string => names.fresh(`${operand.name}_tiles`);
 
   // 1. Scratch memory: every tile of every operand, one behind the other.
@@ -63,7 +64,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
     const bound = binding[operand.name];
     if (bound === undefined) throw new Error(`internal: operand ${operand.name} is not bound`);
     const walk = tileWalk(operand, operandAxes(operand, physical.axes), names);
-    const conditions = carriers.filter((c) => c.operand === operand.name).map((c) => substitute(c.part, walk.counters));
+    const conditions = partsPackedIn(condition, operand.name).map((part) => substitute(part, walk.counters));
     const guards = [...walk.guards, ...conditions];
     const value = substitute(bound, walk.counters);
     const padded: Expr =
@@ -89,7 +90,8 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const walk = tileWalk(target, operandAxes(target, physical.axes), names);
   const { equation } = computation;
   const index = equation.target.index.map((e) => substitute(e, walk.counters));
-  const result = access(bufferOf(target), [walk.place]);
+  const sum = access(bufferOf(target), [walk.place]);
+  const result = storedSum(computation, storedCondition(condition), walk.counters, sum);
   const unpacked: Equation = computation.epilogue
     ? epilogueAt(computation.epilogue, index, result)
     : { target: { ...equation.target, index }, op: equation.op, value: result };
@@ -99,7 +101,8 @@ export function lowerMapping(mapping: Mapping): LoopNest {
 
   const kept = physical.outer.filter((a) => a.kind === "spatial");
   const summed = physical.outer.filter((a) => a.kind === "reduce");
-  const body = loops(kept, [...clear, ...loops(summed, [...pack, ...issue]), ...unpack]);
+  const all = loops(kept, [...clear, ...loops(summed, [...pack, ...issue]), ...unpack]);
+  const body = [...clearOutput(computation, names), ...all];
   return { scratch, registers: [], prepare: [], body };
 }
 

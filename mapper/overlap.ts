@@ -105,5 +105,6 @@ function isRow(leaf: Statement, spilled: ReadonlySet<string>): boolean {
 }
 
 function leavesOf(s: Statement): Statement[] {
+  if (s.kind === "when") return [...s.body, ...s.otherwise].flatMap(leavesOf);
   return s.kind === "loop" ? s.body.flatMap(leavesOf) : [s];
 }

@@ -12,17 +12,37 @@ import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger } from "../abstraction/random.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
-import { placementsOf, scheduleProblem } from "./schedule.ts";
+import { type PlacementChoice, placementsOf, scheduleProblem, unschedulable } from "./schedule.ts";
 import { dimensionsUnder, spreadable } from "./spread.ts";
 import { blocksOf, parseLoop, printLoop } from "./tiles.ts";
 import { legalCopies, movedCopy } from "./within-space.ts";
 
-/** The plainest schedule: loops as the computation has them, no register block, every input where it may lie most simply. */
+/**
+ * The plainest legal schedule: loops as the computation has them, no register block, every input where it may lie most simply.
+ * @throws Error when the mapping has no legal schedule: {@link unschedulable} says why
+ */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
-  const placement = Object.fromEntries(
-    placementsOf(mapping).map((c): [string, Placement] => [c.operand, c.open[0] ?? "tiled"]),
-  );
+  const placement = knownPlain.get(mapping) ?? plainPlacement(mapping);
+  knownPlain.set(mapping, placement);
   return { order: dimensionsOf(mapping).map((d) => d.name), block: {}, placement, threads };
+}
+
+const knownPlain = new WeakMap<Mapping, Schedule["placement"]>();
+
+function plainPlacement(mapping: Mapping): Schedule["placement"] {
+  const order = dimensionsOf(mapping).map((d) => d.name);
+  const legal = placementsInTurn(placementsOf(mapping)).find(
+    (placement) => scheduleProblem(mapping, { order, block: {}, placement, threads: 1 }) === undefined,
+  );
+  if (legal) return legal;
+  throw new Error(`no schedule: ${unschedulable(mapping) ?? "internal: tiles of one step must be legal"}`);
+}
+
+/** Every input at each of the places open to it, the simplest first. */
+function placementsInTurn([first, ...rest]: readonly PlacementChoice[]): Readonly<Record<string, Placement>>[] {
+  if (first === undefined) return [{}];
+  const others = placementsInTurn(rest);
+  return first.open.flatMap((place) => others.map((other) => ({ [first.operand]: place, ...other })));
 }
 
 /** Sizes worth trying for the block of a dimension: all up to 8, then those that leave little over. */
@@ -49,10 +69,12 @@ const COPIED_WITHIN = 0.4;
 const COPY_MUTATION = 0.1;
 
 /**
- * A random legal schedule.
+ * A random legal schedule; the plainest where none of many drawn is legal.
+ * @throws Error when the mapping has no legal schedule: {@link unschedulable} says why
  * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
  */
 export function randomSchedule(mapping: Mapping, random: Random, threads = 1, nearBytes?: number): Schedule {
+  const plain = plainSchedule(mapping, threads);
   for (let tries = 0; tries < 200; tries++) {
     const spread = random() < 0.5 ? [] : [...spreadable(mapping).keys()];
     const dimensions = dimensionsUnder(mapping, { spread }).filter((d) => d.steps > 1);
@@ -81,7 +103,7 @@ export function randomSchedule(mapping: Mapping, random: Random, threads = 1, ne
     if (random() < COPIED_WITHIN) schedule = tidy(mapping, movedCopy(mapping, schedule, random));
     if (scheduleProblem(mapping, schedule) === undefined) return schedule;
   }
-  return plainSchedule(mapping, threads);
+  return plain;
 }
 
 /** A legal schedule one step away: another block, two loops exchanged, other tiles, or an operand placed elsewhere. */

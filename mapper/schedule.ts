@@ -23,12 +23,13 @@ import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { registerClass } from "../targets/index.ts";
 import { type Border, borderBlocks, bordersOf } from "./borders.ts";
+import { conditionProblem, partsPackedIn, scheduledParts } from "./conditions.ts";
 import { gapsOf, type LoopDimension } from "./dimensions.ts";
-import { defineProblem, type Problem } from "./problem.ts";
+import { writesApart } from "./elements.ts";
+import { defineProblem } from "./problem.ts";
 import { type Reach, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
 import { dimensionsUnder, spreadable } from "./spread.ts";
 import { orderProblem } from "./tiles.ts";
-import { conditionCarriers } from "./validate.ts";
 import { copyWithin } from "./within.ts";
 
 /** The placements open to each input of a mapping, and why the others are closed. */
@@ -55,16 +56,16 @@ export function placementsOf(mapping: Mapping, under: Pick<Schedule, "spread"> =
 function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]): PlacementChoice[] {
   const { computation, intrinsic, binding } = mapping;
   const problem = defineProblem(computation, intrinsic, binding);
-  const carriers = carriersOf(problem);
+  const condition = scheduledParts(problem);
   const zeroPads =
     problem.padding?.kind === "number" &&
     problem.padding.value === 0 &&
     identityOf(computation.equation.op, targetOf(computation).dtype) === 0;
   return inputOperands(mapping).map((operand): PlacementChoice => {
     const bound = binding[operand.name];
-    const condition = carriers.some((c) => c.operand === operand.name);
-    if (bound?.kind !== "access" || condition) {
-      const because = condition ? "it carries the condition" : "it is computed while it is packed";
+    const holdsCondition = partsPackedIn(condition, operand.name).length > 0;
+    if (bound?.kind !== "access" || holdsCondition) {
+      const because = holdsCondition ? "it carries the condition" : "it is computed while it is packed";
       return {
         operand: operand.name,
         open: ["tiled"],
@@ -79,6 +80,7 @@ function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]):
     const borders = typeof crossed === "string" ? [] : crossed;
     if (typeof inPlace === "string") closed["in-place"] = inPlace;
     else if (borders.length > 0 && !zeroPads) closed["in-place"] = NO_ZERO;
+    else if (borders.length > 0 && condition.length > 0) closed["in-place"] = "its border meets the condition";
     const padded = reachPadded(computation, intrinsic, operand, bound, dimensions);
     if (typeof padded === "string") closed.padded = padded;
     else if (!zeroPads) closed.padded = NO_ZERO;
@@ -97,6 +99,26 @@ function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]):
 
 const NO_ZERO = "what lies outside a tensor is no zero here";
 
+const knownUnschedulable = new WeakMap<Mapping, { readonly because: string | undefined }>();
+
+/** Why no schedule of a mapping can be lowered; undefined when some can. Worked out once. */
+export function unschedulable(mapping: Mapping): string | undefined {
+  const found = knownUnschedulable.get(mapping) ?? { because: whyUnschedulable(mapping) };
+  knownUnschedulable.set(mapping, found);
+  return found.because;
+}
+
+/**
+ * A register holds the whole sum of an element, and is stored once. Operands are packed outside of every loop, so a part of a condition
+ * lies with an operand that has all the loops it ties.
+ */
+function whyUnschedulable({ computation, intrinsic, binding }: Mapping): string | undefined {
+  if (!writesApart(computation))
+    return `several points of the kept loops join one element of ${targetOf(computation).name}`;
+  const problem = defineProblem(computation, intrinsic, binding);
+  return conditionProblem(problem, scheduledParts(problem));
+}
+
 /** Why a schedule cannot be lowered; undefined when it can. */
 export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   const unknown = schedule.spread?.find((name) => !spreadable(mapping).has(name));
@@ -105,13 +127,8 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
   const crossed = bordersUnder(mapping, schedule);
   const order = orderProblem(schedule, dimensions, (d) => crossed.some((b) => b.reduce === d.name));
   if (order !== undefined) return order;
-  const { where } = mapping.computation.equation;
-  if (where !== undefined) {
-    const lost = carriersOf(defineProblem(mapping.computation, mapping.intrinsic, mapping.binding)).find(
-      (c) => c.operand === undefined,
-    );
-    if (lost) return `no operand is indexed by all of ${axesIn(lost.part).join(", ")}, which a condition ties together`;
-  }
+  const impossible = unschedulable(mapping);
+  if (impossible !== undefined) return impossible;
   for (const choice of placementsOf(mapping, schedule)) {
     const placement = schedule.placement[choice.operand];
     if (placement === undefined) return `operand ${choice.operand} has no placement`;
@@ -198,14 +215,6 @@ export function partialReach(mapping: Mapping, schedule: Pick<Schedule, "spread"
   const { tensor, index } = computation.equation.target;
   const reach = reachInPlace(computation, intrinsic, targetOperand(mapping), access(tensor, index), dimensions);
   return typeof reach === "string" ? undefined : reach;
-}
-
-/** Operands are packed outside every loop, so a condition lies with an operand that has all the loops it mentions. */
-export function carriersOf(problem: Problem): ReturnType<typeof conditionCarriers> {
-  return conditionCarriers(
-    problem,
-    problem.loops.map((l) => l.name),
-  );
 }
 
 export function targetOperand({ intrinsic }: Mapping): Operand {

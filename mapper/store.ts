@@ -29,11 +29,14 @@ import {
 } from "../abstraction/expression.ts";
 import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
 import { loops, type Statement } from "../abstraction/loop-nest.ts";
+import { storedSum } from "./conditions.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "./dimensions.ts";
 
 /** Tiles that lie side by side in a scratch buffer. */
 export interface ResultBlock {
   readonly computation: Computation;
+  /** What must hold for an element to hold more than the identity; undefined when nothing must, or all of the block does. */
+  readonly condition: Expr | undefined;
   /** The instruction's target. */
   readonly target: Operand;
   readonly buffer: string;
@@ -110,7 +113,7 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
     binary("*", substitute(block.tile, steps, "index"), number(tileElements(target))),
     substitute(tileOffset(target), inner, "index"),
   );
-  const held = access(buffer, [place]);
+  const held = storedSum(computation, block.condition, counters, access(buffer, [place]));
   const index = computation.equation.target.index.map((e) => substitute(e, counters, "index"));
   const assigned: Equation = computation.epilogue
     ? epilogueAt(computation.epilogue, index, held)

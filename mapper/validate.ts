@@ -11,7 +11,6 @@ import { createHash } from "node:crypto";
 import { bitAt } from "../abstraction/binary-matrix.ts";
 import { type Axis, extentsOf } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import { axesIn, type Expr } from "../abstraction/expression.ts";
 import {
   boundLabel,
   type Matching,
@@ -22,6 +21,7 @@ import {
   type Witness,
 } from "../abstraction/mapping.ts";
 import { combineMatrices, type Disagreement, disagreements, matchingMatrix } from "./access.ts";
+import { conditionParts, conditionProblem } from "./conditions.ts";
 import { matchPointProblem } from "./match-points.ts";
 import { fusedExtent, leavesAlone, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
@@ -87,7 +87,7 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   }
 
   // 4. Conditions, and padding of summed axes.
-  const condition = conditionProblem(problem, matching);
+  const condition = conditionProblem(problem, conditionParts(problem, Object.values(matching).flat()));
   if (condition !== undefined) return refuse("condition", condition);
   for (const axis of axes) {
     const fused = fusedExtent(problem, matching, axis.name);
@@ -157,43 +157,6 @@ export function normaliseMatching({ computation, intrinsic, axes, loops }: Probl
     }
   }
   return Object.fromEntries(axes.map((a) => [a.name, [...new Set(given[a.name] ?? [])]]));
-}
-
-/**
- * For each part of the `where` condition the operand that carries it: one that is indexed by all the loops the part mentions
- * and whose padding alone drops a point.
- * @param loops the loops that count: those the packed tiles run over; others are fixed while an operand is packed
- */
-export function conditionCarriers(
-  problem: Problem,
-  loops: readonly string[],
-): { part: Expr; operand: string | undefined }[] {
-  const { where } = problem.computation.equation;
-  if (where === undefined) return [];
-  const inputs = pointDroppers(problem);
-  return conjuncts(where).map((part) => {
-    const needed = axesIn(part).filter((l) => loops.includes(l));
-    const operand = inputs.find((row) => needed.every((l) => bitAt(problem.x, row, l) === 1));
-    return { part, operand };
-  });
-}
-
-/** Input operands whose padding alone drops a point. */
-function pointDroppers(problem: Problem): string[] {
-  return problem.x.rows.slice(0, -1).filter((operand) => leavesAlone(problem, [operand]));
-}
-
-function conjuncts(e: Expr): Expr[] {
-  return e.kind === "logic" && e.op === "and" ? [...conjuncts(e.left), ...conjuncts(e.right)] : [e];
-}
-
-function conditionProblem(problem: Problem, matching: Matching): string | undefined {
-  const parts = conditionCarriers(problem, Object.values(matching).flat());
-  if (parts.length > 0 && pointDroppers(problem).length === 0)
-    return `${problem.intrinsic.name} cannot leave out the points where the condition fails`;
-  const lost = parts.find(({ operand }) => operand === undefined);
-  if (!lost) return undefined;
-  return `the condition ties ${axesIn(lost.part).join(" and ")} together, and no operand is indexed by all of them`;
 }
 
 function hintFor({ feeders }: Problem, loop: string): { hint?: string } {

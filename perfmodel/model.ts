@@ -306,7 +306,7 @@ class LayeredModel {
   private addBlock(blocks: number, accumulators: number, held: number, streaming: number): void {
     const { target, plan } = this;
     const loaded = (plan.held ? held : 0) + streaming;
-    const steps = blocks * this.summedSteps * plan.insideShare;
+    const steps = blocks * this.summedSteps * plan.insideShare * plan.workedShare;
     const issue = accumulators * this.issueCycles;
     // Each accumulator waits for itself once a step, but later blocks begin while this one waits, as far as the window reaches.
     const blockInstructions = (this.summedSteps / plan.passes) * (accumulators + loaded);

@@ -16,13 +16,12 @@ import { type Operand, operandOf, tileRowElements } from "../abstraction/intrins
 import type { Mapping } from "../abstraction/mapping.ts";
 import { borderBlocks } from "../mapper/borders.ts";
 import type { LoopDimension } from "../mapper/dimensions.ts";
-import { defineProblem } from "../mapper/problem.ts";
 import { reachInPlace } from "../mapper/reach.ts";
-import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf } from "../mapper/schedule.ts";
+import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf, unschedulable } from "../mapper/schedule.ts";
 import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
 import { PASS_LOOPS, parseLoop } from "../mapper/tiles.ts";
-import { conditionCarriers } from "../mapper/validate.ts";
 import { registerClass, writesVectorRows } from "../targets/index.ts";
+import { type Census, censusOf } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
 import {
   at,
@@ -122,6 +121,9 @@ export class Plan {
   streaming: InputState;
   /** Share of the steps that are inside of every border. */
   insideShare = 1;
+  /** Share of the steps that a condition leaves. */
+  workedShare = 1;
+  private readonly census: Census | undefined;
   private readonly byName: ReadonlyMap<string, DimensionState>;
   /** Entries of an order by their text, those over tiles as they are met. */
   private readonly loopOf: Map<string, LoopState>;
@@ -145,7 +147,7 @@ export class Plan {
     this.reduce = states.filter((s) => !s.spatial);
     this.target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
     this.registers = registerClass(this.target.file)?.count ?? Number.POSITIVE_INFINITY;
-    this.impossible = losesCondition(mapping);
+    this.impossible = unschedulable(mapping) !== undefined;
     this.inputs = placementsOf(mapping, { spread }).map((choice): InputState => {
       const operand = operandOf(intrinsic, choice.operand);
       const own = new Set(states.filter((_, i) => dependsOn(mapping, choice.operand, at(dimensions, i))));
@@ -156,6 +158,7 @@ export class Plan {
       return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, tiles: 1 };
     });
     this.streaming = at(this.inputs, 0);
+    this.census = censusOf(mapping, dimensions, states);
     this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
     this.outputBytes = bytesOfTensor(outputOf(computation));
 
@@ -248,7 +251,16 @@ export class Plan {
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
     this.streaming = second === undefined || this.held === second ? first : second;
     this.deal(schedule.threads);
+    this.workedShare = this.shareWorked();
     return true;
+  }
+
+  private shareWorked(): number {
+    if (this.census === undefined) return 1;
+    const { worked } = this.census;
+    let all = 1;
+    for (const d of this.ordered) if (worked.speaksOf(d)) all *= d.steps;
+    return worked.sum((_, count) => count) / all;
   }
 
   /** What copies made inside loops were worked out to be, for {@link withinInput}. */
@@ -345,11 +357,20 @@ export class Plan {
     }
   }
 
+  /** Issues of all threads. */
+  issues(): number {
+    let issues = this.census?.worked.sum((_, count) => count) ?? 1;
+    for (const d of this.ordered)
+      if (!d.meets && !this.census?.worked.speaksOf(d)) issues *= d.border?.insideSteps ?? d.steps;
+    return issues;
+  }
+
   /** Tiles of an input loaded by the thread that finishes last. */
   ownLoads(input: InputState): number {
-    let loads = 1;
+    let loads = this.census?.worked.sum((d, count) => (!d.spatial || input.own.has(d) ? count : 1)) ?? 1;
     for (const d of this.ordered) {
       const own = input.own.has(d);
+      if (this.census?.worked.speaksOf(d)) continue;
       if (d.border !== undefined)
         loads *= own ? (d.border.insideSteps * d.ownSteps) / d.steps : (d.border.insideBlocks * d.ownBlocks) / d.blocks;
       else if (!d.meets) loads *= !d.spatial || own ? d.ownSteps : d.ownBlocks;
@@ -370,11 +391,17 @@ export class Plan {
       const wholeElements = (state.partial ? state.ownWhole * state.block : state.ownSteps) * step;
       tiles *= state.ownSteps;
       elements *= state.partial ? wholeElements + r.extent - state.whole * state.block * step : wholeElements;
-      straight *= wholeElements;
+      if (!this.census?.plain.speaksOf(state)) straight *= wholeElements;
       digits += r.digits;
       if ((step > 1 || state.block > 1) && (innermost === undefined || r.coefficient < innermost.coefficient))
         innermost = r;
     }
+    if (straight > 0 && this.census)
+      straight *= this.census.plain.sum((state, count, isLeft) => {
+        const step = this.results.find((r) => r.state === state)?.step ?? 1;
+        const own = isLeft ? 1 : state.ownWhole / Math.max(1, state.whole);
+        return isLeft && state.partial ? 0 : count * step * own;
+      });
     const own = innermost?.digits ?? 0;
     const run = innermost === undefined ? 1 : Math.max(innermost.step, innermost.state.block);
     return {
@@ -437,7 +464,7 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
       Object.fromEntries(plan.inputs.map((i) => [i.name, value(i)]));
     const { tiles, scattered } = plan.ownStores();
     return {
-      issues: product(plan.ordered.map((d) => (d.meets ? 1 : (d.border?.insideSteps ?? d.steps)))),
+      issues: plan.issues(),
       loads: { ...each((i) => plan.ownLoads(i)), [plan.target.name]: tiles * (plan.passes - 1) },
       stores: tiles * plan.passes,
       scattered,
@@ -477,13 +504,4 @@ function stateOf({ name, kind, steps, wholeSteps }: LoopDimension): DimensionSta
 
 function loopState(dimension: DimensionState, tile: number | undefined): LoopState {
   return { dimension, tile, pass: false, trips: 1, covers: 1 };
-}
-
-function losesCondition({ computation, intrinsic, binding }: Mapping): boolean {
-  if (computation.equation.where === undefined) return false;
-  const problem = defineProblem(computation, intrinsic, binding);
-  return conditionCarriers(
-    problem,
-    problem.loops.map((l) => l.name),
-  ).some((c) => c.operand === undefined);
 }

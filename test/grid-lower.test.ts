@@ -6,7 +6,7 @@
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
+import { type Computation, defineComputation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -57,6 +57,14 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
     }),
   ],
   ["conv2d f16 NCHW", operator("conv2d", { n: 2, c: 8, k: 8, h: 4, w: 4 }, "f16")],
+  [
+    "triangle f16",
+    defineComputation({
+      equation: "c[i,j] += f32(a[i,k]) * f32(b[k,j]) where j <= i + 3 and k <= i; y[i,j] = f16(c[i,j] + 1)",
+      extents: { i: 21, j: 24, k: 32 },
+      tensors: { a: "f16", b: "f16" },
+    }),
+  ],
   ["conv2d f16 stride 2", operator("conv2d", { n: 1, c: 16, k: 8, h: 7, w: 7, stride: 2 }, "f16")],
 ];
 

@@ -17,7 +17,7 @@ import { type Random, seededRandom } from "../abstraction/random.ts";
 import { dimensionsOf } from "../mapper/dimensions.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { defineProblem } from "../mapper/problem.ts";
-import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
+import { placementsOf, unschedulable } from "../mapper/schedule.ts";
 import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
 import { validate } from "../mapper/validate.ts";
 import type { SearchSpace } from "./space.ts";
@@ -77,7 +77,11 @@ export function candidateSpace(
     const set = mappings(computation, intrinsic);
     if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
     for (const mapping of set.valid.flatMap((m) => [m, ...reordered(m)])) {
-      if (scheduleProblem(mapping, plainSchedule(mapping)) !== undefined) continue;
+      const because = unschedulable(mapping);
+      if (because !== undefined) {
+        refused.push({ rule: "schedule", because, matching: mapping.matching });
+        continue;
+      }
       const plain = plainSchedule(mapping, threads);
       const drawn = Array.from({ length: DRAWN }, () => randomSchedule(mapping, random, threads, nearBytes));
       const expected = [plain, ...drawn].flatMap((schedule) => predict(mapping, schedule) ?? []);

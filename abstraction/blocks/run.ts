@@ -174,6 +174,7 @@ function compileSteps(
   const { scope } = context;
   for (const s of statements) {
     const site: Standing = { ...around, statement: s };
+    if (s.kind === "loop" && s.range) throw malformed(site, "a loop inside a block runs all of its steps");
     if (s.kind === "barrier" && s.group === "block") program.push({ kind: "barrier", site });
     else if (s.kind !== "loop" || !["serial", "unrolled", "warp"].includes(s.mode))
       program.push({ kind: "run", run: compileWarpStatement(s, site, context) });

@@ -48,6 +48,11 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
     }
     case "register-issue":
       return compileIssue(s, site, context);
+    case "when":
+      throw malformed(
+        site,
+        "a choice between statements does not stand inside a block: copies and equations have conditions",
+      );
     case "scalar":
       throw malformed(site, "a scalar statement of a warp stands in a loop over its lanes");
     case "issue":

@@ -16,6 +16,7 @@ import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import { storedSum } from "../conditions.ts";
 import { runAlong } from "../schedule/grid-context.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
@@ -99,9 +100,10 @@ function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr, held:
   const guards = [...places.beyond(rows, row), ...places.beyond(columns, column)];
   const { equation, epilogue } = places.computation;
   const index = equation.target.index.map((e) => substitute(e, counters, "index"));
+  const sum = storedSum(places.computation, places.context.stored, counters, held);
   const assigned: Equation = epilogue
-    ? epilogueAt(epilogue, index, held)
-    : { target: { ...equation.target, index }, op: "=", value: held };
+    ? epilogueAt(epilogue, index, sum)
+    : { target: { ...equation.target, index }, op: "=", value: sum };
   return guards.length === 0 ? assigned : { ...assigned, where: guards.reduce(and) };
 }
 

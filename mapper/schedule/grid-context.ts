@@ -7,16 +7,17 @@
  */
 
 import { affineForm, evaluateIndex } from "../../abstraction/affine.ts";
-import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
 import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../conditions.ts";
 import { dimensionsOf, type LoopDimension } from "../dimensions.ts";
+import { writesAll, writesApart } from "../elements.ts";
 import { defineProblem } from "../problem.ts";
 import { inputOperands, targetOperand } from "../schedule.ts";
-import { conditionCarriers } from "../validate.ts";
 
 /** What a block may take of its machine. */
 export interface GridLimits {
@@ -76,6 +77,8 @@ export interface GridContext {
   readonly elementBytes: number;
   /** What an element beyond the end holds. */
   readonly padding: Expr;
+  /** What must hold for an element to hold more than the identity; undefined when nothing must. */
+  readonly stored: Expr | undefined;
   readonly limits: GridLimits;
 }
 
@@ -111,9 +114,12 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const [rows, columns, sum] = [gridAxis(rowAxis), gridAxis(columnAxis), gridAxis(sumAxis)];
   const problem = defineProblem(computation, intrinsic, binding);
   if (!problem.padding) return "what the instruction computes cannot be kept from a part of a tile";
-  const carriers = conditionCarriers(problem, Object.values(mapping.matching).flat());
-  const homeless = carriers.find((c) => c.operand === undefined);
-  if (homeless) return "a condition ties together loops that no one operand has";
+  const condition = conditionParts(problem, Object.values(mapping.matching).flat());
+  const lost = conditionProblem(problem, condition);
+  if (lost !== undefined) return lost;
+  const { name } = targetOf(computation);
+  if (!writesApart(computation)) return `several points of the kept loops join one element of ${name}`;
+  if (!writesAll(computation)) return `no point writes some elements of ${name}`;
 
   // 2. Inputs.
   const described = inputs.map((operand): GridInput | string => {
@@ -123,7 +129,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
       return `${intrinsic.name} indexes ${operand.name} by ${names.join(", ")}`;
     const value = binding[operand.name];
     if (!value) throw new Error(`internal: operand ${operand.name} is not bound`);
-    const conditions = carriers.filter((c) => c.operand === operand.name).map((c) => c.part);
+    const conditions = partsPackedIn(condition, operand.name);
     const most = MOST_BYTES / bytesOf(operand.dtype);
     const run = (a: GridAxis): number =>
       conditions.length > 0 ? 0 : runAlong(value, a.dimension, (name) => tensorOf(computation, name), most);
@@ -146,6 +152,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     inputs: known,
     elementBytes: Math.max(...known.map((i) => bytesOf(i.operand.dtype))),
     padding: problem.padding,
+    stored: storedCondition(condition),
   };
 }
 

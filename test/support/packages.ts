@@ -11,7 +11,7 @@ import type { Environment } from "../../db/index.ts";
 import { openDatabase, recordTrial } from "../../db/index.ts";
 import { type EmitSubject, packageName } from "../../emit/index.ts";
 import { mappings } from "../../mapper/enumerate.ts";
-import { scheduleProblem } from "../../mapper/schedule.ts";
+import { unschedulable } from "../../mapper/schedule.ts";
 import { plainSchedule } from "../../mapper/schedule-space.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
@@ -41,9 +41,7 @@ export function plainCandidate(
   threads = 1,
 ): Omit<Plain, "kernel"> | undefined {
   for (const intrinsic of intrinsics) {
-    const mapping = mappings(computation, intrinsic).valid.find(
-      (m) => scheduleProblem(m, plainSchedule(m, threads)) === undefined,
-    );
+    const mapping = mappings(computation, intrinsic).valid.find((m) => unschedulable(m) === undefined);
     if (!mapping) continue;
     const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
     const { matching } = mapping;

@@ -1,0 +1,238 @@
+/**
+ * @file Conditions on boxes of indices: whether a `where` holds at every point of one, at some, or at none.
+ *
+ *     j <= i     i 32..47, j 0..15  always      i 16..31, j 16..31  sometimes      i 0..15, j 16..31  never
+ *
+ * Comparisons of affine forms are decided exactly, one at a time; what divides or takes a remainder is decided at single points only.
+ */
+
+import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
+import type { Axis, Computation } from "./computation.ts";
+import { axesIn, binary, type CompareOp, compare, type Expr, number, substitute } from "./expression.ts";
+
+export type Condition =
+  /** `constant + sum of coefficient * loop` is 0 or more. */
+  | { readonly kind: "at-least"; readonly form: AffineForm }
+  | { readonly kind: "and" | "or"; readonly parts: readonly Condition[] }
+  | { readonly kind: "other"; readonly expr: Expr; readonly loops: readonly string[] };
+
+/** A condition of the notation taken apart. */
+export function conditionOf(e: Expr): Condition {
+  if (e.kind === "logic") return { kind: e.op, parts: [conditionOf(e.left), conditionOf(e.right)] };
+  const other: Condition = { kind: "other", expr: e, loops: axesIn(e) };
+  if (e.kind !== "compare") return other;
+  const difference = affineForm(binary("-", e.left, e.right));
+  return difference === undefined ? other : comparison(e.op, difference);
+}
+
+/** `difference op 0`. */
+function comparison(op: CompareOp, difference: AffineForm): Condition {
+  const atLeast = (sign: 1 | -1, margin: number): Condition => ({
+    kind: "at-least",
+    form: {
+      constant: sign * difference.constant - margin,
+      terms: new Map([...difference.terms].map(([loop, c]) => [loop, sign * c])),
+    },
+  });
+  switch (op) {
+    case ">=":
+      return atLeast(1, 0);
+    case ">":
+      return atLeast(1, 1);
+    case "<=":
+      return atLeast(-1, 0);
+    case "<":
+      return atLeast(-1, 1);
+    case "==":
+      return { kind: "and", parts: [atLeast(1, 0), atLeast(-1, 0)] };
+    case "!=":
+      return { kind: "or", parts: [atLeast(1, 1), atLeast(-1, 1)] };
+    default:
+      return op satisfies never;
+  }
+}
+
+/** The parts that must all hold. */
+export function conjunctsOf(e: Expr): Expr[] {
+  return e.kind === "logic" && e.op === "and" ? [...conjunctsOf(e.left), ...conjunctsOf(e.right)] : [e];
+}
+
+export type Outlook = "always" | "sometimes" | "never";
+
+/** Whether a condition holds on a box of numbers. @param rangeOf first and last value of a loop */
+export function outlook(c: Condition, rangeOf: (loop: string) => readonly [low: number, high: number]): Outlook {
+  switch (c.kind) {
+    case "at-least": {
+      let least = c.form.constant;
+      let most = c.form.constant;
+      for (const [loop, coefficient] of c.form.terms) {
+        const [low, high] = rangeOf(loop);
+        least += coefficient * (coefficient > 0 ? low : high);
+        most += coefficient * (coefficient > 0 ? high : low);
+      }
+      return least >= 0 ? "always" : most < 0 ? "never" : "sometimes";
+    }
+    case "and":
+    case "or": {
+      // One part that never holds decides an `and`, one that always holds an `or`.
+      const [decides, otherwise] = c.kind === "and" ? (["never", "always"] as const) : (["always", "never"] as const);
+      let all = true;
+      for (const part of c.parts) {
+        const found = outlook(part, rangeOf);
+        if (found === decides) return decides;
+        if (found !== otherwise) all = false;
+      }
+      return all ? otherwise : "sometimes";
+    }
+    case "other": {
+      const point: Record<string, number> = {};
+      for (const loop of c.loops) {
+        const [low, high] = rangeOf(loop);
+        if (low !== high) return "sometimes";
+        point[loop] = low;
+      }
+      return evaluateIndex(c.expr, point) === 0 ? "never" : "always";
+    }
+    default:
+      return c satisfies never;
+  }
+}
+
+/** A condition of a program, or what it is known to be. */
+export type Truth = Expr | boolean;
+
+/** Values of a loop in a program: `span` of them from an index on. */
+export interface Span {
+  readonly low: Expr;
+  readonly span: number;
+}
+
+/** Whether a condition may hold somewhere on a box, as a program tests it: never false where it holds at a point. */
+export function somewhere(c: Condition, spanOf: (loop: string) => Span): Truth {
+  return tested(c, spanOf, "somewhere");
+}
+
+/** Whether a condition holds everywhere on a box, as a program tests it: never true where it fails at a point. */
+export function everywhere(c: Condition, spanOf: (loop: string) => Span): Truth {
+  return tested(c, spanOf, "everywhere");
+}
+
+function tested(c: Condition, spanOf: (loop: string) => Span, where: "somewhere" | "everywhere"): Truth {
+  switch (c.kind) {
+    case "at-least":
+      return isAtLeastZero(extreme(c.form, spanOf, where === "somewhere" ? "most" : "least"));
+    case "and":
+    case "or":
+      return c.parts.map((part) => tested(part, spanOf, where)).reduce((a, b) => joined(c.kind, a, b));
+    case "other": {
+      const spans = new Map(c.loops.map((loop) => [loop, spanOf(loop)]));
+      if ([...spans.values()].some((s) => s.span > 1)) return where === "somewhere";
+      return substitute(c.expr, new Map([...spans].map(([loop, { low }]) => [loop, low])), "index");
+    }
+    default:
+      return c satisfies never;
+  }
+}
+
+/** The least or the most an affine form takes on a box. */
+export function extreme(
+  { constant, terms }: AffineForm,
+  spanOf: (loop: string) => Span,
+  which: "least" | "most",
+): Expr {
+  let fixed = constant;
+  let moving: Expr = number(0);
+  for (const [loop, coefficient] of terms) {
+    const { low, span } = spanOf(loop);
+    if (coefficient > 0 === (which === "most")) fixed += coefficient * (span - 1);
+    moving = binary("+", moving, binary("*", low, number(coefficient)));
+  }
+  return binary("+", moving, number(fixed));
+}
+
+/** `e >= 0` with what is subtracted on the other side: `16*j <= 6*i + 5`. Counters of loops are never negative. */
+function isAtLeastZero(e: Expr): Truth {
+  const form = affineForm(e);
+  if (form === undefined) return compare(">=", e, number(0));
+  const factors = [...form.terms.values()];
+  if (form.constant >= 0 && factors.every((c) => c > 0)) return true;
+  if (form.constant < 0 && factors.every((c) => c < 0)) return false;
+  const side = (sign: 1 | -1): Expr =>
+    [...form.terms]
+      .filter(([, c]) => c * sign > 0)
+      .reduce<Expr>(
+        (sum, [loop, c]) => binary("+", sum, binary("*", number(c * sign), { kind: "axis", name: loop })),
+        number(0),
+      );
+  const constant = (sign: 1 | -1): Expr => number(Math.max(0, sign * form.constant));
+  return compare("<=", binary("+", side(-1), constant(-1)), binary("+", side(1), constant(1)));
+}
+
+export function joined(op: "and" | "or", a: Truth, b: Truth): Truth {
+  const decides = op === "or";
+  if (a === decides || b === decides) return decides;
+  if (typeof a === "boolean") return b;
+  if (typeof b === "boolean") return a;
+  return { kind: "logic", op, left: a, right: b };
+}
+
+const OPPOSITE = { "<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "==" } as const satisfies Record<
+  CompareOp,
+  CompareOp
+>;
+
+/** The opposite of a condition. */
+export function not(a: Truth): Truth {
+  if (typeof a === "boolean") return !a;
+  if (a.kind === "compare") return compare(OPPOSITE[a.op], a.left, a.right);
+  if (a.kind === "logic") return joined(a.op === "and" ? "or" : "and", not(a.left), not(a.right));
+  throw new Error(`internal: "${a.kind}" is no condition`);
+}
+
+/** Boxes looked at before points are counted as if the condition held: half a second. */
+const MOST_BOXES = 1_000_000;
+
+const knownPoints = new WeakMap<Computation, number>();
+
+/** Points of the iteration domain at which the condition holds: the useful multiplies of a contraction. Worked out once. */
+export function usefulPoints(computation: Computation): number {
+  const found = knownPoints.get(computation) ?? countPoints(computation);
+  knownPoints.set(computation, found);
+  return found;
+}
+
+function countPoints({ axes, equation }: Computation): number {
+  const { where } = equation;
+  const tied = where === undefined ? [] : axesIn(where);
+  const points = (which: readonly Axis[]): number => which.reduce((product, a) => product * a.extent, 1);
+  const free = points(axes.filter((a) => !tied.includes(a.name)));
+  if (where === undefined) return free;
+  const box = axes.flatMap((a): Box => (tied.includes(a.name) ? [[a.name, [0, a.extent - 1]]] : []));
+  return free * pointsHeld(conditionOf(where), box);
+}
+
+type Box = readonly (readonly [loop: string, range: readonly [low: number, high: number]])[];
+
+/** Boxes are halved along their longest side until the condition holds on all of one, or on none. */
+function pointsHeld(condition: Condition, box: Box): number {
+  let held = 0;
+  let boxes = 0;
+  const visit = (here: Box): void => {
+    const ranges = new Map(here);
+    const found = boxes++ > MOST_BOXES ? "always" : outlook(condition, (loop) => ranges.get(loop) ?? [0, 0]);
+    if (found === "never") return;
+    if (found === "always") {
+      held += here.reduce((points, [, [low, high]]) => points * (high - low + 1), 1);
+      return;
+    }
+    const longest = here.reduce((a, b) => (b[1][1] - b[1][0] > a[1][1] - a[1][0] ? b : a));
+    const [low, high] = longest[1];
+    const middle = Math.floor((low + high) / 2);
+    const half = (from: number, to: number): Box =>
+      here.map((side) => (side === longest ? [side[0], [from, to]] : side));
+    visit(half(low, middle));
+    visit(half(middle + 1, high));
+  };
+  visit(box);
+  return held;
+}

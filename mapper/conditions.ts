@@ -1,0 +1,259 @@
+/**
+ * @file Conditions between loops: who keeps the points out where one fails, and what a schedule leaves out because of it.
+ *
+ *     c[i,j] += a[i,k] * b[k,j] where j <= i          block i 6, j 2 of 16
+ *       for i_outer, j_outer
+ *         clear c
+ *         when 32*j_outer <= 6*i_outer + 5            some point of the block takes part: else its sums stay as cleared
+ *           for k ...
+ *         when 32*j_outer + 31 <= 6*i_outer or ...    all of them or none: stored as they are
+ *         otherwise
+ *           c[i,j] = select(j <= i, sum, 0)           tiles across the edge are masked where they are stored
+ *
+ *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
+ */
+
+import { bitAt } from "../abstraction/binary-matrix.ts";
+import type { Schedule } from "../abstraction/candidate.ts";
+import { type Computation, targetOf } from "../abstraction/computation.ts";
+import {
+  type Condition,
+  conditionOf,
+  conjunctsOf,
+  everywhere,
+  extreme,
+  joined,
+  not,
+  type Span,
+  somewhere,
+  type Truth,
+} from "../abstraction/condition.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { and, axesIn, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
+import type { Statement, StepRange } from "../abstraction/loop-nest.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { LoopDimension } from "./dimensions.ts";
+import { defineProblem, leavesAlone, type Problem } from "./problem.ts";
+
+/** A part of the condition, and what keeps points out where it fails. */
+export interface ConditionPart {
+  readonly part: Expr;
+  /**
+   * `store`: it ties kept loops only, so whole elements are left at the identity. Else the input whose packed tiles have what changes
+   * nothing at those points; undefined when none is indexed by all the loops that count.
+   */
+  readonly keptOutBy: "store" | { readonly operand: string } | undefined;
+}
+
+/**
+ * The parts of a computation's condition.
+ * @param loops the loops that count: those the packed tiles run over; others are fixed while an operand is packed
+ */
+export function conditionParts(problem: Problem, loops: readonly string[]): ConditionPart[] {
+  const { where } = problem.computation.equation;
+  if (where === undefined) return [];
+  const droppers = pointDroppers(problem);
+  const kept = new Set(problem.loops.filter((l) => l.kind === "spatial").map((l) => l.name));
+  return conjunctsOf(where).map((part): ConditionPart => {
+    const tied = axesIn(part);
+    if (tied.every((l) => kept.has(l))) return { part, keptOutBy: "store" };
+    const needed = tied.filter((l) => loops.includes(l));
+    const operand = droppers.find((row) => needed.every((l) => bitAt(problem.x, row, l) === 1));
+    return { part, keptOutBy: operand === undefined ? undefined : { operand } };
+  });
+}
+
+/** Input operands whose padding alone drops a point. */
+function pointDroppers(problem: Problem): string[] {
+  return problem.x.rows.slice(0, -1).filter((operand) => leavesAlone(problem, [operand]));
+}
+
+/** The same where operands are packed outside of every loop, as schedules have them. */
+export function scheduledParts(problem: Problem): ConditionPart[] {
+  return conditionParts(
+    problem,
+    problem.loops.map((l) => l.name),
+  );
+}
+
+/** Parts of a condition that an operand's packed tiles keep points out by. */
+export function partsPackedIn(parts: readonly ConditionPart[], operand: string): Expr[] {
+  return parts.flatMap(({ part, keptOutBy }) =>
+    keptOutBy !== undefined && keptOutBy !== "store" && keptOutBy.operand === operand ? [part] : [],
+  );
+}
+
+/** What must hold for an element to hold more than the identity; undefined when nothing must. */
+export function storedCondition(parts: readonly ConditionPart[]): Expr | undefined {
+  const stored = parts.flatMap(({ part, keptOutBy }) => (keptOutBy === "store" ? [part] : []));
+  return stored.length === 0 ? undefined : stored.reduce(and);
+}
+
+/** A sum where it is stored: the identity of the combine where the condition on kept loops fails. @param counters where the loops stand */
+export function storedSum(
+  computation: Computation,
+  condition: Expr | undefined,
+  counters: ReadonlyMap<string, Expr>,
+  sum: Expr,
+): Expr {
+  if (condition === undefined) return sum;
+  const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
+  return {
+    kind: "select",
+    condition: substitute(condition, counters, "index"),
+    whenTrue: sum,
+    whenFalse: number(identity),
+  };
+}
+
+/** Why nothing keeps points out where the condition fails; undefined when each of its parts is kept to. */
+export function conditionProblem(problem: Problem, parts: readonly ConditionPart[]): string | undefined {
+  const lost = parts.find(({ keptOutBy }) => keptOutBy === undefined);
+  if (!lost) return undefined;
+  if (pointDroppers(problem).length === 0)
+    return `${problem.intrinsic.name} cannot leave out the points where the condition fails`;
+  return `the condition ties ${listed(axesIn(lost.part))} together, and no operand is indexed by all of them`;
+}
+
+function listed(names: readonly string[]): string {
+  return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+}
+
+/** Some steps of a dimension: of its index `elements` from `low` on, a multiple of `grain`. */
+export interface Stretch {
+  readonly low: Expr;
+  readonly elements: number;
+  readonly grain: number;
+}
+
+/** All steps of a dimension. */
+export const wholeStretch = (d: LoopDimension): Stretch => {
+  const elements = d.steps * d.step;
+  return { low: number(0), elements, grain: elements };
+};
+
+/** The values a loop of a dimension takes on a stretch; more than those where fused loops do not end where the stretch does. */
+export function spanOf(d: LoopDimension, loop: string, { low, elements, grain }: Stretch): Span {
+  const position = d.loops.findIndex((l) => l.name === loop);
+  const extent = d.loops[position]?.extent ?? 1;
+  const weight = d.weights[position] ?? 1;
+  const above = d.weights[position - 1];
+  // The digit turns over within the stretch.
+  if (above !== undefined && (above % grain !== 0 || elements > grain)) return { low: number(0), span: extent };
+  const first = binary("/", above === undefined ? low : binary("%", low, number(above)), number(weight));
+  if (weight % grain === 0 && elements <= grain) return { low: first, span: 1 };
+  const carried = grain % weight === 0 ? Math.floor((elements - 1) / weight) : Math.ceil((elements - 1) / weight);
+  return { low: first, span: Math.min(1 + carried, extent) };
+}
+
+/** What a schedule makes of the condition of its computation. */
+export class Conditions {
+  /** What must hold for an element to hold more than the identity. */
+  readonly stored: Expr | undefined;
+  private readonly whole: Condition;
+  private readonly kept: Condition | undefined;
+  private readonly dimensions: readonly LoopDimension[];
+  private readonly schedule: Schedule;
+
+  private constructor(where: Expr, stored: Expr | undefined, schedule: Schedule, dimensions: readonly LoopDimension[]) {
+    this.whole = conditionOf(where);
+    this.stored = stored;
+    this.kept = stored && conditionOf(stored);
+    this.schedule = schedule;
+    this.dimensions = dimensions;
+  }
+
+  /** Undefined for a computation without a condition. */
+  static of(mapping: Mapping, schedule: Schedule, dimensions: readonly LoopDimension[]): Conditions | undefined {
+    const { computation, intrinsic, binding } = mapping;
+    const { where } = computation.equation;
+    if (where === undefined) return undefined;
+    const parts = scheduledParts(defineProblem(computation, intrinsic, binding));
+    return new Conditions(where, storedCondition(parts), schedule, dimensions);
+  }
+
+  /** Work of a register block, run where some of its points may take part. */
+  worked(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
+    return when(somewhere(this.whole, this.spans(stretchOf)), work);
+  }
+
+  /** Statements that store a block: `plain` where all of its elements take part or none does, else `masked`. */
+  storedAs(stretchOf: StretchOf, plain: readonly Statement[], masked: readonly Statement[]): readonly Statement[] {
+    if (this.kept === undefined) return plain;
+    const spans = this.spans(stretchOf);
+    const alike = joined("or", everywhere(this.kept, spans), not(somewhere(this.kept, spans)));
+    return when(alike, plain, masked);
+  }
+
+  /** Work of one block of a summed dimension, run where some of its points may take part. */
+  summed(d: LoopDimension, stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
+    const tied = this.tiedTo(d);
+    if (tied.length === 0) return work;
+    return when(somewhere({ kind: "and", parts: tied }, this.spans(stretchOf)), work);
+  }
+
+  /**
+   * The blocks of a summed dimension in which some point may take part, of those numbered by a loop.
+   * @param from number of the block at step 0
+   */
+  blocks(d: LoopDimension, stretchOf: StretchOf, from: Expr, count: number): StepRange | undefined {
+    const elements = (this.schedule.block[d.name] ?? 1) * d.step;
+    const spans = this.spans(stretchOf);
+    const range = { from: [] as Expr[], to: [] as Expr[] };
+    for (const { form } of this.tiedTo(d)) {
+      const loop = d.loops[0]?.name ?? "";
+      const coefficient = form.terms.get(loop) ?? 0;
+      const others = { ...form, terms: new Map([...form.terms].filter(([name]) => name !== loop)) };
+      const most = extreme(others, spans, "most");
+      // c*x + most >= 0 for some x of the block: from block (c-1-most)/(c*elements) on, or up to most/(-c*elements), rounded down.
+      const size = number(Math.abs(coefficient) * elements);
+      const first = (block: Expr): Expr => binary("-", block, from);
+      if (coefficient > 0) range.from.push(first(binary("/", binary("-", number(coefficient - 1), most), size)));
+      else range.to.push(first(binary("+", binary("/", most, size), number(1))));
+    }
+    const atStart = (e: Expr): boolean => e.kind === "number" && e.value <= 0;
+    const atEnd = (e: Expr): boolean => e.kind === "number" && e.value >= count;
+    const moving = { from: range.from.filter((e) => !atStart(e)), to: range.to.filter((e) => !atEnd(e)) };
+    return moving.from.length + moving.to.length === 0 ? undefined : moving;
+  }
+
+  /** Whether some steps of a dimension have less to do than others. */
+  ties(d: LoopDimension): boolean {
+    return d.loops.some((l) => loopsIn(this.whole).includes(l.name));
+  }
+
+  /** The comparisons that must all hold and say something of a summed dimension that is one loop. */
+  tiedTo(d: LoopDimension): readonly Extract<Condition, { kind: "at-least" }>[] {
+    if (d.kind !== "reduce") return [];
+    const [loop, ...fused] = d.loops;
+    if (loop === undefined || fused.length > 0) return [];
+    return comparisons(this.whole).filter(({ form }) => form.terms.has(loop.name));
+  }
+
+  private spans(stretchOf: StretchOf): (loop: string) => Span {
+    return (loop) => {
+      const d = this.dimensions.find((x) => x.loops.some((l) => l.name === loop));
+      return d === undefined ? { low: axis(loop), span: 1 } : spanOf(d, loop, stretchOf(d));
+    };
+  }
+}
+
+/** Where the code being written stands in a dimension: all of it inside of which nothing is fixed yet. */
+export type StretchOf = (d: LoopDimension) => Stretch;
+
+/** The loops a condition mentions. */
+export function loopsIn(c: Condition): readonly string[] {
+  if (c.kind === "at-least") return [...c.form.terms.keys()];
+  return c.kind === "other" ? c.loops : c.parts.flatMap(loopsIn);
+}
+
+/** The comparisons that must all hold. */
+export function comparisons(c: Condition): readonly Extract<Condition, { kind: "at-least" }>[] {
+  if (c.kind === "at-least") return [c];
+  return c.kind === "and" ? c.parts.flatMap(comparisons) : [];
+}
+
+function when(truth: Truth, body: readonly Statement[], otherwise: readonly Statement[] = []): readonly Statement[] {
+  if (typeof truth === "boolean") return truth ? body : otherwise;
+  return body.length + otherwise.length === 0 ? [] : [{ kind: "when", condition: truth, body, otherwise }];
+}
