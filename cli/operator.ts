@@ -4,7 +4,8 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { elementCount, equationText, pointCount } from "../abstraction/computation.ts";
+import { elementCount, equationText } from "../abstraction/computation.ts";
+import { usefulPoints } from "../abstraction/condition.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -85,7 +86,7 @@ function show(name: string, words: readonly string[], given: z.infer<typeof show
       equation: equationText(computation),
       axes,
       tensors,
-      points: pointCount(computation),
+      points: usefulPoints(computation),
     });
     return EXIT.ok;
   }
@@ -119,7 +120,7 @@ function show(name: string, words: readonly string[], given: z.infer<typeof show
         ),
       ),
       "",
-      `${pointCount(computation)} multiply-adds`,
+      `${usefulPoints(computation)} multiply-adds`,
     ].join("\n"),
   );
   return EXIT.ok;

@@ -30,7 +30,7 @@ export function impossibleComputation({ tensors }: Computation): string | undefi
 /** Why a trial cannot have been made; undefined when it can. */
 export function impossibleTrial(
   trial: TrialRow,
-  workload: Pick<WorkloadRecord, "points">,
+  workload: Pick<WorkloadRecord, "points" | "equation">,
   environment: Pick<Environment, "cores" | "driver">,
 ): string | undefined {
   const { candidate, intrinsic, threads } = trial;
@@ -44,7 +44,7 @@ export function impossibleTrial(
 
 function impossibleTimes(
   trial: TrialRow,
-  { points }: Pick<WorkloadRecord, "points">,
+  { points, equation }: Pick<WorkloadRecord, "points" | "equation">,
   environment: Pick<Environment, "cores" | "driver">,
 ): string | undefined {
   if (trial.status !== "ok") return undefined;
@@ -59,7 +59,8 @@ function impossibleTimes(
   const call = CALL_CYCLES / CLOCK_HZ;
   if (median < call)
     return `its median of ${figure(median)} s is shorter than any call: ${CALL_CYCLES} cycles at ${CLOCK_HZ / 1e9} GHz are ${figure(call)} s`;
-  const rate = (2 * points) / median;
+  // A condition leaves points out, perhaps most of them.
+  const rate = equation.includes(" where ") ? 0 : (2 * points) / median;
   const peak = environment.driver === undefined ? threads * CLOCK_HZ * OPERATIONS_PER_CYCLE : ACCELERATOR_OPERATIONS;
   if (rate <= peak) return undefined;
   const why =

@@ -3,7 +3,7 @@
  */
 
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { pointCount } from "../abstraction/computation.ts";
+import { equationText, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
@@ -53,8 +53,9 @@ export function recordTrial(db: Database, given: NewTrial): string {
     conditions,
     finals,
   });
-  const points = pointCount(given.workload.computation);
-  const problem = impossibleTrial(trialRow.parse(row), { points }, given.environment);
+  const { computation } = given.workload;
+  const work = { points: pointCount(computation), equation: equationText(computation) };
+  const problem = impossibleTrial(trialRow.parse(row), work, given.environment);
   if (problem !== undefined) throw new UsageError(`a trial that cannot be recorded: ${problem}`);
   write(db, "recording a trial", () => {
     if (run !== undefined) checkRun(db, run);

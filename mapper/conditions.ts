@@ -13,6 +13,7 @@
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  */
 
+import type { AffineForm } from "../abstraction/affine.ts";
 import { bitAt } from "../abstraction/binary-matrix.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
@@ -201,15 +202,16 @@ export class Conditions {
     const spans = this.spans(stretchOf);
     const range = { from: [] as Expr[], to: [] as Expr[] };
     for (const { form } of this.tiedTo(d)) {
-      const loop = d.loops[0]?.name ?? "";
-      const coefficient = form.terms.get(loop) ?? 0;
-      const others = { ...form, terms: new Map([...form.terms].filter(([name]) => name !== loop)) };
-      const most = extreme(others, spans, "most");
+      const coefficient = form.terms.get(d.loops[0]?.name ?? "") ?? 0;
+      const size = Math.abs(coefficient) * elements;
+      const others = (sign: 1 | -1, more: number): AffineForm => ({
+        constant: sign * form.constant + more,
+        terms: new Map([...form.terms].flatMap(([l, c]) => (d.loops[0]?.name === l ? [] : [[l, sign * c]]))),
+      });
       // c*x + most >= 0 for some x of the block: from block (c-1-most)/(c*elements) on, or up to most/(-c*elements), rounded down.
-      const size = number(Math.abs(coefficient) * elements);
-      const first = (block: Expr): Expr => binary("-", block, from);
-      if (coefficient > 0) range.from.push(first(binary("/", binary("-", number(coefficient - 1), most), size)));
-      else range.to.push(first(binary("+", binary("/", most, size), number(1))));
+      const block = (e: Expr): Expr => binary("-", binary("/", e, number(size)), from);
+      if (coefficient > 0) range.from.push(block(extreme(others(-1, coefficient - 1), spans, "least")));
+      else range.to.push(block(extreme(others(1, size), spans, "most")));
     }
     const atStart = (e: Expr): boolean => e.kind === "number" && e.value <= 0;
     const atEnd = (e: Expr): boolean => e.kind === "number" && e.value >= count;

@@ -10,6 +10,7 @@
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { type Computation, extentsOf, inputsOf, type Tensor } from "../abstraction/computation.ts";
+import { conjunctsOf } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { elementExtents } from "../abstraction/epilogue.ts";
 import { type Access, accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
@@ -165,14 +166,8 @@ function constraintsOf({ equation, tensors }: Computation, extents: Extents): Co
       return below === undefined || isInside(of, below, extents) ? [] : [{ kind: "inside", of, below }];
     }),
   );
-  return [...inside, ...conjuncts(equation.where).map((of): Constraint => ({ kind: "holds", of }))];
-}
-
-function conjuncts(condition: Expr | undefined): Expr[] {
-  if (condition === undefined) return [];
-  if (condition.kind === "logic" && condition.op === "and")
-    return [...conjuncts(condition.left), ...conjuncts(condition.right)];
-  return [condition];
+  const conditions = equation.where === undefined ? [] : conjunctsOf(equation.where);
+  return [...inside, ...conditions.map((of): Constraint => ({ kind: "holds", of }))];
 }
 
 /** Axes that constraints tie together. */

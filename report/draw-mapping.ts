@@ -7,6 +7,7 @@
 
 import { type BinaryMatrix, printMatrix } from "../abstraction/binary-matrix.ts";
 import { type Computation, equationText, pointCount } from "../abstraction/computation.ts";
+import { usefulPoints } from "../abstraction/condition.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
@@ -39,6 +40,8 @@ export function drawMapping(mapping: Mapping): string {
     ];
   });
   const outer = physical.outer.map((a) => `${a.name} ${a.extent}`).join("  ");
+  const useful = usefulPoints(computation);
+  const issued = Math.round(pointCount(computation) / (1 - mapping.waste));
   return [
     `mapping ${mapping.id}   ${printMatching(matching)}   waste ${percent(mapping.waste)}`,
     "",
@@ -71,7 +74,7 @@ export function drawMapping(mapping: Mapping): string {
     indent(table(physical.operands.map((o) => [`base of ${o.operand.name}`, "=", printExpr(o.base, "formula")]))),
     "",
     `calls ${physical.issues} = ${physical.axes.map((a) => `${a.tiles} ${a.axis}`).join(" * ")}${physical.outer.map((a) => ` * ${a.extent} ${a.name}`).join("")}`,
-    `useful multiplies ${pointCount(computation)} of ${Math.round(pointCount(computation) / (1 - mapping.waste))} issued, waste ${percent(mapping.waste)}`,
+    `useful multiplies ${useful} of ${issued} issued, waste ${percent(1 - useful / issued)}`,
   ].join("\n");
 }
 

@@ -4,6 +4,7 @@
  *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
  */
 
+import { usefulPoints } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -138,7 +139,8 @@ function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): T
 
 function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
   const { id, workload, candidate, measurement, prediction } = trial;
-  const rate = (2 * workload.points) / measurement.median;
+  const points = attempt(() => usefulPoints(computationOf(workload))) ?? workload.points;
+  const rate = (2 * points) / measurement.median;
   return {
     id,
     seconds: measurement.median,

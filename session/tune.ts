@@ -12,6 +12,7 @@ import { arch, cpus, release, type as system } from "node:os";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
+import { usefulPoints } from "../abstraction/condition.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -433,7 +434,7 @@ function isRefusals(space: SessionSpace | readonly Reason[]): space is readonly 
   return Array.isArray(space);
 }
 
-/** Operations of one call, a multiply and an add counted as two. */
+/** Operations of one call, a multiply and an add counted as two; points a condition leaves out are none. */
 export function operationsOf(computation: Computation): number {
-  return 2 * pointCount(computation);
+  return 2 * usefulPoints(computation);
 }

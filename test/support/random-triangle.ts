@@ -64,7 +64,7 @@ export function randomTriangle(random: Random): { readonly computation: Computat
 }
 
 /** Mostly comparisons of two kept loops; summed ones, remainders and choices among them. */
-function randomTie(random: Random, kept: readonly string[], summed: readonly string[]): string {
+export function randomTie(random: Random, kept: readonly string[], summed: readonly string[]): string {
   const all = [...kept, ...summed];
   const one = (): string => {
     const pool = random() < 0.6 && kept.length > 1 ? kept : all;

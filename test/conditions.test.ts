@@ -1,0 +1,341 @@
+/** Conditions that tie loops together: decided on boxes, kept to by lowering, compiled, and refused by name where nothing can. */
+import { availableParallelism } from "node:os";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import {
+  type Computation,
+  defineComputation,
+  elementCount,
+  equationText,
+  inputsOf,
+  outputOf,
+} from "../abstraction/computation.ts";
+import { conditionOf, everywhere, outlook, somewhere, type Truth, usefulPoints } from "../abstraction/condition.ts";
+import { isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { number } from "../abstraction/expression.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerMapping } from "../mapper/lower.ts";
+import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { placementsOf, scheduleProblem, unschedulable } from "../mapper/schedule.ts";
+import { mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { generate } from "../session/kernel.ts";
+import { rankByModel } from "../session/tune.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { candidateSpace } from "../tuner/candidates.ts";
+import { randomTie, randomTriangle } from "./support/random-triangle.ts";
+import { inFull } from "./support/slow.ts";
+
+/** So small a cache that everything overflows it: tiles and passes are drawn. */
+const NEAR_BYTES = 32;
+
+const product = (where: string, extents = { i: 40, j: 40, k: 5 }, target = "c[i,j]"): Computation =>
+  defineComputation({
+    equation: `${target} += x[i,k] * y[k,j] where ${where}`,
+    extents,
+    tensors: { x: "f32", y: "f32" },
+  });
+
+function named(name: string): Intrinsic {
+  const [found] = intrinsicsNamed(name);
+  if (!found) throw new Error(`no intrinsic ${name}`);
+  return found;
+}
+
+/** The mapping `n <- j` of a product onto a multiply-add with one factor broadcast. */
+function rows(computation: Computation): Mapping {
+  const mapping = mappings(computation, named("avx512.fma.f32.broadcast")).valid.find(
+    (m) => printMatching(m.matching) === "n <- j",
+  );
+  if (!mapping) throw new Error("nothing maps");
+  return mapping;
+}
+
+/** Small integers, exact in every type. */
+function smallInputs(computation: Computation, random: Random): Inputs {
+  const least = (dtype: Parameters<typeof rangeOf>[0]): number =>
+    isInteger(dtype) && rangeOf(dtype)[0] === 0 ? 0 : -5;
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, least(t.dtype), 5)),
+    ]),
+  );
+}
+
+describe("a condition on a box", () => {
+  const LOOPS = ["i", "j", "k"];
+
+  it("holds where every point says so, fails where none does", () => {
+    const random = seededRandom(3);
+    const known = { always: 0, sometimes: 0, never: 0 };
+    for (let n = 0; n < 3000; n++) {
+      const { where } = product(randomTie(random, ["i", "j"], ["k"])).equation;
+      if (where === undefined) throw new Error("no condition");
+      const condition = conditionOf(where);
+      const box = new Map(
+        LOOPS.map((l) => [l, [randomInteger(random, 0, 9), randomInteger(random, 0, 5)] as const] as const),
+      );
+      const spans = Object.fromEntries([...box].map(([l, [, more]]) => [l, more + 1]));
+      const held = [...pointsOf(LOOPS, spans)].map((at) => {
+        const point = Object.fromEntries(LOOPS.map((l) => [l, (at[l] ?? 0) + (box.get(l)?.[0] ?? 0)]));
+        return evaluateIndex(where, point) !== 0;
+      });
+      const found = outlook(condition, (l) => {
+        const [low, more] = box.get(l) ?? [0, 0];
+        return [low, low + more];
+      });
+      known[found]++;
+      if (found === "always") expect(held).not.toContain(false);
+      if (found === "never") expect(held).not.toContain(true);
+      // A program's tests say the same.
+      const spanOf = (l: string): { low: ReturnType<typeof number>; span: number } => {
+        const [low, more] = box.get(l) ?? [0, 0];
+        return { low: number(low), span: more + 1 };
+      };
+      const truth = (t: Truth): boolean => (typeof t === "boolean" ? t : evaluateIndex(t, {}) !== 0);
+      expect([truth(somewhere(condition, spanOf)), truth(everywhere(condition, spanOf))]).toEqual([
+        found !== "never",
+        found === "always",
+      ]);
+    }
+    expect(Object.values(known).every((times) => times > 300)).toBe(true);
+  });
+
+  it("has as many points as are counted one by one", () => {
+    const random = seededRandom(5);
+    for (let n = 0; n < 300; n++) {
+      const extents = {
+        i: randomInteger(random, 1, 20),
+        j: randomInteger(random, 1, 20),
+        k: randomInteger(random, 1, 6),
+      };
+      const computation = product(randomTie(random, ["i", "j"], ["k"]), extents);
+      const { where } = computation.equation;
+      const counted = [...pointsOf(LOOPS, extents)].filter((p) => where && evaluateIndex(where, p) !== 0).length;
+      expect(usefulPoints(computation), equationText(computation)).toBe(counted);
+    }
+    expect(usefulPoints(product("j <= i", { i: 4096, j: 4096, k: 64 }))).toBe((4096 * 4097 * 64) / 2);
+  });
+});
+
+describe("triangles and bands", () => {
+  const COMPUTATIONS = inFull(1000, 200);
+
+  it(`map, lower and compute the equation, every element written: ${COMPUTATIONS} of them`, () => {
+    const random = seededRandom(29);
+    let computations = 0;
+    let scheduled = 0;
+    while (computations < COMPUTATIONS) {
+      const { computation, intrinsic } = randomTriangle(random);
+      const { valid } = mappings(computation, intrinsic);
+      if (valid.length === 0) continue;
+      computations++;
+      const inputs = smallInputs(computation, random);
+      const expected = interpret(computation, inputs);
+      const mapping = pick(random, valid);
+      const said = `${equationText(computation)} on ${intrinsic.name}: ${printMatching(mapping.matching)}`;
+      expect(interpretNest(lowerMapping(mapping), computation, inputs), said).toEqual(expected);
+      if (unschedulable(mapping) !== undefined) continue;
+      scheduled++;
+      let schedule = randomSchedule(mapping, random, randomInteger(random, 1, 2), NEAR_BYTES);
+      for (let steps = randomInteger(random, 0, 3); steps > 0; steps--)
+        schedule = mutateSchedule(mapping, schedule, random, NEAR_BYTES);
+      const got = interpretNest(lowerSchedule(mapping, schedule), computation, inputs, 2);
+      expect(got, `${said} ${JSON.stringify(schedule)}`).toEqual(expected);
+    }
+    expect(scheduled).toBeGreaterThan(0.9 * COMPUTATIONS);
+  }, 120_000);
+
+  it("skip blocks outside, mask blocks across the edge, and store the others as they are", () => {
+    const mapping = rows(product("j <= i and k <= i"));
+    const schedule = { ...plainSchedule(mapping), block: { i: 8, j: 2 } };
+    const text = printNest(lowerSchedule(mapping, schedule));
+    expect(
+      text.slice(text.indexOf("barrier"), text.indexOf("for unrolled i_block in 0..8\n    c_register{i_block}")),
+    ).toMatchInlineSnapshot(`
+      "barrier
+      for parallel i_outer in 0..5 in turn
+        for unrolled i_block in 0..8
+          for unrolled j_block in 0..2
+            c_register{i_block*2 + j_block} <- identity
+        for k_outer in 0..min(5, i_outer*8 + 8)
+          for unrolled j_block in 0..2
+            b_register{j_block} <- y_padded[j_block*16 + k_outer*48 .. by 16]
+          for unrolled i_block in 0..8
+            a_register{0} <- a_tiles[i_outer*40 + i_block + k_outer*8 .. by 1]
+            for unrolled j_block in 0..2
+              c_register{i_block*2 + j_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{j_block})
+        when 31 <= 8*i_outer
+          for unrolled i_block in 0..8
+            for unrolled j_block in 0..2
+              c[(i_outer*8 + i_block)*40 + j_block*16 .. by 16] <- c_register{i_block*2 + j_block}
+        otherwise
+          for unrolled i_block in 0..8
+            for unrolled j_block in 0..2
+              c_results[(i_block*2 + j_block)*16 .. by 16] <- c_register{i_block*2 + j_block}
+          for i_block in 0..8
+            for j_block in 0..2
+              for n_inner in 0..16
+                c[i_outer*8+i_block,j_block*16+n_inner] = select(j_block*16+n_inner <= i_outer*8+i_block, c_results[(i_block*2+j_block)*16+n_inner], 0)
+        "
+    `);
+  });
+
+  it("deal blocks of unequal work to threads in turn", () => {
+    const mapping = rows(product("j <= i"));
+    const nest = printNest(lowerSchedule(mapping, { ...plainSchedule(mapping, 2), block: { i: 8 } }));
+    expect(nest).toContain("for parallel i_outer in 0..5 in turn");
+    const whole = printNest(lowerSchedule(mapping, { ...plainSchedule(mapping, 2), order: ["j", "i", "k"] }));
+    expect(whole).toContain("for parallel j_outer in 0..2 in turn");
+  });
+});
+
+describe("compiled", () => {
+  const CASES = [
+    ["j <= i", "c[i,j]"],
+    ["i - j <= 6 and j - i <= 9", "c[i,j]"],
+    ["k <= i and j*2 >= k", "c[i,j]"],
+    ["(i + j) % 2 == 0 or i < 3", "c[i,j]"],
+    ["j < i", "c[i,j+1]"],
+  ] as const;
+  const THREADS = Math.min(2, availableParallelism());
+  let runner: Runner;
+  beforeAll(async () => {
+    const made = await createRunner({ threads: THREADS, flags: inFull([], ["-O1"]) });
+    if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+    runner = made.runner;
+  }, 60_000);
+  afterAll(() => runner.close());
+
+  it.each(CASES)(
+    "where %s, of %s, equals the equation on every thread",
+    async (where, target) => {
+      const on = nativeTarget().isa.includes("avx512f") ? "avx512.fma.f32.broadcast" : "portable.fma.f32.broadcast";
+      const intrinsic = INTRINSICS.find((row) => row.name === on);
+      if (!intrinsic) throw new Error(`no intrinsic ${on}`);
+      const computation = product(where, { i: 37, j: 50, k: 21 }, target);
+      const random = seededRandom(7);
+      const reference = await runner.reference(computation, 3);
+      for (let n = 0; n < inFull(6, 1); n++) {
+        const mapping = pick(random, mappings(computation, intrinsic).valid);
+        const schedule = randomSchedule(mapping, random, THREADS);
+        const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
+        const measured = await runner.measure(kernel, reference, {
+          budgetSeconds: 0.002,
+          batchSeconds: 1e-5,
+          batches: [1, 2],
+        });
+        expect(measured.status, `${JSON.stringify(schedule)} ${"log" in measured ? measured.log : ""}`).toBe("ok");
+      }
+    },
+    60_000,
+  );
+});
+
+describe("what is refused", () => {
+  const space = (computation: Computation, on: string): string => {
+    const found = candidateSpace(computation, [named(on)], () => 1, 1, 1);
+    if (!Array.isArray(found)) return "maps";
+    return found.map((r: { rule: string; because: string }) => `${r.rule}: ${r.because}`).join("\n");
+  };
+
+  it("is refused by tuning with the reason that no schedule keeps to it, though it maps", () => {
+    const tied = product("k <= i + j");
+    expect(mappings(tied, named("avx512.fma.f32.broadcast")).valid).toHaveLength(2);
+    expect(space(tied, "avx512.fma.f32.broadcast")).toMatchInlineSnapshot(
+      `"schedule: the condition ties k, i and j together, and no operand is indexed by all of them"`,
+    );
+    expect(space(product("j <= i"), "avx512.fma.f32.broadcast")).toBe("maps");
+  });
+
+  it("is a sum that several kept points join: it would have to pass through memory", () => {
+    const pairs = defineComputation({
+      equation: "y[i/2] += x[i] * w[i]",
+      extents: { i: 40 },
+      tensors: { x: "f32", w: "f32" },
+    });
+    expect(space(pairs, "avx512.fma.f32")).toMatchInlineSnapshot(
+      `"schedule: several points of the kept loops join one element of y"`,
+    );
+    const ranked = rankByModel(pairs, { intrinsics: [named("avx512.fma.f32")] });
+    expect("refused" in ranked && ranked.refused[0]?.because).toContain("join one element of y");
+    // Skewed, but each element once.
+    const skewed = defineComputation({
+      equation: "y[i+j,j] += x[i,j] * w[i]",
+      extents: { i: 20, j: 6 },
+      tensors: { x: "f32", w: "f32" },
+    });
+    expect(space(skewed, "avx512.fma.f32")).toBe("maps");
+  });
+});
+
+describe("schedules", () => {
+  it("drawn at random and the plainest are legal, of every mapping that has one", () => {
+    // Both inputs would run past the end of a padded copy, the simplest place open to each.
+    const past = defineComputation({
+      equation: "c[i,j] += s32(x[i,k,l]) * s32(y[j,k,l])",
+      extents: { i: 4, j: 4, k: 2, l: 2 },
+      tensors: { x: "s8", y: "s8" },
+    });
+    // Its border in place would be written out as more issues than are compiled in reasonable time.
+    const wide = instantiate(operatorNamed("conv2d"), {
+      parameters: { c: 4, k: 16, h: 66, w: 66, r: 65, s: 65, pad: 32 },
+      types: parseDataTypes("u8s8"),
+      layouts: "NHWC",
+    });
+    const rowProduct = defineIntrinsic({
+      name: "rows.s8",
+      family: "own",
+      isa: "virtual",
+      language: "none",
+      summary: "Rows of three on boundaries of four.",
+      compute: "c[m,n] += s32(a[m,k]) * s32(b[n,k])",
+      extents: { m: 2, n: 2, k: 3 },
+      operands: {
+        a: { dtype: "s8", storage: "tile[4*m + k]" },
+        b: { dtype: "s8", storage: "tile[4*n + k]" },
+        c: { dtype: "s32", storage: "tile[2*m + n]" },
+      },
+      emit: "",
+      source: "this test",
+    });
+    const random = seededRandom(1);
+    for (const [computation, on] of [
+      [past, rowProduct],
+      [wide, named("avx512.vpdpbusd")],
+    ] as const) {
+      let simplest = 0;
+      for (const mapping of mappings(computation, on).valid) {
+        const first = Object.fromEntries(placementsOf(mapping).map((c) => [c.operand, c.open[0] ?? "tiled"]));
+        if (scheduleProblem(mapping, { ...plainSchedule(mapping), placement: first }) !== undefined) simplest++;
+        for (const schedule of [plainSchedule(mapping), randomSchedule(mapping, random)])
+          expect(scheduleProblem(mapping, schedule)).toBeUndefined();
+      }
+      expect(simplest).toBeGreaterThan(0);
+    }
+    const [lost] = mappings(product("k <= i + j"), named("avx512.fma.f32.broadcast")).valid;
+    if (!lost) throw new Error("nothing maps");
+    expect(() => randomSchedule(lost, random)).toThrow("no schedule: the condition ties k, i and j together");
+  });
+
+  it("write what no point writes: it holds the identity", () => {
+    const shifted = product("j <= i", { i: 6, j: 20, k: 3 }, "c[i,j+2]");
+    const mapping = rows(shifted);
+    const inputs = smallInputs(shifted, seededRandom(2));
+    const got = interpretNest(lowerSchedule(mapping, plainSchedule(mapping)), shifted, inputs);
+    expect(got).toEqual(interpret(shifted, inputs));
+    expect([...got.slice(0, 2)]).toEqual([0, 0]);
+    expect(outputOf(shifted).dims.map((d) => d.extent)).toEqual([6, 22]);
+  });
+});
