@@ -4,10 +4,12 @@
  * stdout is data, stderr is progress and errors. Colour only on a terminal and without NO_COLOR.
  */
 
+import { randomBytes } from "node:crypto";
 import { CommanderError } from "commander";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { visible } from "../abstraction/text.ts";
 import { DatabaseError } from "../db/index.ts";
-import { indent, table, WIDTH } from "../report/text.ts";
+import { indent, MARKED, table, WIDTH } from "../report/text.ts";
 
 /** What the shell learns. */
 export const EXIT = {
@@ -31,7 +33,7 @@ export function shellWord(word: string): string {
 }
 
 export function print(text: string): void {
-  process.stdout.write(`${text}\n`);
+  process.stdout.write(`${painted(text)}\n`);
 }
 
 export function printJson(document: Readonly<Record<string, unknown>>): void {
@@ -40,7 +42,7 @@ export function printJson(document: Readonly<Record<string, unknown>>): void {
 
 /** Progress and remarks, never data. */
 export function say(text: string): void {
-  process.stderr.write(`${text}\n`);
+  process.stderr.write(`${painted(text)}\n`);
 }
 
 type Style = "bold" | "dim" | "green" | "red";
@@ -51,11 +53,25 @@ const CODES: Readonly<Record<Style, readonly [number, number]>> = {
   red: [31, 39],
 };
 
-/** Coloured when stdout is a terminal. */
+/** Drawn anew by each process, so that no text from outside holds a mark of ours. */
+const MARK = randomBytes(8).toString("hex");
+
+/** Coloured when stdout is a terminal; a mark stands for the colour until the text is printed. */
 export function style(kind: Style, text: string): string {
   const wanted = process.stdout.isTTY === true && (process.env["NO_COLOR"] ?? "") === "";
   const [on, off] = CODES[kind];
-  return wanted ? `\u001b[${on}m${text}\u001b[${off}m` : text;
+  const mark = (code: number): string => `${MARKED[0]}${MARK}${code}${MARKED[1]}`;
+  return wanted ? mark(on) + text + mark(off) : text;
+}
+
+/** The one way to the terminal: marks become colours, and whatever else a terminal could obey is spelt out. */
+function painted(text: string): string {
+  const marks = new RegExp(`${MARKED[0]}${MARK}(\\d+)${MARKED[1]}`, "gu");
+  // Split by a pattern with a group: texts at even places, codes between them.
+  return text
+    .split(marks)
+    .map((part, i) => (i % 2 === 0 ? visible(part) : `\u001b[${part}m`))
+    .join("");
 }
 
 /** Says an error and gives the exit code that belongs to it. A mistake of the caller never shows a stack trace. */

@@ -5,6 +5,7 @@
  */
 
 import { Command } from "commander";
+import { visible } from "../abstraction/text.ts";
 import { VERSION } from "../session/version.ts";
 import { registerCalibrate } from "./calibrate.ts";
 import { registerCheck } from "./check.ts";
@@ -45,7 +46,7 @@ function programWith(finish: (code: ExitCode) => void): Command {
     .version(VERSION)
     .exitOverride()
     .configureHelp({ helpWidth: Math.min(HELP_WIDTH, process.stdout.columns ?? HELP_WIDTH) })
-    .configureOutput({ outputError: (text, write) => write(sayAsWeDo(text)) })
+    .configureOutput({ outputError: (text, write) => write(visible(sayAsWeDo(text))) })
     .addHelpText(
       "after",
       [

@@ -38,11 +38,14 @@ function breakWords(text: string, width: number): string[] {
   return lines.length === 0 ? [""] : lines;
 }
 
-/** Characters a terminal shows: colours take no room. */
+/** What a mark for a colour begins and ends with: characters that are none, and that nobody may send. */
+export const MARKED = ["\ufdd0", "\ufdd1"] as const;
+
+/** Characters a terminal shows: marks for colours take no room. */
 function shown(text: string): number {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: ESC begins a colour.
-  return text.replace(/\u001b\[\d+m/g, "").length;
+  return text.replaceAll(MARKS, "").length;
 }
+const MARKS = new RegExp(`${MARKED[0]}\\w*${MARKED[1]}`, "gu");
 
 function pad(text: string, width: number): string {
   return text + " ".repeat(Math.max(0, width - shown(text)));
