@@ -91,7 +91,8 @@ export async function findCudaDevice(): Promise<CudaDevice | EnvironmentProblem>
 const SHARED = ["-shared", "-Xcompiler", "-fPIC"];
 /** A reference rounds every operation as written: no contraction. */
 const NVCC_FLAGS = {
-  kernel: ["-O3", ...SHARED, "-Xptxas", "-v"],
+  // An epilogue rounds every operation as written; matrix products are instructions.
+  kernel: ["-O3", "-fmad=false", ...SHARED, "-Xptxas", "-v"],
   reference: ["-O2", "-fmad=false", ...SHARED],
   program: ["-O2", "-ldl"],
 } as const;
