@@ -20,9 +20,10 @@
  */
 
 import type { DType } from "./dtype.ts";
+import type { SourceText } from "./source-text.ts";
 
 /** How an element lies in memory; 16-bit floats as their bits. */
-export const C_TYPES: Readonly<Record<DType, string>> = {
+export const C_TYPES = {
   u8: "uint8_t",
   s8: "int8_t",
   u16: "uint16_t",
@@ -34,7 +35,7 @@ export const C_TYPES: Readonly<Record<DType, string>> = {
   tf32: "float",
   f32: "float",
   f64: "double",
-};
+} as const satisfies Record<DType, string>;
 
 export interface KernelArgument {
   readonly tensor: string;
@@ -53,7 +54,7 @@ export interface Launch {
 
 export interface Kernel {
   readonly language: "c++" | "cuda" | "cm";
-  readonly source: string;
+  readonly source: SourceText;
   /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
   readonly features: readonly string[];
   /** Mnemonic the disassembly must hold, `vpdpbusd`; undefined for the portable fallback. */

@@ -10,6 +10,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { number } from "../abstraction/expression.ts";
 import { type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
+import { type Code, indented } from "../abstraction/source-text.ts";
 
 export type Loop = Extract<Statement, { kind: "loop" }>;
 export type Scalar = Extract<Statement, { kind: "scalar" }>;
@@ -19,16 +20,16 @@ export type Clear = Extract<Statement, { kind: "clear" }>;
 
 /** How one language writes the leaves of a nest. Each method returns lines without indentation. */
 export interface LanguagePrinter {
-  openLoop(loop: Loop): string;
-  closeLoop(loop: Loop): string;
-  scalar(statement: Scalar, extents: Extents): string[];
-  move(statement: Move, extents: Extents): string[];
-  issue(statement: RegisterIssue): string[];
-  clear(statement: Clear): string[];
+  openLoop(loop: Loop): Code;
+  closeLoop(loop: Loop): Code;
+  scalar(statement: Scalar, extents: Extents): Code[];
+  move(statement: Move, extents: Extents): Code[];
+  issue(statement: RegisterIssue): Code[];
+  clear(statement: Clear): Code[];
   /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
-  lanes?(loop: Loop, extents: Extents): string[];
+  lanes?(loop: Loop, extents: Extents): Code[];
   /** The statements that stand for a whole loop, where the language has better ones than its own loops. */
-  row?(loop: Loop, extents: Extents): readonly string[] | undefined;
+  row?(loop: Loop, extents: Extents): readonly Code[] | undefined;
 }
 
 /**
@@ -39,8 +40,8 @@ export function printStatements(
   statements: readonly Statement[],
   language: LanguagePrinter,
   extents: Extents = {},
-): string[] {
-  return statements.flatMap((s): string[] => {
+): Code[] {
+  return statements.flatMap((s): Code[] => {
     switch (s.kind) {
       case "loop": {
         if (s.mode === "unrolled") {
@@ -60,7 +61,7 @@ export function printStatements(
         const row = language.row?.(s, within);
         if (row) return [...row];
         const inside = printStatements(s.body, language, within);
-        return [language.openLoop(s), ...inside.map((line) => `  ${line}`), language.closeLoop(s)];
+        return [language.openLoop(s), ...indented(inside), language.closeLoop(s)];
       }
       case "scalar":
         return language.scalar(s, extents);

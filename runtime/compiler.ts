@@ -15,6 +15,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { SourceText } from "../abstraction/source-text.ts";
 import { explainRun, findProgram, runChild } from "./child.ts";
 
 /** Something this machine lacks: not a bug, and not a mistake in the computation. */
@@ -106,7 +107,7 @@ export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<
 
 /** Compiles C++ text with exactly these flags. */
 export async function compileSource(
-  source: string,
+  source: SourceText,
   flags: readonly string[],
   extension: ".so" | ".out",
   { compiler, workdir, timeLimitMs = COMPILE_TIME_LIMIT_MS }: CompileOptions,

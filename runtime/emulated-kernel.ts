@@ -15,6 +15,18 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
+import {
+  type Code,
+  code,
+  identifier,
+  lines,
+  list,
+  NOTHING,
+  quoted,
+  replaced,
+  type SourceText,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { decodeElement, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
 import { emulationFolder } from "./conformance.ts";
@@ -130,63 +142,68 @@ function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
 }
 
 /** Each kernel in a namespace of its own, its C functions renamed. */
-function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): string {
-  const parts = jobs.map(({ kernel }, i) => {
-    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].flatMap(([, name]) => name ?? []);
+function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): SourceText {
+  const parts = jobs.flatMap(({ kernel }, i) => {
+    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].map(([, name = ""]) => identifier(name));
     return [
-      ...functions.map((name) => `#define ${name} ${name}_of_${i}`),
-      `namespace kernel_${i} {`,
-      kernel.source.replace(/^#include .*$/gm, ""),
+      ...functions.map((name) => code`#define ${name} ${name}_of_${i}`),
+      code`namespace kernel_${i} {`,
+      quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING)),
       runFunction(kernel),
-      "}",
-      ...functions.map((name) => `#undef ${name}`),
-    ].join("\n");
+      code`}`,
+      ...functions.map((name) => code`#undef ${name}`),
+    ];
   });
   const table = jobs.map(({ kernel }, i) =>
     kernel.language === "cm"
-      ? `  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
-      : `  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`,
+      ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
+      : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`,
   );
-  return [
-    "#include <stdint.h>",
-    "#include <string.h>",
-    language === "c++" ? "#include <immintrin.h>" : `#include "${language}.h"`,
-    '#include "driver.h"',
+  const text = lines([
+    code`#include <stdint.h>`,
+    code`#include <string.h>`,
+    language === "c++" ? code`#include <immintrin.h>` : code`#include "${language}.h"`,
+    code`#include "driver.h"`,
     ...parts,
-    `static const Job jobs[] = {\n${table.join("\n")}\n};`,
-    `int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
-    "",
-  ].join("\n");
+    code`static const Job jobs[] = {`,
+    ...table,
+    code`};`,
+    code`int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }
 
-function runFunction(kernel: Kernel): string {
+function runFunction(kernel: Kernel): Code {
   const { language } = kernel;
   switch (language) {
     case "c++":
       // In three parts, as three threads would take them.
-      return `static void run(void* workspace, void** tensors, const uint32_t*) {
+      return code`static void run(void* workspace, void** tensors, const uint32_t*) {
   automap_prepare(workspace, tensors);
   for (int phase = 0; phase < automap_phases(); phase++)
     for (int part = 0; part < 3; part++) automap_run(workspace, tensors, phase, part, 3);
 }`;
     case "cuda":
-      return `static void run(void* workspace, void** tensors, const uint32_t*) {
+      return code`static void run(void* workspace, void** tensors, const uint32_t*) {
   if (automap_prepare(workspace, tensors, nullptr) || automap_launch(workspace, tensors, nullptr)) exit(4);
 }`;
     case "cm":
-      return `static const unsigned long workspace_bytes = 0;
-static void run(void*, void** tensors, const uint32_t* bytes) {
-${(kernel.launches ?? []).map((launch) => launchText(kernel, launch)).join("\n")}
-}`;
+      return lines([
+        code`static const unsigned long workspace_bytes = 0;`,
+        code`static void run(void*, void** tensors, const uint32_t* bytes) {`,
+        ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
+        code`}`,
+      ]);
     default:
       return language satisfies never;
   }
 }
 
-function launchText({ arguments: tensors }: Kernel, launch: Launch): string {
+function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {
   const surfaces = launch.arguments.map((name) => {
     const at = tensors.findIndex((t) => t.tensor === name);
-    return `{(unsigned char*)tensors[${at}], bytes[${at}], false}`;
+    return code`{(unsigned char*)tensors[${at}], bytes[${at}], false}`;
   });
-  return `  for (emulation::group = 0; emulation::group < ${launch.threads}; emulation::group++) ${launch.function}(${surfaces.join(", ")});`;
+  return code`  for (emulation::group = 0; emulation::group < ${launch.threads}; emulation::group++) ${identifier(launch.function)}(${list(surfaces)});`;
 }

@@ -12,6 +12,8 @@ import { readFileSync } from "node:fs";
 import { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
+import { trustedCode } from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { killGroup } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
@@ -72,7 +74,7 @@ const SECOND_LOOK_MS = 50;
 /** The harness for a compiler; compiled once. */
 export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<Compiled> {
   const source = readFileSync(fileURLToPath(new URL("./harness.cpp", import.meta.url)), "utf8");
-  return compileSource(source, FLAGS, ".out", options);
+  return compileSource(spell(trustedCode(source), "c++"), FLAGS, ".out", options);
 }
 
 /** Runs a request to its end, whatever that is. @throws Error when the harness cannot start or refuses the request */
