@@ -16,7 +16,7 @@
  *     extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream);
  *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream);
  *
- * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, on how many threads.
+ * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, in how many thread groups.
  */
 
 import type { DType } from "./dtype.ts";
@@ -45,10 +45,10 @@ export interface KernelArgument {
   readonly role: "output" | "input" | "constant";
 }
 
-/** A function of a CM kernel: so many thread groups of one thread, and the surfaces it takes. */
+/** A function of a CM kernel: so many thread groups of one thread, and the tensors whose surfaces it takes. */
 export interface Launch {
   readonly function: string;
-  readonly threads: number;
+  readonly groups: number;
   readonly arguments: readonly string[];
 }
 

@@ -5,8 +5,9 @@
  *     Z0_up1.select<15, 1>(1) = Z0.select<15, 1>(0);
  *     Z0 = load_lanes<float, 16>(x, 16 * b) * element<float>(w, q) + Z0_up1;
  *
- * Each step of the parallel loops is a thread, numbered by `cm_group_id(0)`. Reads beyond a buffer give 0. Emulation:
- * runtime/emulation/cm.h, written from the CM language specification.
+ * Each step of the parallel loops is a thread group of one thread, numbered by `cm_group_id(0)`; the text says how a host starts them.
+ * Reads beyond a buffer give 0. Lengths are `uint`, as in Intel's headers: `template <uint N>` would not be deduced. Emulation:
+ * runtime/emulation/cm.h, written from the CM language specification and as strict as those headers.
  */
 
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
@@ -112,13 +113,14 @@ function kernelOf(
   ];
   const parameters = surfaces.map((name) => code`SurfaceIndex ${tensorName(name)}`);
   const text = linesOf([
-    code`/* ${groups} threads */`,
+    code`/* ${groups} thread groups of one thread. CM runtime: CreateThreadGroupSpace(1, 1, ${groups}, 1, ...), EnqueueWithGroup.`,
+    code`   Level Zero: group size 1, 1, 1 and group count {${groups}, 1, 1}. */`,
     code`extern "C" _GENX_MAIN_ void phase_${number}(${list(parameters)}) {`,
     ...indented(body),
     code`}`,
     NOTHING,
   ]);
-  return { text, launch: { function: `phase_${number}`, threads: groups, arguments: surfaces } };
+  return { text, launch: { function: `phase_${number}`, groups, arguments: surfaces } };
 }
 
 /** The numbers of the lanes of a loop, as a vector. */
@@ -146,13 +148,13 @@ const HELPERS: readonly Helper[] = [
   {
     name: "gather_lanes",
     text: code`/* An element for each lane. Doubles are pairs of dwords. */
-template <typename T, int N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
+template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
   enum { WORDS = sizeof(T) / 4, READS = (N * WORDS + 15) / 16 };
   vector<uint, READS * 16> offsets = 0;
   for (int word = 0; word < WORDS; word++) offsets.template select<N, WORDS>(word) = at * (int)WORDS + word;
   vector<uint, READS * 16> words;
   for (int i = 0; i < READS; i++) {
-    const vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
+    vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
     read(surface, 0, own, words.template select<16, 1>(16 * i));
   }
   vector<T, READS * 16 / WORDS> lanes = words.template format<T>();
@@ -163,7 +165,7 @@ template <typename T, int N> _GENX_ inline vector<T, N> gather_lanes(SurfaceInde
   {
     name: "scatter_lanes",
     text: code`/* Each lane's element, where the mask says so. */
-template <typename T, int N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
+template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
   enum { WORDS = sizeof(T) / 4, WRITES = (N * WORDS + 15) / 16 };
   vector<uint, WRITES * 16> offsets = 0;
   vector<ushort, WRITES * 16> active = 0;
@@ -175,9 +177,9 @@ template <typename T, int N> _GENX_ inline void scatter_lanes(SurfaceIndex surfa
   lanes.template select<N, 1>(0) = value;
   vector<uint, WRITES * 16> words = lanes.template format<uint>();
   for (int i = 0; i < WRITES; i++) {
-    const vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
-    const vector<uint, 16> written = words.template select<16, 1>(16 * i);
-    const vector<ushort, 16> taken = active.template select<16, 1>(16 * i);
+    vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
+    vector<uint, 16> written = words.template select<16, 1>(16 * i);
+    vector<ushort, 16> taken = active.template select<16, 1>(16 * i);
     SIMD_IF_BEGIN(taken) {
       write(surface, 0, own, written);
     }
@@ -189,7 +191,7 @@ template <typename T, int N> _GENX_ inline void scatter_lanes(SurfaceIndex surfa
   {
     name: "load_lanes",
     text: code`/* Lanes side by side from an element on, in blocks of owords. */
-template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
+template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
   enum { BYTES = N * sizeof(T), BLOCK = BYTES <= 16 ? 16 : BYTES <= 32 ? 32 : BYTES <= 64 ? 64 : 128 };
   enum { EACH = BLOCK / sizeof(T), READS = (N + EACH - 1) / EACH };
   vector<T, READS * EACH> lanes;
@@ -201,7 +203,7 @@ template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex 
   },
   {
     name: "floor_div",
-    text: code`template <int N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
+    text: code`template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
   vector<int, N> quotient = a / b;
   quotient.merge(quotient - 1, a - quotient * b < 0);
   return quotient;
@@ -210,7 +212,7 @@ template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex 
   },
   {
     name: "floor_mod",
-    text: code`template <int N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
+    text: code`template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
   vector<int, N> rest = a % b;
   rest.merge(rest + b, rest < 0);
   return rest;

@@ -203,7 +203,7 @@ function runFunction(kernel: Kernel): Code {
 function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {
   const surfaces = launch.arguments.map((name) => {
     const at = tensors.findIndex((t) => t.tensor === name);
-    return code`{(unsigned char*)tensors[${at}], bytes[${at}], false}`;
+    return code`{(unsigned char*)tensors[${at}], bytes[${at}]}`;
   });
-  return code`  for (emulation::group = 0; emulation::group < ${launch.threads}; emulation::group++) ${identifier(launch.function)}(${list(surfaces)});`;
+  return code`  emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(surfaces)}); });`;
 }

@@ -152,7 +152,21 @@ describe("a place has one escape", () => {
   });
 
   it("in a command, that it is one word", () => {
-    for (const text of [...HOSTILE, "a b", "$(x)", "`x`", "a;b", "a|b", "a&b", "a>b", "'", '"', "${x}", "a\tb", ""])
+    for (const text of [
+      ...HOSTILE,
+      "a b",
+      "$(x)",
+      "`x`",
+      "a;b",
+      "a|b",
+      "a&b",
+      "a>b",
+      "'",
+      '"',
+      "$" + "{x}",
+      "a\tb",
+      "",
+    ])
       expect(() => plainWord(text)).toThrow("no plain word");
     expect(textOf(plainWord("-std=c++17"))).toBe("-std=c++17");
     for (const text of [...HOSTILE, "a b", "1a", ""]) expect(() => identifier(text)).toThrow("no identifier");
