@@ -91,7 +91,8 @@ async function runBatch(
   // The vectors of cm.h are many small templates: optimising them takes longer than running them.
   const level = language === "cm" ? "-O0" : "-O1";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`, ...features];
-  await writeFile(source, programOf(jobs, language));
+  const kernels = jobs.map((job) => job.kernel);
+  await writeFile(source, emulatedProgram(kernels, language));
   const compiled = await runChild([options.compiler ?? "g++", ...flags, "-o", program, source], { timeLimitMs });
   if (compiled.status !== "ok") {
     const log = `${explainRun(compiled)}\n${compiled.stderr.slice(0, 4000)}`;
@@ -141,20 +142,21 @@ function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
   return [new Uint8Array(head.buffer), ...tensors];
 }
 
-/** Each kernel in a namespace of its own, its C functions renamed. */
-function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): SourceText {
-  const parts = jobs.flatMap(({ kernel }, i) => {
+/** The program that runs kernels of a language: each in a namespace of its own, its C functions renamed, its macros forgotten behind it. */
+export function emulatedProgram(kernels: readonly Kernel[], language: Kernel["language"]): SourceText {
+  const parts = kernels.flatMap((kernel, i) => {
     const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].map(([, name = ""]) => identifier(name));
+    const macros = [...kernel.source.matchAll(/^#define (\w+)/gm)].map(([, name = ""]) => identifier(name));
     return [
       ...functions.map((name) => code`#define ${name} ${name}_of_${i}`),
       code`namespace kernel_${i} {`,
       quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING)),
       runFunction(kernel),
       code`}`,
-      ...functions.map((name) => code`#undef ${name}`),
+      ...[...functions, ...macros].map((name) => code`#undef ${name}`),
     ];
   });
-  const table = jobs.map(({ kernel }, i) =>
+  const table = kernels.map((kernel, i) =>
     kernel.language === "cm"
       ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
       : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`,
@@ -168,7 +170,7 @@ function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): 
     code`static const Job jobs[] = {`,
     ...table,
     code`};`,
-    code`int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
+    code`int main(int, char** argv) { return run_jobs(jobs, ${kernels.length}, argv); }`,
     NOTHING,
   ]);
   return spell(text, "c++");
