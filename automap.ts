@@ -4,6 +4,8 @@
  *     import { instantiate, intrinsicsNamed, mappings, nativeTarget, operatorNamed, tune } from "automap";
  */
 
+export { NestFault } from "./abstraction/blocks/fault.ts";
+export { ADVERSE_ORDERS, type NestOrder } from "./abstraction/blocks/run.ts";
 export type {
   Candidate,
   LaneCandidate,
@@ -21,14 +23,15 @@ export {
 } from "./abstraction/computation.ts";
 export type { DType } from "./abstraction/dtype.ts";
 export { type Equation, printEquation } from "./abstraction/equation.ts";
-export { UsageError } from "./abstraction/error.ts";
-export { interpret, interpretNest } from "./abstraction/interpret.ts";
+export { EnvironmentError, type EnvironmentProblem, UsageError } from "./abstraction/error.ts";
+export { interpret } from "./abstraction/interpret.ts";
+export { interpretNest } from "./abstraction/interpret-nest.ts";
 export { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "./abstraction/intrinsic.ts";
 export type { Kernel } from "./abstraction/kernel.ts";
 export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";
+export type { Level, Memory, Target } from "./abstraction/machine.ts";
 export { type Mapping, type Matching, printMatching, type Refusal, type Verdict } from "./abstraction/mapping.ts";
 export { parseEquation, parseExpr } from "./abstraction/parse.ts";
-export type { Level, Target } from "./abstraction/target.ts";
 export type { Measurement, Prediction, Trial } from "./abstraction/trial.ts";
 export {
   best,
@@ -39,6 +42,7 @@ export {
   type Environment,
   exportLines,
   importLines,
+  labelOf,
   mergeDatabase,
   openDatabase,
   POLICIES,
@@ -71,9 +75,9 @@ export { reportPage } from "./report/page.ts";
 export type { ReportData } from "./report/report-data.ts";
 export { type Choice, generate, predict, type TuneOptions, tune } from "./session/api.ts";
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
+export type { TunedKernel } from "./session/finals.ts";
 export {
   type BoundKernel,
-  EnvironmentError,
   type KernelDescription,
   KernelError,
   type LoadOptions,
@@ -85,7 +89,6 @@ export {
   nativeIntrinsics,
   rankByModel,
   type TuneComputationOptions,
-  type TunedKernel,
   type TuneOutcome,
   type TuneSubject,
   tuneComputation,

@@ -1,3 +1,5 @@
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
@@ -9,6 +11,8 @@ export default defineConfig({
     isolate: false,
     testTimeout: 30_000,
     hookTimeout: 30_000,
+    // What tests measure is sealed with a key of their own.
+    env: { XDG_STATE_HOME: join(tmpdir(), "automap-test-state") },
     reporters: ["default", "./test/support/summary-reporter.ts"],
   },
 });

@@ -83,10 +83,42 @@ export interface LaneCandidate {
   readonly schedule: LaneSchedule;
 }
 
+/**
+ * What a mapping of a matrix product leaves open on a machine of blocks and warps. Each entry is a decision with a file of its own in
+ * mapper/schedule/, which says what the values mean.
+ */
+export interface GridSchedule {
+  /** Elements of a block's tile along each axis of the instruction. */
+  readonly tile: Readonly<Record<string, number>>;
+  /** Warps of a block along each kept axis of the instruction. */
+  readonly warps: Readonly<Record<string, number>>;
+  /** Stages of the ring in shared memory. */
+  readonly stage: number;
+  /** How rows lie in shared memory. */
+  readonly swizzle: "swizzled" | "padded" | "plain";
+  readonly transfer: "async" | "plain";
+  /** Row tiles that blocks take in turn before the next column tile. */
+  readonly order: number;
+  /** When fragments are fetched from shared memory. */
+  readonly fragments: "inline" | "ahead" | "across";
+  readonly store: "direct" | "staged";
+}
+
+/** A mapping onto an instruction of a warp, and how blocks and warps share the work. */
+export interface GridCandidate {
+  readonly kind: "grid";
+  /** Name of the instruction. */
+  readonly intrinsic: string;
+  readonly matching: Matching;
+  /** Instruction operand to tensor, as text: the binding the matching was found under. */
+  readonly operands: Readonly<Record<string, string>>;
+  readonly schedule: GridSchedule;
+}
+
 export type Candidate = MappedCandidate | LaneCandidate;
 
 /** The canonical text of a candidate: its identity within a workload. */
-export function candidateKey(candidate: Candidate): string {
+export function candidateKey(candidate: Candidate | GridCandidate): string {
   return canonicalJson(candidate);
 }
 

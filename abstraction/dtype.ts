@@ -78,32 +78,28 @@ export function epsilonOf(dtype: DType): number {
   return format.kind === "integer" ? 0 : 2 ** -format.fractionBits;
 }
 
+const WRAP: Readonly<Record<DType, (x: number) => number>> = {
+  u8: (x) => x & 0xff,
+  s8: (x) => (x << 24) >> 24,
+  u16: (x) => x & 0xffff,
+  s16: (x) => (x << 16) >> 16,
+  u32: (x) => x >>> 0,
+  s32: (x) => x | 0,
+  f16: (x) => roundFloat(FLOATS.f16, x),
+  bf16: (x) => roundFloat(FLOATS.bf16, x),
+  tf32: (x) => roundFloat(FLOATS.tf32, x),
+  f32: Math.fround,
+  f64: (x) => x,
+};
+
 /** Keeps the low bits, as integer hardware does; floats are rounded to nearest even. A float given to an integer type is truncated first, as C does. */
 export function wrap(dtype: DType, x: number): number {
-  switch (dtype) {
-    case "s32":
-      return x | 0;
-    case "u32":
-      return x >>> 0;
-    case "s16":
-      return (x << 16) >> 16;
-    case "u16":
-      return x & 0xffff;
-    case "s8":
-      return (x << 24) >> 24;
-    case "u8":
-      return x & 0xff;
-    case "f64":
-      return x;
-    case "f32":
-      return Math.fround(x);
-    case "f16":
-    case "bf16":
-    case "tf32":
-      return roundFloat(FLOATS[dtype], x);
-    default:
-      return dtype satisfies never;
-  }
+  return WRAP[dtype](x);
+}
+
+/** {@link wrap} to one type, for code that is compiled once and run for every element. */
+export function wrapperOf(dtype: DType): (x: number) => number {
+  return WRAP[dtype];
 }
 
 /** Clamps to the range of an integer type (truncating first); floats are rounded as by {@link wrap}. NaN becomes 0 in an integer type. */

@@ -1,5 +1,6 @@
 /**
- * @file What automap says when the caller got something wrong: what, where, and the nearest thing that would be right.
+ * @file What automap says when the caller got something wrong: what, where, and the nearest thing that would be right; and when the machine
+ * lacks something: what, why it matters, what to do.
  *
  *     equation: unknown function "sqaure"
  *       y[i] = sqaure(x[i])
@@ -46,6 +47,25 @@ export class UsageError extends Error {
   }
 }
 
+/** Something this machine lacks: not a bug, and not a mistake in the computation. */
+export interface EnvironmentProblem {
+  readonly status: "environment";
+  readonly what: string;
+  readonly why: string;
+  readonly remedy: string;
+}
+
+/** Exit code 6. */
+export class EnvironmentError extends Error {
+  readonly problem: EnvironmentProblem;
+
+  constructor(problem: Omit<EnvironmentProblem, "status">, cause?: unknown) {
+    super(`${problem.what}\n  ${problem.why}\n  ${problem.remedy}`, cause === undefined ? {} : { cause });
+    this.name = "EnvironmentError";
+    this.problem = { ...problem, status: "environment" };
+  }
+}
+
 /** The candidate nearest to `word` by edit distance, or undefined when none is near enough to be meant. */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;
@@ -84,4 +104,14 @@ function editDistance(a: string, b: string): number {
     }
   }
   return cell(a.length, b.length);
+}
+
+/** What `make` makes; undefined where it is refused as a caller's mistake. */
+export function attempt<T>(make: () => T): T | undefined {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof UsageError) return undefined;
+    throw error;
+  }
 }

@@ -6,9 +6,9 @@
  * Loop counters are slots of one array; outside its tensor an element has the place -1. What interpret.ts runs is made of these.
  */
 
-import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
+import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
-import { type Access, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
+import { type Access, type BinaryOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */
@@ -19,6 +19,15 @@ export type Environment = Int32Array;
 
 export type Evaluate = (env: Environment) => number;
 
+/** A statement, compiled. */
+export type Run = (env: Environment) => void;
+
+/** Hears of every element that is read or written, by its place. */
+export interface Watch {
+  read(at: number): void;
+  write(at: number): void;
+}
+
 export interface Buffer {
   readonly values: Values;
   readonly shape: readonly number[];
@@ -27,6 +36,8 @@ export interface Buffer {
   readonly places?: Int32Array;
   /** Of vectors of lanes, indexed `[register, lane]`: what a lane finds beyond the ends of a register, or in one never written. */
   readonly unknown?: number;
+  /** Of memory that several threads see. */
+  readonly watch?: Watch;
 }
 
 /** Registers of one operand: each holds the logical elements of one tile. */
@@ -44,11 +55,21 @@ export class Scope {
   readonly identity: number;
   readonly dtypes: Readonly<Record<string, DType>>;
   readonly registers = new Map<string, Registers>();
-  private readonly slots = new Map<string, number>();
+  private readonly slots: Map<string, number>;
 
-  constructor(buffers: ReadonlyMap<string, Buffer>, identity: number) {
+  /** Places of accesses that are looked up by the one loop counter there is, instead of worked out from their index. */
+  readonly tables: ReadonlyMap<Access, Int32Array> | undefined;
+
+  constructor(
+    buffers: ReadonlyMap<string, Buffer>,
+    identity: number,
+    tables?: ReadonlyMap<Access, Int32Array>,
+    slots = new Map<string, number>(),
+  ) {
     this.buffers = buffers;
     this.identity = identity;
+    this.tables = tables;
+    this.slots = slots;
     this.dtypes = Object.fromEntries([...buffers].map(([name, b]) => [name, b.dtype]));
   }
 
@@ -57,6 +78,11 @@ export class Scope {
     if (known !== undefined) return known;
     this.slots.set(name, this.slots.size);
     return this.slots.size - 1;
+  }
+
+  /** The same scope with one more buffer; loop counters are common to both. */
+  including(name: string, buffer: Buffer): Scope {
+    return new Scope(new Map([...this.buffers, [name, buffer]]), this.identity, undefined, this.slots);
   }
 
   buffer(name: string): Buffer {
@@ -77,7 +103,10 @@ export class Scope {
 }
 
 /** Flat place of an element, or -1 outside the tensor. */
-export function compilePlace({ tensor, index }: Access, scope: Scope): Evaluate {
+export function compilePlace(access: Access, scope: Scope): Evaluate {
+  const table = scope.tables?.get(access);
+  if (table) return (env) => table[env[0] ?? 0] ?? -1;
+  const { tensor, index } = access;
   const { shape, places, unknown } = scope.buffer(tensor);
   const row = compileRowMajor(index, shape, scope);
   const [register] = index;
@@ -178,9 +207,16 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       return (env) => env[slot] ?? 0;
     }
     case "access": {
-      const { values, unknown } = scope.buffer(e.tensor);
+      const { values, unknown, watch } = scope.buffer(e.tensor);
       const place = compilePlace(e, scope);
       const identity = unknown ?? scope.identity;
+      if (watch)
+        return (env) => {
+          const at = place(env);
+          if (at < 0) return identity;
+          watch.read(at);
+          return values[at] ?? identity;
+        };
       return (env) => {
         const at = place(env);
         return at < 0 ? identity : (values[at] ?? identity);
@@ -190,7 +226,8 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       // A literal without a typed neighbour is what it says, as in C: `sat_s8(200)` is 127.
       const value = compileValue(e.value, scope, "f64");
       const to = e.dtype;
-      return e.saturate ? (env) => saturate(to, value(env)) : (env) => wrap(to, value(env));
+      const cast = wrapperOf(to);
+      return e.saturate ? (env) => saturate(to, value(env)) : (env) => cast(value(env));
     }
     case "negate": {
       const value = compileValue(e.value, scope, dtype);
@@ -233,24 +270,23 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
   }
 }
 
-function compileArithmetic(op: "+" | "-" | "*" | "/" | "%", left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
+function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
   const integer = isInteger(dtype);
+  const round = wrapperOf(dtype);
   switch (op) {
     case "+":
-      return (env) => wrap(dtype, left(env) + right(env));
+      return (env) => round(left(env) + right(env));
     case "-":
-      return (env) => wrap(dtype, left(env) - right(env));
+      return (env) => round(left(env) - right(env));
     case "*":
       // The product of two 32-bit integers does not fit a double; Math.imul keeps its low bits.
-      return integer
-        ? (env) => wrap(dtype, Math.imul(left(env), right(env)))
-        : (env) => wrap(dtype, left(env) * right(env));
+      return integer ? (env) => round(Math.imul(left(env), right(env))) : (env) => round(left(env) * right(env));
     case "/":
-      return integer
-        ? (env) => wrap(dtype, Math.trunc(left(env) / right(env)))
-        : (env) => wrap(dtype, left(env) / right(env));
+      return integer ? (env) => round(Math.trunc(left(env) / right(env))) : (env) => round(left(env) / right(env));
     case "%":
-      return (env) => wrap(dtype, left(env) % right(env));
+      return (env) => round(left(env) % right(env));
+    case "^":
+      throw new Error(`internal: "^" stands in storage formulas only`);
     default:
       return op satisfies never;
   }
@@ -258,11 +294,12 @@ function compileArithmetic(op: "+" | "-" | "*" | "/" | "%", left: Evaluate, righ
 
 /** Joins one more value to a running fold, before the fold joins the target. */
 export function foldOf(op: CombineOp, dtype: DType): (sum: number, value: number) => number {
+  const round = wrapperOf(dtype);
   switch (op) {
     case "=":
       return (_, value) => value;
     case "+=":
-      return isInteger(dtype) ? (sum, value) => wrap(dtype, sum + value) : (sum, value) => sum + value;
+      return isInteger(dtype) ? (sum, value) => round(sum + value) : (sum, value) => sum + value;
     case "sat+=":
       return (sum, value) => sum + value;
     case "max=":
@@ -276,11 +313,12 @@ export function foldOf(op: CombineOp, dtype: DType): (sum: number, value: number
 
 /** Joins a value to what the target holds. */
 export function joinOf(op: CombineOp, dtype: DType): (old: number, value: number) => number {
+  const round = wrapperOf(dtype);
   switch (op) {
     case "=":
-      return (_, value) => wrap(dtype, value);
+      return (_, value) => round(value);
     case "+=":
-      return (old, value) => wrap(dtype, old + value);
+      return (old, value) => round(old + value);
     case "sat+=":
       return (old, value) => saturate(dtype, old + value);
     case "max=":

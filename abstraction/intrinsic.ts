@@ -15,7 +15,7 @@
 
 import { boundsOf, type Extents, evaluateIndex, offendingPart, pointsOf } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
-import { bytesOf, type DType } from "./dtype.ts";
+import type { DType } from "./dtype.ts";
 import { UsageError } from "./error.ts";
 import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
@@ -30,8 +30,10 @@ export type ExecutionScope = "thread" | "subgroup" | "warp";
 
 export interface OperandSpec {
   readonly dtype: DType;
-  /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret and memory tiles are row-major. */
+  /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret. */
   readonly storage: string;
+  /** How a memory tile lies where the registers' layout is secret: row after row, unless said otherwise. */
+  readonly layout?: "row" | "column";
   /** Names of the dimensions, where no axis indexes one alone. */
   readonly dims?: readonly string[];
   /** Sizes of the dimensions, when the equation reaches beyond them on purpose. */
@@ -40,7 +42,7 @@ export interface OperandSpec {
   readonly load?: string;
   /** Code that writes register `{reg}` to memory at `{ptr}`. */
   readonly store?: string;
-  /** Code that fills register `{reg}` with what the combine starts from; only where that is not all zeros. */
+  /** Code that fills register `{reg}` with what the combine starts from; only where no assignment of zeros does that. */
   readonly clear?: string;
 }
 
@@ -56,8 +58,10 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly name: string;
   /** What users ask for together: `amx`, `vnni`, `wmma`. */
   readonly family: string;
-  /** Feature a device must report. */
+  /** Feature a device must report: a name of targets/. */
   readonly isa: string;
+  /** Features it needs besides. */
+  readonly features?: readonly string[];
   readonly language: Language;
   readonly scope?: ExecutionScope;
   /** One sentence. */
@@ -74,6 +78,8 @@ export interface IntrinsicSpec<E extends string = string> {
   /** What the instruction makes of subnormal inputs and results; kept unless said otherwise. */
   readonly subnormals?: "flushed";
   readonly cost?: Cost;
+  /** As disassemblers print it: a compiled kernel must hold it. Nothing is looked for when left out. */
+  readonly mnemonic?: string;
   /** Manual and entry. */
   readonly source: string;
 }
@@ -89,6 +95,8 @@ export interface Operand {
   readonly file: string;
   /** Register element of each logical element; undefined when the vendor keeps it secret. */
   readonly storage: Expr | undefined;
+  /** Of a memory tile; told by `storage` where there is one. */
+  readonly layout: "row" | "column";
   readonly dims: readonly Dimension[];
   /** Axes of the instruction along which one logical element is held several times. */
   readonly broadcast: readonly string[];
@@ -101,6 +109,8 @@ export interface Intrinsic {
   readonly name: string;
   readonly family: string;
   readonly isa: string;
+  /** All it needs, `isa` first. */
+  readonly features: readonly string[];
   readonly language: Language;
   readonly scope: ExecutionScope;
   readonly summary: string;
@@ -113,6 +123,7 @@ export interface Intrinsic {
   readonly setup: RowText | undefined;
   readonly subnormals: "kept" | "flushed";
   readonly cost: Cost | undefined;
+  readonly mnemonic: string | undefined;
   readonly source: string;
   /** The declaration as written: what a record's hash covers. */
   readonly declaration: IntrinsicSpec;
@@ -167,6 +178,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
       dtype,
       file,
       storage,
+      layout: operand.layout ?? "row",
       dims,
       broadcast,
       load: rowText(operand.load),
@@ -178,6 +190,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     name: spec.name,
     family: spec.family,
     isa: spec.isa,
+    features: [spec.isa, ...(spec.features ?? [])],
     language: spec.language,
     scope: spec.scope ?? "thread",
     summary: spec.summary,
@@ -188,6 +201,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     setup: rowText(spec.setup),
     subnormals: spec.subnormals ?? "kept",
     cost: spec.cost,
+    mnemonic: spec.mnemonic,
     source: spec.source,
     declaration: spec,
   };
@@ -221,7 +235,8 @@ export function registerElements(intrinsic: Intrinsic, operand: Operand): number
 
 /** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
 export function tileOffset(operand: Operand): Expr {
-  if (operand.storage === undefined) return rowMajor(operand.dims);
+  if (operand.storage === undefined)
+    return rowMajor(operand.layout === "row" ? operand.dims : [...operand.dims].reverse());
   return substitute(operand.storage, new Map(operand.broadcast.map((axis) => [axis, number(0)])), "index");
 }
 
@@ -230,18 +245,43 @@ export function tileElements(operand: Operand): number {
   return boundsOf(tileOffset(operand), sizesOf(operand))[1] + 1;
 }
 
+const knownPlaces = new WeakMap<Intrinsic, Map<string, Int32Array>>();
+
+/** Place in a memory tile of each logical element, in row-major order; worked out once an instruction. */
+export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Array {
+  const known = knownPlaces.get(intrinsic) ?? new Map<string, Int32Array>();
+  knownPlaces.set(intrinsic, known);
+  const before = known.get(operandName);
+  if (before) return before;
+  const operand = operandOf(intrinsic, operandName);
+  const offset = tileOffset(operand);
+  const names = operand.dims.map((d) => d.name);
+  const list: number[] = [];
+  for (const point of pointsOf(names, sizesOf(operand))) list.push(evaluateIndex(offset, point));
+  const places = Int32Array.from(list);
+  known.set(operandName, places);
+  return places;
+}
+
 /**
- * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. AMX rows are 64 bytes.
+ * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. The storage formula says how long a
+ * row is, by its longest step: 64 in `tile[64*(k/4) + 4*n + k%4]`.
  * @returns all elements of the tile where the instruction loads it in one piece
  */
 export function tileRowElements(operand: Operand): number {
   const strided = operand.load?.includes("{stride}") || operand.store?.includes("{stride}");
-  if (!strided) return tileElements(operand);
-  if (operand.file === "tile") return AMX_ROW_BYTES / bytesOf(operand.dtype);
-  return operand.dims.slice(1).reduce((product, d) => product * d.extent, 1);
+  return strided ? longestStep(tileOffset(operand)) : tileElements(operand);
 }
 
-const AMX_ROW_BYTES = 64;
+/** The largest factor of a sum of products; 1 where there is none. */
+function longestStep(offset: Expr): number {
+  if (offset.kind !== "binary") return 1;
+  const { op, left, right } = offset;
+  if (op === "+") return Math.max(longestStep(left), longestStep(right));
+  if (op !== "*") return 1;
+  const [factor, of] = left.kind === "number" ? [left, right] : [right, left];
+  return factor.kind === "number" ? factor.value * longestStep(of) : 1;
+}
 
 /** The text of a row as code, its braces filled. */
 export function fillTemplate(template: RowText, values: Readonly<Record<string, Code | Name>> = {}): Code {
@@ -267,7 +307,7 @@ function parseStorage(text: string, subject: string): { file: string; storage: E
   const [, file = "", formula] = match;
   if (formula === undefined) return { file, storage: undefined };
   const storage = parseExpr(formula, subject);
-  const offending = offendingPart(storage);
+  const offending = offendingPart(storage, "storage");
   if (offending) throw new UsageError(`${subject}: ${offending.because}`, spanOf(offending.part));
   return { file, storage };
 }

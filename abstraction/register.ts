@@ -17,22 +17,6 @@ import { type Code, code, join, type Name, NOTHING } from "./source-text.ts";
 /** Lanes of a warp. */
 export const WARP = 32;
 
-/** Machines whose registers are alike: what one emulation header stands for. */
-export type Machine = "x86" | "arm" | "any" | "cuda" | "cm" | "opencl" | "paper";
-
-export function machineOf(intrinsic: Intrinsic): Machine {
-  const { language } = intrinsic;
-  switch (language) {
-    case "none":
-      return "paper";
-    case "c++":
-      if (intrinsic.operands.some((o) => o.file === "vec")) return "any";
-      return intrinsic.operands.some((o) => o.file === "v") ? "arm" : "x86";
-    default:
-      return language;
-  }
-}
-
 /** What stands for the register in `load`, `store` and `emit`: the variable, or the number of the AMX tile. */
 export function registerName(intrinsic: Intrinsic, operand: Operand, variable: Code | Name): Code {
   return operand.file === "tile" ? code`${intrinsic.operands.indexOf(operand)}` : code`${variable}`;

@@ -27,6 +27,7 @@ export function typeOf(e: Expr, tensors: DTypes): DType | undefined {
     case "negate":
       return typeOf(e.value, tensors);
     case "binary":
+      if (e.op === "^") throw problem(e, '"^" may stand in a storage formula only');
       return common(e, [e.left, e.right], tensors);
     case "call":
       return common(e, e.args, tensors);

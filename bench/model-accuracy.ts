@@ -22,11 +22,10 @@ import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import type { MappedCandidate } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { computationOf, type Database, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
+import { computationOf, type Database, labelOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
 import { apply, type Correction, fit as fitCorrection, NO_CORRECTION } from "../perfmodel/correct.ts";
 import { type Costs, createTerms } from "../perfmodel/model.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
-import { shapeText } from "../report/text.ts";
 import { mappingOf, recordedMachine } from "../session/recorded.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 
@@ -70,8 +69,8 @@ function readGroups(file: string): Group[] {
     const byGroup = new Map<string, { types: string; name: string; points: Point[] }>();
     const termsOf = new Map<string, ReturnType<typeof createTerms>>();
     for (const trial of queryTrials(db, { status: "ok", sort: "at" }).reverse()) {
-      const { workload, environment, conditions, candidate, measurement } = trial;
-      if (measurement.status !== "ok" || candidate.kind === "lanes") continue;
+      const { workload, environment, conditions, candidate, measurement, finals } = trial;
+      if (measurement.status !== "ok" || candidate.kind === "lanes" || finals !== undefined) continue;
       const world = JSON.stringify([workload.id, environment.id, conditions.threads]);
       const key = `${world} ${mappingKey(candidate)}`;
       const terms = termsOf.get(key) ?? createTerms(mappingIn(trial), targetOf(db, trial));
@@ -108,7 +107,7 @@ function mappingKey({ intrinsic, matching, operands }: MappedCandidate): string 
 }
 
 function nameOf({ workload, conditions }: TrialRecord): string {
-  return `${workload.operator} ${shapeText(workload)}, ${conditions.threads} thread${conditions.threads === 1 ? "" : "s"}`;
+  return `${labelOf(workload)}, ${conditions.threads} thread${conditions.threads === 1 ? "" : "s"}`;
 }
 
 // ---- Judging

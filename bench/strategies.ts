@@ -17,8 +17,7 @@ import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { computationOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
-import { shapeText } from "../report/text.ts";
+import { computationOf, labelOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
 import { predictorFor } from "../session/predict.ts";
 import { mappingOf, recordedMachine } from "../session/recorded.ts";
 import { leavesApart, type SearchSpace } from "../tuner/space.ts";
@@ -99,8 +98,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
     cells.push(summary(needed));
   }
   const share = seconds.filter((s) => s <= goal).length / trials.length;
-  const name = `${workload.operator} ${shapeText(workload)} ${workload.dtype}`;
-  return `| ${name} | ${trials.length} | ${(100 * share).toFixed(1)} % | ${cells.join(" | ")} |`;
+  return `| ${labelOf(workload)} | ${trials.length} | ${(100 * share).toFixed(1)} % | ${cells.join(" | ")} |`;
 
   async function trialsNeeded(strategy: Strategy, seed: number): Promise<number> {
     const { calibration, machine } = recordedMachine(db, first ?? fail("no trial"));

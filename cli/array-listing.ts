@@ -2,6 +2,7 @@
  * @file What `automap systolic` says: the table of designs, and the document scripts read.
  */
 
+import type { Target } from "../abstraction/machine.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { DesignSet, ListedDesign } from "../mapper/space-time/enumerate.ts";
@@ -12,13 +13,12 @@ import { printMatrix } from "../mapper/space-time/vector.ts";
 import { type DesignPrediction, round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
-import type { LaneMachine } from "../targets/index.ts";
 import type { ArraySubject } from "./array-subject.ts";
 import { style } from "./output.ts";
 
 /** The machine that ranks designs, and how long one takes there. */
 export interface Timing {
-  readonly machine: LaneMachine;
+  readonly machine: Target;
   readonly predict: (design: Design) => DesignPrediction;
 }
 
@@ -134,7 +134,7 @@ export function documentOf(
     designs: designs.map((d) => ({ ...designDocument(d, timed), orbit: d.orbit, pareto: best.has(d.name) })),
     refused: count.candidates - count.valid + (all.length - fitting),
     polyphase: forms.map((d) => designDocument(d, timed)),
-    machine: timed.machine.name,
+    machine: timed.machine.lanes?.name,
     operator: subject.name,
     equation: subject.equation,
     loops: problem.loops,

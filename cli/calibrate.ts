@@ -8,11 +8,12 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Figure } from "../abstraction/machine.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { CalibratedIntrinsic, Measured } from "../perfmodel/calibrate.ts";
-import type { Figure } from "../perfmodel/target.ts";
 import { indent, table } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
+import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 
@@ -54,6 +55,7 @@ async function calibrate(given: Options): Promise<ExitCode> {
   }
   if (given.json) printJson(calibrationDocument(outcome, given.db));
   else print(describe(outcome, given.db));
+  if (outcome.contradiction) say(`automap: ${contradictionText(outcome.contradiction, given.db)}`);
   return EXIT.ok;
 }
 
@@ -119,10 +121,11 @@ function otherFigures({ target }: Calibrated): [string, Figure][] {
 }
 
 function calibrationDocument(outcome: Calibrated, database: string): Record<string, unknown> {
-  const { calibration, environment, target, measured } = outcome;
+  const { calibration, environment, target, measured, contradiction } = outcome;
   return {
     database,
     measuredNow: measured,
+    contradicted: contradictionDocument(contradiction),
     environment,
     calibration,
     figures: Object.fromEntries(otherFigures(outcome)),

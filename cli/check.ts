@@ -9,9 +9,9 @@ import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
-import { type Database, openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
+import { best, type Database, labelOf, openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
-import { indent, layoutText, printTime, shapeText, table } from "../report/text.ts";
+import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
@@ -89,8 +89,10 @@ function withDatabase<T>(file: string, work: (db: Database) => T): T {
   }
 }
 
+/** The best of each workload, and what failed: of a workload where nothing worked there is no best. */
 function trialsIn(db: Database, operator: string | undefined): TrialRecord[] {
-  return queryTrials(db, operator === undefined ? {} : { operator });
+  const filter = operator === undefined ? {} : { operator };
+  return [...best(db, filter), ...queryTrials(db, filter).filter((t) => t.measurement.status !== "ok")];
 }
 
 const WORDS: Readonly<Record<Finding["verdict"], string>> = {
@@ -128,9 +130,9 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
   ].join("\n");
 }
 
-function workloadText({ workload, threads, cpu }: Finding): string {
-  const layout = layoutText(workload.tensors);
-  return `${workload.operator} ${shapeText(workload)} ${workload.dtype}->${workload.sum}${layout === "" ? "" : `, ${layout}`}, ${threads} thread${threads === 1 ? "" : "s"}, ${cpu}`;
+/** No two findings have one text. */
+function workloadText({ workload, threads, cache, cpu }: Finding): string {
+  return `${labelOf(workload)}, ${threads} thread${threads === 1 ? "" : "s"}${cache === "warm" ? "" : `, ${cache}`}, ${cpu}`;
 }
 
 function timeText(trial: TrialRecord | undefined): string {
@@ -165,10 +167,12 @@ function checkDocument(
     findings: findings.map((f) => ({
       verdict: f.verdict,
       fails: failed(f),
+      workload: labelOf(f.workload),
       operator: f.workload.operator,
       shape: { ...f.workload.extents, ...f.workload.parameters },
       dtype: f.workload.dtype,
       threads: f.threads,
+      cache: f.cache,
       cpu: f.cpu,
       baseline: side(f.before),
       now: side(f.after),

@@ -6,21 +6,23 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { table, WIDTH } from "../report/text.ts";
 import { examineMachine } from "../runtime/doctor.ts";
+import { examineCalibration } from "../session/calibrate.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
-const options = z.object({ json: z.boolean().optional() });
+const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
 
 export function registerDoctor(program: Command, finish: (code: ExitCode) => void): void {
   program
     .command("doctor")
     .summary("tell what this machine can do, what is missing and what to install")
+    .option("--db <file>", "whose calibration of this machine is looked at (default: automap.db in this directory)")
     .option("--json", "print a JSON document")
-    .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw).json ?? false)));
+    .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw))));
 }
 
-async function examine(json: boolean): Promise<ExitCode> {
-  const findings = await examineMachine();
+async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode> {
+  const findings = [...(await examineMachine()), ...(await examineCalibration(db))];
   if (json) printJson({ findings });
   else {
     const rows = findings.flatMap((f) => [

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import {
   best,
   countTrials,
@@ -26,7 +26,8 @@ import { type EmitSubject, packageFiles } from "../emit/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { type Proof, portableSubject, provePackage, subjectOf, writePackage } from "../session/emit.ts";
+import { type Proof, portableSubject, provePackage, sealedPackage, subjectOf, writePackage } from "../session/emit.ts";
+import { checkConsent, checkFenced } from "../session/imported.ts";
 import { environmentOf } from "../session/tune.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, shellWord } from "./output.ts";
@@ -44,6 +45,7 @@ const options = subjectOptions.extend({
     .default(1),
   portable: z.boolean().default(false),
   prove: z.boolean().default(false),
+  trustImported: z.boolean().default(false),
   force: z.boolean().default(false),
   json: z.boolean().default(false),
 });
@@ -62,6 +64,7 @@ export function registerEmit(program: Command, finish: (code: ExitCode) => void)
     .option("--threads <n>", "threads of the kernel, for an operator (default 1)")
     .option("--portable", "no tuned kernel: only the portable code of an operator or equation")
     .option("--prove", "build it and run its own test: exit code 4 when it is wrong")
+    .option("--trust-imported", "with --prove: also the kernel of a record that was not measured here")
     .option("--force", "write into a folder that is not empty")
     .option("--json", "print a JSON document")
     .addHelpText(
@@ -88,12 +91,20 @@ async function emit(word: string, words: readonly string[], given: Options): Pro
     ? fromRecord(word, words, given)
     : await fromOperator(word, words, given);
   if ("code" in chosen) return chosen.code;
-  const { subject } = chosen;
+  const { subject, imported } = chosen;
+  if (imported && given.prove) checkConsent(imported, given);
+  if (imported && !given.prove)
+    say(
+      `automap: record ${shortId(imported.id)} was imported: nothing of it was built or run here, --prove --trust-imported does`,
+    );
 
   // 2. The files, and their proof.
   const files = packageFiles(subject);
-  writePackage(given.to, files, given.force);
-  const proof = given.prove ? await prove(subject, given) : undefined;
+  const sealed = sealedPackage(subject, files);
+  writePackage(given.to, imported ? files : sealed, given.force);
+  const proof = given.prove ? await prove(chosen, given) : undefined;
+  // What was imported is as good as what was made here once it was trusted and is proved.
+  if (imported && proof !== "no compiler" && proof?.status === "right") writePackage(given.to, sealed, true);
   if (proof === "no compiler") return EXIT.environment;
 
   // 3. What was done.
@@ -118,17 +129,31 @@ async function emit(word: string, words: readonly string[], given: Options): Pro
   return proof.status === "wrong" ? EXIT.verification : EXIT.failed;
 }
 
-async function prove(subject: EmitSubject, given: Options): Promise<Proof | "no compiler"> {
+async function prove({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
   const compiler = await findCompiler();
-  if (compiler.status === "environment") {
-    say(`automap: ${compiler.what}\n  the package is written but not proved\n  ${compiler.remedy}`);
-    return "no compiler";
-  }
+  if (compiler.status === "environment") return cannotProve(compiler);
+  const fenced = imported && (await checkFenced(imported, compiler));
+  if (fenced?.status === "environment") return cannotProve(fenced);
+  if (fenced?.status === "wrong") return { status: "wrong", said: fenced.because };
   const { name, threads, tuned } = subject;
   return provePackage(given.to, { name, threads, features: tuned?.features }, compiler);
 }
 
-type Chosen = { readonly subject: EmitSubject } | { readonly code: ExitCode };
+function cannotProve({ what, remedy }: EnvironmentProblem): "no compiler" {
+  say(`automap: ${what}\n  the package is written but not proved\n  ${remedy}`);
+  return "no compiler";
+}
+
+interface Emitted {
+  readonly subject: EmitSubject;
+  /** The record, when it was not measured here. */
+  readonly imported?: TrialRecord;
+}
+type Chosen = Emitted | { readonly code: ExitCode };
+
+function emitted(trial: TrialRecord, name: string | undefined): Emitted {
+  return { subject: subjectOf(trial, name), ...(trial.provenance === "here" ? {} : { imported: trial }) };
+}
 
 function fromRecord(id: string, words: readonly string[], given: Options): Chosen {
   const [stray] = words;
@@ -140,7 +165,7 @@ function fromRecord(id: string, words: readonly string[], given: Options): Chose
     throw new UsageError("--portable is for an operator or an equation", {
       hint: "a record's package has the portable code besides",
     });
-  return withDatabase(given.db, (db) => ({ subject: subjectOf(showTrial(db, id), given.name) }));
+  return withDatabase(given.db, (db) => emitted(showTrial(db, id), given.name));
 }
 
 async function fromOperator(word: string, words: readonly string[], given: Options): Promise<Chosen> {
@@ -167,7 +192,7 @@ async function fromOperator(word: string, words: readonly string[], given: Optio
       const trial = best(db, filter).find((t) => t.conditions.threads === given.threads);
       if (!trial) continue;
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
-      return { subject: subjectOf(trial, given.name) };
+      return emitted(trial, given.name);
     }
     throw noRecord(db, word, words, computations, given, compiler && { environment: environmentOf({ compiler }) });
   });

@@ -7,11 +7,12 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { best, type Database, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { best, type Database, labelOf, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
-import { indent, printTime, shapeText, table } from "../report/text.ts";
+import { indent, printTime, table } from "../report/text.ts";
+import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 
@@ -63,7 +64,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
       ? `${printTime(measurement.median)}, 95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`
       : measurement.status;
   return [
-    `${style("bold", `trial ${shortId(id)}`)}   ${workload.operator} ${shapeText(workload)}   ${environment.cpu}`,
+    `${style("bold", `trial ${shortId(id)}`)}   ${labelOf(workload)}   ${environment.cpu}`,
     "",
     table([
       ...candidateRows(candidate),
@@ -77,6 +78,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
           `the model now, uncorrected, ${ratesText(explained.calibratedAt)}`,
           indent(explainPrediction(explained.prediction, explained.costs)),
           ...comparison(trial, explained.prediction.seconds),
+          ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
         ].join("\n"),
     "",
     `record   automap db show ${shortId(id)} --db ${path}`,
@@ -98,6 +100,7 @@ function explanationDocument(trial: TrialRecord, explained: TrialExplanation): R
   const { id, workload, candidate, measurement, prediction } = trial;
   return {
     id,
+    workload: labelOf(workload),
     operator: workload.operator,
     shape: { ...workload.extents, ...workload.parameters },
     candidate,
@@ -106,6 +109,7 @@ function explanationDocument(trial: TrialRecord, explained: TrialExplanation): R
     recordedPrediction: prediction ?? null,
     prediction: explained.status === "explained" ? explained.prediction : null,
     costs: explained.status === "explained" ? explained.costs : null,
+    calibrationContradicted: explained.status === "explained" ? contradictionDocument(explained.contradiction) : null,
     because: explained.status === "unknown" ? explained.because : null,
   };
 }

@@ -6,10 +6,9 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
 import { type Intrinsic, printStorage, registerElements } from "../abstraction/intrinsic.ts";
-import { hasFeature } from "../abstraction/target.ts";
 import { indent, table, WIDTH } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { nativeTarget, runsOn } from "../targets/index.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
@@ -52,7 +51,7 @@ export function registerIntrinsic(program: Command, finish: (code: ExitCode) => 
 function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
   const machine = nativeTarget();
   if (json) {
-    printJson({ intrinsics: intrinsics.map((i) => ({ ...summary(i), here: hasFeature(machine, i.isa) })) });
+    printJson({ intrinsics: intrinsics.map((i) => ({ ...summary(i), here: runsOn(machine, i) })) });
     return EXIT.ok;
   }
   const rows = intrinsics.map((i) => [
@@ -60,7 +59,7 @@ function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
     i.computation.axes.map((a) => a.extent).join("x"),
     printEquation(i.computation.equation),
     i.family,
-    `${i.isa}${hasFeature(machine, i.isa) ? "*" : ""}`,
+    `${i.isa}${runsOn(machine, i) ? "*" : ""}`,
   ]);
   print(table([["instruction", "extents", "equation", "family", "needs"], ...rows]));
   print(style("dim", "\n* this machine has it; one declaration, whole: automap intrinsic show amx.tdpbusd"));

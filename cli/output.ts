@@ -5,7 +5,7 @@
  */
 
 import { CommanderError } from "commander";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { DatabaseError } from "../db/index.ts";
 import { indent, table, WIDTH } from "../report/text.ts";
 
@@ -72,5 +72,5 @@ export function reportError(error: unknown): ExitCode {
   const message = error instanceof Error ? error.message : String(error);
   say(`automap: ${message}`);
   if ((process.env["AUTOMAP_DEBUG"] ?? "") !== "" && error instanceof Error) say(error.stack ?? "");
-  return error instanceof DatabaseError ? EXIT.environment : EXIT.failed;
+  return error instanceof DatabaseError || error instanceof EnvironmentError ? EXIT.environment : EXIT.failed;
 }

@@ -7,11 +7,12 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { type Database, openDatabase, type RunRecord, shortId, showRun } from "../db/index.ts";
+import { type Database, labelOf, openDatabase, type RunRecord, shortId, showRun } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
-import { indent, printTime, shapeText, table } from "../report/text.ts";
+import { indent, printTime, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
+import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 
@@ -82,16 +83,15 @@ function list(db: Database, given: Options): ExitCode {
   else {
     const rows = runs.map(({ run, trials }) => [
       shortId(run.id),
-      run.workload.operator,
-      shapeText(run.workload),
-      run.workload.dtype,
+      ...workloadCells(run.workload),
       String(run.options["strategy"] ?? ""),
       String(run.seed),
       String(trials),
       run.status === "running" ? "not ended" : run.status,
       new Date(run.started).toISOString().slice(0, 16),
     ]);
-    print(table([["run", "operator", "shape", "types", "strategy", "seed", "trials", "status", "at (UTC)"], ...rows]));
+    const head = ["run", ...WORKLOAD_COLUMNS, "strategy", "seed", "trials", "status", "at (UTC)"];
+    print(table(withoutEmptyColumns([head, ...rows])));
   }
   return EXIT.ok;
 }
@@ -112,7 +112,7 @@ function describe(replayed: Replay, file: string): string {
   });
   const own = trials.length - known;
   return [
-    `${style("bold", `run ${run.id}`)}   ${run.workload.operator} ${run.workload.dtype}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
+    `${style("bold", `run ${run.id}`)}   ${labelOf(run.workload)}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
     "",
     indent(table(rows)),
     "",
@@ -142,6 +142,7 @@ function runDocument(run: RunRecord): Record<string, unknown> {
   const { operator, parameters, extents, dtype } = workload;
   return {
     id,
+    workload: labelOf(workload),
     operator,
     shape: { ...extents, ...parameters },
     dtype,

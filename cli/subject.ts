@@ -10,7 +10,7 @@ import { z } from "zod";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { DTYPES, isDType } from "../abstraction/dtype.ts";
 import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -136,15 +136,6 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
   }
   const first = given["first"]?.dtype ?? given["second"]?.dtype ?? "f32";
   return parseDataTypes(`${first}${given["second"]?.dtype ?? first}`, given["sum"]?.dtype ?? sum);
-}
-
-function attempt<T>(make: () => T): T | undefined {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof UsageError) return undefined;
-    throw error;
-  }
 }
 
 function readEquation(

@@ -26,7 +26,7 @@ import { explainDesign, predictDesign } from "../perfmodel/design.ts";
 import { drawArray } from "../report/draw-array.ts";
 import { drawArraySvg } from "../report/draw-array-svg.ts";
 import { indent } from "../report/text.ts";
-import { laneMachine } from "../targets/index.ts";
+import { laneTarget } from "../targets/index.ts";
 import { describe, designDocument, documentOf, head, SHOWN, type Timing } from "./array-listing.ts";
 import { type ArraySubject, readArraySubject, viewOf } from "./array-subject.ts";
 import { parseOptions } from "./map.ts";
@@ -152,7 +152,7 @@ function runSystolic(word: string, words: readonly string[], given: Options): Ex
 /** Time of a design on the machine that ranks them. */
 function timing(subject: ArraySubject, given: Options): Timing {
   const { problem, pass } = subject;
-  const machine = laneMachine(
+  const machine = laneTarget(
     given.machine ?? (given.emit === "cuda" ? "warp" : given.emit === "cm" ? "gen9" : "avx512"),
   );
   const output = pass?.computation.tensors[problem.operands.at(-1)?.name ?? ""];

@@ -13,17 +13,19 @@ import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { WORKLOAD_NAME } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { candidateRows, candidateText, placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { indent, table } from "../report/text.ts";
+import type { TunedKernel } from "../session/finals.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
 import {
   isPlain,
   operationsOf,
   rankByModel,
-  type TunedKernel,
   type TuneOutcome,
   tuneComputation,
   usableIntrinsics,
@@ -53,6 +55,12 @@ const options = subjectOptions.extend({
     })
     .optional(),
   db: z.string().min(1).optional(),
+  name: z
+    .string()
+    .regex(WORKLOAD_NAME, {
+      error: "--name must be letters, digits and . _ - + / :, no more than 80, for example --name resnet18/layer2.0",
+    })
+    .optional(),
   to: z.string().min(1).optional(),
   modelOnly: z.boolean().optional(),
   json: z.boolean().optional(),
@@ -72,6 +80,7 @@ export function registerTune(program: Command, finish: (code: ExitCode) => void)
       "what to choose from: mappings onto instructions, designs on vector lanes, or all (default all)",
     )
     .option("--db <file>", "database of trials (default automap.db)")
+    .option("--name <name>", "what to call it in tables, reports and `automap db --name`")
     .option("--to <file>", "write the fastest kernel's C++ source there")
     .option("--model-only", "rank candidates by the model and measure nothing: works without a compiler")
     .option("--json", "print a JSON document at the end")
@@ -107,7 +116,8 @@ async function runTune(subject: string, words: readonly string[], given: Options
   if (given.modelOnly) return rank(chosen.computation, intrinsics, given);
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? `${instructions} instructions` : `${intrinsics.length} rows of plain C++`;
-  say(`${chosen.computation.name} on ${nativeTarget().name}: ${choice} to choose from`);
+  const label = workloadLabel(describeWorkload(chosen), given.name);
+  say(`${label} on ${nativeTarget().name}: ${choice} to choose from`);
 
   // 2. The search, which a first Ctrl-C ends and a second one kills.
   const controller = new AbortController();
@@ -120,7 +130,7 @@ async function runTune(subject: string, words: readonly string[], given: Options
   process.on("SIGINT", onInterrupt);
   const progress = progressOf(operationsOf(chosen.computation));
   const outcome = await tuneComputation(
-    { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed },
+    { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed, name: given.name },
     {
       intrinsics,
       signal: controller.signal,
@@ -177,7 +187,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
     }
     case "environment": {
       say(`automap: ${outcome.problem.what}\n  ${outcome.problem.why}\n  ${outcome.problem.remedy}`);
-      say("  without it, --model-only ranks candidates by the model");
+      say("  what was measured is kept, and the same command goes on from there; --model-only needs none of this");
       return EXIT.environment;
     }
     default: {

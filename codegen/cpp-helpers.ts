@@ -103,18 +103,31 @@ const helpersOf = (inline: Inline): readonly Helper[] => [
 /**
  * The functions a text calls, and those that they call.
  * @param declared how the language at hand declares them
+ * @param except functions that it has in another form
  */
-export function helpersFor(text: Code | readonly Code[], declared: Inline = "static inline"): Code[] {
-  return calledIn(text, helpersOf(declared));
+export function helpersFor(
+  text: Code | readonly Code[],
+  declared: Inline = "static inline",
+  except: ReadonlySet<string> = new Set(),
+): Code[] {
+  return calledIn(
+    text,
+    helpersOf(declared).filter((h) => !except.has(h.name)),
+  );
 }
 
 /** Of functions in the order they may call one another, those a text calls, directly or not. */
 export function calledIn(text: Code | readonly Code[], helpers: readonly Helper[]): Code[] {
-  const called: Code[] = [];
+  return helpersCalled(text, helpers).map((h) => apart(h.text));
+}
+
+/** The same, with what is known of them. */
+export function helpersCalled<H extends Helper>(text: Code | readonly Code[], helpers: readonly H[]): H[] {
+  const called: H[] = [];
   let within = skeleton(text);
   for (const helper of [...helpers].reverse()) {
     if (!new RegExp(`\\b${helper.name}[<(]`).test(within)) continue;
-    called.unshift(apart(helper.text));
+    called.unshift(helper);
     within += skeleton(helper.text);
   }
   return called;

@@ -28,6 +28,7 @@ import {
   skeleton,
   tensorName,
 } from "../abstraction/source-text.ts";
+import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
@@ -54,13 +55,14 @@ export function generateCpp(
 ): Kernel {
   if (intrinsic.language !== "c++")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
-  const features = featuresOf(intrinsic);
-  const writer = new CppWriter(computation, nest, features.includes("avx512bw"));
+  if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
+  const features = compilerFeatures(intrinsic.features);
+  const writer = new CppWriter(computation, nest, writesVectorRows(intrinsic.isa));
   return {
     language: "c++",
     source: writer.source(intrinsic, notes),
     features,
-    promises: mnemonicOf(intrinsic),
+    promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation),
   };
 }
@@ -69,45 +71,6 @@ export function generateCpp(
 const IF_AVX512 = code`#ifdef __AVX512BW__`;
 const ELSE = code`#else`;
 const END_IF = code`#endif`;
-
-/** ISA features as compiler flags name them. */
-const FEATURES: Readonly<Record<string, readonly string[]>> = {
-  portable: [],
-  avx2: ["avx2", "fma"],
-  avx2_fma: ["avx2", "fma"],
-  fma: ["avx2", "fma"],
-  avx_vnni: ["avx2", "fma", "avxvnni"],
-  avx512f: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq"],
-  avx512_vnni: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"],
-  avx512_bf16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16"],
-  avx512_fp16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512fp16"],
-  amx_int8: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "amx-tile", "amx-int8"],
-  amx_bf16: ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512bf16", "amx-tile", "amx-bf16"],
-};
-
-/** Compiler flags' names for what a machine has, as the intrinsics table names it; what has none is left out. */
-export function compilerFeatures(isa: readonly string[]): string[] {
-  return [...new Set(isa.flatMap((feature) => FEATURES[feature] ?? []))];
-}
-
-/** Whether kernels can be written with the instructions of a feature. */
-export function isWritten(isa: string): boolean {
-  return FEATURES[isa] !== undefined;
-}
-
-function featuresOf(intrinsic: Intrinsic): readonly string[] {
-  const features = FEATURES[intrinsic.isa];
-  if (!features) throw new Error(`${intrinsic.name}: no compiler flags are known for ${intrinsic.isa}`);
-  return features;
-}
-
-/** The mnemonic the manual entry names: the disassembly is searched for it. What needs no feature promises no instruction. */
-export function mnemonicOf({ isa, source }: Intrinsic): string | undefined {
-  if (FEATURES[isa]?.length === 0) return undefined;
-  const entry = /\b(V?[A-Z]{3,}[A-Z0-9]*)\b(?!.*\bvol\b)/.exec(source.replace(/^.*vol\. \d+[A-Z]?, /, ""));
-  if (!entry?.[1]) throw new Error(`internal: no mnemonic in "${source}"`);
-  return entry[1].toLowerCase();
-}
 
 class CppWriter implements LanguagePrinter {
   private readonly nest: LoopNest;

@@ -42,9 +42,6 @@ import {
 } from "./lane-vectors.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
-/** What the compiler must be allowed. */
-export const AVX512_FEATURES: readonly string[] = ["avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq"];
-
 interface Format {
   readonly register: "__m512" | "__m512d" | "__m512i";
   readonly lanes: number;

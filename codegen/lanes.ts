@@ -12,10 +12,11 @@ import { UsageError } from "../abstraction/error.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { compilerFeatures } from "../targets/features.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
-import { AVX512_FEATURES, type Avx512Options, avx512Source } from "./lanes-avx512.ts";
+import { type Avx512Options, avx512Source } from "./lanes-avx512.ts";
 import { cmSource } from "./lanes-cm.ts";
 
 export type LaneLanguage = Kernel["language"];
@@ -51,7 +52,7 @@ export function generateLanes(
       return {
         ...common,
         source: avx512Source(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
-        features: AVX512_FEATURES,
+        features: compilerFeatures(["avx512f"]),
       };
     case "cuda":
       return { ...common, source: cudaSource(computation, whole, notes, comments, options), features: [] };

@@ -30,6 +30,14 @@ export function isBusy(error: unknown): boolean {
  * @param doing what was being done, `recording a trial`
  */
 export function explained(error: unknown, path: string, doing: string): unknown {
+  // What better-sqlite3 says of an integer that no number holds.
+  if (error instanceof RangeError)
+    return new DatabaseError(
+      "damaged",
+      `${path} holds a number that automap never writes`,
+      "automap db verify names the row; automap db merge into a new file takes the others",
+      error,
+    );
   if (!(error instanceof Sqlite.SqliteError)) return error;
   const said = `${path}: ${error.message} (${error.code}) while ${doing}`;
   // An extended code refines its primary one: SQLITE_READONLY_DBMOVED is an SQLITE_READONLY.

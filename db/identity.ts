@@ -6,7 +6,7 @@
 
 import { createHash } from "node:crypto";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Intrinsic, IntrinsicSpec, OperandSpec } from "../abstraction/intrinsic.ts";
 
 /** 128 bits of SHA-256 in hexadecimal: chance never makes two equal. */
 export function idOf(data: unknown): string {
@@ -18,9 +18,26 @@ export function shortId(id: string): string {
   return id.slice(0, 12);
 }
 
-/** Changes when anything in the declaration does: trials of another declaration are stale. */
+/**
+ * The fields of a declaration that a record's hash covers: what the instruction computes and costs, and how it is written. What a field
+ * that is left out stands for never changes, so records of declarations without it stay fresh; `mnemonic` changes no kernel.
+ */
+const HASHED =
+  "name family isa features language scope summary compute extents operands emit prelude setup subnormals cost source".split(
+    " ",
+  );
+const HASHED_OF_OPERANDS = "dtype storage layout dims shape load store clear".split(" ");
+
+function pick(from: IntrinsicSpec | OperandSpec, keys: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(from).filter(([key]) => keys.includes(key)));
+}
+
+/** Changes when what is hashed of the declaration does: trials of another declaration are stale. */
 export function declarationHash({ declaration }: Intrinsic): string {
-  const hash = hashes.get(declaration) ?? idOf(declaration);
+  const known = hashes.get(declaration);
+  if (known !== undefined) return known;
+  const operands = Object.entries(declaration.operands).map(([name, o]) => [name, pick(o, HASHED_OF_OPERANDS)]);
+  const hash = idOf({ ...pick(declaration, HASHED), operands: Object.fromEntries(operands) });
   hashes.set(declaration, hash);
   return hash;
 }

@@ -8,18 +8,17 @@
  *     best(db, { computation: workload.computation });
  */
 
+export { best } from "./best.ts";
 export { DatabaseError } from "./error.ts";
+export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export { type Database, type OpenOptions, openDatabase } from "./open.ts";
+export { STATUSES } from "./parse.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
-  best,
   calibrationOf,
   countTrials,
-  extentsIn,
   type Filter,
-  intrinsicsIn,
-  operatorsIn,
   queryTrials,
   type Range,
   type ResumeOptions,
@@ -28,7 +27,6 @@ export {
   showRun,
   showTrial,
   type TrialFilter,
-  targetsIn,
   trialsOf,
 } from "./query.ts";
 export {
@@ -36,14 +34,16 @@ export {
   computationOf,
   type Environment,
   type EnvironmentRecord,
+  type Finals,
   type RunRecord,
   type RunStatus,
   shapeOf,
   type TrialRecord,
+  WORKLOAD_NAME,
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
-export { STATUSES } from "./rows.ts";
+export { type Provenance, type Seals, sealsOf } from "./seal.ts";
 export {
   exportLines,
   type ImportReport,
@@ -71,4 +71,5 @@ export {
   type VerifyReport,
   verifyDatabase,
 } from "./verify.ts";
+export { labelOf, type WordFilter, wordsOf } from "./words.ts";
 export { beginRun, endRun, type NewRun, type NewTrial, recordCalibration, recordTrial } from "./write.ts";

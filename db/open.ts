@@ -12,17 +12,23 @@ import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, rena
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { UsageError } from "../abstraction/error.ts";
+import { visible } from "../abstraction/text.ts";
 import { DatabaseError, explained, isBusy } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
+import { type Seals, sealsOf } from "./seal.ts";
 
 export interface Database {
   readonly path: string;
+  /** Its schema: a reader leaves an older file as it is. */
+  readonly version: number;
   /** Asked for, or because the file is newer than this automap. */
   readonly readonly: boolean;
   /** What the user should hear: the file was migrated, or is newer than this automap. */
   readonly notice: string | undefined;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience: number;
+  /** The key that what is measured here is sealed with. */
+  readonly seals: Seals;
   readonly sqlite: Sqlite.Database;
   close(): void;
 }
@@ -32,6 +38,8 @@ export interface OpenOptions {
   readonly readonly?: boolean;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience?: number;
+  /** Of the key that seals what is measured here; see {@link sealsOf}. */
+  readonly key?: string;
 }
 
 /** Two searches write a row each in milliseconds; only a stuck program holds the lock this long. */
@@ -47,20 +55,27 @@ export function openDatabase(
   migrations: readonly Migration[] = MIGRATIONS,
 ): Database {
   const { readonly = false, patience = PATIENCE } = options;
+  const seals = sealsOf(options.key);
   const latest = Math.max(...migrations.map((m) => m.version));
   checkPath(path, readonly);
-  const open = (look: boolean): Sqlite.Database =>
-    new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
+  const open = (look: boolean): Sqlite.Database => {
+    const sqlite = new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
+    // The file may come from someone else: what its schema says is no reason to run functions or to trust its cells.
+    sqlite.pragma("trusted_schema = OFF");
+    sqlite.pragma("cell_size_check = ON");
+    return sqlite;
+  };
   return patiently(path, patience, "opening it", () => {
     let sqlite = open(readonly);
     try {
       // 1. Whose file is it, and how old? Nothing is written before that is known.
       const found = recognise(sqlite, path);
+      if (found > 0) checkSchema(sqlite, path, found, migrations);
       if (found > latest) {
         sqlite.close();
         sqlite = open(true);
         const notice = `${path} was written by a newer automap (schema ${found}, this one knows ${latest}): it is open for reading only`;
-        return handle(sqlite, path, true, patience, notice);
+        return handle(sqlite, path, found, true, patience, seals, notice);
       }
       if (readonly && found === 0)
         throw new UsageError(`${path} is empty`, { hint: "automap tune fills it: automap tune --help" });
@@ -68,7 +83,7 @@ export function openDatabase(
         throw new UsageError(`${path} has schema ${found}, this automap reads ${latest}`, {
           hint: "the first command that writes to it brings it forward and keeps a backup: automap tune --help",
         });
-      if (readonly) return handle(sqlite, path, true, patience, undefined);
+      if (readonly) return handle(sqlite, path, found, true, patience, seals, undefined);
 
       // 2. What keeps a committed row.
       const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
@@ -82,7 +97,7 @@ export function openDatabase(
       const backup = found === latest ? undefined : migrate(sqlite, path, found, migrations);
       const notice =
         backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
-      return handle(sqlite, path, false, patience, notice);
+      return handle(sqlite, path, latest, false, patience, seals, notice);
     } catch (error) {
       sqlite.close();
       throw error;
@@ -134,17 +149,16 @@ function sleep(milliseconds: number): void {
 function handle(
   sqlite: Sqlite.Database,
   path: string,
+  version: number,
   readonly: boolean,
   patience: number,
+  seals: Seals,
   notice: string | undefined,
 ): Database {
   sqlite.pragma("foreign_keys = ON");
-  // The file may come from someone else: what its schema says is no reason to run functions or to trust its cells.
-  sqlite.pragma("trusted_schema = OFF");
-  sqlite.pragma("cell_size_check = ON");
   // Kilobytes: the upper pages of the indexes of a million trials stay in memory.
   sqlite.pragma("cache_size = -65536");
-  return { path, readonly, notice, patience, sqlite, close: () => void sqlite.close() };
+  return { path, version, readonly, notice, patience, seals, sqlite, close: () => void sqlite.close() };
 }
 
 /** SQLite says "unable to open database file" for all of these. */
@@ -189,6 +203,58 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
     hint: "name another file with --db; this one was not touched",
   });
 }
+
+/**
+ * A file of ours holds the tables that our migrations make, to the letter, and no trigger but theirs: a view in a table's place could run
+ * for ever, and a trigger could write what nobody recorded. What else somebody added, an index or a view of his own, is never asked.
+ * @throws UsageError naming what is not as it should be
+ */
+function checkSchema(sqlite: Sqlite.Database, path: string, version: number, migrations: readonly Migration[]): void {
+  const held = objectsIn(sqlite);
+  const made = madeBy(migrations, version);
+  const isTable = (sql: string | undefined): boolean => sql?.startsWith("CREATE TABLE") === true;
+  // Of a newer schema only this is known: what is read are tables.
+  const isNewer = version > Math.max(...migrations.map((m) => m.version));
+  const differs = ([name, sql]: readonly [string, string]): boolean =>
+    held.get(name) !== sql && (isTable(sql) || held.has(name));
+  const wrong = isNewer
+    ? [...made].find(([name, sql]) => isTable(sql) && !isTable(held.get(name)))
+    : ([...made].find(differs) ?? [...held].find(([name, sql]) => sql.startsWith("CREATE TRIGGER") && !made.has(name)));
+  if (wrong !== undefined)
+    throw new UsageError(`${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`, {
+      hint: "something else wrote this file, so nothing in it is read; name another with --db",
+    });
+}
+
+/** `trials` and what it was made by, without layout; what SQLite makes by itself is left out. */
+function objectsIn(sqlite: Sqlite.Database): Map<string, string> {
+  const rows = sqlite
+    .prepare<[], { name: string; about: string; sql: string }>(
+      "SELECT name, tbl_name AS about, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name",
+    )
+    .all();
+  return new Map(
+    rows.map(({ name, about, sql }) => [name === about ? name : `${name} of ${about}`, sql.replaceAll(/\s+/g, " ")]),
+  );
+}
+
+/** The objects of a file that has run the migrations up to a version; made once. */
+function madeBy(migrations: readonly Migration[], version: number): Map<string, string> {
+  const known = schemas.get(migrations) ?? new Map<number, Map<string, string>>();
+  schemas.set(migrations, known);
+  const found = known.get(version);
+  if (found) return found;
+  const fresh = new Sqlite(":memory:");
+  try {
+    for (const { sql } of migrations.filter((m) => m.version <= version)) fresh.exec(sql);
+    const made = objectsIn(fresh);
+    known.set(version, made);
+    return made;
+  } finally {
+    fresh.close();
+  }
+}
+const schemas = new WeakMap<readonly Migration[], Map<number, Map<string, string>>>();
 
 /** Runs the migrations a file lacks in one transaction. @returns where the file as it was is kept, if it held anything */
 function migrate(

@@ -5,7 +5,7 @@
  */
 
 import { type Database, write } from "./open.ts";
-import { idsWhere, type TrialFilter } from "./query.ts";
+import { idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
 import type { Table } from "./rows.ts";
 
 export interface PruneOptions {
@@ -16,7 +16,10 @@ export interface PruneOptions {
   readonly dry?: boolean;
 }
 
-/** Deletes the trials that match, and the runs, workloads and environments that nothing refers to any more. @returns rows deleted, by table */
+/**
+ * Deletes the trials that match and the runs without trials that match, then of the runs, workloads and environments that these
+ * referred to those that nothing refers to any more. What the filter does not reach stays. @returns rows deleted, by table
+ */
 export function pruneTrials(
   db: Database,
   filter: TrialFilter,
@@ -25,26 +28,9 @@ export function pruneTrials(
   let deleted = { trials: 0, runs: 0, workloads: 0, environments: 0 };
   try {
     write(db, "pruning", () => {
-      const { sqlite } = db;
-      const changes = (sql: string, ...values: readonly string[]): number => sqlite.prepare(sql).run(...values).changes;
-      sqlite.prepare("INSERT INTO pruning VALUES (?)").run(reason);
-      const kept = best ? "" : "AND id NOT IN (SELECT id FROM best)";
-      const ids = JSON.stringify(idsWhere(db, filter));
-      deleted = {
-        trials: changes(`DELETE FROM trials WHERE id IN (SELECT value FROM json_each(?)) ${kept}`, ids),
-        // A search under way has no trials yet.
-        runs: changes(
-          "DELETE FROM runs WHERE ended IS NOT NULL AND id NOT IN (SELECT run FROM trials WHERE run IS NOT NULL)",
-        ),
-        workloads: changes(
-          "DELETE FROM workloads WHERE id NOT IN (SELECT workload FROM trials) AND id NOT IN (SELECT workload FROM runs)",
-        ),
-        environments: changes(
-          `DELETE FROM environments WHERE id NOT IN (SELECT environment FROM trials)
-           AND id NOT IN (SELECT environment FROM runs) AND id NOT IN (SELECT environment FROM calibrations)`,
-        ),
-      };
-      sqlite.exec("DELETE FROM pruning");
+      db.sqlite.prepare("INSERT INTO pruning VALUES (?)").run(reason);
+      deleted = prune(db, filter, best);
+      db.sqlite.exec("DELETE FROM pruning");
       if (dry) throw new OnlyCounted();
     });
   } catch (error) {
@@ -52,6 +38,44 @@ export function pruneTrials(
   }
   if (!dry) db.sqlite.exec("VACUUM");
   return deleted;
+}
+
+function prune(db: Database, filter: TrialFilter, best: boolean): Record<Exclude<Table, "calibrations">, number> {
+  const { sqlite } = db;
+  const take = (table: Table, ids: readonly unknown[], condition = ""): number =>
+    sqlite
+      .prepare(`DELETE FROM ${table} WHERE id IN (SELECT value FROM json_each(?)) ${condition}`)
+      .run(JSON.stringify(ids)).changes;
+  const referred = (table: "trials" | "runs", column: string, ids: readonly unknown[]): unknown[] =>
+    sqlite
+      .prepare(`SELECT DISTINCT ${column} FROM ${table} WHERE id IN (SELECT value FROM json_each(?))`)
+      .pluck()
+      .all(JSON.stringify(ids));
+
+  const kept = new Set(best ? [] : sqlite.prepare("SELECT id FROM best").pluck().all());
+  const trials = idsWhere(db, filter).filter((id) => !kept.has(id));
+  const runs = [...referred("trials", "run", trials), ...idleRunsWhere(db, filter)];
+  const world = (column: "workload" | "environment"): unknown[] => [
+    ...referred("trials", column, trials),
+    ...referred("runs", column, runs),
+  ];
+  const [workloads, environments] = [world("workload"), world("environment")];
+  return {
+    trials: take("trials", trials),
+    // A search under way may have no trials yet.
+    runs: take("runs", runs, "AND ended IS NOT NULL AND id NOT IN (SELECT run FROM trials WHERE run IS NOT NULL)"),
+    workloads: take(
+      "workloads",
+      workloads,
+      "AND id NOT IN (SELECT workload FROM trials) AND id NOT IN (SELECT workload FROM runs)",
+    ),
+    environments: take(
+      "environments",
+      environments,
+      `AND id NOT IN (SELECT environment FROM trials) AND id NOT IN (SELECT environment FROM runs)
+       AND id NOT IN (SELECT environment FROM calibrations)`,
+    ),
+  };
 }
 
 /** Ends the transaction of a dry run. */

@@ -2,17 +2,20 @@
  * @file Questions to the database. Filters are joined by "and"; times are milliseconds since 1970.
  *
  *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", limit: 10 })
- *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */
 
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
+import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
+import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
-import { environmentOf, environmentRowOf, type Referred, runOf, trialOf, workloadOf } from "./rows.ts";
+import { environmentRowOf, type Row, runOf } from "./rows.ts";
+import type { Provenance } from "./seal.ts";
 import {
   type Condition,
   DECLARED,
@@ -22,6 +25,8 @@ import {
   type Trust,
   trustedBy,
 } from "./trust.ts";
+import { type WordFilter, workloadsWhere } from "./words.ts";
+import { provenanceOf, trialsOfRows, worldIn } from "./world.ts";
 
 /** Both ends belong to it; an end left out is open. */
 export interface Range {
@@ -43,12 +48,10 @@ const ORDER: Readonly<Record<Sort, string>> = {
   status: "status",
 };
 
-export interface Filter {
+export interface Filter extends WordFilter {
   /** Exactly this computation, whatever it is called. */
   readonly computation?: Computation;
   readonly operator?: string;
-  /** Types of the inputs, `u8s8`; with the output's type, `f16->f16`, when that matters. */
-  readonly dtype?: string;
   /** Name of the target description. */
   readonly target?: string;
   readonly intrinsic?: string | readonly string[];
@@ -56,6 +59,9 @@ export interface Filter {
   readonly since?: number;
   /** Before this instant. */
   readonly until?: number;
+  /** Id of the run that measured it. */
+  readonly run?: string;
+  readonly threads?: number;
   /** By axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
   /** Only what this world may believe. */
@@ -83,6 +89,25 @@ export function queryTrials(db: Database, filter: TrialFilter = {}): TrialRecord
 export function idsWhere(db: Database, filter: TrialFilter): string[] {
   const { sql, values } = trialsWhere(db, filter);
   return strings(db, `SELECT id FROM trials WHERE ${sql}`, values);
+}
+
+/**
+ * Ids of the runs that ended without trials and match: by workload and target, by when they began, and by id. What a trial alone can
+ * be asked for, its status, instruction, threads or trust, matches none.
+ */
+export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
+  const { status, intrinsic, threads, trusted, stale, run, since, until, target } = filter;
+  if ([status, intrinsic, threads, trusted, stale].some((part) => part !== undefined)) return [];
+  const workloads = onWorkloads(db, filter);
+  const { sql, values } = allOf([
+    workloads && within(workloads),
+    run === undefined ? undefined : { sql: "id = ?", values: [run] },
+    since === undefined ? undefined : { sql: "started >= ?", values: [since] },
+    until === undefined ? undefined : { sql: "started < ?", values: [until] },
+    target === undefined ? undefined : onTarget(target),
+  ]);
+  const idle = "ended IS NOT NULL AND NOT EXISTS (SELECT 1 FROM trials WHERE run = runs.id)";
+  return strings(db, `SELECT id FROM runs WHERE ${idle} AND ${sql}`, values);
 }
 
 /** How many match. */
@@ -123,9 +148,9 @@ function firstOfEach(db: Database, filter: TrialFilter, count: number): unknown[
   return db.sqlite
     .prepare(
       `SELECT trials.* FROM (
-         SELECT trials.id AS first, operator, row_number() OVER (PARTITION BY computation ORDER BY ${key}, at, trials.id) AS place
+         SELECT trials.id AS first, operator, row_number() OVER (PARTITION BY computation ORDER BY ${key}, at, trials.id) AS rank
          FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
-       ) JOIN trials ON trials.id = first WHERE place <= ? ORDER BY ${key}, at, trials.id LIMIT ?`,
+       ) JOIN trials ON trials.id = first WHERE rank <= ? ORDER BY ${key}, at, trials.id LIMIT ?`,
     )
     .all(...values, count, limit);
 }
@@ -140,7 +165,7 @@ const FEW = 20_000;
 function fastest(db: Database, filter: TrialFilter, limit: number): unknown[] {
   const { intrinsic, ...rest } = filter;
   const { sql, values } = onTrials(db, { ...rest, status: "ok" });
-  const where = allOf([onWorkloads(filter), activeIn(filter)]);
+  const where = allOf([onWorkloads(db, filter), activeIn(filter)]);
   const index = sparseIndex(db, filter);
   if (index !== undefined) {
     const all = trialsWhere(db, { ...filter, status: "ok" });
@@ -200,26 +225,6 @@ function sparseIndex(db: Database, { since, until, target, trusted }: Filter): s
   return undefined;
 }
 
-/**
- * For each computation, environment, thread count and cache state the trial with the smallest median among those that match;
- * of equal ones the earliest. Fastest first.
- */
-export function best(db: Database, filter: Filter = {}): TrialRecord[] {
-  return read(db, () => {
-    const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
-    const rows = db.sqlite
-      .prepare(
-        `SELECT trials.* FROM trials JOIN (
-           SELECT id, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
-           FROM (SELECT trials.id AS id, environment, threads, cache, median, at, computation
-                 FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql})
-         ) AS winner ON winner.id = trials.id WHERE place = 1 ORDER BY median, at, trials.id LIMIT ?`,
-      )
-      .all(...values, filter.limit ?? -1);
-    return trialsOfRows(db, rows);
-  });
-}
-
 export interface ResumeOptions {
   /** Instructions as declared now: trials of another declaration, or of none of these, are left out. */
   readonly intrinsics?: readonly Intrinsic[];
@@ -229,7 +234,10 @@ export interface ResumeOptions {
   readonly match?: readonly EnvironmentField[];
 }
 
-/** What was measured of this computation in this environment, earliest first: a search resumes without measuring it twice. */
+/**
+ * What was measured of this computation in this environment, each kernel by itself, earliest first: a search resumes without measuring it
+ * twice. Finals are no part of it: they come after the search and decide nothing of its course.
+ */
 export function trialsOf(
   db: Database,
   workload: Workload,
@@ -250,11 +258,16 @@ export function trialsOf(
     where.push(DECLARED);
     values.push(declarationsOf(intrinsics));
   }
+  // The view of the same name for people may be anything in a file that was written by others.
+  const records =
+    "trials JOIN workloads ON workloads.id = trials.workload JOIN environments ON environments.id = trials.environment";
   return read(db, () =>
     trialsOfRows(
       db,
-      db.sqlite.prepare(`SELECT * FROM records WHERE ${where.join(" AND ")} ORDER BY at, id`).all(...values),
-    ),
+      db.sqlite
+        .prepare(`SELECT trials.* FROM ${records} WHERE ${where.join(" AND ")} ORDER BY at, trials.id`)
+        .all(...values),
+    ).filter(({ finals }) => finals === undefined),
   );
 }
 
@@ -272,54 +285,46 @@ export function showRun(db: Database, prefix: string): RunRecord {
   return read(db, () => runOf(rowNamed(db, "runs", prefix), worldIn(db), db.path));
 }
 
-/** The newest calibration of this environment; the caller checks the data. */
+export interface CalibrationRecord {
+  readonly id: string;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly provenance: Provenance;
+  readonly data: unknown;
+}
+
+/** The newest calibration of this environment, no later than `until`, one that was measured here before any other; the caller checks the data. */
 export function calibrationOf(
   db: Database,
   environment: Environment,
-  match: readonly EnvironmentField[] = ENVIRONMENT_FIELDS,
-): { readonly id: string; readonly at: number; readonly data: unknown } | undefined {
+  {
+    until = Number.MAX_SAFE_INTEGER,
+    match = ENVIRONMENT_FIELDS,
+  }: { readonly until?: number; readonly match?: readonly EnvironmentField[] } = {},
+): CalibrationRecord | undefined {
   const world = environmentRowOf(environment);
-  const row = read(db, () =>
+  const where = ["at <= ?", ...match.map((field) => `${field} IS ?`)];
+  const rows = read(db, () =>
     db.sqlite
-      .prepare<unknown[], { id: string; at: number; data: string }>(
-        `SELECT calibrations.id, at, data FROM calibrations JOIN environments ON environments.id = environment
-         WHERE ${["1", ...match.map((field) => `${field} IS ?`)].join(" AND ")} ORDER BY at DESC, calibrations.id LIMIT 1`,
+      .prepare<unknown[], Row>(
+        `SELECT calibrations.* FROM calibrations JOIN environments ON environments.id = environment
+         WHERE ${where.join(" AND ")} ORDER BY at DESC, calibrations.id LIMIT ?`,
       )
-      .get(...match.map((field) => world[field] ?? null)),
+      .all(until, ...match.map((field) => world[field] ?? null), NEWEST),
   );
-  return row && { id: row.id, at: row.at, data: JSON.parse(row.data) };
+  const found = rows.flatMap((row): CalibrationRecord[] => {
+    const known = calibrationRow.safeParse(row);
+    return known.success ? [{ ...known.data, provenance: provenanceOf(db, "calibrations", row) }] : [];
+  });
+  return found.find((c) => c.provenance === "here") ?? found[0];
 }
 
-/** Operators that have workloads here. */
-export function operatorsIn(db: Database): string[] {
-  return read(db, () => strings(db, "SELECT DISTINCT operator FROM workloads ORDER BY operator"));
-}
-
-/** Targets that trials here were measured on. */
-export function targetsIn(db: Database): string[] {
-  return read(db, () => strings(db, "SELECT DISTINCT target FROM environments ORDER BY target"));
-}
-
-/** Instructions that trials here used: each is one step in an index. */
-export function intrinsicsIn(db: Database): string[] {
-  const sql = `
-    WITH RECURSIVE used (name) AS (
-      SELECT min(intrinsic) FROM trials
-      UNION ALL SELECT (SELECT min(intrinsic) FROM trials WHERE intrinsic > name) FROM used WHERE name IS NOT NULL
-    ) SELECT name FROM used WHERE name IS NOT NULL`;
-  return read(db, () => strings(db, sql));
-}
-
-/** Axes and parameters that workloads here have. */
-export function extentsIn(db: Database): string[] {
-  return read(db, () =>
-    strings(db, "SELECT DISTINCT key FROM workloads, json_each(json_patch(extents, parameters)) ORDER BY key"),
-  );
-}
+/** Calibrations looked at: one is made when an environment is new, or when it is asked for. */
+const NEWEST = 100;
 
 /** The condition on a row of `trials`. */
-function trialsWhere(db: Database, filter: TrialFilter): Condition {
-  const workloads = onWorkloads(filter);
+export function trialsWhere(db: Database, filter: TrialFilter): Condition {
+  const workloads = onWorkloads(db, filter);
   return allOf([onTrials(db, filter), workloads && within(workloads)]);
 }
 
@@ -328,7 +333,8 @@ function within({ sql, values }: Condition): Condition {
 }
 
 /** What can be decided by a row of `trials` itself. */
-function onTrials(db: Database, { status, intrinsic, since, until, target, trusted, stale }: TrialFilter): Condition {
+function onTrials(db: Database, filter: TrialFilter): Condition {
+  const { status, intrinsic, run, threads, since, until, target, trusted, stale } = filter;
   const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
   return allOf([
     // Written out, so that SQLite sees that the indexes of what worked serve.
@@ -336,6 +342,8 @@ function onTrials(db: Database, { status, intrinsic, since, until, target, trust
     intrinsic === undefined
       ? undefined
       : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
+    run === undefined ? undefined : { sql: "run = ?", values: [run] },
+    threads === undefined ? undefined : { sql: "threads = ?", values: [threads] },
     since === undefined ? undefined : { sql: "at >= ?", values: [since] },
     until === undefined ? undefined : { sql: "at < ?", values: [until] },
     target === undefined ? undefined : onTarget(target),
@@ -353,13 +361,12 @@ function not({ sql, values }: Condition): Condition {
 }
 
 /** What can be decided by a row of `workloads`, of which there are few. */
-function onWorkloads({ computation, operator, dtype, extents = {} }: Filter): Condition | undefined {
-  const [inputs = "", sum] = dtype?.split("->") ?? [];
+function onWorkloads(db: Database, filter: Filter): Condition | undefined {
+  const { computation, operator, extents = {} } = filter;
   const found = [
     computation && { sql: "computation = ?", values: [computationKey(computation)] },
     operator === undefined ? undefined : { sql: "operator = ?", values: [operator] },
-    dtype === undefined ? undefined : { sql: "dtype = ?", values: [inputs] },
-    sum === undefined ? undefined : { sql: "sum = ?", values: [sum] },
+    workloadsWhere(db, filter),
     ...Object.entries(extents).map(([name, { min, max }]): Condition => {
       const path = `$.${JSON.stringify(name)}`;
       const shape = "json_extract(json_patch(extents, parameters), ?)";
@@ -381,32 +388,6 @@ function allOf(conditions: readonly (Condition | undefined)[]): Condition {
   };
 }
 
-function strings(db: Database, sql: string, values: readonly (string | number)[] = []): string[] {
-  return db.sqlite
-    .prepare(sql)
-    .pluck()
-    .all(...values)
-    .map(String);
-}
-
-function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
-  const world = worldIn(db);
-  return rows.map((row) => trialOf(row, world, db.path));
-}
-
-/** Reads each workload and environment once: thousands of trials share a few. */
-function worldIn(db: Database): Referred {
-  const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
-    const known = new Map<string, T>();
-    return (id: string): T => {
-      const found = known.get(id) ?? make(db.sqlite.prepare(`SELECT * FROM ${table} WHERE id = ?`).get(id), db.path);
-      known.set(id, found);
-      return found;
-    };
-  };
-  return { workload: remembered("workloads", workloadOf), environment: remembered("environments", environmentOf) };
-}
-
 function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unknown {
   const what = table === "trials" ? "trial" : "run";
   if (!/^[0-9a-f]{4,32}$/.test(prefix))
@@ -422,7 +403,7 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
     throw new UsageError(`${db.path} holds no ${what} ${prefix}`, { hint: "automap db query lists what it holds" });
   if (other)
     throw new UsageError(`several ${what}s begin with ${prefix}`, {
-      hint: `give more digits: ${rows.map((r) => shortId(r.id)).join(", ")}`,
+      hint: `give more digits: ${rows.map((r) => visible(shortId(r.id))).join(", ")}`,
     });
   return row;
 }

@@ -4,11 +4,12 @@
  *     { id, operator: "conv2d", parameters: { c: 64, ... }, equation: "out[n,k,p,q] += ...", dtype: "u8s8", ... }
  */
 
-import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
+import { type Computation, computationKey, defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
+import type { Provenance } from "./seal.ts";
 
 /** The world a number holds in, field by field. */
 export interface Environment {
@@ -32,11 +33,16 @@ export interface EnvironmentRecord extends Environment {
   readonly id: string;
 }
 
+/** Names users give: what needs no quotes in a shell and looks like nothing else, `resnet18/layer2.0.conv1`. */
+export const WORKLOAD_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.:/+-]{0,79}$/;
+
 /** What is tuned, and under which name and parameters the user asked for it. */
 export interface Workload {
   readonly computation: Computation;
   /** Of the operator; none for a bare equation. */
   readonly parameters?: Readonly<Record<string, number>>;
+  /** The user's own for it, of the form {@link WORKLOAD_NAME}. */
+  readonly name?: string | undefined;
 }
 
 export interface TensorRecord {
@@ -63,18 +69,32 @@ export interface WorkloadRecord {
   /** Of the output. */
   readonly sum: DType;
   readonly points: number;
+  /** The user's own: given to it, or else to another record of the same computation. */
+  readonly name?: string | undefined;
 }
 
 /** How a candidate was run. */
 export interface Conditions {
   readonly threads: number;
   readonly cache: "warm" | "flushed";
-  /** Cores it was bound to. */
+  /** Processors its threads were bound to, in their order. */
   readonly affinity?: readonly number[];
+  /** Share of the time of these processors that other programs took while it was timed; of several the most. 0 to 1. */
+  readonly load?: number;
+}
+
+/** Kernels measured in turns, in one process, to decide between them: sample i of each was taken next to sample i of the others. */
+export interface Finals {
+  /** Equal for the trials that were measured beside each other. */
+  readonly comparison: string;
+  /** 1 for the winner; undefined for one that failed in them. */
+  readonly place: number | undefined;
 }
 
 export interface TrialRecord extends Trial {
   readonly id: string;
+  /** Whether this user measured it on this machine; what came from elsewhere is a claim. */
+  readonly provenance: Provenance;
   readonly run: string | undefined;
   readonly workload: WorkloadRecord;
   readonly environment: EnvironmentRecord;
@@ -83,6 +103,8 @@ export interface TrialRecord extends Trial {
   /** Hash of the intrinsic's declaration when it ran. */
   readonly declaration: string | undefined;
   readonly conditions: Conditions;
+  /** Undefined for a kernel measured by itself. */
+  readonly finals: Finals | undefined;
 }
 
 export type RunStatus = "running" | "done" | "interrupted" | "failed";
@@ -119,4 +141,10 @@ export function computationOf(workload: WorkloadRecord): Computation {
 /** What a workload is filtered by: the extents of its axes, and the operator's parameters over them. */
 export function shapeOf({ extents, parameters }: WorkloadRecord): Readonly<Record<string, number>> {
   return { ...extents, ...parameters };
+}
+
+/** `f16`, `u8s8`: the first two inputs. */
+export function inputTypes(computation: Computation): string {
+  const [first = targetOf(computation), second = first] = inputsOf(computation);
+  return first.dtype === second.dtype ? first.dtype : `${first.dtype}${second.dtype}`;
 }

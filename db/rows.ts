@@ -1,218 +1,36 @@
 /**
- * @file How records become rows and rows records. A file is outside input: every row is checked on the way out, and nothing is
- * written that would not be read back.
+ * @file How records become rows and rows records. A file is outside input: every row passes parse.ts and is held against what its parts make
+ * on the way out, and nothing is written that would not be read back.
  */
 
 import { z } from "zod";
-import { type Candidate, canonicalJson, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
-import {
-  type Computation,
-  computationKey,
-  equationText,
-  extentsOf,
-  inputsOf,
-  pointCount,
-  targetOf,
-} from "../abstraction/computation.ts";
-import { DTYPES } from "../abstraction/dtype.ts";
+import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import type { Measurement, MeasurementStatus, Prediction, Trial } from "../abstraction/trial.ts";
+import { visible } from "../abstraction/text.ts";
+import type { Measurement, Trial } from "../abstraction/trial.ts";
 import { idOf, shortId } from "./identity.ts";
-import type {
-  Conditions,
-  Environment,
-  EnvironmentRecord,
-  RunRecord,
-  TensorRecord,
-  TrialRecord,
-  Workload,
-  WorkloadRecord,
+import { calibrationRow, environmentRow, runRow, trialRow, workloadRow } from "./parse.ts";
+import { shortened } from "./parse-text.ts";
+import { impossibleComputation, impossibleTrial } from "./possible.ts";
+import {
+  type Conditions,
+  computationOf,
+  type Environment,
+  type EnvironmentRecord,
+  type Finals,
+  inputTypes,
+  type RunRecord,
+  type TensorRecord,
+  type TrialRecord,
+  type Workload,
+  type WorkloadRecord,
 } from "./record.ts";
+import type { Provenance } from "./seal.ts";
 
 /** A row as it stands in its table. */
 export type Row = Readonly<Record<string, string | number | null>>;
-
-// ---- What rows may hold
-
-/** A column of JSON text. */
-function json<T>(schema: z.ZodType<T>) {
-  return z
-    .string()
-    .transform((text, context): unknown => {
-      try {
-        return JSON.parse(text);
-      } catch {
-        context.addIssue("is not JSON");
-        return z.NEVER;
-      }
-    })
-    .pipe(schema);
-}
-
-const integers = z.record(z.string(), z.number().int());
-const time = z.number().int();
-const seconds = z.number().positive();
-
-// What a later automap adds to a candidate or a level is kept.
-const mapped = z.looseObject({
-  kind: z.undefined().optional(),
-  intrinsic: z.string(),
-  matching: z.record(z.string(), z.array(z.string())),
-  operands: z.record(z.string(), z.string()),
-  schedule: z.looseObject({
-    order: z.array(z.string()),
-    block: z.record(z.string(), z.number().int().positive()),
-    placement: z.record(z.string(), z.enum(["in-place", "padded", "windowed", "tiled"])),
-    spread: z.array(z.string()).optional(),
-    within: z.record(z.string(), z.string()).optional(),
-    threads: z.number().int().positive(),
-  }),
-});
-const lanes = z.looseObject({
-  kind: z.literal("lanes"),
-  intrinsic: z.string(),
-  schedule: z.looseObject({
-    dataflow: z.enum(LANE_DATAFLOWS),
-    lanes: z.number().int().positive(),
-    rows: z.number().int().positive(),
-    vectors: z.number().int().positive(),
-    rolled: z.array(z.string()),
-    weights: z.enum(["registers", "memory"]),
-    streaming: z.boolean(),
-    prefetchBytes: z.number().int().nonnegative(),
-    borders: z.enum(["peeled", "guarded"]),
-    strip: z.number().int().nonnegative(),
-    threads: z.number().int().positive(),
-  }),
-});
-
-/** A candidate that names no kind is a mapping and its schedule. */
-const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {
-  const kind = z.looseObject({ kind: z.unknown().optional() }).safeParse(given).data?.kind;
-  if (kind !== undefined && kind !== "lanes") {
-    context.addIssue({
-      code: "custom",
-      message: `is of kind ${JSON.stringify(kind)}, which this automap does not know`,
-      path: ["kind"],
-    });
-    return z.NEVER;
-  }
-  const result = kind === undefined ? mapped.safeParse(given) : lanes.safeParse(given);
-  if (result.success) return result.data;
-  for (const { message, path } of result.error.issues) context.addIssue({ code: "custom", message, path: [...path] });
-  return z.NEVER;
-});
-
-const levels: z.ZodType<Prediction["levels"]> = z.array(
-  z.looseObject({
-    level: z.string(),
-    trips: z.number(),
-    inner: z.number(),
-    read: z.number(),
-    write: z.number(),
-    bound: z.enum(["inner", "read", "write"]),
-  }),
-);
-
-const environmentRow = z.object({
-  id: z.string(),
-  target: z.string(),
-  cpu: z.string(),
-  cores: z.number().int().positive(),
-  isa: json(z.array(z.string())),
-  compiler: z.string(),
-  compiler_version: z.string(),
-  flags: json(z.array(z.string())),
-  kernel: z.string(),
-  driver: z.string().nullable(),
-  node: z.string(),
-  automap: z.string(),
-});
-
-const workloadRow = z.object({
-  id: z.string(),
-  operator: z.string(),
-  computation: z.string(),
-  equation: z.string(),
-  extents: json(integers),
-  parameters: json(integers),
-  tensors: json(
-    z.record(
-      z.string(),
-      z.object({
-        dtype: z.enum(DTYPES),
-        dims: z.array(z.string()),
-        shape: z.array(z.number().int().positive()),
-        storage: z.string(),
-        constant: z.boolean(),
-      }),
-    ),
-  ),
-  dtype: z.string(),
-  sum: z.enum(DTYPES),
-  points: z.number().positive(),
-});
-
-const runRow = z.object({
-  id: z.string(),
-  workload: z.string(),
-  environment: z.string(),
-  seed: z.number().int(),
-  options: json(z.record(z.string(), z.unknown())),
-  budget: json(z.record(z.string(), z.unknown())),
-  process: z.number().int(),
-  started: time,
-  ended: time.nullable(),
-  status: z.enum(["running", "done", "interrupted", "failed"]),
-});
-
-const trialFacts = z.object({
-  id: z.string(),
-  run: z.string().nullable(),
-  workload: z.string(),
-  environment: z.string(),
-  candidate: json(candidate),
-  intrinsic: z.string(),
-  declaration: z.string().nullable(),
-  predicted: seconds.nullable(),
-  uncorrected: seconds.nullable(),
-  levels: json(levels).nullable(),
-  threads: z.number().int().positive(),
-  cache: z.enum(["warm", "flushed"]),
-  affinity: json(z.array(z.number().int().nonnegative())).nullable(),
-  at: time,
-});
-
-type Failure = Exclude<MeasurementStatus, "ok">;
-const failure = z.enum({
-  wrong: "wrong",
-  "compile-failed": "compile-failed",
-  "missing-instruction": "missing-instruction",
-  "illegal-instruction": "illegal-instruction",
-  crashed: "crashed",
-  "timed-out": "timed-out",
-  "out-of-memory": "out-of-memory",
-  "out-of-bounds": "out-of-bounds",
-  "output-flood": "output-flood",
-} as const satisfies { [S in Failure]: S });
-
-/** Every status a trial can have. */
-export const STATUSES: readonly MeasurementStatus[] = ["ok", ...failure.options];
-
-export const trialRow = z.discriminatedUnion("status", [
-  trialFacts.extend({
-    status: z.literal("ok"),
-    median: seconds,
-    low: seconds,
-    high: seconds,
-    samples: json(z.array(seconds).min(1)),
-    instructions: z.number().int().nonnegative(),
-  }),
-  trialFacts.extend({ status: failure, log: z.string() }),
-]);
-
-const calibrationRow = z.object({ id: z.string(), environment: z.string(), data: json(z.unknown()), at: time });
 
 /** Tables, those that others refer to first; what their rows are checked by, and which columns are JSON text. */
 export const TABLES = {
@@ -225,12 +43,44 @@ export const TABLES = {
 export type Table = keyof typeof TABLES;
 export const TABLE_NAMES: readonly Table[] = ["environments", "workloads", "runs", "trials", "calibrations"];
 
-/** The id that the facts of a row make. How a run ended is no part of who it is. */
+/** Of a cell; a text of a record is never as long. */
+const CELL = 2 ** 22;
+
+/**
+ * A row of a file that anybody may have written, read with `safeIntegers`: an integer beyond a number's is the text of it, bytes are
+ * nothing, and a text without end is cut. Each is then refused for what it is.
+ */
+export function rowHeld(held: object): Row {
+  const cell = (value: unknown): string | number | null => {
+    if (typeof value === "bigint") return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
+    if (typeof value === "string") return value.slice(0, CELL);
+    return typeof value === "number" ? value : null;
+  };
+  return Object.fromEntries(Object.entries(held).map(([name, value]) => [name, cell(value)]));
+}
+
+/**
+ * The id that the facts of a row make. How a run ended, and whether it was made here, is no part of who it is; nor is a later column that
+ * says nothing.
+ */
 export function idOfFacts(table: Table, row: Row): string {
-  const { id: _, ...facts } = row;
+  const { id: _, seal: _seal, ...facts } = asFirstWritten(table, row);
   if (table !== "runs") return idOf(facts);
   const { ended: _ended, status: _status, ...begun } = facts;
   return idOf(begun);
+}
+
+/** Columns that came after the first release. Where they hold nothing, a record is written as it was before, and has the same id. */
+export const LATER_COLUMNS = { workloads: ["name"], trials: ["comparison", "place", "load"] } as const;
+
+export function isLater(table: Table, column: string): boolean {
+  const later: Readonly<Partial<Record<Table, readonly string[]>>> = LATER_COLUMNS;
+  return later[table]?.includes(column) ?? false;
+}
+
+/** Without later columns that hold nothing. */
+export function asFirstWritten(table: Table, row: Row): Row {
+  return Object.fromEntries(Object.entries(row).filter(([column, value]) => value !== null || !isLater(table, column)));
 }
 
 // ---- From what is given to rows
@@ -238,22 +88,24 @@ export function idOfFacts(table: Table, row: Row): string {
 export function environmentRowOf(environment: Environment): Row {
   const { target, cpu, cores, compiler, kernel, node, automap } = environment;
   const facts = {
-    target,
-    cpu,
+    target: visible(target),
+    cpu: visible(cpu),
     cores,
     isa: canonicalJson([...new Set(environment.isa)].sort()),
     compiler: compiler.path,
-    compiler_version: compiler.version,
+    compiler_version: visible(compiler.version),
     flags: canonicalJson(compiler.flags),
-    kernel,
-    driver: environment.driver ?? null,
+    kernel: visible(kernel),
+    driver: environment.driver === undefined ? null : visible(environment.driver),
     node,
     automap,
   };
   return checked(environmentRow, { id: idOf(facts), ...facts }, "environment");
 }
 
-export function workloadRowOf({ computation, parameters = {} }: Workload): Row {
+export function workloadRowOf({ computation, parameters = {}, name }: Workload): Row {
+  const impossible = impossibleComputation(computation);
+  if (impossible !== undefined) throw new UsageError(`a workload that cannot be recorded: ${impossible}`);
   const tensors = Object.values(computation.tensors).map((t): [string, TensorRecord] => [
     t.name,
     {
@@ -274,8 +126,9 @@ export function workloadRowOf({ computation, parameters = {} }: Workload): Row {
     dtype: inputTypes(computation),
     sum: targetOf(computation).dtype,
     points: pointCount(computation),
+    name: name ?? null,
   };
-  return checked(workloadRow, { id: idOf(facts), ...facts }, "workload");
+  return checked(workloadRow, { id: idOfFacts("workloads", facts), ...facts }, "workload");
 }
 
 export interface TrialFacts {
@@ -285,9 +138,10 @@ export interface TrialFacts {
   readonly declaration: string | undefined;
   readonly trial: Trial;
   readonly conditions: Conditions;
+  readonly finals: Finals | undefined;
 }
 
-export function trialRowOf({ workload, environment, run, declaration, trial, conditions }: TrialFacts): Row {
+export function trialRowOf({ workload, environment, run, declaration, trial, conditions, finals }: TrialFacts): Row {
   const { candidate: tried, prediction, measurement, at } = trial;
   const facts = {
     run: run ?? null,
@@ -304,8 +158,11 @@ export function trialRowOf({ workload, environment, run, declaration, trial, con
     cache: conditions.cache,
     affinity: conditions.affinity === undefined ? null : canonicalJson(conditions.affinity),
     at,
+    comparison: finals?.comparison ?? null,
+    place: finals?.place ?? null,
+    load: conditions.load ?? null,
   };
-  return checked(trialRow, { id: idOf(facts), ...facts }, "trial");
+  return checked(trialRow, { id: idOfFacts("trials", facts), ...facts }, "trial");
 }
 
 /** What the column `intrinsic` holds: what a trial is found by. */
@@ -320,27 +177,77 @@ export function runRowOf(facts: Row): Row {
 function measuredColumns(measurement: Measurement) {
   if (measurement.status !== "ok") {
     const { status, log } = measurement;
-    return { status, log, median: null, low: null, high: null, samples: null, instructions: null };
+    return {
+      status,
+      log: shortened(visible(log)),
+      median: null,
+      low: null,
+      high: null,
+      samples: null,
+      instructions: null,
+    };
   }
   const { status, median, interval, samples, instructions } = measurement;
   const [low, high] = interval;
   return { status, log: null, median, low, high, samples: canonicalJson(samples), instructions };
 }
 
-/** What keeps a row from being read; undefined when nothing does. */
-export function problemOf(schema: z.ZodType, row: Row): string | undefined {
-  const [issue] = schema.safeParse(row).error?.issues ?? [];
-  return issue && `its field ${issue.path.join(".")}: ${issue.message}`;
+/** What keeps a row from being a record: its fields, and whether its parts make it again. Undefined when nothing does. */
+export function problemOf(table: Table, row: Row): string | undefined {
+  const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
+  if (issue) return `its field ${issue.path.join(".")}: ${issue.message}`;
+  try {
+    switch (table) {
+      case "environments":
+        environmentOf(row, "");
+        return undefined;
+      case "workloads":
+        workloadOf(row, "");
+        return undefined;
+      case "runs":
+        return (row["status"] === "running") === (row["ended"] === null)
+          ? undefined
+          : "its status and its end disagree";
+      case "trials":
+      case "calibrations":
+        return undefined;
+      default:
+        return table satisfies never;
+    }
+  } catch (error) {
+    if (error instanceof Damaged) return error.because;
+    throw error;
+  }
 }
 
-/** What would not be read back is not written. */
+/** The same of a trial beside its world: what cannot have been measured there. */
+export function problemOfTrial(row: Row, world: Pick<Referred, "workload" | "environment">): string | undefined {
+  const facts = trialRow.parse(row);
+  return impossibleTrial(facts, world.workload(facts.workload), world.environment(facts.environment));
+}
+
+/** What would not be read back is not written. @throws UsageError saying which field cannot be recorded */
 function checked(schema: z.ZodType, row: Row, what: string): Row {
   const result = schema.safeParse(row);
-  if (!result.success) throw new Error(`a ${what} that cannot be recorded: ${z.prettifyError(result.error)}`);
-  return row;
+  if (result.success) return row;
+  const [issue] = result.error.issues;
+  throw new UsageError(`a ${what} that cannot be recorded: ${issue?.message} at ${issue?.path.join(".")}`);
 }
 
 // ---- From rows to records
+
+/** A row that is no record. */
+class Damaged extends UsageError {
+  readonly because: string;
+
+  constructor(path: string, what: string, row: unknown, because: string) {
+    const id = z.object({ id: z.string() }).safeParse(row).data?.id ?? "";
+    super(`${path}: ${what} ${visible(shortId(id))} is damaged: ${because}`, {
+      hint: "something other than this automap wrote it; automap db verify names every such row, and db merge into a new file takes the others",
+    });
+    this.because = because;
+  }
+}
 
 export function environmentOf(row: unknown, path: string): EnvironmentRecord {
   const {
@@ -350,22 +257,47 @@ export function environmentOf(row: unknown, path: string): EnvironmentRecord {
     driver,
     ...rest
   } = readRow(environmentRow, row, "environment", path);
-  return { ...rest, compiler: { path: compiler, version, flags }, ...(driver === null ? {} : { driver }) };
+  const record = { ...rest, compiler: { path: compiler, version, flags }, ...(driver === null ? {} : { driver }) };
+  if (!isSame(environmentRowOf(record), row))
+    throw new Damaged(path, "environment", row, "its parts do not make the environment it claims to be");
+  return record;
 }
 
+/** A workload is defined again from its parts: what it claims to compute is what it computes. */
 export function workloadOf(row: unknown, path: string): WorkloadRecord {
-  return readRow(workloadRow, row, "workload", path);
+  const { name, ...rest } = readRow(workloadRow, row, "workload", path);
+  const record = { ...rest, name: name ?? undefined };
+  try {
+    if (!isSame(workloadRowOf({ ...record, computation: computationOf(record) }), row))
+      throw new Damaged(path, "workload", row, "its parts do not make the workload it claims to be");
+    return record;
+  } catch (error) {
+    if (error instanceof UsageError && !(error instanceof Damaged))
+      throw new Damaged(path, "workload", row, error.message);
+    throw error;
+  }
+}
+
+/** Whether a row holds what another was made of, its id with it. */
+function isSame(made: Row, row: unknown): boolean {
+  const held = z.record(z.string(), z.unknown()).parse(row);
+  return Object.entries(made).every(([name, value]) => (held[name] ?? null) === value);
 }
 
 /** What a trial or a run refers to by id. */
 export interface Referred {
   workload(id: string): WorkloadRecord;
   environment(id: string): EnvironmentRecord;
+  /** Whether a trial's row was sealed here. */
+  provenance(row: unknown): Provenance;
 }
 
 export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
   const facts = readRow(trialRow, row, "trial", path);
-  const { predicted, uncorrected, levels: byLevel, affinity } = facts;
+  const [workload, environment] = [world.workload(facts.workload), world.environment(facts.environment)];
+  const because = impossibleTrial(facts, workload, environment);
+  if (because !== undefined) throw new Damaged(path, "trial", row, because);
+  const { predicted, uncorrected, levels: byLevel, affinity, load, comparison, place } = facts;
   const prediction =
     predicted === null || uncorrected === null || byLevel === null
       ? undefined
@@ -373,8 +305,9 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
   return {
     id: facts.id,
     run: facts.run ?? undefined,
-    workload: world.workload(facts.workload),
-    environment: world.environment(facts.environment),
+    provenance: world.provenance(row),
+    workload,
+    environment,
     candidate: facts.candidate,
     intrinsic: facts.intrinsic,
     declaration: facts.declaration ?? undefined,
@@ -389,7 +322,13 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
             instructions: facts.instructions,
           }
         : { status: facts.status, log: facts.log },
-    conditions: { threads: facts.threads, cache: facts.cache, ...(affinity === null ? {} : { affinity }) },
+    conditions: {
+      threads: facts.threads,
+      cache: facts.cache,
+      ...(affinity === null ? {} : { affinity }),
+      ...(load === null ? {} : { load }),
+    },
+    finals: comparison === null ? undefined : { comparison, place: place ?? undefined },
     at: facts.at,
   };
 }
@@ -404,19 +343,9 @@ export function runOf(row: unknown, world: Referred, path: string): RunRecord {
   };
 }
 
-/** `f16`, `u8s8`: the first two inputs. */
-function inputTypes(computation: Computation): string {
-  const [first = targetOf(computation), second = first] = inputsOf(computation);
-  return first.dtype === second.dtype ? first.dtype : `${first.dtype}${second.dtype}`;
-}
-
 function readRow<T>(schema: z.ZodType<T>, row: unknown, what: string, path: string): T {
   const result = schema.safeParse(row);
   if (result.success) return result.data;
-  const name = z.object({ id: z.string() }).safeParse(row);
   const [issue] = result.error.issues;
-  throw new UsageError(
-    `${path}: ${what} ${name.success ? shortId(name.data.id) : ""} is damaged: ${issue?.path.join(".")}: ${issue?.message}`,
-    { hint: "something other than this automap wrote it, or a newer one" },
-  );
+  throw new Damaged(path, what, row, `${issue?.path.join(".")}: ${issue?.message}`);
 }

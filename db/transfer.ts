@@ -12,31 +12,35 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { StringDecoder } from "node:string_decoder";
 import Sqlite from "better-sqlite3";
-import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { visible } from "../abstraction/text.ts";
 import { shortId } from "./identity.ts";
 import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
-import { computationOf } from "./record.ts";
 import {
-  environmentOf,
-  environmentRowOf,
+  asFirstWritten,
   idOfFacts,
+  isLater,
+  LATER_COLUMNS,
   problemOf,
+  problemOfTrial,
+  type Referred,
   type Row,
+  rowHeld,
   TABLE_NAMES,
   TABLES,
   type Table,
-  trialRow,
-  workloadOf,
-  workloadRowOf,
 } from "./rows.ts";
+import { provenanceOf, worldIn } from "./world.ts";
 import { insert } from "./write.ts";
 
 /** Of the lines; raised when an older automap could not read them. */
 export const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
+
+/** Holds on one machine only, and so does not travel in lines. */
+const LOCAL = "seal";
 
 /** A line is named by the table in the singular. */
 const KINDS: Readonly<Record<Table, string>> = {
@@ -62,16 +66,35 @@ const REFERENCES: Readonly<Record<Table, Readonly<Record<string, Table>>>> = {
  * Every record, or the trials that match with what they refer to; one line each without its end, what is referred to first.
  * The file must not be written through the same handle before the last line was taken.
  */
-export function* exportLines(db: Database, filter?: TrialFilter): Generator<string> {
+export function exportLines(db: Database, filter?: TrialFilter): Generator<string> {
+  return linesWith(db, filter, false);
+}
+
+/** @param sealed whether lines keep the seals of this machine, as between two files of one user */
+function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boolean): Generator<string> {
   const chosen = filter && JSON.stringify(idsWhere(db, filter));
   yield JSON.stringify({ kind: "header", format: FORMAT, version: EXPORT_VERSION });
   for (const table of TABLE_NAMES) {
     const where = chosen === undefined ? undefined : chosenRows(table);
     if (where === "") continue;
     const rows = db.sqlite
-      .prepare<unknown[], Row>(`SELECT * FROM ${table} ${where ?? ""} ORDER BY id`)
+      .prepare<unknown[], object>(`SELECT * FROM ${table} ${where ?? ""} ORDER BY id`)
+      .safeIntegers()
       .iterate(...(chosen === undefined ? [] : [chosen]));
-    for (const row of rows) yield JSON.stringify({ kind: KINDS[table], ...unpacked(table, row) });
+    for (const held of rows) {
+      const { [LOCAL]: seal, ...row } = rowHeld(held);
+      yield lineOf(table, sealed && seal !== null && seal !== undefined ? { ...row, [LOCAL]: seal } : row);
+    }
+  }
+}
+
+function lineOf(table: Table, row: Row): string {
+  try {
+    return JSON.stringify({ kind: KINDS[table], ...unpacked(table, row) });
+  } catch (error) {
+    // Lists within lists, deeper than can be written: as the text it is no record.
+    if (error instanceof RangeError) return JSON.stringify({ kind: KINDS[table], ...row });
+    throw error;
   }
 }
 
@@ -88,13 +111,16 @@ function chosenRows(table: Table): string {
   }
 }
 
-/** Columns of JSON text as data. */
+/**
+ * Columns of JSON text as data; what is none stays the text it is, for the import to refuse. A later column that holds nothing is left
+ * out, so that an older automap can read the line.
+ */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
-    Object.entries(row).map(([name, value]) => [
+    Object.entries(asFirstWritten(table, row)).map(([name, value]) => [
       name,
-      texts.includes(name) && typeof value === "string" ? JSON.parse(value) : value,
+      texts.includes(name) && typeof value === "string" ? (parsed(value) ?? value) : value,
     ]),
   );
 }
@@ -134,14 +160,20 @@ export function importLines(
   let known = 0;
   try {
     write(db, "importing", () => {
+      const world = worldIn(db);
       let number = 0;
       for (const line of lines) {
         number++;
         if (number === 1) checkHeader(line);
         else if (line.trim() !== "") {
-          const taken = takeLine(db, line);
-          if ("reason" in taken) rejected.push({ line: number, reason: taken.reason });
-          else if (taken.isNew) added[taken.table]++;
+          const taken = takeLine(db, line, world);
+          if ("reason" in taken) {
+            rejected.push({ line: number, reason: taken.reason });
+            if (rejected.length > MOST_REJECTED)
+              throw new UsageError(`more than ${MOST_REJECTED} lines are no records, line ${number}: ${taken.reason}`, {
+                hint: "nothing was taken: this is no export of automap's, or one of a newer automap",
+              });
+          } else if (taken.isNew) added[taken.table]++;
           else known++;
         }
       }
@@ -154,6 +186,9 @@ export function importLines(
   }
   return { added, known, rejected };
 }
+
+/** Reasons that are kept and told: a file of nothing but wrong lines is refused whole. */
+const MOST_REJECTED = 100_000;
 
 /** Ends a strict import's transaction. */
 class Rejected extends Error {}
@@ -173,7 +208,7 @@ function checkHeader(line: string): void {
 
 type Taken = { readonly table: Table; readonly isNew: boolean } | { readonly reason: string };
 
-function takeLine(db: Database, line: string): Taken {
+function takeLine(db: Database, line: string, world: Referred): Taken {
   const claim = readClaim(line);
   if ("reason" in claim) return claim;
   const { table, row } = claim;
@@ -184,9 +219,13 @@ function takeLine(db: Database, line: string): Taken {
         reason: `it refers to ${KINDS[to]} ${shortId(String(id))}, which is neither in the lines before nor in the database`,
       };
   }
+  const impossible = table === "trials" ? problemOfTrial(row, world) : undefined;
+  if (impossible !== undefined) return { reason: impossible };
   try {
-    const isNew = insert(db, table, row);
+    const sealed = isSealedHere(db, claim) ? { ...row, [LOCAL]: claim.seal } : undefined;
+    const isNew = insert(db, table, sealed ?? row);
     if (!isNew && table === "runs") settleRun(db, row);
+    if (!isNew && sealed) settleSeal(db, table, sealed);
     return { table, isNew };
   } catch (error) {
     // The statement alone is undone; that the disk is full is no fault of the line.
@@ -196,60 +235,49 @@ function takeLine(db: Database, line: string): Taken {
   }
 }
 
+interface Claim {
+  readonly table: Table;
+  readonly row: Row;
+  readonly seal: string | null;
+}
+
+/** Between two files of one machine a record stays one that was measured here; a seal of another key is no seal. */
+function isSealedHere(db: Database, { table, row, seal }: Claim): boolean {
+  return (
+    (table === "trials" || table === "calibrations") && provenanceOf(db, table, { ...row, [LOCAL]: seal }) === "here"
+  );
+}
+
 /** What a line claims to be: a row whose id its facts make. Whatever is wrong with it is a reason, never an exception. */
-function readClaim(line: string): { readonly table: Table; readonly row: Row } | { readonly reason: string } {
+function readClaim(line: string): Claim | { readonly reason: string } {
   try {
     const data = parsed(line);
     if (!isObject(data))
       return { reason: line.length > LONGEST ? `it is longer than ${LONGEST} characters` : "it is not a JSON object" };
-    const { kind, ...columns } = data;
+    const { kind, [LOCAL]: seal, ...columns } = data;
     const table = TABLE_NAMES.find((name) => KINDS[name] === kind);
     if (table === undefined)
       return { reason: `its kind is ${excerpt(kind)}, not one of ${Object.values(KINDS).join(", ")}` };
     const row = packed(table, columns);
-    const problem = problemOf(TABLES[table].schema, row);
-    if (problem !== undefined) return { reason: problem };
+    const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
+    if (issue) return { reason: toldOf(`its field ${issue.path.join(".")}: ${issue.message}`) };
     const id = idOfFacts(table, row);
     if (row["id"] !== id) return { reason: `its facts make the id ${shortId(id)}, it claims ${excerpt(row["id"])}` };
-    const untrue = untruthOf(table, row);
-    return untrue === undefined ? { table, row } : { reason: untrue };
+    const problem = problemOf(table, row);
+    return problem === undefined
+      ? { table, row, seal: typeof seal === "string" ? seal : null }
+      : { reason: toldOf(problem) };
   } catch (error) {
-    return { reason: (error instanceof Error ? error.message : String(error)).split("\n", 1)[0] ?? "" };
+    return { reason: toldOf(error instanceof Error ? error.message : String(error)) };
   }
 }
 
-/** What rows of one table have to be besides well-formed: a workload's parts must make its computation again. */
-function untruthOf(table: Table, row: Row): string | undefined {
-  const again = (made: Row, what: string): string | undefined =>
-    canonicalJson(made) === canonicalJson(row) ? undefined : `its parts do not make the ${what} it claims to be`;
-  switch (table) {
-    case "environments":
-      return again(environmentRowOf(environmentOf(row, "the line")), "environment");
-    case "workloads": {
-      const workload = workloadOf(row, "the line");
-      return again(
-        workloadRowOf({ computation: computationOf(workload), parameters: workload.parameters }),
-        "workload",
-      );
-    }
-    case "runs":
-      return (row["status"] === "running") === (row["ended"] === null) ? undefined : "its status and its end disagree";
-    case "trials":
-      return impossible(trialRow.parse(row));
-    default:
-      return undefined;
-  }
-}
+const LONGEST_REASON = 300;
 
-/** What no measurement can have said. */
-function impossible(trial: z.infer<typeof trialRow>): string | undefined {
-  const { intrinsic } = z.object({ intrinsic: z.string().optional() }).parse(trial.candidate);
-  if (intrinsic !== undefined && intrinsic !== trial.intrinsic)
-    return `its candidate uses ${intrinsic}, its field intrinsic says ${trial.intrinsic}`;
-  if (trial.status !== "ok") return undefined;
-  const { median, low, high, samples } = trial;
-  if (median < Math.min(...samples) || median > Math.max(...samples)) return "its median lies outside its samples";
-  return low <= median && median <= high ? undefined : "its median lies outside its interval";
+/** A reason on one line; it may quote what the line says. */
+function toldOf(reason: string): string {
+  const [first = ""] = reason.split("\n", 1);
+  return visible(first.length > LONGEST_REASON ? `${first.slice(0, LONGEST_REASON)}...` : first);
 }
 
 /** Data as a row of the table: exactly its columns, JSON text where it holds data. @throws Error naming a field that is too many or missing */
@@ -260,7 +288,7 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
     names.map((name) => {
-      const value = data[name];
+      const value = isLater(table, name) ? (data[name] ?? null) : data[name];
       if (value === undefined) throw new Error(`its field ${name} is missing`);
       if (value === null) return [name, null];
       if (texts.includes(name)) return [name, canonicalJson(value)];
@@ -272,11 +300,15 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
 
 const COLUMNS: Readonly<Record<Table, readonly string[]>> = {
   environments: "id target cpu cores isa compiler compiler_version flags kernel driver node automap".split(" "),
-  workloads: "id operator computation equation extents parameters tensors dtype sum points".split(" "),
+  workloads: [
+    ..."id operator computation equation extents parameters tensors dtype sum points".split(" "),
+    ...LATER_COLUMNS.workloads,
+  ],
   runs: "id workload environment seed options budget process started ended status".split(" "),
   trials: [
     ..."id run workload environment candidate intrinsic declaration status log median low high samples".split(" "),
     ..."instructions predicted uncorrected levels threads cache affinity at".split(" "),
+    ...LATER_COLUMNS.trials,
   ],
   calibrations: "id environment data at".split(" "),
 };
@@ -301,19 +333,32 @@ function settleRun(db: Database, row: Row): void {
   const isEarlier =
     Number(theirs[0]) < Number(ours[0]) || (theirs[0] === ours[0] && String(theirs[1]) < String(ours[1]));
   if (!isEarlier) return;
-  // The one change of a fact: the row is taken out and put back, which only a prune may do.
-  statement(db, "INSERT INTO pruning VALUES ('two ends of one run')").run();
+  replace(db, "runs", row);
+}
+
+/** A record that came without its seal before is known to be from here once it comes with it, so that the order of merging does not matter. */
+function settleSeal(db: Database, table: Table, row: Row): void {
+  const held = statement(db, `SELECT * FROM ${table} WHERE id = ?`).get(row["id"]) as Row;
+  if (held[LOCAL] !== row[LOCAL]) replace(db, table, row);
+}
+
+/** What triggers forbid to change is taken out and put back, which only a prune may do. */
+function replace(db: Database, table: Table, row: Row): void {
+  statement(db, "INSERT INTO pruning VALUES ('two accounts of one record')").run();
   db.sqlite.pragma("defer_foreign_keys = ON");
-  statement(db, "DELETE FROM runs WHERE id = ?").run(id);
-  insert(db, "runs", row);
+  statement(db, `DELETE FROM ${table} WHERE id = ?`).run(row["id"]);
+  insert(db, table, row);
   statement(db, "DELETE FROM pruning").run();
 }
 
-/** Adds every record of another database. Done twice, or the other way round, it gives the same. */
+/**
+ * Adds every record of another database. Done twice, or the other way round, it gives the same. What was measured on this machine stays
+ * known as such; everything else is imported.
+ */
 export function mergeDatabase(db: Database, other: string): ImportReport {
   const source = openDatabase(other, { readonly: true });
   try {
-    return importLines(db, exportLines(source));
+    return importLines(db, linesWith(source, undefined, true));
   } finally {
     source.close();
   }
@@ -322,7 +367,7 @@ export function mergeDatabase(db: Database, other: string): ImportReport {
 // ---- Lines
 
 /** Longer lines are none of automap's. */
-const LONGEST = 16 * 2 ** 20;
+const LONGEST = 4 * 2 ** 20;
 const CHUNK = 2 ** 16;
 
 /** The lines of a file, read piece by piece; a line that is too long is cut, and so refused. @throws UsageError when there is no such file */
@@ -364,5 +409,5 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 function excerpt(value: unknown): string {
   const text = JSON.stringify(value) ?? "undefined";
-  return text.length > 40 ? `${text.slice(0, 40)}...` : text;
+  return visible(text.length > 40 ? `${text.slice(0, 40)}...` : text);
 }

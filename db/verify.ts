@@ -4,15 +4,26 @@
  *     verifyDatabase(db)     { checked: { trials: 16000, ... }, problems: [{ what: "trial 3f9a1c77d0e2", why: "its facts make the id ..." }] }
  */
 
-import { canonicalJson } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Random } from "../abstraction/random.ts";
 import { randomInteger } from "../abstraction/random.ts";
+import { visible } from "../abstraction/text.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
 import { type Filter, idsWhere, showTrial } from "./query.ts";
-import { computationOf, type TrialRecord } from "./record.ts";
-import { idOfFacts, problemOf, type Row, TABLE_NAMES, TABLES, type Table, workloadOf } from "./rows.ts";
+import type { TrialRecord } from "./record.ts";
+import {
+  idOfFacts,
+  problemOf,
+  problemOfTrial,
+  type Referred,
+  type Row,
+  rowHeld,
+  TABLE_NAMES,
+  type Table,
+} from "./rows.ts";
+import { worldIn } from "./world.ts";
 
 export interface Problem {
   /** `integrity`, `reference`, or a record by its table and id. */
@@ -41,11 +52,14 @@ export function verifyDatabase(db: Database): VerifyReport {
       });
 
     // 2. Every record: its id, and whether it can be read.
+    const world = worldIn(db);
     for (const table of TABLE_NAMES)
-      for (const row of db.sqlite.prepare<[], Row>(`SELECT * FROM ${table}`).iterate()) {
+      for (const held of db.sqlite.prepare<[], object>(`SELECT * FROM ${table}`).safeIntegers().iterate()) {
+        const row = rowHeld(held);
         checked[table]++;
-        const why = whatIsWrong(table, row, db.path);
-        if (why !== undefined) problems.push({ what: `${table.slice(0, -1)} ${shortId(String(row["id"]))}`, why });
+        const why = whatIsWrong(table, row, world);
+        if (why !== undefined)
+          problems.push({ what: `${table.slice(0, -1)} ${visible(shortId(String(row["id"])))}`, why });
       }
   });
   return { checked, problems };
@@ -53,20 +67,23 @@ export function verifyDatabase(db: Database): VerifyReport {
 
 /** What is wrong with one trial's record; undefined when nothing is. */
 export function recordProblem(db: Database, id: string): string | undefined {
-  const row = read(db, () => db.sqlite.prepare<unknown[], Row>("SELECT * FROM trials WHERE id = ?").get(id));
-  return row && whatIsWrong("trials", row, db.path);
+  const held = read(db, () =>
+    db.sqlite.prepare<unknown[], object>("SELECT * FROM trials WHERE id = ?").safeIntegers().get(id),
+  );
+  return held && whatIsWrong("trials", rowHeld(held), worldIn(db));
 }
 
-function whatIsWrong(table: Table, row: Row, path: string): string | undefined {
+function whatIsWrong(table: Table, row: Row, world: Referred): string | undefined {
   const id = idOfFacts(table, row);
   if (id !== row["id"]) return `its facts make the id ${shortId(id)}: something changed it`;
-  const problem = problemOf(TABLES[table].schema, row);
-  if (problem !== undefined || table !== "workloads") return problem;
+  const problem = problemOf(table, row);
+  if (problem !== undefined || table !== "trials") return problem;
   try {
-    computationOf(workloadOf(row, path));
-    return undefined;
+    return problemOfTrial(row, world);
   } catch (error) {
-    return error instanceof Error ? error.message : canonicalJson(error);
+    // Its world is damaged or missing, and that is told of it.
+    if (error instanceof UsageError) return undefined;
+    throw error;
   }
 }
 
@@ -78,20 +95,22 @@ export interface Remeasured {
 /**
  * Measures a random sample of what worked again, one after the other.
  * @param filter which records count; give `trusted`, for another machine's times are no promise here
+ * @param imported whether records that were not measured here count too: their kernels are code of whoever wrote them
  * @param measure how; this room has no machine
  */
 export async function remeasure(
   db: Database,
-  { count, filter, random }: { readonly count: number; readonly filter: Filter; readonly random: Random },
+  options: { readonly count: number; readonly filter: Filter; readonly random: Random; readonly imported?: boolean },
   measure: (trial: TrialRecord) => Promise<Measurement>,
 ): Promise<Remeasured[]> {
+  const { count, filter, random, imported = false } = options;
   const ids = read(db, () => idsWhere(db, { ...filter, status: "ok" })).sort();
   const found: Remeasured[] = [];
   while (found.length < count && ids.length > 0) {
     const [id] = ids.splice(randomInteger(random, 0, ids.length - 1), 1);
     if (id === undefined) break;
     const trial = showTrial(db, id);
-    found.push({ trial, again: await measure(trial) });
+    if (trial.provenance === "here" || imported) found.push({ trial, again: await measure(trial) });
   }
   return found;
 }

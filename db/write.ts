@@ -3,13 +3,26 @@
  */
 
 import { canonicalJson } from "../abstraction/candidate.ts";
+import { pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { declarationHash, idOf } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
-import type { Conditions, Environment, RunStatus, Workload } from "./record.ts";
-import { environmentRowOf, instructionOf, type Row, runRowOf, type Table, trialRowOf, workloadRowOf } from "./rows.ts";
+import { trialRow } from "./parse.ts";
+import { impossibleTrial } from "./possible.ts";
+import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
+import {
+  environmentRowOf,
+  instructionOf,
+  problemOf,
+  type Row,
+  runRowOf,
+  type Table,
+  trialRowOf,
+  workloadRowOf,
+} from "./rows.ts";
+import { sealedText } from "./world.ts";
 
 export interface NewTrial {
   readonly workload: Workload;
@@ -20,12 +33,14 @@ export interface NewTrial {
   readonly intrinsic?: Intrinsic;
   readonly trial: Trial;
   readonly conditions: Conditions;
+  /** The finals it was measured in; left out for a kernel measured by itself. */
+  readonly finals?: Finals;
 }
 
 /** @returns the trial's id, the same for the same facts */
 export function recordTrial(db: Database, given: NewTrial): string {
   const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
-  const { run, trial, conditions, intrinsic } = given;
+  const { run, trial, conditions, finals, intrinsic } = given;
   const instruction = instructionOf(trial.candidate);
   if (intrinsic !== undefined && intrinsic.name !== instruction)
     throw new Error(`recordTrial: the candidate uses ${instruction}, given ${intrinsic.name}`);
@@ -36,12 +51,16 @@ export function recordTrial(db: Database, given: NewTrial): string {
     declaration: intrinsic && declarationHash(intrinsic),
     trial,
     conditions,
+    finals,
   });
+  const points = pointCount(given.workload.computation);
+  const problem = impossibleTrial(trialRow.parse(row), { points }, given.environment);
+  if (problem !== undefined) throw new UsageError(`a trial that cannot be recorded: ${problem}`);
   write(db, "recording a trial", () => {
     if (run !== undefined) checkRun(db, run);
     insert(db, "workloads", workload);
     insert(db, "environments", environment);
-    insert(db, "trials", row);
+    insert(db, "trials", sealed(db, "trials", row));
   });
   return idOfRow(row);
 }
@@ -100,12 +119,14 @@ export function recordCalibration(
 ): string {
   const environment = environmentRowOf(given.environment);
   const facts = { environment: idOfRow(environment), data: canonicalJson(given.data), at: given.at };
-  const id = idOf(facts);
+  const row = { id: idOf(facts), ...facts };
+  const problem = problemOf("calibrations", row);
+  if (problem !== undefined) throw new UsageError(`a calibration that cannot be recorded: ${problem}`);
   write(db, "recording a calibration", () => {
     insert(db, "environments", environment);
-    insert(db, "calibrations", { id, ...facts });
+    insert(db, "calibrations", sealed(db, "calibrations", row));
   });
-  return id;
+  return row.id;
 }
 
 /**
@@ -124,6 +145,11 @@ function checkRun(db: Database, run: string): unknown {
   const status = db.sqlite.prepare("SELECT status FROM runs WHERE id = ?").pluck().get(run);
   if (status === undefined) throw new UsageError(`${db.path} holds no run ${run}`, { hint: "begin it with beginRun" });
   return status;
+}
+
+/** The row as one that was measured here: only this file calls it, on what it was given by this program. */
+function sealed(db: Database, table: "trials" | "calibrations", row: Row): Row {
+  return { ...row, seal: db.seals.make(sealedText(table, row)) ?? null };
 }
 
 function idOfRow(row: Row): string {

@@ -26,6 +26,7 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
+import { extensionNamed } from "../targets/x86.ts";
 import { describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 const MESSAGES = [
@@ -150,24 +151,20 @@ export function readsAtRun({ source }: Kernel, place: number): boolean {
   return source.replace(prepare, "").includes(`tensors[${place}]`);
 }
 
-/** How a feature of the compiler is looked for: by name where every compiler knows it, else by the bit of the CPUID leaf (Intel SDM vol. 2, CPUID). */
-const TESTS: Readonly<Record<string, Code>> = {
-  avxvnni: code`bit(7, 1, EAX, 4)`,
-  avx512bf16: code`bit(7, 1, EAX, 5)`,
-  avx512fp16: code`bit(7, 0, EDX, 23)`,
-  "amx-bf16": code`bit(7, 0, EDX, 22)`,
-  "amx-tile": code`bit(7, 0, EDX, 24) && tiles_allowed()`,
-  "amx-int8": code`bit(7, 0, EDX, 25)`,
-};
+/** The test for an extension, in C: by name where every compiler knows it, else by the bit of the CPUID leaf. */
+function testOf(name: string): Code {
+  const { cpuid, asked } = extensionNamed(name) ?? {};
+  if (cpuid === undefined) return code`__builtin_cpu_supports(${stringLiteral(name)})`;
+  const { leaf, subleaf, register, bit } = cpuid;
+  const test = code`bit(${leaf}, ${subleaf}, ${register}, ${bit})`;
+  return asked === "tiles" ? code`${test} && tiles_allowed()` : test;
+}
 
 function featureTests(features: readonly string[]): Code {
   if (features.length === 0) return code`static const char* missing_words(void) { return ""; }`;
-  const tests = features.map((f) => {
-    const test = TESTS[f] ?? code`__builtin_cpu_supports(${stringLiteral(f)})`;
-    return code`    if (!(${test})) add(${stringLiteral(f)});`;
-  });
-  const bits = features.some((f) => TESTS[f] !== undefined);
-  const tiles = features.includes("amx-tile");
+  const tests = features.map((f) => code`    if (!(${testOf(f)})) add(${stringLiteral(f)});`);
+  const bits = features.some((f) => extensionNamed(f)?.cpuid !== undefined);
+  const tiles = features.some((f) => extensionNamed(f)?.asked === "tiles");
   return linesOf([
     code`#if defined(__x86_64__)`,
     ...(bits ? [CPUID_BITS] : []),

@@ -59,6 +59,7 @@ export const tdpbssd = defineIntrinsic({
   },
   emit: "_tile_dpbssd({c}, {a}, {b});",
   cost,
+  mnemonic: "tdpbssd",
   source: "Intel SDM vol. 2, TDPBSSD",
 });
 
@@ -76,6 +77,7 @@ export const tdpbsud = defineIntrinsic({
   },
   emit: "_tile_dpbsud({c}, {a}, {b});",
   cost,
+  mnemonic: "tdpbsud",
   source: "Intel SDM vol. 2, TDPBSUD",
 });
 
@@ -93,6 +95,7 @@ export const tdpbusd = defineIntrinsic({
   },
   emit: "_tile_dpbusd({c}, {a}, {b});",
   cost,
+  mnemonic: "tdpbusd",
   source: "Intel SDM vol. 2, TDPBUSD",
 });
 
@@ -110,6 +113,7 @@ export const tdpbuud = defineIntrinsic({
   },
   emit: "_tile_dpbuud({c}, {a}, {b});",
   cost,
+  mnemonic: "tdpbuud",
   source: "Intel SDM vol. 2, TDPBUUD",
 });
 
@@ -129,6 +133,7 @@ export const tdpbf16ps = defineIntrinsic({
   emit: "_tile_dpbf16ps({c}, {a}, {b});",
   subnormals: "flushed",
   cost,
+  mnemonic: "tdpbf16ps",
   source: "Intel SDM vol. 2, TDPBF16PS",
 });
 

@@ -47,6 +47,7 @@ export const sdot = defineIntrinsic({
   },
   emit: "{c} = vdotq_s32({c}, {a}, {b});",
   cost: DOT_COST,
+  mnemonic: "sdot",
   source: "Arm Architecture Reference Manual for A-profile, SDOT (vector)",
 });
 
@@ -69,6 +70,7 @@ export const sdotBroadcast = defineIntrinsic({
   },
   emit: "{c} = vdotq_s32({c}, {a}, {b});",
   cost: DOT_COST,
+  mnemonic: "sdot",
   source: "Arm Architecture Reference Manual for A-profile, SDOT (vector); LD1R",
 });
 
@@ -87,6 +89,7 @@ export const udot = defineIntrinsic({
   },
   emit: "{c} = vdotq_u32({c}, {a}, {b});",
   cost: DOT_COST,
+  mnemonic: "udot",
   source: "Arm Architecture Reference Manual for A-profile, UDOT (vector)",
 });
 
@@ -104,6 +107,7 @@ export const usdot = defineIntrinsic({
     c: { ...S32, storage: "v[i]" },
   },
   emit: "{c} = vusdotq_s32({c}, {a}, {b});",
+  mnemonic: "usdot",
   source: "Arm Architecture Reference Manual for A-profile, USDOT (vector)",
 });
 
@@ -121,6 +125,7 @@ export const smmla = defineIntrinsic({
     c: { ...S32, storage: "v[2*m + n]" },
   },
   emit: "{c} = vmmlaq_s32({c}, {a}, {b});",
+  mnemonic: "smmla",
   source: "Arm Architecture Reference Manual for A-profile, SMMLA (vector)",
 });
 
@@ -138,6 +143,7 @@ export const ummla = defineIntrinsic({
     c: { ...U32, storage: "v[2*m + n]" },
   },
   emit: "{c} = vmmlaq_u32({c}, {a}, {b});",
+  mnemonic: "ummla",
   source: "Arm Architecture Reference Manual for A-profile, UMMLA (vector)",
 });
 
@@ -155,6 +161,7 @@ export const usmmla = defineIntrinsic({
     c: { ...S32, storage: "v[2*m + n]" },
   },
   emit: "{c} = vusmmlaq_s32({c}, {a}, {b});",
+  mnemonic: "usmmla",
   source: "Arm Architecture Reference Manual for A-profile, USMMLA (vector)",
 });
 
@@ -172,6 +179,7 @@ export const fmla = defineIntrinsic({
     c: { ...F32, storage: "v[i]" },
   },
   emit: "{c} = vfmaq_f32({c}, {a}, {b});",
+  mnemonic: "fmla",
   source: "Arm Architecture Reference Manual for A-profile, FMLA (vector)",
 });
 

@@ -6,11 +6,10 @@
  */
 
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { GEN9 } from "../targets/intel.ts";
 
-const SCHEDULER = "Intel Graphics Compiler, scheduler tables, Xe: float pipe 10 cycles, 11 at SIMD16; not measured";
-
-/** Occupancy 1 a SIMD8 instruction, 2 a SIMD16; latency of the float pipe. */
-const COST = { issueCycles: 2, latencyCycles: 11, source: SCHEDULER };
+const COST = unitCost(GEN9, "fma");
 
 export const cmFmaF32 = defineIntrinsic({
   name: "cm.fma.f32",

@@ -10,21 +10,12 @@
 
 import { UsageError } from "../abstraction/error.ts";
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
 
-/** One warp's shuffle a cycle and multiprocessor. */
-const SHUFFLE_COST = {
-  issueCycles: 1,
-  latencyCycles: 24,
-  source: "measured 2026-11-21 on an H200: latency 24.2 cycles, 8.3 T lane operations a second, 32 lanes a cycle",
-};
-/** Four warps a cycle and multiprocessor. */
-const FMA_COST = {
-  issueCycles: 0.25,
-  latencyCycles: 4,
-  source:
-    "128 f32 lanes a multiprocessor; latency 4 in published micro-benchmarks (V100, B300), " +
-    "4.7 with loop overhead measured 2026-11-21 on an H200",
-};
+/** One warp's shuffle a cycle and multiprocessor; four warps' multiply-adds. */
+const SHUFFLE_COST = unitCost(nvidiaTarget("h200"), "shuffle");
+const FMA_COST = unitCost(nvidiaTarget("h200"), "fma");
 
 const LANE = "threadIdx.x % 32";
 const load = (type: string): string => `{reg} = ((const ${type}*)({ptr}))[${LANE}];`;

@@ -6,7 +6,8 @@
  *     intrinsicsNamed("avx512")           a table of this folder
  *     intrinsicsNamed("avx512_vnni")      what a feature gives
  *
- * Every row is executed against its own equation (`runtime/conformance.ts`).
+ * A row is one literal in the file of its instruction set; what it asks for, its registers and its unit are in targets/, which also says
+ * what a change touches. Every row is executed against its own equation (`runtime/conformance.ts`).
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -41,6 +42,11 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 };
 
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
+
+/** The CPU instructions a machine reports; plain C++, which no machine names, is none. */
+export function instructionsOf({ isa }: { readonly isa: readonly string[] }): Intrinsic[] {
+  return INTRINSICS.filter((row) => row.language === "c++" && row.features.every((needed) => isa.includes(needed)));
+}
 
 /**
  * The row of this name; else the rows of this family, table or feature.

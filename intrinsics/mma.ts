@@ -8,7 +8,9 @@
  * tile holds the lanes' registers one after another, so that a lane loads its own with one vector access.
  */
 
-import { defineIntrinsic, type IntrinsicSpec, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { defineIntrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { matrixCost } from "../abstraction/machine.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
 
 const LOAD_FRAGMENT = `#ifndef AUTOMAP_FRAGMENT
 #define AUTOMAP_FRAGMENT
@@ -24,6 +26,7 @@ template <class T, int N> __device__ inline void store_fragment(void* tile, cons
 
 const LOAD = "load_fragment({reg}, {ptr});";
 const STORE = "store_fragment({ptr}, {reg});";
+const CLEAR = "for (auto& word : {reg}) word = 0;";
 
 interface Form {
   /** Types of the PTX instruction in its order: d, a, b, c. */
@@ -62,12 +65,15 @@ interface Row extends Form {
   readonly compute: Compute;
   readonly k: number;
   readonly operands: Readonly<Record<"a" | "b" | "c", OperandSpec>>;
-  readonly cost?: IntrinsicSpec["cost"];
+  /** Whether the rate of the family was measured on this shape. */
+  readonly timed?: true;
 }
 
-function mma({ name, isa, compute, k, operands, cost, ...form }: Row) {
+function mma({ name, isa, compute, k, operands, timed, ...form }: Row) {
   const [, shape = ""] = name.split(".");
   const fn = name.replaceAll(".", "_");
+  const extents = { m: 16, n: 8, k };
+  const cost = timed && matrixCost(nvidiaTarget("h200"), "mma", operands.a.dtype, extents);
   return defineIntrinsic({
     name,
     family: "mma",
@@ -76,15 +82,15 @@ function mma({ name, isa, compute, k, operands, cost, ...form }: Row) {
     scope: "warp",
     summary: `A 16x8x${k} matrix product of a warp: ${operands.a.dtype} by ${operands.b.dtype}, ${operands.c.dtype} sums.`,
     compute,
-    extents: { m: 16, n: 8, k },
+    extents,
     operands: {
       a: { load: LOAD, ...operands.a },
       b: { load: LOAD, ...operands.b },
-      c: { load: LOAD, store: STORE, ...operands.c },
+      c: { load: LOAD, store: STORE, clear: CLEAR, ...operands.c },
     },
     emit: `${fn}({c}, {a}, {b});`,
     prelude: prelude(fn, shape, form),
-    ...(cost === undefined ? {} : { cost }),
+    ...(cost && { cost }),
     source: `PTX ISA, Matrix Fragments for mma.${shape}`,
   });
 }
@@ -103,12 +109,6 @@ const B16_K16 = "frag[4*(4*n + (k%8)/2) + 2*(k/8) + k%2]";
 // 8-bit factors, k 32: four elements a register.
 const A8_K32 = "frag[16*(4*(m%8) + (k%16)/4) + 8*(k/16) + 4*(m/8) + k%4]";
 const B8_K32 = "frag[8*(4*n + (k%16)/4) + 4*(k/16) + k%4]";
-
-const PUBLISHED =
-  "Luo et al., Hopper micro-benchmarks, H800: m16n8k16 f16 takes 24.1 cycles and reaches 494 T operations a second, 63 % of peak";
-
-/** 63 % of the tensor cores' 4096 operations a cycle and multiprocessor; m16n8k16 is 4096 operations. */
-const COST = { issueCycles: 1.6, latencyCycles: 24, source: PUBLISHED };
 
 const FLOAT = ["float", "f"] as const;
 const INT = ["int", "r"] as const;
@@ -156,7 +156,7 @@ export const MMA = [
     types: "f32.f16.f16.f32",
     registers: { a: 4, b: 2, c: 4 },
     sum: FLOAT,
-    cost: COST,
+    timed: true,
   }),
   mma({
     name: "mma.m16n8k16.f16.f16",
@@ -171,7 +171,7 @@ export const MMA = [
     types: "f16.f16.f16.f16",
     registers: { a: 4, b: 2, c: 2 },
     sum: PACKED,
-    cost: COST,
+    timed: true,
   }),
   mma({
     name: "mma.m16n8k8.f32.bf16",
@@ -200,7 +200,7 @@ export const MMA = [
     types: "f32.bf16.bf16.f32",
     registers: { a: 4, b: 2, c: 4 },
     sum: FLOAT,
-    cost: COST,
+    timed: true,
   }),
   mma({
     name: "mma.m16n8k4.f32.tf32",
@@ -243,7 +243,7 @@ export const MMA = [
     types: "s32.s8.s8.s32",
     registers: { a: 4, b: 2, c: 4 },
     sum: INT,
-    cost: COST,
+    timed: true,
   }),
   mma({
     name: "mma.m16n8k32.s32.u8",
@@ -258,7 +258,7 @@ export const MMA = [
     types: "s32.u8.u8.s32",
     registers: { a: 4, b: 2, c: 4 },
     sum: INT,
-    cost: COST,
+    timed: true,
   }),
   mma({
     name: "mma.m16n8k32.s32.u8s8",
@@ -273,7 +273,7 @@ export const MMA = [
     types: "s32.u8.s8.s32",
     registers: { a: 4, b: 2, c: 4 },
     sum: INT,
-    cost: COST,
+    timed: true,
   }),
   mma({
     name: "mma.m16n8k32.s32.s8u8",
@@ -288,6 +288,6 @@ export const MMA = [
     types: "s32.s8.u8.s32",
     registers: { a: 4, b: 2, c: 4 },
     sum: INT,
-    cost: COST,
+    timed: true,
   }),
 ];

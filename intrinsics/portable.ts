@@ -16,7 +16,7 @@
 import { bytesOf, DTYPES, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { PORTABLE_ISA } from "../abstraction/target.ts";
+import { PORTABLE_ISA } from "../targets/portable.ts";
 import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
 
 /** SSE2 and Advanced SIMD have registers of 16 bytes and are in every x86-64 and every AArch64. */

@@ -22,6 +22,7 @@ import { access, axis, binary, type Expr, number, substitute } from "../abstract
 import { type Operand, tileElements, tileRowElements } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loop, type RegisterAt, type RegisterFile, type Statement } from "../abstraction/loop-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { registerClass } from "../targets/index.ts";
 import { type Border, type BorderBlocks, borderBlocks, isInside } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import {
@@ -435,7 +436,7 @@ class Lowering {
 
   /** A unit with tiles of its own computes while results are made of the block before. */
   private overlapped(compute: readonly Statement[]): readonly Statement[] {
-    if (this.target.file !== "tile" || !this.computation.epilogue) return compute;
+    if (!registerClass(this.target.file)?.apart || !this.computation.epilogue) return compute;
     const spilled = new Set([this.names.fresh(`${this.target.name}_results`)]);
     return overlapStores(compute, spilled, this.schedule.threads === 1 ? this.names.fresh("once") : undefined);
   }

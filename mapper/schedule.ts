@@ -21,6 +21,7 @@ import { identityOf } from "../abstraction/equation.ts";
 import { access, axesIn } from "../abstraction/expression.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { registerClass } from "../targets/index.ts";
 import { type Border, borderBlocks, bordersOf } from "./borders.ts";
 import { gapsOf, type LoopDimension } from "./dimensions.ts";
 import { defineProblem, type Problem } from "./problem.ts";
@@ -29,9 +30,6 @@ import { dimensionsUnder, spreadable } from "./spread.ts";
 import { orderProblem } from "./tiles.ts";
 import { conditionCarriers } from "./validate.ts";
 import { copyWithin } from "./within.ts";
-
-/** Registers an instruction set has of each file; none is known for the others. Source: Intel SDM vol. 1, sections 10, 14 and 18. `vec` is XMM. */
-export const REGISTERS: Readonly<Record<string, number>> = { zmm: 32, ymm: 16, tile: 8, v: 32, vec: 16 };
 
 /** The placements open to each input of a mapping, and why the others are closed. */
 export interface PlacementChoice {
@@ -119,6 +117,8 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
     if (placement === undefined) return `operand ${choice.operand} has no placement`;
     if (!choice.open.includes(placement)) return `${choice.operand} ${placement}: ${choice.closed[placement]}`;
   }
+  const stray = Object.keys(schedule.placement).find((name) => !inputOperands(mapping).some((o) => o.name === name));
+  if (stray !== undefined) return `placement of ${stray}: there is no such operand`;
   const past = placementsOf(mapping, schedule).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
   if (past.length > 1)
     return `${past.map((c) => c.operand).join(" and ")} would both read past their end; one must be tiled`;
@@ -135,13 +135,19 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
   const { accumulators, held } = registersOf(mapping, schedule);
   const edges = edgeIssues(crossed, dimensions, (d) => blockOf(schedule, d), accumulators);
   if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
+  const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
+  const issues = accumulators * product(unrolled);
+  if (issues > BLOCK_ISSUES) return `a block would be written as ${issues} issues, more than ${BLOCK_ISSUES}`;
   const target = targetOperand(mapping);
-  const available = REGISTERS[target.file];
+  const available = registerClass(target.file)?.count;
   const needed = accumulators + held + 1;
   if (available !== undefined && needed > available)
     return `${needed} registers of ${available}: ${accumulators} accumulators, ${held} held, 1 streaming`;
   return undefined;
 }
+
+/** Issues of one block at most: 30 by 30 steps of what needs no registers of its own, 8 steps of the sum unrolled, are searched. */
+const BLOCK_ISSUES = 8192;
 
 /** Issues written for blocks at the border at most: beyond, compiling takes seconds. */
 const EDGE_ISSUES = 4096;

@@ -21,6 +21,7 @@ import {
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { declareRegister } from "../abstraction/register.ts";
 import {
   apart,
@@ -36,7 +37,7 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import type { Target } from "../abstraction/target.ts";
+import { isNumbered, registerClass, widestVector } from "../targets/index.ts";
 
 export interface Measured {
   readonly median: number;
@@ -97,22 +98,20 @@ export async function calibrate(
 
 /** The rows that run on a target. */
 export function calibratable(target: Target, rows: readonly Intrinsic[]): readonly Intrinsic[] {
-  return rows.filter((row) => row.language === "c++" && target.isa.includes(row.isa));
+  return rows.filter((row) => row.language === "c++" && row.features.every((needed) => target.isa.includes(needed)));
 }
 
 // ---- the program ----------------------------------------------------------------------------------------------------------------
 
 /** Accumulators enough for two issues a cycle of latency seven, with room for two inputs among 16 registers. */
 const ACCUMULATORS = 14;
-/** Of eight tile registers two are inputs. */
-const TILE_ACCUMULATORS = 6;
 /** Tiles loaded or stored in a row. */
 const TILES = 8;
 
 /** The whole program: prints a line of samples, nanoseconds a unit, for each figure. */
 export function calibrationSource(target: Target, rows: readonly Intrinsic[]): SourceText {
   const preludes = new Map(rows.map((row) => [row.prelude, preludeOf(row)]));
-  const vector = vectorOf(target.isa);
+  const vector = widestVector(target);
   const functions = rows.flatMap((row, i) => [
     code`// ${commentText(row.name)}`,
     issueLoop(row, code`issue_${i}`, accumulatorsOf(row)),
@@ -137,8 +136,8 @@ export function calibrationSource(target: Target, rows: readonly Intrinsic[]): S
   const text = linesOf([
     ...preludes.values(),
     HARNESS,
-    code`typedef float vec __attribute__((vector_size(${vector.bytes}), may_alias));`,
-    code`#define KEEP(x) asm volatile("" : "+${vector.constraint}"(x))`,
+    code`typedef float vec __attribute__((vector_size(${vector.bytes ?? 16}), may_alias));`,
+    code`#define KEEP(x) asm volatile("" : "+${vector.constraint ?? "x"}"(x))`,
     MEMORY_LOOPS,
     SCALAR_LOOPS,
     ...functions,
@@ -294,7 +293,13 @@ function measureCall(label: string, units: number, measured: Code): Code {
 }
 
 function accumulatorsOf(row: Intrinsic): number {
-  return targetOperand(row).file === "tile" ? TILE_ACCUMULATORS : ACCUMULATORS;
+  const { file } = targetOperand(row);
+  return isNumbered(file) ? firstInput(file) : ACCUMULATORS;
+}
+
+/** Of registers that are numbers the last two are inputs. */
+function firstInput(file: string): number {
+  return (registerClass(file)?.count ?? 0) - 2;
 }
 
 function targetOperand(row: Intrinsic): Operand {
@@ -306,7 +311,7 @@ function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
   const target = targetOperand(row);
   const inputs = row.operands.filter((o) => o !== target);
   const results = Array.from({ length: accumulators }, (_, i) => registerIn(target, code`c${i}`, i));
-  const sources = inputs.map((o, i) => registerIn(o, code`x${i}`, TILE_ACCUMULATORS + i));
+  const sources = inputs.map((o, i) => registerIn(o, code`x${i}`, firstInput(o.file) + i));
   const declarations = [
     ...results.map((_, i) => declareRegister(row, target, code`c${i}`)),
     ...inputs.map((o, i) => declareRegister(row, o, code`x${i}`)),
@@ -332,7 +337,7 @@ function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
 }
 
 function loadLoop(row: Intrinsic, operand: Operand, name: Code): Code {
-  const register = registerIn(operand, code`x`, TILE_ACCUMULATORS);
+  const register = registerIn(operand, code`x`, firstInput(operand.file));
   const loads = Array.from(
     { length: TILES },
     (_, i) => code`  ${loadText(operand, register, i)} ${opaque(operand, register)}`,
@@ -366,9 +371,9 @@ function functionText(name: Code, lines: readonly Code[]): Code {
   return linesOf([code`__attribute__((noinline)) static void ${name}(long n) {`, ...body, code`}`]);
 }
 
-/** The variable, or the number of the tile. */
-function registerIn(operand: Operand, variable: Code, tile: number): Code {
-  return operand.file === "tile" ? code`${tile}` : variable;
+/** The variable, or the number. */
+function registerIn(operand: Operand, variable: Code, number: number): Code {
+  return isNumbered(operand.file) ? code`${number}` : variable;
 }
 
 function loadText(operand: Operand, register: Code, tile: number): Code {
@@ -396,18 +401,10 @@ function memoryWords(operand: Operand, register: Code, tile: number): Record<"re
   };
 }
 
-/** Keeps the compiler from knowing a register's value; tiles are out of its sight anyway. */
+/** Keeps the compiler from knowing a register's value; one that is a number is out of its sight anyway. */
 function opaque(operand: Operand | undefined, register: Code): Code {
-  if (operand === undefined || operand.file === "tile") return NOTHING;
-  const constraint = operand.file === "zmm" ? "v" : operand.file === "v" ? "w" : "x";
-  return code`asm volatile("" : "+${constraint}"(${register}));`;
-}
-
-/** The widest vector of a target, and the letter that stands for its register in inline assembly. */
-function vectorOf(isa: readonly string[]): { bytes: number; constraint: "v" | "w" | "x" } {
-  if (isa.includes("avx512f")) return { bytes: 64, constraint: "v" };
-  if (isa.includes("avx2")) return { bytes: 32, constraint: "x" };
-  return { bytes: 16, constraint: isa.includes("asimd") ? "w" : "x" };
+  const constraint = operand && registerClass(operand.file)?.constraint;
+  return constraint === undefined ? NOTHING : code`asm volatile("" : "+${constraint}"(${register}));`;
 }
 
 /**
@@ -417,7 +414,7 @@ function vectorOf(isa: readonly string[]): { bytes: number; constraint: "v" | "w
  * outgrown the cache inside, and half of the whole would measure main memory.
  */
 function footprints(target: Target): readonly { name: string; bytes: number }[] {
-  const caches = target.levels.flatMap(({ name, bytes }) => (bytes === undefined ? [] : [{ name, bytes }])).reverse();
+  const caches = target.memories.flatMap(({ name, bytes }) => (bytes ? [{ name, bytes: bytes.value }] : [])).reverse();
   const last = caches.at(-1)?.bytes ?? 32 * 1024 ** 2;
   const rounded = (bytes: number): number => Math.floor(bytes / 512) * 512;
   return [

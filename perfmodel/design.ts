@@ -10,10 +10,11 @@
  * in place of the largest is the other end: nothing overlaps.
  */
 
+import type { Target } from "../abstraction/machine.ts";
 import type { Design, OperandFlow } from "../mapper/space-time/design.ts";
 import { type ArrayProblem, extentsOfLoops } from "../mapper/space-time/problem.ts";
 import { extentOfRow } from "../mapper/space-time/vector.ts";
-import type { LaneMachine, VectorCost } from "../targets/lanes.ts";
+import { type LaneCosts, laneCosts } from "../targets/lanes.ts";
 
 /** Cycles a level spends on each kind of instruction. */
 export interface IssueCycles {
@@ -43,12 +44,8 @@ export interface DesignPrediction {
 const LETTERS = { broadcast: "B", stay: "S", none: "N", aggregate: "A" } as const;
 
 /** @param bytes of an element of the result */
-export function predictDesign(
-  design: Design,
-  problem: ArrayProblem,
-  machine: LaneMachine,
-  bytes = 4,
-): DesignPrediction {
+export function predictDesign(design: Design, problem: ArrayProblem, target: Target, bytes = 4): DesignPrediction {
+  const machine = laneCosts(target);
   const lanes = machine.lanesByBytes ? Math.max(1, Math.floor((machine.lanes * 4) / bytes)) : machine.lanes;
   const vectors = Math.ceil(design.pes / lanes);
   const { steps } = design;
@@ -80,7 +77,7 @@ export function predictDesign(
       storesOnce += Math.min(flow.boundary, vectors * leavingSteps(design, problem, flow.name));
     }
   }
-  const issue = (count: number, { issueCycles = 0 }: VectorCost): number => count * issueCycles;
+  const issue = (count: number, { issueCycles }: LaneCosts["load"]): number => count * issueCycles;
   const step: IssueCycles = {
     multiplyAdds: issue(multiplyAdds, machine.multiplyAdd),
     shifts: issue(shifts, machine.shift),
@@ -139,7 +136,8 @@ const sum = (i: IssueCycles): number => i.multiplyAdds + i.shifts + i.loads + i.
  *     step         5           0.50           1.00           1.00           0.00   shifts
  *     pass         1           0.00           0.00           0.00           1.00   stores
  */
-export function explainDesign(design: Design, prediction: DesignPrediction, machine: LaneMachine): string {
+export function explainDesign(design: Design, prediction: DesignPrediction, target: Target): string {
+  const machine = laneCosts(target);
   const { step, once, chain, cycles, latencyCycles, sumCycles, vectors } = prediction;
   const line = (level: string, trips: string, i: readonly string[], bound: string): string =>
     `${level.padEnd(8)}${trips.padStart(6)}${i.map((x) => x.padStart(15)).join("")}   ${bound}`;
@@ -159,7 +157,10 @@ export function explainDesign(design: Design, prediction: DesignPrediction, mach
     chain.cycles > 0
       ? `${round(latencyCycles)} cycles for one alone: ${chain.operand} takes ${round(chain.cycles)} from a step to the next`
       : `${round(latencyCycles)} cycles for one alone`,
-    ...wrapped(`source: ${machine.source}`),
+    ...wrapped(`multiply-adds: ${machine.multiplyAdd.source}`),
+    ...wrapped(`shifts: ${machine.shift.source}`),
+    ...wrapped(`loads: ${machine.load.source}`),
+    ...wrapped(`stores: ${machine.store.source}`),
   ].join("\n");
 }
 

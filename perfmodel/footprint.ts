@@ -6,6 +6,8 @@
  *     4*p (10 steps) + 3*r (3)                 27 of 30: two terms collide where 4*x = 3*y
  */
 
+import { REFERENCE_CPU } from "../targets/x86.ts";
+
 /** A counter of a loop dimension whose steps change from schedule to schedule. */
 export interface Covered {
   /** Steps the loops inside run over. */
@@ -170,11 +172,12 @@ export class AffineFootprint implements Footprint {
   }
 }
 
-/** The small pages of x86-64. */
-const PAGE_BYTES = 4096;
-
-/** Bytes after which lines fall into the same sets again: the first level of Golden Cove and Zen 5 has 64 sets of 64 bytes. */
-const SET_BYTES = 4096;
+const [DRAM, , , L1] = REFERENCE_CPU.memories;
+/** Bytes that move together between levels of memory. */
+export const LINE_BYTES = L1.lines.bytes;
+/** Bytes after which lines fall into the same sets again. */
+export const SET_BYTES = L1.lines.bytes * L1.lines.sets;
+const PAGE_BYTES = DRAM.pageBytes.value;
 
 /** Whether one number divides another, given their quotient: `%` of numbers that are no small integers is a call, some twenty times as slow. */
 function isWhole(quotient: number): boolean {

@@ -16,9 +16,10 @@
 import type { Schedule } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 import { apply, type Correction } from "./correct.ts";
-import type { Footprint } from "./footprint.ts";
-import { type DimensionState, LINE_BYTES, type Packing, type PlacedInput } from "./placed.ts";
+import { type Footprint, LINE_BYTES } from "./footprint.ts";
+import type { DimensionState, Packing, PlacedInput } from "./placed.ts";
 import { bySpread, type InputState, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
 
@@ -494,8 +495,9 @@ class LayeredModel {
   }
 }
 
-/** Pages that the prefetcher of a core's second-level cache follows at a time: Intel Optimization Reference Manual, streamer. */
-const STREAMS = 32;
+const [, , L2] = REFERENCE_CPU.memories;
+const STREAMS = L2.streams.value;
+
 /**
  * Cycles lost where it begins with a page, until it is ahead: of what comes from behind the private caches, and of what is written into
  * the second level, whose lines are not asked for ahead. What is read from there comes in time. Fitted to 131 schedules of a depthwise

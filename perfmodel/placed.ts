@@ -32,13 +32,11 @@ import {
   type Covered,
   type Footprint,
   greatestCommonDivisor,
+  LINE_BYTES,
   RunFootprint,
   type Term,
   term,
 } from "./footprint.ts";
-
-/** Bytes that move together between levels of memory. */
-export const LINE_BYTES = 64;
 
 /** A dimension under the schedule that was read last. */
 export interface DimensionState extends Covered {

@@ -18,16 +18,16 @@ import { borderBlocks } from "../mapper/borders.ts";
 import type { LoopDimension } from "../mapper/dimensions.ts";
 import { defineProblem } from "../mapper/problem.ts";
 import { reachInPlace } from "../mapper/reach.ts";
-import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf, REGISTERS } from "../mapper/schedule.ts";
+import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf } from "../mapper/schedule.ts";
 import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
 import { PASS_LOOPS, parseLoop } from "../mapper/tiles.ts";
 import { conditionCarriers } from "../mapper/validate.ts";
-import { type Footprint, RunFootprint } from "./footprint.ts";
+import { registerClass, writesVectorRows } from "../targets/index.ts";
+import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
 import {
   at,
   bytesOfTensor,
   type DimensionState,
-  LINE_BYTES,
   operationsIn,
   outputFootprint,
   outputPlace,
@@ -144,7 +144,7 @@ export class Plan {
     this.spatial = states.filter((s) => s.spatial);
     this.reduce = states.filter((s) => !s.spatial);
     this.target = operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
-    this.registers = REGISTERS[this.target.file] ?? Number.POSITIVE_INFINITY;
+    this.registers = registerClass(this.target.file)?.count ?? Number.POSITIVE_INFINITY;
     this.impossible = losesCondition(mapping);
     this.inputs = placementsOf(mapping, { spread }).map((choice): InputState => {
       const operand = operandOf(intrinsic, choice.operand);
@@ -173,7 +173,7 @@ export class Plan {
     this.straight = typeof reach !== "string";
     this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
     this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
-    this.vectorRows = /^(avx512|amx)/.test(mapping.intrinsic.isa);
+    this.vectorRows = writesVectorRows(mapping.intrinsic.isa);
     const flat = outputPlace(computation);
     this.output = outputFootprint(computation, flat, dimensions, states);
     this.sums =

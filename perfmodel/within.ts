@@ -14,16 +14,8 @@ import { copyParts, elementsOf } from "../mapper/copies.ts";
 import { dimensionsUnder } from "../mapper/spread.ts";
 import { parseLoop } from "../mapper/tiles.ts";
 import { copyWithin, movedBy, type WithinCopy } from "../mapper/within.ts";
-import { AffineFootprint, type Term, term } from "./footprint.ts";
-import {
-  at,
-  type DimensionState,
-  LINE_BYTES,
-  type Packing,
-  type PlacedInput,
-  product,
-  straddlingShare,
-} from "./placed.ts";
+import { AffineFootprint, LINE_BYTES, type Term, term } from "./footprint.ts";
+import { at, type DimensionState, type Packing, type PlacedInput, product, straddlingShare } from "./placed.ts";
 
 /** A copy where it is loaded from, with the elements that are written each time it is made. */
 interface KnownCopy {

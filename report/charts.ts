@@ -49,7 +49,7 @@ const CONFIG = {
  * Time over the trials of a subject: each with its interval, the best so far as a line, failures at the top.
  * @param name of letters and digits, another one for each chart of a page
  */
-export async function convergenceChart({ trials, operator, shape, types }: Subject, name: string): Promise<Markup> {
+export async function convergenceChart({ trials, label: workload }: Subject, name: string): Promise<Markup> {
   let best = Number.POSITIVE_INFINITY;
   const points = trials.map((t, i) => {
     best = Math.min(best, t.seconds ?? Number.POSITIVE_INFINITY);
@@ -74,7 +74,7 @@ export async function convergenceChart({ trials, operator, shape, types }: Subje
   } as const;
   const scale = logScale(fastest, slowest);
   const axis = logTicks(fastest, slowest);
-  const label = `Convergence of ${operator} ${shape} ${types}: ${trials.length} trials, ${failed.length} failed`;
+  const label = `Convergence of ${workload}: ${trials.length} trials, ${failed.length} failed`;
   return await draw(name, label, {
     width: WIDTH,
     height: 220,

@@ -10,7 +10,7 @@ import { convergenceChart, predictionChart, rooflineChart } from "./charts.ts";
 import { drawMappingSvg } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
 import { PAGE_STYLE } from "./page-style.ts";
-import type { Accuracy, Best, Noise, Reason, ReportData, Roofline, Subject } from "./report-data.ts";
+import type { Accuracy, Best, Reason, ReportData, Roofline, Subject } from "./report-data.ts";
 import { percent, printTime } from "./text.ts";
 
 export async function reportPage(data: ReportData): Promise<string> {
@@ -47,7 +47,7 @@ ${bestTable(data)}
 </section>
 <section id="noise">
 <h2>Can the numbers be believed?</h2>
-${noisePart(data.noise)}
+${noisePart(data)}
 </section>
 ${
   roofs.length === 0
@@ -95,19 +95,20 @@ function contents({ subjects, rooflines }: ReportData): Markup {
 
 function bestTable({ subjects, environments }: ReportData): Markup {
   const several = environments.length > 1;
+  const named = subjects.some((s) => s.name !== undefined);
   return html`<div class="wide"><table>
 <caption>Median of a call with its 95 % interval; operations count a multiply and an add as two${
     subjects.some((s) => s.best?.ofRoof !== undefined)
-      ? "; the roof is what the instruction's peak and the memory the data fits in allow"
+      ? "; the roof is the least time that the instruction's rate and the reading of what no cache can have kept allow"
       : ""
   }.</caption>
-<thead><tr><th scope="col">operator</th><th scope="col">shape</th><th scope="col">types</th><th scope="col">layout</th><th scope="col">threads</th>${several ? html`<th scope="col">environment</th>` : undefined}<th scope="col" class="number">time</th><th scope="col" class="number">interval</th><th scope="col" class="number">G op/s</th><th scope="col" class="number">of roof</th><th scope="col">instruction</th><th scope="col" class="number">trials</th></tr></thead>
+<thead><tr>${named ? html`<th scope="col">name</th>` : undefined}<th scope="col">workload</th><th scope="col">shape</th><th scope="col">types</th><th scope="col">layout</th><th scope="col">epilogue</th><th scope="col">threads</th>${several ? html`<th scope="col">environment</th>` : undefined}<th scope="col" class="number">time</th><th scope="col" class="number">interval</th><th scope="col" class="number">G op/s</th><th scope="col" class="number">of roof</th><th scope="col">instruction</th><th scope="col" class="number">trials</th></tr></thead>
 <tbody>
 ${subjects.map(
   (
     s,
     i,
-  ) => html`<tr><th scope="row"><a href="#w${i}">${s.operator}</a></th><td>${unbroken(s.shape)}</td><td>${s.types}</td><td>${s.layout}</td><td class="number">${s.threads}</td>${several ? html`<td class="number">${s.environment + 1}</td>` : undefined}${bestCells(s.best)}<td class="number">${s.trials.length}</td></tr>
+  ) => html`<tr>${named ? html`<td>${s.name ?? ""}</td>` : undefined}<th scope="row"><a href="#w${i}">${s.subject}</a></th><td>${unbroken(s.shape)}</td><td>${s.types}</td><td>${s.layout}</td><td>${s.epilogue}</td><td class="number">${s.threads}</td>${several ? html`<td class="number">${s.environment + 1}</td>` : undefined}${bestCells(s.best)}<td class="number">${s.trials.length}</td></tr>
 `,
 )}
 </tbody></table></div>`;
@@ -121,9 +122,11 @@ function bestCells(best: Best | undefined): Markup {
 
 // ---- Noise, roofline, model
 
-function noisePart({ verdict, meaning, facts }: Noise): Markup {
+function noisePart({ noise, rooflines }: ReportData): Markup {
+  const { verdict, meaning, facts } = noise;
+  const wrong = rooflines.flatMap(({ contradicted }) => contradicted ?? []);
   return html`<p class="verdict ${verdict}"><strong>${verdict}</strong>: ${meaning}.</p>
-${
+${wrong.map(contradictedPart)}${
   facts.length === 0
     ? undefined
     : html`<div class="wide"><table><caption>Medians over the trials.</caption><thead><tr><th scope="col">sign of noise</th><th scope="col">how large</th><th scope="col">of what</th></tr></thead><tbody>
@@ -132,15 +135,20 @@ ${facts.map(([name, value, remark]) => html`<tr><th scope="row" class="whole">${
 }`;
 }
 
+/** A calibration that kernels outran: what is said of roofs and predictions beside it is too low. */
+function contradictedPart(because: string): Markup {
+  return html`<p class="verdict noisy"><strong>roofs not usable</strong>: ${because}.</p>`;
+}
+
 function isDrawable({ points, bandwidths }: Roofline): boolean {
   return points.length > 0 && bandwidths.length > 0;
 }
 
 async function rooflineFigure(roofline: Roofline, { environments }: ReportData): Promise<Markup> {
   const name = environments[roofline.environment]?.name ?? "";
-  return html`<figure>
+  return html`${roofline.contradicted === undefined ? undefined : contradictedPart(roofline.contradicted)}<figure>
 ${await rooflineChart(roofline)}
-<figcaption>${name}. Lines are ceilings of one core: slopes the read bandwidth of each level of memory, flat ones the rate of each instruction from registers (${roofline.source}). Large marks are the best of a workload, small ones its other trials.</figcaption>
+<figcaption>${name}. Lines are ceilings of one core: slopes the read bandwidth of each level of memory, flat ones the rate of each instruction from registers (${roofline.source}). Products with padding are not counted; data that a cache keeps from call to call lies above the slope of the memory behind it. Large marks are the best of a workload, small ones its other trials.</figcaption>
 </figure>
 <details><summary>The ceilings as numbers</summary>
 <table><caption>Ceilings of one core, ${roofline.source}</caption><thead><tr><th scope="col">ceiling</th><th scope="col" class="number">rate</th></tr></thead><tbody>
@@ -169,10 +177,12 @@ ${rows.map((a) => html`<tr><th scope="row">${a.name}</th><td class="number">${a.
 // ---- One workload
 
 async function subjectSection(subject: Subject, index: number): Promise<Markup> {
-  const { operator, shape, types, layout, threads, equation, trials, best, accuracy, failures, refusals } = subject;
+  const { name, subject: what, shape, types, layout, epilogue, threads, equation } = subject;
+  const { trials, best, accuracy, failures, refusals } = subject;
+  const words = [shape, types, layout, epilogue, count(threads, "thread")].filter((word) => word !== "");
   const rates = accuracy.corrected.pairwise;
   return html`<article id="w${index}">
-<h3>${operator} <small>${shape}, ${types}, ${layout === "" ? undefined : `${layout}, `}${count(threads, "thread")}</small></h3>
+<h3>${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
 <p><code>${equation}</code></p>
 ${
   trials.some((t) => t.seconds !== undefined)

@@ -25,13 +25,20 @@ export interface ReportData {
 
 /** A workload in a world: what has one best. */
 export interface Subject {
-  readonly operator: string;
+  /** All that makes it another workload than any other, in one line. */
+  readonly label: string;
+  /** The user's own name for it. */
+  readonly name: string | undefined;
+  /** The operator's name, or the equation. */
+  readonly subject: string;
   /** `c 64  h 56`. */
   readonly shape: string;
-  /** `u8s8`, with the output's type where it is not the usual one. */
+  /** `u8s8->s32`: of the inputs and of what is stored. */
   readonly types: string;
-  /** Of tensors that are not row-major, `in NHWC, out NPQK`. */
+  /** `NHWC`, or by tensor `in=NHWC,w=KRSC`; empty where all are laid out as usual. */
   readonly layout: string;
+  /** A name or an equation; empty without one. */
+  readonly epilogue: string;
   readonly equation: string;
   readonly threads: number;
   readonly cache: "warm" | "flushed";
@@ -69,7 +76,7 @@ export interface Best {
   readonly candidate: readonly (readonly [name: string, text: string])[];
   readonly predicted: number | undefined;
   readonly levels: readonly LevelCost[];
-  /** Share of what the roofline allows; undefined without a calibration. */
+  /** The least time the calibration allows over the time taken; undefined without a calibration of the instruction. */
   readonly ofRoof: number | undefined;
   /** The mapping, or why it cannot be drawn. */
   readonly mapping: Mapping | string;
@@ -102,6 +109,8 @@ export interface Roofline {
   readonly source: string;
   readonly peaks: readonly { readonly name: string; readonly operationsPerSecond: number }[];
   readonly bandwidths: readonly { readonly name: string; readonly bytesPerSecond: number }[];
+  /** What is wrong with the ceilings, in a sentence: kernels that ran faster than they allow. */
+  readonly contradicted: string | undefined;
   readonly points: readonly RooflinePoint[];
 }
 

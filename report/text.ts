@@ -72,39 +72,3 @@ export function printTime(seconds: number): string {
   const [unit, scale] = units.find(([, size]) => seconds >= size) ?? ["ns", 1e-9];
   return `${Number((seconds / scale).toPrecision(4))} ${unit}`;
 }
-
-/** `c 64  h 56  k 64`: the operator's parameters, else the extents, without what is 1: one image, one group, steps of one. */
-export function shapeText({
-  parameters,
-  extents,
-}: {
-  readonly parameters: Readonly<Record<string, number>>;
-  readonly extents: Readonly<Record<string, number>>;
-}): string {
-  const shape = Object.keys(parameters).length > 0 ? parameters : extents;
-  return Object.entries(shape)
-    .filter(([, value]) => value !== 1)
-    .map(([name, value]) => `${name} ${value}`)
-    .join("  ");
-}
-
-/**
- * Tensors that are not row-major, with their layouts: `in NHWC, out NPQK`; nothing when all are.
- *
- *     ((n*56 + h)*56 + w)*64 + c               NHWC
- *     ((n*4 + c/16)*56 + h)*16 + c%16          NCH16c
- */
-export function layoutText(
-  tensors: Readonly<Record<string, { readonly dims: readonly string[]; readonly storage: string }>>,
-): string {
-  return Object.entries(tensors)
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .flatMap(([name, { dims, storage }]) => {
-      const parts = [...storage.matchAll(/([a-z]\w*)(?:\s*([/%])\s*(\d+))?/gi)].map(([, dim = "", operation, size]) =>
-        operation === "%" ? `${size}${dim}` : dim.toUpperCase(),
-      );
-      const layout = parts.join("");
-      return layout === dims.join("").toUpperCase() ? [] : [`${name} ${layout}`];
-    })
-    .join(", ");
-}

@@ -5,9 +5,10 @@
  *     if (run.status !== "ok") console.error(explainRun(run));
  */
 
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
+import { Readable } from "node:stream";
 
 /** How a child ended, with what it printed until then. */
 export type ChildRun = Output & Ending;
@@ -25,6 +26,60 @@ interface Output {
   readonly stderr: string;
 }
 
+/** A child that has ended is over when its pipes have been silent for so long: what it started may hold them open for ever. */
+const SILENCE_MS = 50;
+/** Nor is one waited for that goes on talking. */
+const LONGEST_SILENCES = 20;
+
+/**
+ * Calls back once, when a child has ended and all that it said has been heard; a process it left behind is not waited for.
+ * Node's own event `close` waits until the last process has closed the pipes.
+ */
+export function whenOver(
+  child: ChildProcess,
+  over: (exitCode: number | null, signal: NodeJS.Signals | null) => void,
+): void {
+  const pipes = [child.stdout, child.stderr, ...child.stdio.slice(3)].filter((pipe) => pipe instanceof Readable);
+  let heard = false;
+  let timer: NodeJS.Timeout | undefined;
+  let isOver = false;
+  for (const pipe of pipes)
+    pipe.on("data", () => {
+      heard = true;
+    });
+  const end = (exitCode: number | null, signal: NodeJS.Signals | null): void => {
+    if (isOver) return;
+    isOver = true;
+    clearTimeout(timer);
+    for (const pipe of pipes) pipe.destroy();
+    over(exitCode, signal);
+  };
+  child.on("close", end);
+  child.on("exit", (exitCode, signal) => {
+    const listen = (left: number): void => {
+      heard = false;
+      // Timers come before what is read: a busy process looks at its pipes once more.
+      const look = (): void => (heard && left > 0 && !isOver ? listen(left - 1) : end(exitCode, signal));
+      timer = setTimeout(() => setImmediate(look), SILENCE_MS);
+    };
+    if (!isOver) listen(LONGEST_SILENCES);
+  });
+}
+
+/** Starts a child. Without memory Node throws, and without file descriptors it gives a child that has no pipes. */
+export function begin<C extends ChildProcess>(start: () => C): { readonly child: C } | { readonly reason: string } {
+  try {
+    const child = start();
+    if (child.pid === undefined && child.stdout === undefined) {
+      child.on("error", () => undefined);
+      return { reason: "EMFILE: too many open files" };
+    }
+    return { child };
+  } catch (error) {
+    return { reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
 /** Runs a command to its end. Never throws: a failure is a status. */
 export function runChild(
   command: readonly string[],
@@ -32,8 +87,15 @@ export function runChild(
 ): Promise<ChildRun> {
   const [program = "", ...args] = command;
   return new Promise((resolve) => {
-    const child = spawn(program, args, { cwd: options.cwd, detached: true, stdio: ["ignore", "pipe", "pipe"] });
     const output = { stdout: "", stderr: "" };
+    const begun = begin(() =>
+      spawn(program, args, { cwd: options.cwd, detached: true, stdio: ["ignore", "pipe", "pipe"] }),
+    );
+    if ("reason" in begun) {
+      resolve({ command, ...output, status: "not started", reason: begun.reason });
+      return;
+    }
+    const { child } = begun;
     let late = false;
     const end = (how: Ending): void => {
       clearTimeout(timer);
@@ -50,7 +112,7 @@ export function runChild(
       output.stderr += text;
     });
     child.on("error", (error) => end({ status: "not started", reason: error.message }));
-    child.on("close", (exitCode, signal) => {
+    whenOver(child, (exitCode, signal) => {
       if (late) end({ status: "timed out", limitMs: options.timeLimitMs });
       else if (signal !== null) end({ status: "crashed", signal });
       else if (exitCode === 0) end({ status: "ok" });

@@ -14,17 +14,11 @@ import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
+import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
-import { explainRun, findProgram, runChild } from "./child.ts";
-
-/** Something this machine lacks: not a bug, and not a mistake in the computation. */
-export interface EnvironmentProblem {
-  readonly status: "environment";
-  readonly what: string;
-  readonly why: string;
-  readonly remedy: string;
-}
+import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
+import { onThisMachine, toolProblem } from "./environment.ts";
 
 export interface Compiler {
   readonly status: "found";
@@ -105,8 +99,20 @@ export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<
   return compileSource(kernel.source, kernelFlags(kernel, options.flags), ".so", options);
 }
 
-/** Compiles C++ text with exactly these flags. */
-export async function compileSource(
+/**
+ * Compiles C++ text with exactly these flags.
+ * @throws EnvironmentError when it is the machine that fails and not the text
+ */
+export function compileSource(
+  source: SourceText,
+  flags: readonly string[],
+  extension: ".so" | ".out",
+  options: CompileOptions,
+): Promise<Compiled> {
+  return onThisMachine("compiling", () => compileOrFind(source, flags, extension, options));
+}
+
+async function compileOrFind(
   source: SourceText,
   flags: readonly string[],
   extension: ".so" | ".out",
@@ -130,6 +136,8 @@ export async function compileSource(
       cwd: workdir,
     });
     if (run.status !== "ok") {
+      const problem = await compilerProblem(run, source, { compiler, workdir, timeLimitMs });
+      if (problem) throw problem;
       const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(`${own}.cpp`, "kernel.cpp");
       return { status: "compile-failed", log: shorten(log) };
     }
@@ -142,6 +150,39 @@ export async function compileSource(
 }
 
 let unique = 0;
+
+/**
+ * Whether a failed compilation is the machine's fault: by what the compiler said, or because it fails on next to nothing as well, as it does
+ * without its assembler or its headers.
+ */
+async function compilerProblem(
+  failed: ChildRun,
+  source: string,
+  { compiler, workdir, timeLimitMs }: Required<Omit<CompileOptions, "flags">>,
+): Promise<EnvironmentError | undefined> {
+  const said = toolProblem(failed, "compiling");
+  if (said || failed.status === "timed out") return said;
+  const own = join(workdir, `probe.${process.pid}.${unique++}`);
+  try {
+    await writeFile(`${own}.cpp`, `${leadingIncludes(source).join("\n")}\nint automap_probe(void) { return 0; }\n`);
+    const command = [...compiler.command, `${own}.cpp`, "-o", `${own}.so`, ...kernelFlags({ features: [] })];
+    const run = await runChild(command, { timeLimitMs, cwd: workdir });
+    if (run.status === "ok") return undefined;
+    const what = `${compiler.path} cannot compile a function that does nothing: ${explainRun(run)}`;
+    const problem = toolProblem(run, "compiling");
+    return (
+      problem ??
+      new EnvironmentError({
+        what: `${what}\n${shorten(run.stderr.replaceAll(`${own}.cpp`, "probe.cpp")).trimEnd()}`,
+        why: "so what it says of a kernel is no fact about the kernel, and nothing is recorded of it",
+        remedy:
+          "install the compiler again with its headers (apt-get install g++ binutils libc6-dev), or set CXX to another",
+      })
+    );
+  } finally {
+    await Promise.all([`${own}.cpp`, `${own}.so`].map((left) => rm(left, { force: true })));
+  }
+}
 
 /** Headers by what they are compiled from; how often each was asked for. */
 const knownHeaders = new Map<string, { asked: number; ready: Promise<string | undefined> | undefined }>();

@@ -21,7 +21,6 @@ import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, DTYPES } from "../abstraction/dtype.ts";
 import { printEquation } from "../abstraction/equation.ts";
-import { tilePlaces } from "../abstraction/interpret.ts";
 import {
   fillTemplate,
   type Intrinsic,
@@ -30,6 +29,7 @@ import {
   registerElements,
   sizesOf,
   tileElements,
+  tilePlaces,
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { rowMajor } from "../abstraction/layout.ts";
@@ -47,6 +47,7 @@ import {
   skeleton,
   stringLiteral,
 } from "../abstraction/source-text.ts";
+import { registerClass } from "../targets/index.ts";
 import { encodeElement } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
 
@@ -216,8 +217,9 @@ function strideOf(operand: Operand): Code {
 /** Writes down what the register holds after its load; a secret layout is not looked at. */
 function recordOf({ file, storage }: Operand, register: Code, image: Code): Code {
   if (storage === undefined) return NOTHING;
-  if (file === "tile") return code`record_tile(${image}, ${register});`;
-  const record = file === "lane" || file === "frag" ? "record_lane" : "record";
+  const registers = registerClass(file);
+  if (registers?.named === "number") return code`record_tile(${image}, ${register});`;
+  const record = registers?.perLane ? "record_lane" : "record";
   return code`${record}(${image}, &${register}, sizeof ${register});`;
 }
 

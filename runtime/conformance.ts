@@ -18,22 +18,25 @@ import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import { z } from "zod";
 import { access, axis } from "../abstraction/expression.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type Intrinsic, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
+import type { Family } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { type Machine, machineOf } from "../abstraction/register.ts";
 import {
   apart,
   type Code,
   code,
   lines,
   NOTHING,
+  plainWord,
   type SourceText,
   stringLiteral,
   trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
+import { compilerFlags, familyOf, runsOn } from "../targets/features.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
 import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
@@ -72,36 +75,13 @@ export interface CheckOptions {
 /** A way to run some rows: one program. */
 interface Environment {
   readonly how: "this CPU" | "qemu" | "emulation";
-  readonly machine: Machine;
+  readonly family: Family;
   /** Lines before the rows. */
   readonly head: Code;
   /** Whether the rows' own preludes are compiled; an emulation header defines the same names itself. */
   readonly preludes: boolean;
   readonly compile: readonly string[];
   readonly run: readonly string[];
-}
-
-/** One compiler may not know a flag another row needs: only what the rows at hand ask for is passed. */
-const COMPILER_FLAGS: Readonly<Record<string, readonly string[]>> = {
-  fma: ["-mavx2", "-mfma"],
-  avx_vnni: ["-mavx2", "-mavxvnni"],
-  avx512f: ["-mavx512f"],
-  avx512_vnni: ["-mavx2", "-mavx512f", "-mavx512vl", "-mavx512vnni"],
-  avx512_bf16: ["-mavx512f", "-mavx512bf16"],
-  avx512_fp16: ["-mavx512f", "-mavx512fp16"],
-  amx_int8: ["-mamx-tile", "-mamx-int8"],
-  amx_bf16: ["-mamx-tile", "-mamx-bf16"],
-  asimd: [],
-  asimddp: ["-march=armv8.2-a+dotprod"],
-  i8mm: ["-march=armv8.2-a+dotprod+i8mm"],
-};
-
-/** Flags that make the compiler know the instructions of a feature (g++ and clang++). */
-export function compilerFlags(isa: readonly string[]): string[] {
-  const flags = [...new Set(isa.flatMap((feature) => COMPILER_FLAGS[feature] ?? []))];
-  // Of several -march the last counts: the longest names the most features.
-  const march = flags.filter((flag) => flag.startsWith("-march")).sort((a, b) => a.length - b.length);
-  return [...flags.filter((flag) => !flag.startsWith("-march")), ...march.slice(-1)];
 }
 
 /**
@@ -116,13 +96,14 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
   };
 
   // 1. Rows that exist on paper only.
-  for (const row of rows) if (machineOf(row) === "paper") report(row, interpretRow(row, options.seed));
+  const onPaper = rows.filter((row) => familyOf(row).name === "virtual");
+  for (const row of onPaper) report(row, interpretRow(row, options.seed));
 
   // 2. The others by program, two at a time.
   const groups = new Map<string, Intrinsic[]>();
   for (const row of rows) {
-    if (machineOf(row) === "paper") continue;
-    const key = `${machineOf(row)} ${howToRun(row, options)}`;
+    if (onPaper.includes(row)) continue;
+    const key = `${familyOf(row).name} ${howToRun(row, options)}`;
     groups.set(key, [...(groups.get(key) ?? []), row]);
   }
   const folder = options.workdir ?? (await mkdtemp(join(tmpdir(), "automap-check-")));
@@ -141,50 +122,46 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
 }
 
 function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): Environment["how"] {
-  if (machineOf(row) === "any") return plainOnArm ? "qemu" : "this CPU";
+  const family = familyOf(row).name;
+  if (family === "portable") return plainOnArm ? "qemu" : "this CPU";
   if (emulate) return "emulation";
-  if (row.language === "c++" && isa.includes(row.isa)) return "this CPU";
-  const qemu = machineOf(row) === "arm" && findProgram(ARM_COMPILER) && findProgram(ARM_EMULATOR);
+  if (row.language === "c++" && runsOn({ isa }, row)) return "this CPU";
+  const qemu = family === "arm" && findProgram(ARM_COMPILER) && findProgram(ARM_EMULATOR);
   return qemu ? "qemu" : "emulation";
 }
 
 const ARM_COMPILER = "aarch64-linux-gnu-g++";
 const ARM_EMULATOR = "qemu-aarch64";
 
-/** What declares the instructions of a machine. */
-const OWN_HEADERS: Readonly<Partial<Record<Machine, Code>>> = {
-  x86: code`#include <immintrin.h>`,
-  arm: code`#include <arm_neon.h>`,
-};
-
 function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Environment {
   const [first] = rows;
   if (!first) throw new Error("internal: an empty group");
-  const machine = machineOf(first);
+  const family = familyOf(first);
   const how = howToRun(first, options);
-  const flags = compilerFlags(rows.map((row) => row.isa));
-  const own = OWN_HEADERS[machine] ?? NOTHING;
+  const flags = compilerFlags(rows.flatMap((row) => row.features));
+  const own = family.header === undefined ? NOTHING : trustedCode(family.header);
   const compiler = options.compiler ?? "g++";
   // -ffp-contract=off: emulated arithmetic rounds where it says so.
   // -fwrapv: integers wrap, as in kernels.
   const common = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`];
   switch (how) {
     case "this CPU":
-      return { how, machine, head: own, preludes: true, compile: [compiler, ...common, ...flags], run: [] };
+      return { how, family, head: own, preludes: true, compile: [compiler, ...common, ...flags], run: [] };
     case "qemu":
       return {
         how,
-        machine,
+        family,
         head: own,
         preludes: true,
         compile: [ARM_COMPILER, ...common, ...flags, "-static"],
         run: [ARM_EMULATOR, "-cpu", "max"],
       };
     case "emulation":
+      if (family.emulation === undefined) throw new Error(`internal: nothing emulates ${family.name}`);
       return {
         how,
-        machine,
-        head: code`#include "${machine}.h"`,
+        family,
+        head: code`#include "${plainWord(family.emulation)}"`,
         preludes: false,
         compile: [compiler, ...common],
         run: [],
@@ -206,9 +183,9 @@ async function checkGroup(
   report: (row: Intrinsic, result: CheckResult) => void,
 ): Promise<void> {
   const environment = environmentOf(rows, options);
-  const { how, machine } = environment;
+  const { how, family } = environment;
   const timeLimitMs = options.timeLimitMs ?? 120_000;
-  const path = join(folder, `${machine}-${how.replace(" ", "-")}`);
+  const path = join(folder, `${family.name}-${how.replace(" ", "-")}`);
   const skip = (left: readonly Intrinsic[], missing: string): void => {
     for (const row of left) report(row, { intrinsic: row.name, status: "skipped", how, cases: 0, missing });
   };
@@ -250,8 +227,8 @@ async function checkGroup(
   }
 }
 
-function programText(rows: readonly Intrinsic[], { head, preludes, machine }: Environment): SourceText {
-  const call = machine === "cuda" ? code`launch(row.run, 1, 32, frame)` : code`row.run(frame)`;
+function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): SourceText {
+  const call = family.name === "nvidia" ? code`launch(row.run, 1, 32, frame)` : code`row.run(frame)`;
   const text = lines([
     code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
     head,

@@ -1,14 +1,12 @@
 /**
  * @file Whether the compiler really used the instruction a mapping promised.
  *
- *     await countInstruction("kernel.so", "vpdpbusd")      { status: "counted", count: 24 }
+ *     await countInstruction("kernel.so", "vpdpbusd")      24
  */
 
+import { EnvironmentError } from "../abstraction/error.ts";
 import { explainRun, findProgram, runChild } from "./child.ts";
-
-export type InstructionCount =
-  | { readonly status: "counted"; readonly count: number }
-  | { readonly status: "unknown"; readonly reason: string };
+import { toolProblem } from "./environment.ts";
 
 const DISASSEMBLERS = ["objdump", "llvm-objdump"];
 
@@ -17,21 +15,43 @@ export function findDisassembler(path?: string): string | undefined {
   return DISASSEMBLERS.map((name) => findProgram(name, path)).find((found) => found !== undefined);
 }
 
-/** How often an instruction stands in the code of a shared object. */
-export async function countInstruction(
-  sharedObject: string,
-  mnemonic: string,
-  path?: string,
-): Promise<InstructionCount> {
-  const disassembler = findDisassembler(path);
-  if (disassembler === undefined)
-    return {
-      status: "unknown",
-      reason: `neither ${DISASSEMBLERS.join(" nor ")} is installed (apt-get install binutils)`,
-    };
+/** The program that disassembles. @throws EnvironmentError when none is installed */
+export function requireDisassembler(path?: string): string {
+  const found = findDisassembler(path);
+  if (found !== undefined) return found;
+  throw new EnvironmentError({
+    what: `neither ${DISASSEMBLERS.join(" nor ")} is on the PATH`,
+    why: WHY,
+    remedy: "install binutils (apt-get install binutils)",
+  });
+}
+
+const WHY = "a kernel counts only when the instruction its mapping promised is found in what the compiler made of it";
+
+/**
+ * How often an instruction stands in the code of a shared object.
+ * @throws EnvironmentError when it cannot be disassembled here: that is no fact about the kernel
+ */
+export async function countInstruction(sharedObject: string, mnemonic: string, path?: string): Promise<number> {
+  const disassembler = requireDisassembler(path);
   const run = await runChild([disassembler, "-d", "--no-show-raw-insn", sharedObject], { timeLimitMs: 30_000 });
-  if (run.status !== "ok") return { status: "unknown", reason: `${explainRun(run)}: ${run.stderr.trim()}` };
-  return { status: "counted", count: countMnemonic(run.stdout, mnemonic) };
+  if (run.status === "ok") {
+    const count = countMnemonic(run.stdout, mnemonic);
+    if (count > 0 || !run.stdout.includes("(bad)")) return count;
+    throw new EnvironmentError({
+      what: `${disassembler} does not know all instructions of a kernel, and finds no ${mnemonic}`,
+      why: WHY,
+      remedy: "install binutils as new as the compiler, or llvm-objdump",
+    });
+  }
+  throw (
+    toolProblem(run, "disassembling") ??
+    new EnvironmentError({
+      what: `${explainRun(run)}: ${run.stderr.trim()}`,
+      why: WHY,
+      remedy: `see whether it reads ${sharedObject}, and install binutils again if not`,
+    })
+  );
 }
 
 /** Lines of a listing that hold the instruction; `{evex}` and `lock` may stand before it. */

@@ -5,6 +5,7 @@
  */
 
 import { availableParallelism, freemem, totalmem } from "node:os";
+import { wordsAskedFor } from "../targets/features.ts";
 import { findCompiler } from "./compiler.ts";
 import { findDisassembler } from "./disassembly.ts";
 import { createRunner } from "./measure.ts";
@@ -27,10 +28,6 @@ export interface Finding {
   /** What to install or change; only where something is not ok. */
   readonly remedy?: string;
 }
-
-/** Features instructions of the tables ask for, as /proc/cpuinfo names them. */
-const VECTOR_FEATURES =
-  /^(avx2|fma|f16c|avx_vnni|avx_vnni_int8|avx512(f|bw|vl|dq|_vnni|_bf16|_fp16)|amx_(tile|int8|bf16|fp16)|asimd(dp|hp)?|i8mm|bf16|sve2?)$/;
 
 /** A machine whose baseline spreads more than this is too busy for small differences. */
 const QUIET_SPREAD = 0.05;
@@ -93,7 +90,8 @@ function findProcessor({ model }: Processor): Finding {
 }
 
 export function findFeatures({ features }: Processor): Finding {
-  const found = features.filter((feature) => VECTOR_FEATURES.test(feature));
+  const asked = wordsAskedFor();
+  const found = features.filter((feature) => asked.has(feature));
   const common = {
     subject: "vector instructions",
     why: "a mapping runs only where its instruction exists; plain C++ runs everywhere",

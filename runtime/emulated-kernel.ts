@@ -31,10 +31,32 @@ import { decodeElement, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
 import { emulationFolder } from "./conformance.ts";
 
+/** How the threads of an emulated GPU take turns between the places where they wait, and when asynchronous copies arrive. */
+export interface ThreadOrder {
+  /** Of the threads that can go on: the first, the last, or any. */
+  readonly threads: "forward" | "reversed" | "shuffled";
+  /** At once, or when they are waited for. */
+  readonly copies: "early" | "late";
+  /** Of a shuffled order. */
+  readonly seed?: number;
+}
+
+/** Orders that show a missing barrier or wait: whoever may run ahead does so, and whatever may be late is. */
+export const ADVERSE_ORDERS: readonly ThreadOrder[] = [
+  { threads: "forward", copies: "early" },
+  { threads: "reversed", copies: "late" },
+  { threads: "reversed", copies: "early" },
+  { threads: "forward", copies: "late" },
+  { threads: "shuffled", copies: "late", seed: 1 },
+  { threads: "shuffled", copies: "early", seed: 2 },
+];
+
 export interface EmulatedJob {
   readonly kernel: Kernel;
   /** Values of every tensor but the output, by name, in memory order. */
   readonly inputs: Inputs;
+  /** Of CUDA; forward with early copies when left out. */
+  readonly order?: ThreadOrder;
 }
 
 export type EmulatedRun =
@@ -51,7 +73,7 @@ export interface EmulationOptions {
 
 const BATCH = 100;
 
-/** Runs kernels; one result each, in their order. Never throws for a kernel that is wrong. */
+/** Runs kernels, one that several jobs share compiled once; one result a job, in their order. Never throws for a kernel that is wrong. */
 export async function runEmulated(
   jobs: readonly EmulatedJob[],
   options: EmulationOptions = {},
@@ -87,12 +109,13 @@ async function runBatch(
   const outputs = join(folder, "outputs");
 
   // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
-  const features = [...new Set(jobs.flatMap((job) => job.kernel.features))].map((f) => `-m${f}`);
+  // A GPU's features are none of this CPU.
+  const needed = language === "cuda" ? [] : jobs.flatMap((job) => job.kernel.features);
+  const features = [...new Set(needed)].map((f) => `-m${f}`);
   // The vectors of cm.h are many small templates: optimising them takes longer than running them.
   const level = language === "cm" ? "-O0" : "-O1";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`, ...features];
-  const kernels = jobs.map((job) => job.kernel);
-  await writeFile(source, emulatedProgram(kernels, language));
+  await writeFile(source, emulatedProgram(jobs, language));
   const compiled = await runChild([options.compiler ?? "g++", ...flags, "-o", program, source], { timeLimitMs });
   if (compiled.status !== "ok") {
     const log = `${explainRun(compiled)}\n${compiled.stderr.slice(0, 4000)}`;
@@ -127,10 +150,15 @@ async function runBatch(
   return results;
 }
 
+/** As `take_turns` of emulation/cuda-memory.h reads it. */
+const TURNS = { forward: 0, reversed: 1, shuffled: 2 } as const;
+const LATE_COPIES = 16;
+
 /** As `emulation/driver.h` reads it. */
-function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
+function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {
   const sizes = kernel.arguments.map((a) => a.elements * bytesOf(a.dtype));
-  const head = new Uint32Array([sizes.length, ...sizes]);
+  const turns = TURNS[order?.threads ?? "forward"] + (order?.copies === "late" ? LATE_COPIES : 0);
+  const head = new Uint32Array([turns, order?.seed ?? 0, sizes.length, ...sizes]);
   const tensors = kernel.arguments
     .filter((a) => a.role !== "output")
     .map((a) => {
@@ -143,24 +171,30 @@ function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
 }
 
 /** The program that runs kernels of a language: each in a namespace of its own, its C functions renamed, its macros forgotten behind it. */
-export function emulatedProgram(kernels: readonly Kernel[], language: Kernel["language"]): SourceText {
+export function emulatedProgram(
+  jobs: readonly Pick<EmulatedJob, "kernel">[],
+  language: Kernel["language"],
+): SourceText {
+  const kernels = [...new Set(jobs.map((job) => job.kernel))];
   const parts = kernels.flatMap((kernel, i) => {
     const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].map(([, name = ""]) => identifier(name));
     const macros = [...kernel.source.matchAll(/^#define (\w+)/gm)].map(([, name = ""]) => identifier(name));
     return [
       ...functions.map((name) => code`#define ${name} ${name}_of_${i}`),
       code`namespace kernel_${i} {`,
+      ...(language === "cuda" ? sharedSection(i) : []),
       quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING)),
       runFunction(kernel),
       code`}`,
       ...[...functions, ...macros].map((name) => code`#undef ${name}`),
     ];
   });
-  const table = kernels.map((kernel, i) =>
-    kernel.language === "cm"
+  const table = jobs.map(({ kernel }) => {
+    const i = kernels.indexOf(kernel);
+    return kernel.language === "cm"
       ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
-      : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`,
-  );
+      : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
+  });
   const text = lines([
     code`#include <stdint.h>`,
     code`#include <string.h>`,
@@ -176,24 +210,41 @@ export function emulatedProgram(kernels: readonly Kernel[], language: Kernel["la
   return spell(text, "c++");
 }
 
+/** Where the static shared memory of a kernel lies, which holds nothing usable when a block begins. A kernel may have none. */
+function sharedSection(i: number): Code[] {
+  const section = code`automap_shared_${i}`;
+  return [
+    code`#undef AUTOMAP_SHARED_SECTION`,
+    code`#define AUTOMAP_SHARED_SECTION "${section}"`,
+    code`#if defined(__ELF__)`,
+    code`extern "C" char __start_${section}[] __attribute__((weak)), __stop_${section}[] __attribute__((weak));`,
+    code`static void take_shared() { emulation::use_static_shared(__start_${section}, __stop_${section}); }`,
+    code`#else`,
+    code`static void take_shared() {}`,
+    code`#endif`,
+  ];
+}
+
 function runFunction(kernel: Kernel): Code {
   const { language } = kernel;
   switch (language) {
     case "c++":
       // In three parts, as three threads would take them.
-      return code`static void run(void* workspace, void** tensors, const uint32_t*) {
+      return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t*) {
   automap_prepare(workspace, tensors);
   for (int phase = 0; phase < automap_phases(); phase++)
     for (int part = 0; part < 3; part++) automap_run(workspace, tensors, phase, part, 3);
 }`;
     case "cuda":
-      return code`static void run(void* workspace, void** tensors, const uint32_t*) {
+      return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
+  take_shared();
+  emulation::take_turns(turns[0], turns[1]);
   if (automap_prepare(workspace, tensors, nullptr) || automap_launch(workspace, tensors, nullptr)) exit(4);
 }`;
     case "cm":
       return lines([
         code`static const unsigned long workspace_bytes = 0;`,
-        code`static void run(void*, void** tensors, const uint32_t* bytes) {`,
+        code`static void run(void*, void** tensors, const uint32_t* bytes, const uint32_t*) {`,
         ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
         code`}`,
       ]);

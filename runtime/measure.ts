@@ -7,7 +7,8 @@
  *     const reference = await made.runner.reference(conv2d, 1);
  *     await made.runner.measure(kernel, reference)                      { status: "ok", median: 3.2e-4, ... }
  *
- * Kernels compile in parallel and ahead; they are measured one at a time. However a kernel fails, the failure is its status.
+ * Kernels compile in parallel and ahead; they are measured one at a time. However a kernel fails, the failure is its status; where the
+ * machine fails, an EnvironmentError is thrown.
  */
 
 import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
@@ -15,11 +16,12 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { type Compiled, type Compiler, compilePool, type EnvironmentProblem, findCompiler } from "./compiler.ts";
+import { type Compiled, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { countInstruction } from "./disassembly.ts";
+import { onThisMachine } from "./environment.ts";
 import { compileHarness, type HarnessRequest, runHarness, type SetFiles, type Verdict } from "./harness/run.ts";
 import { pinningOrder } from "./processor.ts";
 import { type Summary, summarise } from "./statistics.ts";
@@ -40,8 +42,6 @@ export interface MeasureOptions {
   readonly memoryBytes?: number;
   /** What a kernel may print. */
   readonly outputBytes?: number;
-  /** Of every tensor's first element. Smaller than 64, data ends exactly at the guard page. */
-  readonly alignment?: number;
 }
 
 export interface RunnerOptions extends MeasureOptions {
@@ -101,7 +101,6 @@ const DEFAULTS = {
   stepSeconds: 10,
   memoryBytes: 2 ** 30,
   outputBytes: 2 ** 20,
-  alignment: 64,
 } as const satisfies Required<MeasureOptions>;
 
 /** Compiled kernels nobody asked for in so long are deleted. */
@@ -113,6 +112,17 @@ const CACHE_DAYS = 30;
  */
 export async function createRunner(
   options: RunnerOptions = {},
+): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
+  try {
+    return await onThisMachine("preparing to measure", () => makeRunner(options));
+  } catch (error) {
+    if (error instanceof EnvironmentError) return error.problem;
+    throw error;
+  }
+}
+
+async function makeRunner(
+  options: RunnerOptions,
 ): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
   // 1. Where and with what.
   const threads = options.threads ?? 1;
@@ -153,13 +163,18 @@ export async function createRunner(
   ): ReturnType<typeof runHarness> => {
     const { stepSeconds, outputBytes, ...timing } = { ...settings, ...definedOnly(chosen) };
     const request: HarnessRequest = { ...timing, ...subject, cpus, kernels };
-    return oneAtATime(() => runHarness(harness.file, request, { stepSeconds, outputBytes, signal: stopping.signal }));
+    const limits = { stepSeconds, outputBytes, signal: stopping.signal };
+    return oneAtATime(async () => {
+      const reply = await runHarness(harness.file, request, limits);
+      return reply.killed ? runHarness(harness.file, request, limits) : reply;
+    });
   };
 
   const filesOf = (reference: Reference): Promise<SetFiles[]> => {
     const known = files.get(reference);
     if (known) return known;
-    const written = writeReference(reference, join(scratch, String(files.size)));
+    const folder = join(scratch, String(files.size));
+    const written = onThisMachine("writing inputs", () => writeReference(reference, folder));
     files.set(reference, written);
     return written;
   };
@@ -169,18 +184,13 @@ export async function createRunner(
     const compiled = await pool.kernel(kernel);
     if (compiled.status === "compile-failed") return compiled;
     if (kernel.promises === undefined) return { status: "fit", file: compiled.file, instructions: 0 };
-    const counted = await countInstruction(compiled.file, kernel.promises);
-    if (counted.status === "unknown")
-      return {
-        status: "missing-instruction",
-        log: `cannot tell whether ${kernel.promises} is there: ${counted.reason}`,
-      };
-    if (counted.count === 0)
+    const instructions = await countInstruction(compiled.file, kernel.promises);
+    if (instructions === 0)
       return {
         status: "missing-instruction",
         log: `the disassembly of ${compiled.file} does not hold ${kernel.promises}`,
       };
-    return { status: "fit", file: compiled.file, instructions: counted.count };
+    return { status: "fit", file: compiled.file, instructions };
   };
 
   const toMeasurement = (examined: Examined, verdict: Verdict): Measurement => {
@@ -228,7 +238,8 @@ export async function createRunner(
     compiler,
     workdir,
     compile: pool.kernel,
-    reference: (computation, seed, more = {}) => referenceFor(computation, seed, { compiler, workdir, ...more }),
+    reference: (computation, seed, more = {}) =>
+      onThisMachine("drawing inputs", () => referenceFor(computation, seed, { compiler, workdir, ...more })),
     measure: async (kernel, reference, chosen) => {
       const [only] = await compareKernels([kernel], reference, chosen);
       return only ?? lost();

@@ -6,6 +6,7 @@
  */
 
 import { readdirSync, readFileSync } from "node:fs";
+import { readCpuInfo } from "../targets/native.ts";
 
 export interface Processor {
   readonly model: string;
@@ -15,9 +16,8 @@ export interface Processor {
 
 /** The first processor; fields Linux does not tell are empty. */
 export function readProcessor(cpuinfo: string = textOf("/proc/cpuinfo") ?? ""): Processor {
-  const field = (name: RegExp): string => name.exec(cpuinfo)?.[1]?.trim() ?? "";
-  const features = field(/^(?:flags|Features)\s*:(.*)$/m);
-  return { model: field(/^model name\s*:(.*)$/m), features: features === "" ? [] : features.split(/\s+/) };
+  const { model, words } = readCpuInfo(cpuinfo);
+  return { model: model ?? "", features: words };
 }
 
 /** Processors this process may run on. */

@@ -46,6 +46,7 @@ import { spell } from "../abstraction/spelling.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
+import { onThisMachine, toolProblem } from "./environment.ts";
 
 /** No contraction of a*b + c, no reordering: every operation rounds as written. */
 const FLAGS = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
@@ -59,13 +60,13 @@ const RUN_LIMIT_MS = 600_000;
 
 /**
  * The output of a computation, row-major, as {@link interpret} gives it.
- * @throws Error when the program does not compile, or runs longer than the limit
+ * @throws EnvironmentError when the machine lacks room or memory; Error when the program runs longer than the limit
  */
-export async function interpretCompiled(
-  computation: Computation,
-  inputs: Inputs,
-  options: ProgramOptions,
-): Promise<Values> {
+export function interpretCompiled(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
+  return onThisMachine("computing what kernels must answer", () => compileAndInterpret(computation, inputs, options));
+}
+
+async function compileAndInterpret(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
   const { sum, epilogue } = partsOf(computation);
   if (epilogue) {
     const sums = await interpretCompiled(sum, inputs, options);
@@ -89,7 +90,11 @@ export async function interpretCompiled(
     const run = await runChild([program.file, ...files, answer, `${availableParallelism()}`], {
       timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
     });
-    if (run.status !== "ok") throw new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`);
+    if (run.status !== "ok")
+      throw (
+        toolProblem(run, "computing what kernels must answer") ??
+        new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)
+      );
     const { buffer, byteOffset, byteLength } = await readFile(answer);
     return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
   } finally {
@@ -248,12 +253,12 @@ export function harnessText(name: "arithmetic.h" | "elements.h"): Code {
 
 /** The member of a {@link referenceStruct} that holds a tensor. */
 export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
-const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
-const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
+export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
+export const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
 const elementType = (tensor: Tensor): "Int" | "double" => (isInteger(tensor.dtype) ? "Int" : "double");
 
 /** Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside. */
-function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): Code {
+export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): Code {
   const { name, dims } = tensor;
   const parameters = list(dims.map((_, d) => code`Int i${d}`));
   const given = list(dims.map((_, d) => code`i${d}`));
@@ -264,8 +269,8 @@ function declareTensor(tensor: Tensor, identity: number, { type, storage }: Hold
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
   return lines([
     code`  ${type} ${dataName(name)};`,
-    code`  Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`,
-    code`  ${result} ${readName(name)}(${parameters}) const {`,
+    code`  AUTOMAP_FUNCTION Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`,
+    code`  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {`,
     code`    Int at = ${placeName(name)}(${given});`,
     code`    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
     code`  }`,
@@ -299,7 +304,8 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
 
 const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
 
-function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
+/** A value as the interpreter computes it, in the words of `arithmetic.h`. */
+export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
   const dtype = typeOf(e, dtypes) ?? expected;
   const print = (part: Expr): Code => printValue(part, dtypes, dtype);
   switch (e.kind) {
@@ -314,6 +320,7 @@ function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
     case "negate":
       return code`negate<${dtype}>(${print(e.value)})`;
     case "binary":
+      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
       return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
     case "call": {
       const args = list(e.args.map(print));
@@ -347,7 +354,7 @@ function printRead({ tensor, index }: Access): Code {
 }
 
 /** Joins one more value `v` to the running fold `sum`. */
-function fold(op: CombineOp, dtype: DType): Code {
+export function fold(op: CombineOp, dtype: DType): Code {
   switch (op) {
     case "=":
       return code`v`;
@@ -365,7 +372,7 @@ function fold(op: CombineOp, dtype: DType): Code {
 }
 
 /** Joins the fold to what the target holds, `old`. */
-function join_(op: CombineOp, dtype: DType): Code {
+export function join_(op: CombineOp, dtype: DType): Code {
   switch (op) {
     case "=":
       return code`${dtype}::wrap(sum)`;
@@ -382,7 +389,8 @@ function join_(op: CombineOp, dtype: DType): Code {
   }
 }
 
-function literal(value: number, dtype: DType): Code {
+/** A number of the given type. */
+export function literal(value: number, dtype: DType): Code {
   if (value === Number.POSITIVE_INFINITY) return code`double(infinity)`;
   if (value === Number.NEGATIVE_INFINITY) return code`double(-infinity)`;
   if (Number.isNaN(value)) return code`double(not_a_number)`;

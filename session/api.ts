@@ -12,7 +12,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import type { Target } from "../abstraction/target.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
@@ -51,9 +51,9 @@ export async function tune(
         hint: "rankByModel ranks candidates without measuring; mappings() works for any instruction of the table",
       },
     );
-  const { parameters, fixed, ...rest } = options;
+  const { parameters, fixed, name, ...rest } = options;
   return tuneComputation(
-    { computation, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
+    { computation, name, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
     { ...rest, machine: target },
   );
 }

@@ -4,13 +4,17 @@
  *     const { calibration } = await calibrateMachine("automap.db", { anew: true }, say);
  */
 
-import { type Environment, openDatabase } from "../db/index.ts";
+import { existsSync } from "node:fs";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { calibrationOf, DatabaseError, type Environment, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
-import type { EnvironmentProblem } from "../runtime/compiler.ts";
+import { findCompiler } from "../runtime/compiler.ts";
+import type { Finding } from "../runtime/doctor.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { type Contradiction, contradictionIn, contradictionText } from "./contradiction.ts";
 import { calibrationFor } from "./predict.ts";
 import { environmentOf } from "./tune.ts";
 
@@ -23,6 +27,8 @@ export type CalibrateOutcome =
       readonly calibration: Calibration;
       /** Everything the model uses, those figures included that are not measured. */
       readonly target: ModelTarget;
+      /** By kernels that were measured in this environment, before or since. */
+      readonly contradiction: Contradiction | undefined;
     }
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
@@ -51,11 +57,41 @@ export async function calibrateMachine(
       };
       const calibration = await calibrationFor(db, environment, INTRINSICS, runner, say, { anew });
       const target = modelTarget(nativeTarget(), calibration);
-      return { status: "calibrated", measured, environment, calibration, target };
+      const contradiction = contradictionIn(db, environment, nativeTarget());
+      return { status: "calibrated", measured, environment, calibration, target, contradiction };
     } finally {
       db.close();
     }
   } finally {
     await runner.close();
+  }
+}
+
+/** What the calibration of this machine in a database is worth; nothing where there is no database, or no compiler. */
+export async function examineCalibration(database: string): Promise<readonly Finding[]> {
+  const compiler = await findCompiler();
+  if (compiler.status !== "found" || !existsSync(database)) return [];
+  const common = {
+    subject: "calibration",
+    why: "the model starts from its rates, and a report holds kernels against them",
+  };
+  try {
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const environment = environmentOf({ compiler });
+      const known = calibrationOf(db, environment);
+      if (!known) return [{ ...common, status: "ok", detail: `none in ${database}: the first tune takes it` }];
+      const contradiction = contradictionIn(db, environment, nativeTarget());
+      const detail = contradiction
+        ? contradictionText(contradiction, database)
+        : `of ${new Date(known.at).toISOString().slice(0, 10)}, no kernel contradicts it`;
+      const remedy = `automap calibrate --force --db ${database}`;
+      return [contradiction ? { ...common, status: "doubtful", detail, remedy } : { ...common, status: "ok", detail }];
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    if (!(error instanceof UsageError || error instanceof DatabaseError)) throw error;
+    return [{ ...common, status: "doubtful", detail: error.message, remedy: "name another database with --db" }];
   }
 }

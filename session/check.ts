@@ -16,6 +16,7 @@ export type Verdict = "slower" | "faster" | "same" | "failing" | "missing" | "ne
 export interface Finding {
   readonly workload: WorkloadRecord;
   readonly threads: number;
+  readonly cache: "warm" | "flushed";
   readonly cpu: string;
   readonly verdict: Verdict;
   /** The best before; of what failed always, the last. */
@@ -56,6 +57,7 @@ export function compareBest(
       {
         workload: one.workload,
         threads: one.conditions.threads,
+        cache: one.conditions.cache,
         cpu: one.environment.cpu,
         verdict: verdictOf(a, b, change, maxRegression),
         before: a,
@@ -76,7 +78,7 @@ export function verdictFails({ verdict }: Finding, { requireAll }: { readonly re
   return verdict === "slower" || verdict === "failing" || (verdict === "missing" && requireAll);
 }
 
-/** The trial with the smallest median of each workload; where every trial failed, the last. */
+/** The trial with the smallest median of each workload among the best of its environments; where every trial failed, the last. */
 function bestOf(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
   const best = new Map<string, TrialRecord>();
   for (const trial of trials) {

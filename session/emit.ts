@@ -8,12 +8,14 @@
 
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
+import { computationOf, idOf, sealsOf, shortId, type TrialRecord } from "../db/index.ts";
 import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../emit/index.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
+import { toolProblem } from "../runtime/environment.ts";
 import { kernelFor } from "./kernel.ts";
 import { VERSION } from "./version.ts";
 
@@ -40,7 +42,7 @@ export function subjectOf(trial: TrialRecord, name?: string): EmitSubject {
     threads: conditions.threads,
     record: trial.id,
     provenance: [
-      `record    ${id}, measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
+      `record    ${id}, ${trial.provenance === "here" ? "" : "imported, "}measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
       `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
       `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}`,
       `made by   automap ${VERSION}`,
@@ -56,6 +58,37 @@ export function portableSubject(computation: Computation, name?: string): EmitSu
     threads: 1,
     provenance: ["portable code only: no tuned kernel", `made by   automap ${VERSION}`],
   };
+}
+
+/** The files of a package that its library is made of. */
+export function sourceNames({ name, tuned }: Pick<EmitSubject, "name"> & { readonly tuned?: unknown }): string[] {
+  return [`${name}.h`, `${name}.cpp`, `${name}_portable.cpp`, ...(tuned ? [`${name}_tuned.cpp`] : [])];
+}
+
+/** The package with the seal of this machine in its kernel.json, by which `load` knows that it was written here and not changed since. */
+export function sealedPackage(
+  subject: EmitSubject,
+  files: ReadonlyMap<string, string>,
+  seals = sealsOf(),
+): ReadonlyMap<string, string> {
+  const facts = entriesOf(files.get("kernel.json") ?? "{}");
+  const sources = new Map(sourceNames(subject).map((name) => [name, files.get(name) ?? ""]));
+  const seal = seals.make(packageText(facts, sources));
+  return new Map([...files, ["kernel.json", `${JSON.stringify({ ...facts, seal }, undefined, 2)}\n`]]);
+}
+
+/** Whether a package is as it was written here. @param description the text of its kernel.json */
+export function isSealedPackage(description: string, sources: ReadonlyMap<string, string>, seals = sealsOf()): boolean {
+  const { seal, ...facts } = entriesOf(description);
+  return seals.made(packageText(facts, sources), seal);
+}
+
+function packageText(facts: Readonly<Record<string, unknown>>, sources: ReadonlyMap<string, string>): string {
+  return `package ${idOf({ facts, sources: Object.fromEntries(sources) })}`;
+}
+
+function entriesOf(text: string): Record<string, unknown> {
+  return z.record(z.string(), z.unknown()).parse(JSON.parse(text));
 }
 
 /**
@@ -118,7 +151,11 @@ export async function provePackage(folder: string, subject: BuildSubject, compil
 
 const COMPILE_LIMIT_MS = 120_000;
 
-/** Runs steps of a build at once, in the folder of the package. @returns what the compiler said when one failed */
+/**
+ * Runs steps of a build at once, in the folder of the package.
+ * @returns what the compiler said when one failed
+ * @throws EnvironmentError when it is the machine that fails: no room, no memory, no assembler
+ */
 export async function compileInFolder(
   folder: string,
   steps: readonly BuildStep[],
@@ -133,5 +170,7 @@ export async function compileInFolder(
     ),
   );
   const failed = runs.find((run) => run.status !== "ok");
+  const problem = failed && toolProblem(failed, "compiling");
+  if (problem) throw problem;
   return failed && `${explainRun(failed)}\n${failed.stderr}`.trimEnd();
 }

@@ -10,6 +10,7 @@ import type { Prediction } from "../abstraction/trial.ts";
 import { computationOf, type Database, type TrialRecord } from "../db/index.ts";
 import { type Costs, createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { type Contradiction, contradictionIn } from "./contradiction.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
 export type TrialExplanation =
@@ -21,6 +22,8 @@ export type TrialExplanation =
       readonly costs: Costs;
       /** When the rates were measured; undefined when they are the reference machine's. */
       readonly calibratedAt: number | undefined;
+      /** By kernels of the record's environment. */
+      readonly contradiction: Contradiction | undefined;
     }
   | { readonly status: "unknown"; readonly because: string };
 
@@ -36,7 +39,8 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
     const costs = createTerms(mapping, target)(candidate.schedule);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
-    return { status: "explained", mapping, prediction, costs, calibratedAt };
+    const contradiction = contradictionIn(db, trial.environment, machine);
+    return { status: "explained", mapping, prediction, costs, calibratedAt, contradiction };
   } catch (error) {
     if (error instanceof UsageError) return { status: "unknown", because: error.message };
     throw error;

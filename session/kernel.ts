@@ -5,22 +5,25 @@
  */
 
 import type { Candidate, LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import { generateCpp, isWritten, mnemonicOf } from "../codegen/cpp.ts";
+import { generateCpp } from "../codegen/cpp.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
 import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
 import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { scheduleProblem } from "../mapper/schedule.ts";
 import { placeText, scheduleRows } from "../report/describe-candidate.ts";
+import { isWritten } from "../targets/features.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
-/** @throws UsageError when the candidate's mapping or design is no longer what it was, or its instruction is not one of an x86 CPU */
+/** @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of an x86 CPU */
 export function kernelFor(computation: Computation, candidate: Candidate): Kernel {
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
   const mapping = mappingOf(computation, candidate);
@@ -32,6 +35,9 @@ export function kernelFor(computation: Computation, candidate: Candidate): Kerne
         hint: "automap map and explain show its mappings; --intrinsic portable maps onto plain C++",
       },
     );
+  const problem = scheduleProblem(mapping, candidate.schedule);
+  if (problem !== undefined)
+    throw new UsageError(`the schedule does not fit ${computation.name} on ${name}: ${problem}`);
   return generate(candidate, mapping);
 }
 
@@ -46,6 +52,9 @@ export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
   return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
 }
 
+/** Of a register of AVX-512. */
+const VECTOR_BYTES = 64;
+
 /** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
 export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
@@ -54,6 +63,9 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
   const verdict = tapsOf(computation, schedule.rolled);
   const refusal = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
   if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
+  const most = VECTOR_BYTES / bytesOf(outputOf(computation).dtype);
+  if (schedule.lanes > most)
+    throw new UsageError(`${computation.name}: ${schedule.lanes} lanes, but a register of AVX-512 has ${most}`);
   const notes = [
     `design    ${placeText(candidate)}`,
     `schedule  ${scheduleText(candidate)}`,
@@ -68,7 +80,7 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
       streaming: schedule.streaming,
     },
   );
-  return { ...kernel, promises: mnemonicOf(intrinsic) };
+  return { ...kernel, promises: intrinsic.mnemonic };
 }
 
 function scheduleText(candidate: Candidate): string {

@@ -23,7 +23,7 @@ import {
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
   type BindOptions,
@@ -38,13 +38,14 @@ import {
   PACKAGE_VERSION,
   packageName,
 } from "../emit/index.ts";
-import { type Compiler, type EnvironmentProblem, findCompiler } from "../runtime/compiler.ts";
-import { compileInFolder, subjectOf } from "./emit.ts";
-import type { TunedKernel } from "./tune.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
+import type { TunedKernel } from "./finals.ts";
+import { type Consent, checkConsent, checkFenced } from "./imported.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../emit/index.ts";
 
-export interface LoadOptions extends BindOptions {
+export interface LoadOptions extends BindOptions, Consent {
   /** Where a record is looked for; `automap.db` by default. */
   readonly database?: string;
   /** Where libraries are kept; `~/.cache/automap/kernels` by default. */
@@ -53,30 +54,24 @@ export interface LoadOptions extends BindOptions {
   readonly compiler?: Compiler;
 }
 
-/** Something this machine lacks. */
-export class EnvironmentError extends Error {
-  readonly problem: Omit<EnvironmentProblem, "status">;
-
-  constructor(problem: Omit<EnvironmentProblem, "status">) {
-    super(`${problem.what}\n  ${problem.why}\n  ${problem.remedy}`);
-    this.name = "EnvironmentError";
-    this.problem = problem;
-  }
-}
-
 /**
- * Compiles a kernel, or finds it compiled, and loads it into this process.
+ * Compiles a kernel, or finds it compiled, and loads it into this process. What was not made here, an imported record or a package from
+ * elsewhere, is code of whoever wrote it: it is loaded only with `trustImported`, a record's kernel after it was right in a process of its own.
  * @param source the id of a record, a record, the best of `tuneComputation`, or a folder that `automap emit` wrote
- * @throws UsageError when there is no such record or folder, or it cannot be used; EnvironmentError when a compiler or koffi is missing;
+ * @throws UsageError when there is no such record or folder, it cannot be used, or it was not made here and may not be trusted; EnvironmentError when a compiler or koffi is missing;
  * KernelError when `tuned` is asked for and this CPU cannot run it
  */
 export async function load(
   source: string | TrialRecord | TunedKernel,
   options: LoadOptions = {},
 ): Promise<BoundKernel> {
-  const { build, description, sources } = readSource(source, options);
+  const { build, description, sources, imported } = readSource(source, options);
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") throw new EnvironmentError(compiler);
+  const fenced = imported && (await checkFenced(imported, compiler));
+  if (fenced?.status === "environment") throw new EnvironmentError(fenced);
+  if (fenced?.status === "wrong")
+    throw new UsageError(fenced.because, { hint: "it is not run here; measure it here: automap tune" });
   const library = await compiledLibrary(build, sources, compiler, options.cache ?? defaultCache());
   const { default: koffi } = await import("koffi").catch((error: unknown) => {
     throw new EnvironmentError({
@@ -93,21 +88,29 @@ interface Loadable {
   readonly description: KernelDescription;
   /** Text of each file. */
   readonly sources: ReadonlyMap<string, string>;
+  /** The record, when it was not measured here. */
+  readonly imported?: TrialRecord;
 }
 
 function readSource(source: string | TrialRecord | TunedKernel, options: LoadOptions): Loadable {
-  if (typeof source !== "string") return loadableOf("kernel" in source ? subjectOfTuned(source) : subjectOf(source));
-  if (existsSync(join(source, "kernel.json"))) return readFolder(source);
+  if (typeof source !== "string")
+    return "kernel" in source ? loadableOf(subjectOfTuned(source)) : loadableRecord(source, options);
+  if (existsSync(join(source, "kernel.json"))) return readFolder(source, options);
   if (statSync(source, { throwIfNoEntry: false })?.isDirectory())
     throw new UsageError(`${source} is no package: it has no kernel.json`, {
       hint: "automap emit RECORD --to DIR writes one",
     });
   const db = openDatabase(options.database ?? "automap.db", { readonly: true });
   try {
-    return loadableOf(subjectOf(showTrial(db, source)));
+    return loadableRecord(showTrial(db, source), options);
   } finally {
     db.close();
   }
+}
+
+function loadableRecord(trial: TrialRecord, options: LoadOptions): Loadable {
+  checkConsent(trial, options);
+  return { ...loadableOf(subjectOf(trial)), ...(trial.provenance === "here" ? {} : { imported: trial }) };
 }
 
 function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): EmitSubject {
@@ -170,9 +173,10 @@ const descriptionSchema = z.object({
     .optional(),
 });
 
-function readFolder(folder: string): Loadable {
+function readFolder(folder: string, { trustImported = false }: Consent): Loadable {
   const file = join(folder, "kernel.json");
-  const parsed = descriptionSchema.safeParse(attempt(() => JSON.parse(readFileSync(file, "utf8"))));
+  const text = attempt(() => readFileSync(file, "utf8")) ?? "";
+  const parsed = descriptionSchema.safeParse(attempt(() => JSON.parse(text)));
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     throw new UsageError(`${file} does not describe a package: ${issue?.path.join(".")} ${issue?.message}`, {
@@ -180,11 +184,16 @@ function readFolder(folder: string): Loadable {
     });
   }
   const { name, equation, parameters, tuned } = parsed.data;
-  const wanted = [`${name}.h`, `${name}.cpp`, `${name}_portable.cpp`, ...(tuned ? [`${name}_tuned.cpp`] : [])];
+  const wanted = sourceNames({ name, tuned });
   const held = readdirSync(folder);
   const missing = wanted.find((source) => !held.includes(source));
   if (missing !== undefined)
     throw new UsageError(`${folder} lacks ${missing}`, { hint: "emit it again: automap emit RECORD --to DIR --force" });
+  const sources = new Map(wanted.map((source) => [source, readFileSync(join(folder, source), "utf8")]));
+  if (!trustImported && !isSealedPackage(text, sources))
+    throw new UsageError(`${folder} was not written here, or was changed since: loading it would run what is in it`, {
+      hint: "if you trust it, say trustImported: true; else emit it here: automap emit RECORD --to DIR",
+    });
   const { instruction, ...needs } = tuned ?? { features: [], threads: 1 };
   return {
     build: { name, threads: tuned?.threads ?? 1, features: tuned?.features },
@@ -194,11 +203,11 @@ function readFolder(folder: string): Loadable {
       parameters,
       ...(tuned ? { tuned: { ...needs, ...(instruction === undefined ? {} : { instruction }) } } : {}),
     },
-    sources: new Map(wanted.map((source) => [source, readFileSync(join(folder, source), "utf8")])),
+    sources,
   };
 }
 
-function attempt(read: () => unknown): unknown {
+function attempt<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {

@@ -3,7 +3,7 @@
  *
  *     interval    how wide the 95 % interval of a median is, as a share of it
  *     drift       the median of the second half of a trial's batches over that of the first: a machine that heats, or is shared
- *     again       the same candidate measured in several runs: what the samples of one run cannot see
+ *     again       the same candidate measured again, in finals or in another run: what the samples of one measurement cannot see
  */
 
 import { candidateKey } from "../abstraction/candidate.ts";
@@ -37,7 +37,11 @@ export function noiseOf(trials: readonly TrialRecord[]): Noise {
     facts: [
       row("width of the 95 % interval", widths, "of the median, trials"),
       row("drift within a trial", drifts, "second half of its batches against the first, trials of 8 batches or more"),
-      row("measured again", repeats, "the same kernel in another run, slowest over fastest, less 1; kernels"),
+      row(
+        "measured again",
+        repeats,
+        "the same kernel in finals or in another run, slowest over fastest, less 1; kernels",
+      ),
     ],
   };
 }

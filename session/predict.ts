@@ -8,10 +8,9 @@
 
 import type { Candidate, MappedCandidate, Schedule } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import type { Target } from "../abstraction/target.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { compilerFeatures } from "../codegen/cpp.ts";
 import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
 import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
@@ -19,7 +18,8 @@ import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { type Compiler, compileSource, kernelFlags } from "../runtime/compiler.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { toolProblem } from "../runtime/environment.ts";
+import { compilerFeatures, nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
 
@@ -74,7 +74,9 @@ export async function calibrationFor(
   announce: (text: string) => void,
   { anew = false, machine = nativeTarget() }: { readonly anew?: boolean; readonly machine?: Target } = {},
 ): Promise<Calibration> {
-  const known = anew ? undefined : readCalibrationData(calibrationOf(db, environment)?.data);
+  // Rates from elsewhere could make every search here look in the wrong place.
+  const stored = anew ? undefined : calibrationOf(db, environment);
+  const known = stored?.provenance === "here" ? readCalibrationData(stored.data) : undefined;
   if (known) return known;
   announce("calibrating this machine, once: some seconds");
   const calibration = await calibrate(machine, rows, compileAndRunWith(runner));
@@ -88,7 +90,8 @@ function compileAndRunWith({ compiler, workdir }: { compiler: Compiler; workdir:
     const compiled = await compileSource(source, flags, ".out", { compiler, workdir });
     if (compiled.status !== "compiled") throw new Error(`calibration does not compile: ${compiled.log}`);
     const run = await runChild([compiled.file], { timeLimitMs: 120_000 });
-    if (run.status !== "ok") throw new Error(`calibration ${explainRun(run)}: ${run.stderr}`);
+    if (run.status !== "ok")
+      throw toolProblem(run, "calibrating") ?? new Error(`calibration ${explainRun(run)}: ${run.stderr}`);
     return run.stdout;
   };
 }

@@ -11,15 +11,22 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import type { Target } from "../abstraction/target.ts";
-import { type Database, type EnvironmentRecord, type RunRecord, showRun, type TrialRecord } from "../db/index.ts";
+import {
+  calibrationOf,
+  type Database,
+  type EnvironmentRecord,
+  type RunRecord,
+  showRun,
+  type TrialRecord,
+} from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { bindOperands } from "../mapper/bind.ts";
 import { defineProblem } from "../mapper/problem.ts";
 import { validate } from "../mapper/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
 
 /**
  * The mapping a recorded candidate names, judged again by today's rules.
@@ -56,44 +63,24 @@ export function storedCalibration(
   environment: EnvironmentRecord,
   until = Number.MAX_SAFE_INTEGER,
 ): StoredCalibration | undefined {
-  const row = db.sqlite
-    .prepare<unknown[], { id: string; at: number; data: string }>(
-      "SELECT id, at, data FROM calibrations WHERE environment = ? AND at <= ? ORDER BY at DESC, id LIMIT 1",
-    )
-    .get(environment.id, until);
-  const calibration = row && readCalibrationData(JSON.parse(row.data));
-  return row && calibration && { id: row.id, at: row.at, calibration };
+  const stored = calibrationOf(db, environment, { until });
+  const calibration = stored && readCalibrationData(stored.data);
+  return stored && calibration && { id: stored.id, at: stored.at, calibration };
 }
 
-const targetSchema = z.object({
+const machineSchema: z.ZodType<MachineRecord> = z.object({
   name: z.string(),
   isa: z.array(z.string()),
   clockHz: z.number().positive().optional(),
-  levels: z.array(
-    z.object({
-      name: z.string(),
-      units: z.number(),
-      bytes: z.number().optional(),
-      readBytesPerCycle: z.number().optional(),
-      writeBytesPerCycle: z.number().optional(),
-    }),
-  ),
+  levels: z.array(z.object({ name: z.string(), units: z.number(), bytes: z.number().optional() })),
   source: z.string(),
 });
 
 /** The machine a run searched for, its caches included; undefined for a run that did not record it. */
 export function recordedTarget(run: RunRecord): Target | undefined {
-  const found = targetSchema.safeParse(run.options["target"]);
+  const found = machineSchema.safeParse(run.options["target"]);
   if (!found.success) return undefined;
-  const { clockHz, levels, ...rest } = found.data;
-  const known = levels.map(({ name, units, bytes, readBytesPerCycle: read, writeBytesPerCycle: write }) => ({
-    name,
-    units,
-    ...(bytes === undefined ? {} : { bytes }),
-    ...(read === undefined ? {} : { readBytesPerCycle: read }),
-    ...(write === undefined ? {} : { writeBytesPerCycle: write }),
-  }));
-  return { ...rest, ...(clockHz === undefined ? {} : { clockHz }), levels: known };
+  return targetOf(found.data);
 }
 
 /** The machine a trial was made on: its calibration, and its caches as the run recorded them, else those of this machine. */

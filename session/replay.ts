@@ -15,7 +15,7 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
+import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
@@ -78,8 +78,12 @@ export async function replayRun(
     .filter((t) => t.conditions.threads === threads)
     .filter((t) => t.run === run.id || t.at < run.started);
   const own = recorded.filter((t) => t.run === run.id);
+  // A search knows what was measured where it runs: of a run from elsewhere that is what came with it.
+  const provenance = own[0]?.provenance ?? "here";
   const answers = new Map(own.map((t) => [candidateKey(t.candidate), t]));
-  const earlier = recorded.filter((t) => t.run !== run.id && !answers.has(candidateKey(t.candidate)));
+  const earlier = recorded.filter(
+    (t) => t.run !== run.id && t.provenance === provenance && !answers.has(candidateKey(t.candidate)),
+  );
   const calibration = storedCalibration(db, run.environment, own[0]?.at ?? run.ended)?.calibration;
   if (!calibration) assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 
@@ -212,10 +216,7 @@ function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
 }
 
 function intrinsicsOf(names: readonly string[] | undefined, run: RunRecord): readonly Intrinsic[] {
-  if (names === undefined) {
-    const isa = new Set(run.environment.isa);
-    return INTRINSICS.filter((i) => i.language === "c++" && isa.has(i.isa));
-  }
+  if (names === undefined) return instructionsOf(run.environment);
   return names.map((name) => {
     const found = INTRINSICS.find((i) => i.name === name);
     if (!found) throw new UsageError(`run ${run.id} could choose ${name}, which the table of instructions has not`);

@@ -5,21 +5,25 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import {
+  best,
   computationOf,
   type Database,
   type EnvironmentRecord,
   type Filter,
+  labelOf,
   queryTrials,
   type TrialRecord,
+  wordsOf,
 } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
+import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
-import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
+import { neededPoints } from "../perfmodel/roof.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import type {
   Accuracy,
@@ -32,13 +36,17 @@ import type {
   Subject,
   TrialPoint,
 } from "../report/report-data.ts";
-import { layoutText, shapeText } from "../report/text.ts";
+import { nativeTarget } from "../targets/index.ts";
 import { evaluateTogether, judged } from "../tuner/evaluate.ts";
+import { boundsOf, contradictionOf, contradictionText } from "./contradiction.ts";
 import { noiseOf } from "./noise.ts";
-import { mappingOf, storedCalibration } from "./recorded.ts";
+import { mappingOf, recordedMachine, type StoredCalibration, storedCalibration } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
+/** Seconds that a calibration allows a trial, at least. */
+type Roofs = (trial: TrialRecord) => number | undefined;
 type Timed = Extract<TrialRecord["measurement"], { status: "ok" }>;
+type TimedRecord = TrialRecord & { measurement: Timed };
 
 /**
  * Everything a report shows of the trials that match.
@@ -49,29 +57,34 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
   const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
   const calibrations = environments.map((e) => storedCalibration(db, e));
+  const winners = new Set(best(db, filter).map((t) => t.id));
   const groups = groupBy(trials, ({ workload, environment, conditions }) =>
     JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]),
   );
   const subjects = groups.map((group) => {
     const [first] = group;
     if (!first) throw new Error("internal: a group of no trials");
-    return subjectOf(first, group, indexOf(first.environment), calibrations[indexOf(first.environment)]?.calibration);
+    const known = calibrations[indexOf(first.environment)];
+    return subjectOf(
+      first,
+      group.filter(isSearched),
+      group.filter(isTimed).find((t) => winners.has(t.id)),
+      indexOf(first.environment),
+      known && roofsOf(db, known.calibration),
+    );
   });
-  subjects.sort(
-    (a, b) =>
-      inOrder(a.operator, b.operator) || inOrder(a.types, b.types) || inOrder(a.shape + a.layout, b.shape + b.layout),
-  );
+  subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
   return {
     source: db.path,
     filter: filterText(filter),
     madeAt: now,
     version: VERSION,
     subjects,
-    accuracy: accuracies(groups),
+    accuracy: accuracies(groups.map((group) => group.filter(isSearched))),
     rooflines: environments.flatMap((e, i): Roofline[] => {
       const stored = calibrations[i];
-      const own = trials.filter((t) => t.environment.id === e.id);
-      return stored ? [rooflineOf(i, own, stored.calibration, stored.at)] : [];
+      const own = groups.filter(([first]) => first?.environment.id === e.id);
+      return stored ? [rooflineOf(db, i, own, winners, stored)] : [];
     }),
     environments: environments.map(environmentFacts),
     noise: noiseOf(trials),
@@ -81,28 +94,27 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
 function subjectOf(
   first: TrialRecord,
   trials: readonly TrialRecord[],
+  winner: TimedRecord | undefined,
   environment: number,
-  calibration: Calibration | undefined,
+  roofs: Roofs | undefined,
 ): Subject {
   const { workload, conditions } = first;
-  const fastest = trials
-    .filter(isTimed)
-    .reduce<(TrialRecord & { measurement: Timed }) | undefined>(
-      (best, t) => (best === undefined || t.measurement.median < best.measurement.median ? t : best),
-      undefined,
-    );
+  const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
   return {
-    operator: workload.operator,
-    shape: shapeText(workload),
-    types: typesOf(first),
-    layout: layoutText(workload.tensors),
+    label: labelOf(workload),
+    name: workload.name,
+    subject,
+    shape,
+    types,
+    layout: [layout, besides].filter((part) => part !== "").join(" "),
+    epilogue,
     equation: workload.equation,
     threads: conditions.threads,
     cache: conditions.cache,
     environment,
     trials: trials.map(pointOf),
-    best: fastest && bestOf(fastest, calibration),
-    accuracy: accuracyOf(`${workload.operator} ${shapeText(workload)}`, [trials]),
+    best: winner && bestOf(winner, roofs?.(winner)),
+    accuracy: accuracyOf(labelOf(workload), [trials]),
     failures: reasons(
       trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [] : [{ name: m.status, text: m.log }])),
     ),
@@ -124,10 +136,9 @@ function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): T
   };
 }
 
-function bestOf(trial: TrialRecord & { measurement: Timed }, calibration: Calibration | undefined): Best {
+function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
   const { id, workload, candidate, measurement, prediction } = trial;
   const rate = (2 * workload.points) / measurement.median;
-  const roof = calibration && roofFor(trial, calibration);
   return {
     id,
     seconds: measurement.median,
@@ -136,7 +147,7 @@ function bestOf(trial: TrialRecord & { measurement: Timed }, calibration: Calibr
     candidate: candidateRows(candidate),
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
-    ofRoof: roof === undefined ? undefined : rate / trial.conditions.threads / roof,
+    ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
     mapping: drawable(trial),
   };
 }
@@ -170,26 +181,38 @@ function accuracyOf(name: string, groups: readonly (readonly TrialRecord[])[]): 
 
 // ---- The roofline
 
-function rooflineOf(environment: number, trials: readonly TrialRecord[], c: Calibration, at: number): Roofline {
+function rooflineOf(
+  db: Database,
+  environment: number,
+  groups: readonly (readonly TrialRecord[])[],
+  winners: ReadonlySet<string>,
+  stored: StoredCalibration,
+): Roofline {
+  const { calibration: c, at } = stored;
+  const trials = groups.flat();
   const used = new Set(trials.map((t) => t.candidate.intrinsic));
   const clock = c.clockHz.median;
   const peaks = INTRINSICS.filter((row) => used.has(row.name)).flatMap((row) => {
     const peak = peakOf(row, c);
     return peak === undefined ? [] : [{ name: row.name, operationsPerSecond: peak }];
   });
-  const timed = trials.filter(isTimed);
-  const points = groupBy(timed, (t) => `${t.workload.id} ${t.conditions.threads}`).flatMap((own) => {
-    const least = Math.min(...own.map((t) => t.measurement.median));
-    return own.map(
+  const points = groups.flatMap((own) => {
+    const operations = own[0] ? operationsThatCount(own[0]) : 0;
+    return own.filter(isTimed).map(
       (t): RooflinePoint => ({
-        label: `${t.workload.operator} ${shapeText(t.workload)}`,
+        label: labelOf(t.workload),
         types: t.workload.dtype,
-        intensity: intensityOf(t),
-        operationsPerSecond: (2 * t.workload.points) / t.measurement.median / t.conditions.threads,
-        best: t.measurement.median === least,
+        intensity: operations / bytesMoved(t),
+        operationsPerSecond: operations / t.measurement.median / t.conditions.threads,
+        best: winners.has(t.id),
       }),
     );
   });
+  const contradiction = contradictionOf(
+    trials.filter((t) => winners.has(t.id)),
+    stored,
+    machineOf(db, trials),
+  );
   return {
     environment,
     source: `calibrated on ${c.machine}, ${new Date(at).toISOString().slice(0, 10)}, one core at ${(clock / 1e9).toFixed(2)} GHz`,
@@ -198,8 +221,27 @@ function rooflineOf(environment: number, trials: readonly TrialRecord[], c: Cali
       name,
       bytesPerSecond: m.readBytesPerCycle.median * clock,
     })),
+    contradicted: contradiction && contradictionText(contradiction, db.path),
     points,
   };
+}
+
+/** The least time of each trial's bounds; undefined where the instruction's rate is not known. */
+function roofsOf(db: Database, calibration: Calibration): Roofs {
+  return (trial) => {
+    const bounds = attempt(() => boundsOf(trial, calibration, machineOf(db, [trial]))) ?? [];
+    return bounds.some((b) => b.kind === "instruction" && b.seconds > 0) ? bounds[0]?.seconds : undefined;
+  };
+}
+
+/** Its caches decide what has to be read from where. */
+function machineOf(db: Database, [trial]: readonly TrialRecord[]): Target {
+  return trial ? recordedMachine(db, trial).machine : nativeTarget();
+}
+
+/** A multiply and an add counted as two, products with padding left out where they can be counted. */
+function operationsThatCount({ workload }: TrialRecord): number {
+  return 2 * (attempt(() => neededPoints(computationOf(workload))) || workload.points);
 }
 
 /** Operations a second of one core that does nothing but issue the instruction. */
@@ -207,19 +249,6 @@ function peakOf(row: Intrinsic, { intrinsics, clockHz }: Calibration): number | 
   const timing = intrinsics[row.name];
   const operations = 2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
   return timing && (operations * clockHz.median) / timing.issueCycles.median;
-}
-
-/** What the instruction's peak and the memory its data fits in allow one thread. */
-function roofFor(trial: TrialRecord, calibration: Calibration): number | undefined {
-  const row = INTRINSICS.find((i) => i.name === trial.candidate.intrinsic);
-  const peak = row && peakOf(row, calibration);
-  if (peak === undefined) return undefined;
-  const bytes = bytesMoved(trial);
-  // The footprints are half of each cache: what is calibrated at one is the rate of data that fits in twice of it.
-  const levels = levelsOf(calibration);
-  const [, home] = levels.find(([, m]) => bytes <= 2 * m.footprintBytes) ?? levels.at(-1) ?? [];
-  const bandwidth = (home?.readBytesPerCycle.median ?? Number.POSITIVE_INFINITY) * calibration.clockHz.median;
-  return Math.min(peak, bandwidth * intensityOf(trial));
 }
 
 /** Innermost first. */
@@ -235,17 +264,12 @@ function bytesMoved({ workload }: TrialRecord): number {
   );
 }
 
-function intensityOf(trial: TrialRecord): number {
-  return (2 * trial.workload.points) / bytesMoved(trial);
-}
-
 // ---- Reasons
 
 function refusalsOf({ workload, environment }: TrialRecord): Reason[] | undefined {
-  const isa = new Set(environment.isa);
   try {
     const computation = computationOf(workload);
-    const refused = INTRINSICS.filter((row) => row.language === "c++" && isa.has(row.isa)).flatMap((row) =>
+    const refused = instructionsOf(environment).flatMap((row) =>
       mappings(computation, row).refused.map((r) => ({ name: r.rule, text: `${row.name}: ${r.because}` })),
     );
     return reasons(refused);
@@ -287,22 +311,29 @@ function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
   return { name: `${e.cpu}, automap ${e.automap}`, fields: fields.filter(([, value]) => value !== "") };
 }
 
-function typesOf({ workload }: TrialRecord): string {
-  return printDataTypes(parseDataTypes(workload.dtype, workload.sum));
-}
-
-function filterText({ operator, dtype, since, until }: Filter): string | undefined {
+function filterText(filter: Filter): string | undefined {
+  const { operator, name, dtype, layout, epilogue, threads, run, since, until } = filter;
   const instant = (at: number): string => new Date(at).toISOString().slice(0, 16);
   const parts = [
     ...(operator === undefined ? [] : [`operator ${operator}`]),
+    ...(name === undefined ? [] : [`name ${name}`]),
     ...(dtype === undefined ? [] : [`types ${dtype}`]),
+    ...(layout === undefined ? [] : [`layout ${layout}`]),
+    ...(epilogue === undefined ? [] : [`epilogue ${epilogue}`]),
+    ...(threads === undefined ? [] : [`threads ${threads}`]),
+    ...(run === undefined ? [] : [`run ${run.slice(0, 12)}`]),
     ...(since === undefined ? [] : [`since ${instant(since)}`]),
     ...(until === undefined ? [] : [`until ${instant(until)}`]),
   ];
   return parts.length === 0 ? undefined : parts.join(", ");
 }
 
-function isTimed(trial: TrialRecord): trial is TrialRecord & { measurement: Timed } {
+/** What a search asked for, not what was measured again in its finals. */
+function isSearched({ finals }: TrialRecord): boolean {
+  return finals === undefined;
+}
+
+function isTimed(trial: TrialRecord): trial is TimedRecord {
   return trial.measurement.status === "ok";
 }
 

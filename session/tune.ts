@@ -12,14 +12,13 @@ import { arch, cpus, release, type as system } from "node:os";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
+import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { hasFeature, PORTABLE_ISA, type Target } from "../abstraction/target.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
-import { isWritten } from "../codegen/cpp.ts";
 import {
   beginRun,
   type Database,
@@ -28,16 +27,21 @@ import {
   openDatabase,
   recordTrial,
   trialsOf,
+  WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { type EnvironmentProblem, kernelFlags } from "../runtime/compiler.ts";
+import { kernelFlags } from "../runtime/compiler.ts";
+import { requireDisassembler } from "../runtime/disassembly.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { nativeTarget } from "../targets/index.ts";
+import type { Reference } from "../runtime/verify.ts";
+import { isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
-import { finalistsOf, type TrialOf } from "../tuner/trials.ts";
+import type { TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
+import { contradictionIn, contradictionText } from "./contradiction.ts";
+import { decide, type TunedKernel } from "./finals.ts";
 import { calibrationFor } from "./predict.ts";
 import {
   type CandidateKinds,
@@ -54,6 +58,8 @@ export interface TuneSubject {
   readonly parameters?: Readonly<Record<string, number>>;
   /** Values of tensors the operator itself fixes. */
   readonly fixed?: Inputs;
+  /** What to call it in lists and reports: letters, digits and `. _ - + / :`, no more than 80. */
+  readonly name?: string | undefined;
 }
 
 export interface TuneComputationOptions {
@@ -72,28 +78,19 @@ export interface TuneComputationOptions {
   readonly earlyStop?: boolean;
   /** Path of the database; `:memory:` keeps nothing. */
   readonly database?: string;
+  /** Compiles and measures; made for the session when left out, and closed after it either way. */
+  readonly runner?: Runner;
   readonly signal?: AbortSignal;
   readonly onEvent?: (event: TuneEvent<Candidate>) => void;
   /** What the user should hear besides. */
   readonly onNotice?: (text: string) => void;
 }
 
-export interface TunedKernel {
-  readonly id: string;
-  readonly computation: Computation;
-  readonly candidate: Candidate;
-  /** Undefined for a design on lanes. */
-  readonly mapping: Mapping | undefined;
-  readonly measurement: Extract<Measurement, { status: "ok" }>;
-  readonly prediction: Prediction | undefined;
-  readonly kernel: Kernel;
-}
-
 export type TuneOutcome =
   | {
       readonly status: TuneStatus;
       readonly computation: Computation;
-      /** The finalist that was fastest when measured beside the others; undefined when every candidate failed. */
+      /** The winner of the finals; undefined when every candidate failed. */
       readonly best: TunedKernel | undefined;
       readonly trials: readonly TrialOf<Candidate>[];
       /** How many trials ended in each status but ok. */
@@ -118,7 +115,7 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
 
 /** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none. */
 export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
-  return INTRINSICS.filter((i) => i.language === "c++" && hasFeature(machine, i.isa) && isWritten(i.isa));
+  return INTRINSICS.filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
 }
 
 /** Whether a row is plain C++ and no instruction. */
@@ -159,68 +156,119 @@ function chooseSpace(
 }
 
 /**
- * Searches for the fastest kernel of a computation on this machine.
- * @throws UsageError when the database is no database of automap's, or more threads are asked for than there are processors
+ * Searches for the fastest kernel of a computation on this machine. Where the machine fails on the way, what was measured is kept.
+ * @throws UsageError when the database is no database of automap's, the name is no name, or more threads are asked for than there are processors
  */
 export async function tuneComputation(
   subject: TuneSubject,
   options: TuneComputationOptions = {},
 ): Promise<TuneOutcome> {
-  const { computation } = subject;
+  if (subject.name !== undefined && !WORKLOAD_NAME.test(subject.name))
+    throw new UsageError(`"${subject.name}" is no name for a workload`, {
+      hint: "letters, digits and . _ - + / :, no more than 80",
+    });
+  const made = options.runner
+    ? { status: "ready" as const, runner: options.runner }
+    : await createRunner({ threads: options.threads ?? 1 });
+  if (made.status === "environment") return { status: "environment", problem: made };
+  try {
+    const db = openDatabase(options.database ?? "automap.db");
+    try {
+      const prepared = await prepare(db, made.runner, subject, options);
+      return "refused" in prepared
+        ? { status: "nothing-maps", ...prepared }
+        : await search(db, made.runner, prepared, options);
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    if (error instanceof EnvironmentError) return { status: "environment", problem: error.problem };
+    throw error;
+  } finally {
+    await made.runner.close();
+  }
+}
+
+/** A search before its first trial. */
+interface Prepared {
+  readonly started: number;
+  readonly threads: number;
+  readonly kinds: CandidateKinds;
+  readonly environment: Environment;
+  /** Its calibration was found to be contradicted, and that was said. */
+  readonly doubted: boolean;
+  readonly workload: Workload;
+  readonly offered: readonly Intrinsic[];
+  /** Of the offered instructions those that the search chooses from. */
+  readonly chosen: readonly Intrinsic[];
+  readonly space: SessionSpace;
+  readonly reference: Reference;
+}
+
+/** The model of the machine, what can be tried at all, and what kernels must answer. */
+async function prepare(
+  db: Database,
+  runner: Runner,
+  { computation, parameters = {}, fixed, name }: TuneSubject,
+  options: TuneComputationOptions,
+): Promise<Prepared | { readonly refused: readonly Reason[] }> {
   const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
   const started = Date.now();
+  const environment = environmentOf(runner, machine);
+  const announce = options.onNotice ?? (() => undefined);
+  if (db.notice !== undefined) announce(db.notice);
+  const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
+  const doubted = announceContradiction(db, environment, machine, announce);
+  const offered = options.intrinsics ?? usableIntrinsics(machine);
+  const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
+  if ("refused" in found) return found;
+  const { space, chosen } = found;
+  const isAllPlain = chosen.every(isPlain);
+  if (isAllPlain && !offered.every(isPlain))
+    announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
+  // Better now than after the inputs are drawn.
+  if (!isAllPlain && !options.runner) requireDisassembler();
+  if (pointCount(computation) > LARGE_POINTS)
+    announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
+  const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+  const workload: Workload = { computation, parameters, name };
+  return { started, threads, kinds, environment, doubted, workload, offered, chosen, space, reference };
+}
 
-  // 1. The machine, the records, and the model of the machine.
-  const made = await createRunner({ threads });
-  if (made.status === "environment") return { status: "environment", problem: made };
-  const { runner } = made;
-  const database = options.database ?? "automap.db";
-  const db = openDatabase(database);
+async function search(
+  db: Database,
+  runner: Runner,
+  prepared: Prepared,
+  options: TuneComputationOptions,
+): Promise<Extract<TuneOutcome, { trials: unknown }>> {
+  const { started, threads, kinds, environment, doubted, workload, offered, chosen, space, reference } = prepared;
+  const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
+  if (!strategy) throw new Error("internal: no strategies");
+  const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
+  const run = beginRun(db, {
+    workload,
+    environment,
+    seed,
+    // All that decides what the search does: `automap replay` makes the same decisions again from it.
+    options: {
+      strategy: strategy.name,
+      threads,
+      earlyStop: options.earlyStop ?? true,
+      intrinsics: chosen.map((i) => i.name),
+      offered: offered.map((i) => i.name),
+      kinds,
+      target: recordOf(machine),
+    },
+    budget,
+    started,
+  });
   try {
-    const environment = environmentOf(runner, machine);
-    const announce = options.onNotice ?? (() => undefined);
-    if (db.notice !== undefined) announce(db.notice);
-    const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
-
-    // 2. What can be tried at all.
-    const offered = options.intrinsics ?? usableIntrinsics(machine);
-    const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
-    if ("refused" in found) return { status: "nothing-maps", refused: found.refused };
-    const { space, chosen } = found;
-    if (chosen.every(isPlain) && !offered.every(isPlain))
-      announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
-    if (pointCount(computation) > LARGE_POINTS)
-      announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
-    const reference = await runner.reference(computation, INPUT_SEED, subject.fixed ? { fixed: subject.fixed } : {});
-    const workload: Workload = subject.parameters ? { computation, parameters: subject.parameters } : { computation };
-    const strategy = options.strategy ?? STRATEGIES[0];
-    if (!strategy) throw new Error("internal: no strategies");
-    const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
-    const run = beginRun(db, {
-      workload,
-      environment,
-      seed,
-      // All that decides what the search does: `automap replay` makes the same decisions again from it.
-      options: {
-        strategy: strategy.name,
-        threads,
-        earlyStop: options.earlyStop ?? true,
-        intrinsics: chosen.map((i) => i.name),
-        kinds,
-        target: machine,
-      },
-      budget,
-      started,
-    });
-    const store = storeIn(db, { workload, environment, run, space, threads });
-
-    // 3. The search.
     const result = await tune<Candidate>({
       space,
       strategy,
       budget,
       seed,
-      store,
+      store: storeIn(db, { workload, environment, run, space, threads }),
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
@@ -229,23 +277,45 @@ export async function tuneComputation(
       ...(options.signal ? { signal: options.signal } : {}),
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
-
-    // 4. Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
-    const best = await decide(result.contenders, space, runner, reference, store.idOf);
+    // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
+    const finished = { db, workload, environment, run, space, threads, kinds, offered };
+    const best = await decide(result.contenders, finished, runner, reference, Date.now);
+    if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {
       status: result.status,
-      computation,
+      computation: workload.computation,
       best,
       trials: result.trials,
       failed: failuresOf(result.trials),
       seconds: (Date.now() - started) / 1000,
-      database,
+      database: db.path,
     };
-  } finally {
-    db.close();
-    await runner.close();
+  } catch (error) {
+    noteFailure(db, run);
+    throw error;
   }
+}
+
+/** What ended the run is told by the error under way; that this cannot be written down, as on a full disk, is no news. */
+function noteFailure(db: Database, run: string): void {
+  try {
+    endRun(db, run, { status: "failed", ended: Date.now() });
+  } catch {
+    return;
+  }
+}
+
+/** Says when kernels of this environment are faster than its calibration allows. @returns whether they are */
+function announceContradiction(
+  db: Database,
+  environment: Environment,
+  machine: Target,
+  announce: (text: string) => void,
+): boolean {
+  const found = contradictionIn(db, environment, machine);
+  if (found) announce(contradictionText(found, db.path));
+  return found !== undefined;
 }
 
 /** A candidate and what the model expects of it. */
@@ -295,36 +365,11 @@ async function* measureAll(
   batch: readonly Candidate[],
   space: SessionSpace,
   runner: Runner,
-  reference: Awaited<ReturnType<Runner["reference"]>>,
+  reference: Reference,
 ): AsyncGenerator<Measurement> {
   const kernels = batch.map((c) => space.kernelOf(c));
   await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
   for (const kernel of kernels) yield await runner.measure(kernel, reference);
-}
-
-async function decide(
-  contenders: readonly TrialOf<Candidate>[],
-  space: SessionSpace,
-  runner: Runner,
-  reference: Awaited<ReturnType<Runner["reference"]>>,
-  idOf: (key: string) => string,
-): Promise<TunedKernel | undefined> {
-  const kernels = contenders.map((f) => space.kernelOf(f.candidate));
-  const again =
-    kernels.length > 1 ? await runner.compareKernels(kernels, reference) : contenders.map((f) => f.measurement);
-  const judged = contenders.map((f, i): TrialOf<Candidate> => ({ ...f, measurement: again[i] ?? f.measurement }));
-  const [winner] = finalistsOf(judged);
-  const kernel = kernels[judged.findIndex((j) => j.key === winner?.key)];
-  if (!winner || !kernel || winner.measurement.status !== "ok") return undefined;
-  return {
-    id: idOf(winner.key),
-    computation: reference.computation,
-    candidate: winner.candidate,
-    mapping: space.mappingOf(winner.candidate),
-    measurement: winner.measurement,
-    prediction: winner.prediction,
-    kernel,
-  };
 }
 
 interface Place {
@@ -336,15 +381,12 @@ interface Place {
 }
 
 /** The database as the search sees it: what this very world measured before is known. */
-function storeIn(
-  db: Database,
-  { workload, environment, run, space, threads }: Place,
-): TrialStore<Candidate> & { idOf(key: string): string } {
+function storeIn(db: Database, { workload, environment, run, space, threads }: Place): TrialStore<Candidate> {
+  // What was imported is a claim, and its kernel is not run unasked.
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
-    (t) => t.conditions.threads === threads,
+    (t) => t.conditions.threads === threads && t.provenance === "here",
   );
   const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
-  const ids = new Map(earlier.map((t) => [candidateKey(t.candidate), t.id]));
   return {
     known: (key) => known.get(key),
     recorded: () => earlier.map((t) => t.candidate),
@@ -352,19 +394,15 @@ function storeIn(
       const intrinsic = space.intrinsicOf(trial.candidate);
       const { candidate, prediction, measurement, at } = trial;
       const conditions = { threads, cache: "warm" as const };
-      ids.set(
-        trial.key,
-        recordTrial(db, {
-          workload,
-          environment,
-          run,
-          intrinsic,
-          trial: { candidate, prediction, measurement, at },
-          conditions,
-        }),
-      );
+      recordTrial(db, {
+        workload,
+        environment,
+        run,
+        intrinsic,
+        trial: { candidate, prediction, measurement, at },
+        conditions,
+      });
     },
-    idOf: (key) => ids.get(key) ?? "",
   };
 }
 

@@ -1,8 +1,29 @@
 /**
- * @file The table of machines.
+ * @file The table of machines, one file a family: everything that is true of one and stands nowhere else.
  *
  *     nativeTarget().isa      ["avx2", "fma", "avx512f", "avx512_vnni", ...]
+ *
+ * What a change touches:
+ *
+ *     an instruction of a known family    its file in intrinsics/
+ *     a feature or an extension           the family's file here: what Linux, CPUID or the compute capability say, the compiler's flags
+ *     a machine of a known family         the family's file here, as a Target
+ *     a family                            a file here and one in intrinsics/, its header in runtime/emulation/, its printer in codegen/
+ *                                         (`kernels: true` once there is one), and its name in FAMILIES (features.ts)
  */
 
-export { LANE_MACHINES, type LaneMachine, laneMachine } from "./lanes.ts";
-export { nativeTarget } from "./native.ts";
+export {
+  compilerFeatures,
+  compilerFlags,
+  FAMILIES,
+  familyOf,
+  hasFeature,
+  isWritten,
+  runsOn,
+  writesVectorRows,
+} from "./features.ts";
+export { LANE_TARGETS, laneTarget } from "./lanes.ts";
+export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
+export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
+export { PORTABLE_ISA } from "./portable.ts";
+export { isNumbered, registerClass, widestVector } from "./registers.ts";

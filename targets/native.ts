@@ -8,24 +8,9 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Level, Target } from "../abstraction/target.ts";
-
-/** A feature of the table and the words of /proc/cpuinfo that must all be there for it. */
-const FEATURES: Readonly<Record<string, readonly string[]>> = {
-  avx2: ["avx2"],
-  fma: ["fma", "avx2"],
-  avx_vnni: ["avx_vnni"],
-  avx512f: ["avx512f"],
-  avx512_vnni: ["avx512_vnni", "avx512vl"],
-  avx512_bf16: ["avx512_bf16"],
-  avx512_fp16: ["avx512_fp16"],
-  amx_int8: ["amx_tile", "amx_int8"],
-  amx_bf16: ["amx_tile", "amx_bf16"],
-  // Arm
-  asimd: ["asimd"],
-  asimddp: ["asimddp"],
-  i8mm: ["i8mm"],
-};
+import type { Memory, Target } from "../abstraction/machine.ts";
+import { compilerFlags, featuresIn } from "./features.ts";
+import { REFERENCE_CPU } from "./x86.ts";
 
 /** What /proc/cpuinfo says of the first processor, and how many there are. */
 export interface CpuInfo {
@@ -34,17 +19,26 @@ export interface CpuInfo {
   readonly processors: number;
 }
 
-/** Reads the text of /proc/cpuinfo, of x86 (`flags`) or of Arm (`Features`). */
-export function parseCpuInfo(text: string): CpuInfo {
-  const value = (key: string): string | undefined => new RegExp(`^${key}[ \\t]*:[ \\t]*(.*)$`, "m").exec(text)?.[1];
-  const words = new Set((value("flags") ?? value("Features") ?? "").split(/\s+/));
-  const isa = Object.entries(FEATURES).filter(([, needed]) => needed.every((word) => words.has(word)));
-  const arm = value("CPU part") === undefined ? undefined : `Arm part ${value("CPU part")}`;
+/** The fields of /proc/cpuinfo, of x86 (`flags`) or of Arm (`Features`); the model is undefined where it has none. */
+export function readCpuInfo(text: string): {
+  readonly model: string | undefined;
+  readonly words: readonly string[];
+  readonly processors: number;
+} {
+  const value = (key: string): string | undefined =>
+    new RegExp(`^${key}[ \\t]*:[ \\t]*(.*)$`, "m").exec(text)?.[1]?.trim();
+  const part = value("CPU part");
+  const words = (value("flags") ?? value("Features") ?? "").split(/\s+/).filter((word) => word !== "");
   return {
-    name: value("model name") ?? arm ?? "unknown CPU",
-    isa: isa.map(([feature]) => feature),
+    model: value("model name") ?? (part === undefined ? undefined : `Arm part ${part}`),
+    words,
     processors: [...text.matchAll(/^processor\s*:/gm)].length,
   };
+}
+
+export function parseCpuInfo(text: string): CpuInfo {
+  const { model, words, processors } = readCpuInfo(text);
+  return { name: model ?? "unknown CPU", isa: featuresIn(new Set(words)), processors };
 }
 
 /** A data or unified cache, as the folders of /sys/devices/system/cpu/cpu0/cache tell it. */
@@ -72,10 +66,20 @@ function countList(list: string): number {
     .reduce((sum, [from = 0, to = from]) => sum + to - from + 1, 0);
 }
 
-/** The target a CPU and its caches make: memory, shared caches, then what each processor has for itself. */
-export function targetFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): Target {
+/** What Linux says of a machine, and what the record of a run keeps of it: plain data of a form that does not change. */
+export interface MachineRecord {
+  readonly name: string;
+  readonly isa: readonly string[];
+  readonly clockHz?: number | undefined;
+  /** Memory and caches from the outside in, then what each processor has for itself; units inside one of the level before. */
+  readonly levels: readonly { readonly name: string; readonly units: number; readonly bytes?: number | undefined }[];
+  readonly source: string;
+}
+
+/** The machine a CPU and its caches make: memory, shared caches, then what each processor has for itself. */
+export function machineFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): MachineRecord {
   const outermostFirst = [...caches].sort((a, b) => b.level - a.level);
-  const levels: Level[] = [{ name: "dram", units: 1 }];
+  const levels: { name: string; units: number; bytes?: number }[] = [{ name: "dram", units: 1 }];
   let above = 1;
   for (const { level, bytes, sharedBy } of outermostFirst) {
     const count = Math.max(1, Math.round(cpu.processors / sharedBy));
@@ -83,12 +87,76 @@ export function targetFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): Target {
     above = count;
   }
   levels.push({ name: "registers", units: Math.max(1, Math.round(cpu.processors / above)) });
-  return { name: cpu.name, isa: cpu.isa, levels, source: "/proc/cpuinfo and /sys/devices/system/cpu/cpu0/cache" };
+  return { name: cpu.name, isa: cpu.isa, levels, source: FOUND };
 }
+
+const FOUND = "/proc/cpuinfo and /sys/devices/system/cpu/cpu0/cache";
+
+/**
+ * A CPU as a target: its features and sizes as recorded. Rates, units and costs are the reference machine's, of which
+ * {@link REFERENCE_CPU} says where they were measured.
+ */
+export function targetOf({ name, isa, clockHz, levels, source }: MachineRecord): Target {
+  const { clockHz: _, ...reference } = REFERENCE_CPU;
+  let count = 1;
+  const memories = levels.flatMap(({ name: memory, units, bytes }): Memory[] => {
+    count *= units;
+    if (memory === "registers") return [];
+    const shared = {
+      name: memory,
+      count,
+      at: count < processorsOf(levels) ? "socket" : "core",
+      bandwidth: [],
+    } as const;
+    return [
+      {
+        ...shared,
+        ...(bytes === undefined ? { kind: "addressed" } : { kind: "cache", bytes: { value: bytes, source } }),
+      },
+    ];
+  });
+  return {
+    ...reference,
+    name,
+    summary: name,
+    isa,
+    compilerFlags: compilerFlags(isa),
+    ...(clockHz !== undefined && { clockHz: { value: clockHz, source } }),
+    levels: reference.levels.map((level) =>
+      level.name === "core" ? { ...level, units: processorsOf(levels) } : level,
+    ),
+    memories,
+  };
+}
+
+/** What the record of a run keeps of a target; {@link targetOf} makes the target of it again. */
+export function recordOf({ name, isa, clockHz, levels, memories }: Target): MachineRecord {
+  let above = 1;
+  const inside = (count: number): number => {
+    const units = Math.max(1, Math.round(count / above));
+    above = count;
+    return units;
+  };
+  const found = memories.map(({ name: memory, count = 1, bytes }) => ({
+    ...{ name: memory, units: inside(count) },
+    ...(bytes && { bytes: bytes.value }),
+  }));
+  const processors = levels.find((l) => l.name === "core")?.units ?? 1;
+  const source = clockHz?.source ?? memories.find((m) => m.bytes)?.bytes?.source ?? FOUND;
+  return {
+    ...{ name, isa },
+    ...(clockHz && { clockHz: clockHz.value }),
+    levels: [...found, { name: "registers", units: inside(processors) }],
+    source,
+  };
+}
+
+const processorsOf = (levels: MachineRecord["levels"]): number => levels.reduce((count, l) => count * l.units, 1);
 
 /** This machine. Where the kernel tells nothing (not Linux), a target without features or caches. */
 export function nativeTarget(): Target {
-  return targetFrom(parseCpuInfo(readText("/proc/cpuinfo") ?? ""), readCaches("/sys/devices/system/cpu/cpu0/cache"));
+  const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "");
+  return targetOf(machineFrom(cpu, readCaches("/sys/devices/system/cpu/cpu0/cache")));
 }
 
 function readCaches(folder: string): CacheInfo[] {

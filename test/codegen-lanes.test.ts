@@ -3,7 +3,8 @@
 import { describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { type Inputs, interpret, interpretNest } from "../abstraction/interpret.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";

@@ -6,14 +6,13 @@ import { wrap } from "../abstraction/dtype.ts";
 import { defineIntrinsic, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import { declareRegister } from "../abstraction/register.ts";
 import { code } from "../abstraction/source-text.ts";
-import { hasFeature } from "../abstraction/target.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { decodeElement, encodeElement, encodeElements } from "../runtime/bytes.ts";
 import { explainRun, findProgram, runChild } from "../runtime/child.ts";
-import { checkIntrinsics, compilerFlags, cudaConformanceSource } from "../runtime/conformance.ts";
+import { checkIntrinsics, cudaConformanceSource } from "../runtime/conformance.ts";
 import { rowFunction } from "../runtime/conformance-source.ts";
-import { nativeTarget } from "../targets/index.ts";
-import { parseCache, parseCpuInfo, targetFrom } from "../targets/native.ts";
+import { compilerFlags, hasFeature, nativeTarget } from "../targets/index.ts";
+import { machineFrom, parseCache, parseCpuInfo } from "../targets/native.ts";
 import { textOf } from "./support/source.ts";
 
 function rowNamed(name: string): Intrinsic {
@@ -134,7 +133,7 @@ describe("the program that proves rows", () => {
     const folder = mkdtempSync(join(tmpdir(), "automap-test-"));
     try {
       await checkIntrinsics([rowNamed("mali.arm_dot")], { seed: 1, isa, workdir: folder });
-      expect(readFileSync(join(folder, "opencl-emulation.cpp"), "utf8")).toContain("c += arm_dot(a, b);");
+      expect(readFileSync(join(folder, "mali-emulation.cpp"), "utf8")).toContain("c += arm_dot(a, b);");
     } finally {
       rmSync(folder, { recursive: true });
     }
@@ -144,8 +143,7 @@ describe("the program that proves rows", () => {
     expect(compilerFlags(["fma", "avx512_vnni"])).toEqual([
       "-mavx2",
       "-mfma",
-      "-mavx512f",
-      "-mavx512vl",
+      ...["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"],
       "-mavx512vnni",
     ]);
     expect(compilerFlags(["i8mm", "asimddp"])).toEqual(["-march=armv8.2-a+dotprod+i8mm"]);
@@ -201,7 +199,7 @@ processor	: 1
 `;
   // The lines that count, in the forms in which Linux writes them for the reference Xeon and for an Arm server.
   const XEON =
-    "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fma avx2 avx512f avx512vl avx_vnni avx512_bf16 avx512_vnni amx_bf16 avx512_fp16 amx_tile amx_int8\n";
+    "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fma avx2 avx512f avx512dq avx512bw avx512vl avx_vnni avx512_bf16 avx512_vnni amx_bf16 avx512_fp16 amx_tile amx_int8\n";
   const NEOVERSE =
     "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes asimdhp asimddp sve i8mm bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n";
 
@@ -220,6 +218,8 @@ processor	: 1
       processors: 1,
     });
     expect(parseCpuInfo("")).toEqual({ name: "unknown CPU", isa: [], processors: 0 });
+    // The first Xeon Phi: kernels are compiled for all of AVX-512 that servers have.
+    expect(parseCpuInfo("flags\t: fma avx2 avx512f avx512cd avx512er avx512pf\n").isa).toEqual(["avx2", "fma"]);
   });
 
   test("speaks the words the table asks for", () => {
@@ -235,7 +235,7 @@ processor	: 1
       parseCache("2", "Unified", "1024K\n", "0"),
       parseCache("3", "Unified", "32768K\n", "0-1"),
     ].filter((cache) => cache !== undefined);
-    expect(targetFrom(parseCpuInfo(EPYC), caches).levels).toEqual([
+    expect(machineFrom(parseCpuInfo(EPYC), caches).levels).toEqual([
       { name: "dram", units: 1 },
       { name: "l3", units: 1, bytes: 32 * 1024 * 1024 },
       { name: "l2", units: 2, bytes: 1024 * 1024 },

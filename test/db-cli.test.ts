@@ -92,11 +92,11 @@ describe("automap db query", () => {
     const { out, err, code } = await automap("db query");
     expect({ err, code }).toEqual({ err: "", code: 0 });
     expect(out).toMatchInlineSnapshot(`
-      "id            operator  shape                              types     target  threads  instruction      time      predicted  at (UTC)
-      ID3  matmul    k 256  m 128  n 64                 f16->f16  native  1        amx.tdpbusd      8 us                 2026-11-21T12:00
-      ID0  conv2d    c 64  h 56  k 64  r 3  s 3  w 56   u8s8      native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00
-      ID2  conv2d    c 256  h 14  k 64  r 3  s 3  w 14  u8s8      native  1        avx512.vpdpbusd  500 us               2026-11-21T11:00
-      ID1  conv2d    c 64  h 56  k 64  r 3  s 3  w 56   u8s8      native  1        avx512.vpdpbusd  crashed              2026-11-21T10:00
+      "id            workload  shape                                     types      target  threads  instruction      time      predicted  at (UTC)
+      ID3  matmul    m 128  n 64  k 256                        f16->f16   native  1        amx.tdpbusd      8 us                 2026-11-21T12:00
+      ID0  conv2d    c 64  h 56  w 56  k 64  r 3  s 3  pad 1   u8s8->s32  native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00
+      ID2  conv2d    c 256  h 14  w 14  k 64  r 3  s 3  pad 1  u8s8->s32  native  1        avx512.vpdpbusd  500 us               2026-11-21T11:00
+      ID1  conv2d    c 64  h 56  w 56  k 64  r 3  s 3  pad 1   u8s8->s32  native  1        avx512.vpdpbusd  crashed              2026-11-21T10:00
       "
     `);
   });
@@ -110,11 +110,15 @@ describe("automap db query", () => {
           {
             "at": "2026-11-21T09:00:00.000Z",
             "dtype": "u8s8",
+            "epilogue": null,
             "id": "ID0",
             "intrinsic": "avx512.vpdpbusd",
+            "layout": null,
             "microseconds": 61.25,
+            "name": null,
             "operator": "conv2d",
             "predictedMicroseconds": 55,
+            "provenance": "here",
             "shape": {
               "c": 64,
               "dilation": 1,
@@ -132,6 +136,9 @@ describe("automap db query", () => {
             },
             "status": "ok",
             "target": "native",
+            "threads": 1,
+            "types": "u8s8->s32",
+            "workload": "conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",
           },
         ],
       }
@@ -140,11 +147,11 @@ describe("automap db query", () => {
 
   it("prints comma-separated values", async () => {
     expect((await automap("db query --csv")).out).toMatchInlineSnapshot(`
-      "id,operator,shape,dtype,target,intrinsic,status,microseconds,predictedMicroseconds,at
-      ID3,matmul,k 256  m 128  n 64,f16->f16,native,amx.tdpbusd,ok,8,,2026-11-21T12:00:00.000Z
-      ID0,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,ok,61.25,55,2026-11-21T09:00:00.000Z
-      ID2,conv2d,c 256  k 64  n 1  p 14  q 14  r 3  s 3  dilation 1  groups 1  h 14  pad 1  stride 1  w 14,u8s8,native,avx512.vpdpbusd,ok,500,,2026-11-21T11:00:00.000Z
-      ID1,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,crashed,,,2026-11-21T10:00:00.000Z
+      "id,operator,shape,dtype,target,intrinsic,status,microseconds,predictedMicroseconds,at,workload,name,types,layout,epilogue,threads,provenance
+      ID3,matmul,k 256  m 128  n 64,f16->f16,native,amx.tdpbusd,ok,8,,2026-11-21T12:00:00.000Z,"matmul m 128 n 64 k 256, f16->f16",,f16->f16,,,1,here
+      ID0,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,ok,61.25,55,2026-11-21T09:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
+      ID2,conv2d,c 256  k 64  n 1  p 14  q 14  r 3  s 3  dilation 1  groups 1  h 14  pad 1  stride 1  w 14,u8s8,native,avx512.vpdpbusd,ok,500,,2026-11-21T11:00:00.000Z,"conv2d c 256 h 14 w 14 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
+      ID1,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,crashed,,,2026-11-21T10:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
       "
     `);
   });
@@ -230,8 +237,8 @@ describe("automap db best", () => {
     const { out } = await automap("db best --json");
     expect((JSON.parse(out) as { trials: { id: string }[] }).trials.map((t) => t.id)).toEqual(["ID3", "ID0", "ID2"]);
     expect((await automap("db best --op conv2d --c 256")).out).toMatchInlineSnapshot(`
-      "id            operator  shape                              types  target  threads  instruction      time    predicted  at (UTC)
-      ID2  conv2d    c 256  h 14  k 64  r 3  s 3  w 14  u8s8   native  1        avx512.vpdpbusd  500 us             2026-11-21T11:00
+      "id            workload  shape                                     types      target  threads  instruction      time    predicted  at (UTC)
+      ID2  conv2d    c 256  h 14  w 14  k 64  r 3  s 3  pad 1  u8s8->s32  native  1        avx512.vpdpbusd  500 us             2026-11-21T11:00
       "
     `);
   });
@@ -245,11 +252,12 @@ describe("automap db show", () => {
       "trial ID0   2026-11-21T09:00:00.000Z
 
       workload
+        label       conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32
         operator    conv2d
         equation    out[n,k,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[k,c,r,s])
         extents     c 64  k 64  n 1  p 56  q 56  r 3  s 3
         parameters  c 64  dilation 1  groups 1  h 56  k 64  n 1  pad 1  r 3  s 3  stride 1  w 56
-        types       u8s8
+        types       u8s8->s32
 
       candidate
         instruction  avx512.vpdpbusd (declaration HASH)
@@ -285,6 +293,7 @@ describe("automap db show", () => {
         l1           4 trips   cycles of one: inner 10   read 3   write 1   bound by inner
 
       proof
+        origin       measured here
         record       its id is the hash of its facts
         output       checked against the equation in every element, on random and on extreme data, before it was timed
         instruction  12 in the disassembly
@@ -352,9 +361,9 @@ describe("automap db best, told whom to trust", () => {
 
   it("names what differs when they are used", async () => {
     expect((await automap("db best --op conv2d --trust isa", FILE, ELSEWHERE)).out).toMatchInlineSnapshot(`
-      "id            operator  shape                              types  target  threads  instruction      time      predicted  at (UTC)          differs
-      ID0  conv2d    c 64  h 56  k 64  r 3  s 3  w 56   u8s8   native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00  kernel, node
-      ID2  conv2d    c 256  h 14  k 64  r 3  s 3  w 14  u8s8   native  1        avx512.vpdpbusd  500 us               2026-11-21T11:00  kernel, node
+      "id            workload  shape                                     types      target  threads  instruction      time      predicted  at (UTC)          differs
+      ID0  conv2d    c 64  h 56  w 56  k 64  r 3  s 3  pad 1   u8s8->s32  native  1        avx512.vpdpbusd  61.25 us  55 us      2026-11-21T09:00  kernel, node
+      ID2  conv2d    c 256  h 14  w 14  k 64  r 3  s 3  pad 1  u8s8->s32  native  1        avx512.vpdpbusd  500 us               2026-11-21T11:00  kernel, node
       "
     `);
     const { out } = await automap("db best --op conv2d --c 256 --trust any --json", FILE, ELSEWHERE);
@@ -376,8 +385,8 @@ describe("automap db best, told whom to trust", () => {
 
   it("lists what is stale, field by field", async () => {
     expect((await automap("db stale --op matmul", FILE, ELSEWHERE)).out).toMatchInlineSnapshot(`
-      "id            operator  shape               types     target  threads  instruction  time  predicted  at (UTC)          differs
-      ID3  matmul    k 256  m 128  n 64  f16->f16  native  1        amx.tdpbusd  8 us             2026-11-21T12:00  kernel: Linux 6.1.0 x64 there, Linux 7.0 here; node: v20.20.2 there, v24.1.0 here
+      "id            workload  shape               types     target  threads  instruction  time  predicted  at (UTC)          differs
+      ID3  matmul    m 128  n 64  k 256  f16->f16  native  1        amx.tdpbusd  8 us             2026-11-21T12:00  kernel: Linux 6.1.0 x64 there, Linux 7.0 here; node: v20.20.2 there, v24.1.0 here
       "
     `);
     expect(await automap("db stale")).toEqual({ out: "", err: "automap: no trial matches\n", code: 0 });
@@ -402,9 +411,15 @@ describe("automap db compare", () => {
     pair.push(
       recordTrial(db, newTrial(1, { trial: trial(samples(50e-6), 1) })),
       recordTrial(db, newTrial(1, { trial: trial(samples(60e-6), 2) })),
-      recordTrial(db, newTrial(1, { trial: trial(samples(50.02e-6), 3), conditions: { threads: 2, cache: "warm" } })),
+      recordTrial(
+        db,
+        newTrial(1, {
+          trial: trial(samples(50.02e-6), 3, candidate(1, "avx512.vpdpbusd", 2)),
+          conditions: { threads: 2, cache: "warm" },
+        }),
+      ),
       recordTrial(db, newTrial(1, { trial: trial({ status: "crashed", log: "" }, 4) })),
-      recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial(measured(1), 5) })),
+      recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial(measured(1000), 5) })),
     );
     db.close();
   });

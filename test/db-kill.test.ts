@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { genetic } from "../tuner/genetic.ts";
-import { compileRooms, newTrial, workshop } from "./support/database.ts";
+import { compileRooms, newTrial, workloadNamed, workshop } from "./support/database.ts";
 import { fakeTune, grid, mostlyWorks, nearlyRight } from "./support/fake-space.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -54,9 +54,9 @@ const SEARCH = `
 `;
 
 beforeAll(() => {
-  compileRooms(shop.path(""), ["db", "abstraction", "tuner", "test/support"]);
+  compileRooms(shop.path(""), ["db", "abstraction", "operators", "tuner", "test/support"]);
   writeFileSync(shop.path("search.js"), SEARCH);
-  const { intrinsic: _, ...given } = newTrial(60);
+  const { intrinsic: _, ...given } = newTrial(60, { workload: workloadNamed("matmul", { m: 8, n: 8, k: 8 }) });
   writeFileSync(shop.path("given.json"), JSON.stringify(given));
 });
 afterAll(() => shop.remove());

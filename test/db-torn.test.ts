@@ -34,7 +34,7 @@ const LIST = `
 `;
 
 beforeAll(() => {
-  compileRooms(shop.path(""), ["db", "abstraction", "report", "cli"]);
+  compileRooms(shop.path(""), ["db", "abstraction", "operators", "report", "cli"]);
   writeFileSync(shop.path("fill.js"), FILL);
   writeFileSync(shop.path("list.js"), LIST);
   writeFileSync(shop.path("given.json"), JSON.stringify(newTrial(60)));

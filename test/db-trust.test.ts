@@ -3,6 +3,8 @@
 import { copyFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { declarationHash } from "../db/identity.ts";
 import {
   best,
   countTrials,
@@ -103,6 +105,35 @@ describe("a record of another world", () => {
         .slice(0, 3)
         .map((t) => t.id),
     );
+  });
+});
+
+describe("a declaration's hash", () => {
+  const changed = (changes: object): Intrinsic => {
+    if (VNNI === undefined) throw new Error("the table lacks avx512.vpdpbusd");
+    return { ...VNNI, declaration: { ...VNNI.declaration, ...changes } };
+  };
+
+  it.each(MIGRATIONS.map((m) => m.version))("is today what a file of schema %i holds", (version) => {
+    const path = shop.path("frozen.db");
+    copyFileSync(join(import.meta.dirname, `fixtures/schema-${version}.sqlite`), path);
+    const reader = openDatabase(path, { readonly: true });
+    const differing = queryTrials(reader)
+      .filter((t) => t.intrinsic === VNNI?.name)
+      .map((t) => differencesOf(t, { environment: t.environment, intrinsics: INTRINSICS }));
+    reader.close();
+    expect(differing).toEqual([[], [], []]);
+  });
+
+  it("leaves out what a declaration says besides, so that a new field makes no record stale", () => {
+    if (VNNI === undefined) throw new Error("the table lacks avx512.vpdpbusd");
+    const hash = declarationHash(VNNI);
+    expect(declarationHash(changed({ mnemonic: "another", invented: 1 }))).toBe(hash);
+    const { a, ...others } = VNNI.declaration.operands;
+    expect(declarationHash(changed({ operands: { ...others, a: { ...a, invented: 1 } } }))).toBe(hash);
+    for (const field of ["emit", "compute", "summary", "prelude", "setup"])
+      expect(declarationHash(changed({ [field]: "another" })), field).not.toBe(hash);
+    expect(declarationHash(changed({ operands: { ...others, a: { ...a, load: "another" } } }))).not.toBe(hash);
   });
 });
 

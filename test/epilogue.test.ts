@@ -15,7 +15,8 @@ import {
 import { rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { printNest } from "../abstraction/loop-nest.ts";

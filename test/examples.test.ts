@@ -212,7 +212,7 @@ it.skipIf(missing !== undefined)(
     const lines = (await printedBy("database")).split("\n");
     expect(lines[0]).toBe("4 measured, fastest first");
     for (const line of lines.slice(1, 4)) expect(line).toMatch(/^avx\S+ \d+\.\d{3} us$/);
-    expect(lines.slice(4)).toEqual(["best is the first of them", "imported 4 trials, then 0", "problems found: 0"]);
+    expect(lines.slice(4)).toEqual(["best is who won the finals", "imported all, then 0", "problems found: 0"]);
   },
   TUNING,
 );

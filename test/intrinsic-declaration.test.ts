@@ -1,9 +1,9 @@
 /** @file A declaration either holds together or is refused with a sentence that names the row and the rule. */
 
 import { describe, expect, it } from "vitest";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import { tilePlaces } from "../abstraction/interpret.ts";
 import {
   defineIntrinsic,
   fillTemplate,
@@ -13,8 +13,11 @@ import {
   registerElements,
   tileElements,
   tileOffset,
+  tilePlaces,
+  tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { code } from "../abstraction/source-text.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { textOf } from "./support/source.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
@@ -55,6 +58,20 @@ describe("a declaration", () => {
     expect([...tilePlaces(dot, "b")]).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
   });
 
+  it("has rows as long as the longest step of its storage, where its load takes a stride", () => {
+    const rowOf = (storage: string, dtype: "s8" | "bf16", load: string): number =>
+      tileRowElements(
+        operandOf(defineIntrinsic({ ...toy, operands: { ...toy.operands, b: { dtype, storage, load } } }), "b"),
+      );
+    const strided = "{reg} = rows({ptr}, {stride});";
+    expect(rowOf("reg[8*(k/2) + 2*n + k%2]", "s8", strided)).toBe(8);
+    expect(rowOf("reg[4*k + n]", "s8", strided)).toBe(4);
+    expect(rowOf("secret", "s8", strided)).toBe(4);
+    expect(rowOf("reg[8*(k/2) + 2*n + k%2]", "s8", "{reg} = load({ptr});")).toBe(8);
+    const amx = INTRINSICS.filter((row) => row.family === "amx").flatMap((row) => row.operands);
+    expect(amx.map((o) => tileRowElements(o) * bytesOf(o.dtype))).toEqual(amx.map(() => 64));
+  });
+
   it("whose layout is the vendor's secret lies row-major in memory", () => {
     const secret = defineIntrinsic({
       ...toy,
@@ -64,6 +81,16 @@ describe("a declaration", () => {
     expect([printStorage(b), printExpr(tileOffset(b), "formula"), tileElements(b)]).toEqual([
       ...["wmma::matrix_b", "k*4 + n", 8],
     ]);
+  });
+
+  it("whose layout is the vendor's secret lies by columns where it says so", () => {
+    const load = "{reg} = columns({ptr}, {stride});";
+    const operands = {
+      ...toy.operands,
+      b: { dtype: "s8", storage: "wmma::matrix_b", layout: "column", load },
+    } as const;
+    const b = operandOf(defineIntrinsic({ ...toy, operands }), "b");
+    expect([printExpr(tileOffset(b), "formula"), tileElements(b), tileRowElements(b)]).toEqual(["n*2 + k", 8, 2]);
   });
 
   it("fills its template and leaves other braces alone", () => {

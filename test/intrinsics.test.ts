@@ -4,11 +4,10 @@ import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "../abstraction/intrinsic.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { hasFeature, PORTABLE_ISA } from "../abstraction/target.ts";
 import { shuffle } from "../intrinsics/cuda.ts";
 import { INTRINSIC_TABLES, INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { checkIntrinsics } from "../runtime/conformance.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { hasFeature, nativeTarget, PORTABLE_ISA } from "../targets/index.ts";
 
 const { isa } = nativeTarget();
 

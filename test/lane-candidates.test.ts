@@ -10,9 +10,10 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { targetOf } from "../targets/index.ts";
 import { type LaneSpace, laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
 
-const target = modelTarget({ name: "a test", isa: [], levels: [], source: "none" });
+const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
 
 function spaceOf(operator: string, parameters: Readonly<Record<string, number>>): [Computation, LaneSpace] {
   const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes("f32") });

@@ -11,9 +11,10 @@ import { packageFiles } from "../emit/index.ts";
 import { decodeElement, encodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { fromMemory, toMemory } from "../runtime/verify.ts";
-import { writePackage } from "../session/emit.ts";
+import { sealedPackage, writePackage } from "../session/emit.ts";
+import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
-import { environmentOf, type TunedKernel } from "../session/tune.ts";
+import { environmentOf } from "../session/tune.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
 import { sourceOf } from "./support/source.ts";
 
@@ -218,7 +219,7 @@ describe("load", () => {
   it("takes a record by its id, and a folder that was emitted", async () => {
     const id = recordPlain(at("t.db"), conv, environmentOf({ compiler: await requireCompiler() }));
     const recorded = await load(id.slice(0, 8), { database: at("t.db"), cache });
-    writePackage(at("package"), packageFiles(subjectFor(conv)));
+    writePackage(at("package"), sealedPackage(subjectFor(conv), packageFiles(subjectFor(conv))));
     const emitted = await load(at("package"), { cache });
     const { arrays, expected } = data(recorded, conv);
     for (const kernel of [recorded, emitted]) {
@@ -255,7 +256,7 @@ describe("load", () => {
       /no implementation "fastest"/,
     ],
   ])("refuses %s", async (_, attempt, message) => {
-    writePackage(at("package"), packageFiles(subjectFor(conv)), true);
+    writePackage(at("package"), sealedPackage(subjectFor(conv), packageFiles(subjectFor(conv))), true);
     await expect(attempt()).rejects.toThrow(message);
   });
 
@@ -279,5 +280,5 @@ async function damaged(file: string, text: string | undefined): Promise<BoundKer
   cpSync(at("package"), folder, { recursive: true });
   if (text === undefined) rmSync(join(folder, file));
   else writeFileSync(join(folder, file), text);
-  return load(folder, { cache });
+  return load(folder, { cache, trustImported: true });
 }

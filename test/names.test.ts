@@ -13,7 +13,8 @@ import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, inputsOf, memoryElements } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { accessesIn, printExpr } from "../abstraction/expression.ts";
-import { type Inputs, interpret, interpretNest } from "../abstraction/interpret.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { isReserved, keywordsOf } from "../abstraction/keywords.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
@@ -237,13 +238,19 @@ describe(`each of ${WORDS.length} words names tensors and axes`, () => {
   it("in kernels of mappings", async () => {
     const forms = (i: number): readonly number[] => inFull<readonly number[]>(FORMS, [i % FORMS.length]);
     const kernels = SETS.flatMap(({ tensors, axes }, i) => forms(i).map((form) => mapped(tensors, axes, form)));
-    const program = emulatedProgram(kernels, "c++");
+    const program = emulatedProgram(
+      kernels.map((kernel) => ({ kernel })),
+      "c++",
+    );
     expect(await complaints(program, ["-std=c++17", `-I${emulationFolder()}`, ...AVX512])).toBe("");
   });
 
   it.each(["c++", "cuda", "cm"] as const)("in kernels on lanes in %s", async (language) => {
     const kernels = SETS.map(({ tensors, axes }) => laneJob(language, tensors, axes).kernel);
-    const program = emulatedProgram(kernels, language);
+    const program = emulatedProgram(
+      kernels.map((kernel) => ({ kernel })),
+      language,
+    );
     const flags = language === "c++" ? AVX512 : [];
     expect(await complaints(program, ["-std=c++17", `-I${emulationFolder()}`, ...flags])).toBe("");
   });

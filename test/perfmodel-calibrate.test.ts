@@ -4,19 +4,18 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import type { Target } from "../abstraction/target.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { calibratable, calibrate, calibrationSource, readCalibration } from "../perfmodel/calibrate.ts";
 import { modelTarget, timingOf } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { compileSource, findCompiler } from "../runtime/compiler.ts";
-import { compilerFlags } from "../runtime/conformance.ts";
-import { nativeTarget } from "../targets/native.ts";
+import { compilerFlags } from "../targets/features.ts";
+import { nativeTarget, targetOf } from "../targets/native.ts";
 
 const workdir = mkdtempSync(join(tmpdir(), "automap-calibrate-"));
 afterAll(() => rmSync(workdir, { recursive: true, force: true }));
 
-const TARGET: Target = {
+const TARGET = targetOf({
   name: "a test's CPU",
   isa: ["avx2", "fma", "avx512f", "avx512_vnni", "amx_int8"],
   levels: [
@@ -26,7 +25,7 @@ const TARGET: Target = {
     { name: "registers", units: 1 },
   ],
   source: "this test",
-};
+});
 
 test("the program times every C++ instruction that the target has, and no other", () => {
   const rows = calibratable(TARGET, INTRINSICS);

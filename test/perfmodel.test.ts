@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";
+import type { Figure } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
@@ -11,7 +12,7 @@ import { operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { type InstantiateOptions, instantiate } from "../operators/operator.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { type Costs, createModel, createTerms, type ModelOptions } from "../perfmodel/model.ts";
-import type { Figure, ModelTarget } from "../perfmodel/target.ts";
+import type { ModelTarget } from "../perfmodel/target.ts";
 
 const is = (value: number): Figure => ({ value, source: "this test" });
 

@@ -24,7 +24,7 @@ import { readProcessor } from "../runtime/processor.ts";
 import { tune } from "../session/api.ts";
 import { generate } from "../session/kernel.ts";
 import { isPlain, nativeIntrinsics, rankByModel, usableIntrinsics } from "../session/tune.ts";
-import { parseCpuInfo, targetFrom } from "../targets/native.ts";
+import { machineFrom, parseCpuInfo, targetOf } from "../targets/native.ts";
 import { plainCandidate } from "./support/packages.ts";
 
 /** What Linux says of a processor of 2008, which has neither AVX nor FMA. */
@@ -33,7 +33,7 @@ vendor_id	: GenuineIntel
 model name	: Intel(R) Xeon(R) CPU           X5550  @ 2.67GHz
 flags		: fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2 ht syscall nx lm pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm
 `;
-const NEHALEM = targetFrom(parseCpuInfo(NEHALEM_CPUINFO), [{ level: 1, bytes: 32 * 1024, sharedBy: 1 }]);
+const NEHALEM = targetOf(machineFrom(parseCpuInfo(NEHALEM_CPUINFO), [{ level: 1, bytes: 32 * 1024, sharedBy: 1 }]));
 const AVX512 = { ...NEHALEM, isa: ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"] };
 
 let folder: string;

@@ -3,12 +3,12 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import type { Target } from "../abstraction/target.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { beginRun, type Database, endRun, openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { replayRun } from "../session/replay.ts";
 import { type SessionSpace, sessionSpace } from "../session/space.ts";
+import { recordOf, targetOf } from "../targets/index.ts";
 import { genetic } from "../tuner/genetic.ts";
 import { random } from "../tuner/random.ts";
 import type { Strategy } from "../tuner/strategy.ts";
@@ -18,7 +18,7 @@ import { MACHINE, WARM, workloadNamed, workshop } from "./support/database.ts";
 
 const SMALL = workloadNamed("conv2d", { c: 16, k: 16, h: 8, w: 8 }, "u8s8");
 const VNNI = intrinsicsNamed("avx512.vpdpbusd");
-const TARGET: Target = {
+const TARGET = targetOf({
   name: "Testium 9000",
   isa: MACHINE.isa,
   levels: [
@@ -28,7 +28,7 @@ const TARGET: Target = {
     { name: "registers", units: 1 },
   ],
   source: "made up",
-};
+});
 
 const shop = workshop();
 const FILE = shop.path("runs.db");
@@ -73,7 +73,7 @@ async function search(
     workload: SMALL,
     environment: MACHINE,
     seed,
-    options: { strategy: strategy.name, threads: 1, intrinsics: VNNI.map((i) => i.name), target: TARGET },
+    options: { strategy: strategy.name, threads: 1, intrinsics: VNNI.map((i) => i.name), target: recordOf(TARGET) },
     budget: { trials, seconds: 40 },
     started,
   });
@@ -165,7 +165,7 @@ describe("a replay", () => {
       workload: SMALL,
       environment: MACHINE,
       seed: 2,
-      options: { strategy: "genetic", threads: 1, intrinsics: ["avx512.vpdpbusd"], target: TARGET },
+      options: { strategy: "genetic", threads: 1, intrinsics: ["avx512.vpdpbusd"], target: recordOf(TARGET) },
       budget: { trials: 16 },
       started: 1_700_000_100_000,
     });

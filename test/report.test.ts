@@ -9,13 +9,11 @@ import type { Trial } from "../abstraction/trial.ts";
 import { beginRun, type Environment, openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule-space.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { escapeMarkup, html } from "../report/html.ts";
 import { junit } from "../report/junit.ts";
 import { reportPage } from "../report/page.ts";
 import type { ReportData, TrialPoint } from "../report/report-data.ts";
-import { layoutText } from "../report/text.ts";
 import { gatherReport } from "../session/report.ts";
 import { commandLine } from "./support/command-line.ts";
 import { CONV, MACHINE, measured, newTrial, VNNI, workshop } from "./support/database.ts";
@@ -119,12 +117,26 @@ describe("what a report gathers", () => {
     // Innermost first, whatever the order of the record; 2 * 4 * 16 operations an issue, twice a cycle.
     expect(roof?.bandwidths.map((b) => b.name)).toEqual(["l1", "l2", "dram"]);
     expect(roof?.peaks).toEqual([{ name: "avx512.vpdpbusd", operationsPerSecond: (2 * 64 * 4e9) / 0.5 }]);
-    const points = 64 * 64 * 56 * 56 * 9;
+    // Two of the 168 products of a row and its taps, and of a column, are with padding.
+    const points = 64 * 64 * 166 * 166;
     const best = roof?.points.find((p) => p.best);
     expect(best?.operationsPerSecond).toBeCloseTo((2 * points) / 50e-6, -3);
     expect(best?.intensity).toBeCloseTo((2 * points) / (64 * 56 * 56 + 64 * 64 * 9 + 4 * 64 * 56 * 56), 6);
-    // 4.6 T operations/s of a peak of 1 T: the times are made up, the share is honest about it.
+    // 4.5 T operations/s of a peak of 1 T: the times are made up, the share is honest about it.
     expect(data.subjects[0]?.best?.ofRoof).toBeCloseTo((2 * points) / 50e-6 / 1.024e12, 6);
+  });
+
+  it("calls no roof usable that a kernel outran, and says how to measure it again", async () => {
+    const page = await reportPage(data);
+    const said = data.rooflines[0]?.contradicted ?? "";
+    expect(said.replace(fastest.slice(0, 12), "ID").replace(FILE, "FILE")).toBe(
+      "the calibration of 2026-11-21 is contradicted by 1 of 1 kernels: conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32 (trial ID) ran 4.41 times as fast as the rate of avx512.vpdpbusd in it allows; automap calibrate --force --db FILE measures it again",
+    );
+    const verdict = `<p class="verdict noisy"><strong>roofs not usable</strong>: ${escapeMarkup(said)}.</p>`;
+    // Where the numbers are judged, and where the roofs are drawn.
+    expect(page.split(verdict)).toHaveLength(3);
+    const quiet = { ...data, rooflines: data.rooflines.map((r) => ({ ...r, contradicted: undefined })) };
+    expect(await reportPage(quiet)).not.toContain("not usable");
   });
 
   it("counts the matches that are refused by the rule they break", () => {
@@ -143,7 +155,7 @@ describe("what a report gathers", () => {
     expect(gatherReport(db, { operator: "matmul" }, NOW).subjects).toEqual([]);
     expect(gatherReport(db, { operator: "conv2d", dtype: "u8s8" }, NOW)).toMatchObject({
       filter: "operator conv2d, types u8s8",
-      subjects: [{ operator: "conv2d" }],
+      subjects: [{ subject: "conv2d" }],
     });
     db.close();
   });
@@ -161,7 +173,17 @@ describe("the page", () => {
       matching: EVIL,
       order: EVIL,
     };
-    const evil = { ...subject, operator: EVIL, shape: `${EVIL} 1`, types: EVIL, equation: EVIL, best };
+    const evil = {
+      ...subject,
+      subject: EVIL,
+      name: EVIL,
+      label: EVIL,
+      shape: `${EVIL} 1`,
+      types: EVIL,
+      epilogue: EVIL,
+      equation: EVIL,
+      best,
+    };
     page = await reportPage({ ...data, source: EVIL, filter: EVIL, subjects: [evil, { ...evil, best: undefined }] });
   });
 
@@ -253,22 +275,6 @@ describe("the page", () => {
     const empty = await reportPage({ ...data, subjects: [], rooflines: [], accuracy: [] });
     expect(empty).toContain("No trial matches.");
     expect(empty).toContain("No trial has both a prediction and a time.");
-  });
-});
-
-describe("a layout", () => {
-  it("is told where a tensor is not row-major, blocks included, in the words it is given in", () => {
-    for (const [name, layouts, said] of [
-      ["conv2d", "NCHW", ""],
-      ["conv2d", "NHWC", "in NHWC, out NPQK"],
-      ["conv2d", { in: "NCHW16c" }, "in NCHW16c"],
-    ] as const) {
-      const { tensors } = instantiate(operatorNamed(name), { layouts });
-      const recorded = Object.entries(tensors).map(([tensor, { dims, storage }]) => {
-        return [tensor, { dims: dims.map((d) => d.name), storage: printExpr(storage) }] as const;
-      });
-      expect(layoutText(Object.fromEntries(recorded))).toBe(said);
-    }
   });
 });
 

@@ -45,6 +45,7 @@ function kernelOf(text: KernelText, computation: Computation = product): Kernel 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <signal.h>
 #include <unistd.h>
 constexpr int M = ${M}, K = ${K};
 extern "C" unsigned long automap_workspace_bytes(void) { return ${text.workspace ?? "0"}; }
@@ -383,6 +384,53 @@ const HOSTILE: readonly {
     ends: "crashed",
     says: /wrote address/,
   },
+  {
+    does: "leaves a session of its own behind and exits",
+    text: { run: "if (fork() == 0) { setsid(); for (;;) pause(); } _exit(7);" },
+    ends: "crashed",
+    says: /it ended the process with exit code 7/,
+  },
+  {
+    does: "hangs, and so does what it started",
+    text: { run: "if (fork() == 0) setsid(); for (;;) pause();" },
+    ends: "timed-out",
+    says: /call 1 on random inputs: no sign of life for 0.5 s/,
+  },
+  {
+    does: "kills its own process",
+    text: { run: "kill(getpid(), SIGKILL);" },
+    ends: "crashed",
+    says: /call 1 on random inputs: killed by SIGKILL/,
+  },
+  {
+    does: "stops its own process",
+    text: { run: "kill(getpid(), SIGSTOP);" },
+    ends: "timed-out",
+    says: /no sign of life/,
+  },
+];
+
+/** What a kernel starts outlives its call, and tries to outlive its process. */
+const ESCAPES: readonly { readonly does: string; readonly leaves: string }[] = [
+  { does: "forks", leaves: "if (fork() == 0) for (;;) pause();" },
+  { does: "forks into a session of its own", leaves: "if (fork() == 0) { setsid(); for (;;) pause(); }" },
+  {
+    does: "becomes a daemon, deaf to signals",
+    leaves: `if (fork() == 0) { setsid(); if (fork()) _exit(0);
+      for (int s = 1; s < 65; s++) signal(s, SIG_IGN); for (;;) sleep(1000); }`,
+  },
+  {
+    does: "talks on from a session of its own",
+    leaves: 'if (fork() == 0) { setsid(); for (;;) { printf("still here\\n"); fflush(stdout); usleep(1000); } }',
+  },
+  {
+    does: "forks a chain, each link in a session of its own",
+    leaves: "if (fork() == 0) for (;;) { setsid(); if (fork()) _exit(0); usleep(200); }",
+  },
+  {
+    does: "forks a process that goes on with the harness",
+    leaves: "if (fork() == 0) setsid();",
+  },
 ];
 
 describe("a hostile kernel", () => {
@@ -393,17 +441,27 @@ describe("a hostile kernel", () => {
     expect(await runner.measure(right, reference)).toMatchObject({ status: "ok" });
   });
 
-  it("is out of bounds by a single byte when tensors need no alignment", async () => {
-    const reads = { run: `${MULTIPLY} out[0] += ((volatile const uint8_t*)a)[M * K] & 0;` };
-    expect(await statusOf(reads, { alignment: 1 })).toMatchObject({
-      status: "out-of-bounds",
-      log: expect.stringContaining("read 1 bytes behind the end of a"),
-    });
+  it.each([
+    ["behind an input", "a[M * K]", "read 1 bytes behind the end of a"],
+    ["before an input", "b[-1]", "read 1 bytes before the start of b"],
+  ])("that reads one byte %s is out of bounds, whatever the input's size", async (_, read, says) => {
+    // 480 and 12 bytes: neither fills a cache line.
+    const reads = {
+      run: `${MULTIPLY} { volatile uint8_t byte = ((volatile const uint8_t*)${read.slice(0, 1)})${read.slice(1)}; (void)byte; }`,
+    };
+    expect(await statusOf(reads)).toMatchObject({ status: "out-of-bounds", log: expect.stringContaining(says) });
+  });
+
+  it.each(ESCAPES)("that $does leaves nothing behind, and nobody waits for it", async ({ leaves }) => {
+    const begun = performance.now();
+    const found = await statusOf({ run: `${MULTIPLY} static bool once; if (!once) { once = true; ${leaves} }` });
+    expect(found).toEqual({ status: "ok", log: "" });
+    expect(performance.now() - begun).toBeLessThan(8000);
   });
 
   it("dies with its whole group when automap does", async () => {
     const hang = kernelOf({ run: "" });
-    const onLoad = "__attribute__((constructor)) static void hang() { fork(); for (;;) pause(); }";
+    const onLoad = "__attribute__((constructor)) static void hang() { fork(); setsid(); for (;;) pause(); }";
     const kernel = await runner.compile({ ...hang, source: sourceOf(hang.source + onLoad) });
     if (kernel.status !== "compiled") throw new Error(kernel.log);
     const harness = readdirSync(workdir).find((name) => name.endsWith(".out")) ?? "";
@@ -413,7 +471,8 @@ describe("a hostile kernel", () => {
       child.stdin.end(["parent " + process.pid, ...process.argv.slice(2), "go", ""].join("\\n"));`;
     const request = [...empty, `kernel ${kernel.file}`];
     const parent = spawn(process.execPath, ["-e", script, join(workdir, harness), ...request], { stdio: "inherit" });
-    await expect.poll(harnesses, PATIENCE).toHaveLength(2);
+    // The watcher, the process that runs the kernel, and what the kernel forked.
+    await expect.poll(harnesses, PATIENCE).toHaveLength(3);
     parent.kill("SIGKILL");
     await expect.poll(harnesses, PATIENCE).toEqual([]);
   });
@@ -425,7 +484,7 @@ describe("a hostile kernel", () => {
     await made.runner.compile(hang);
     const stopped = [made.runner.measure(hang, reference), made.runner.measure(right, reference)];
     const outcomes = Promise.allSettled(stopped);
-    await expect.poll(harnesses, PATIENCE).toHaveLength(1);
+    await expect.poll(harnesses, PATIENCE).toHaveLength(2);
     await made.runner.close();
     for (const outcome of await outcomes)
       expect(outcome).toMatchObject({ reason: { message: "measuring was stopped" } });

@@ -14,10 +14,13 @@ import { canonicalJson, LANE_DATAFLOWS, type LaneSchedule } from "../abstraction
 import { type Computation, elementCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { printExpr } from "../abstraction/expression.ts";
+import { unitCost } from "../abstraction/machine.ts";
 import { pick, type Random } from "../abstraction/random.ts";
 import { laneScheduleProblem, outputsOfVector, reachOf, rollable } from "../mapper/lanes/schedule.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/lanes/taps.ts";
+import { SET_BYTES } from "../perfmodel/footprint.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
+import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface LaneSpaceOptions {
@@ -34,11 +37,9 @@ export interface LaneSpace extends SearchSpace<LaneSchedule> {
   expectedSeconds(schedule: LaneSchedule): number;
 }
 
-const REGISTERS_AVX512 = 32;
 const ROWS = [1, 2, 3, 4, 6, 8] as const;
 const VECTORS = [1, 2, 3, 4, 6, 8] as const;
 const PREFETCH_BYTES = [0, 512, 2048] as const;
-const VECTOR_BYTES = 64;
 /** Longer straight-line blocks take a compiler seconds and no longer fit the cache of decoded instructions. */
 const LONGEST_BLOCK = 3000;
 
@@ -48,10 +49,10 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   if (!verdict.ok) return verdict.refusal;
   const { sum } = verdict;
   const bytes = bytesOf(sum.output.dtype);
-  const registers = options.registers ?? REGISTERS_AVX512;
+  const registers = options.registers ?? ZMM.count;
   const sums = new Map(rollings(computation).map((rolled) => [rolled.join(), rolledSum(computation, rolled)]));
   const schedules: LaneSchedule[] = [];
-  for (const lanes of options.lanes ?? [VECTOR_BYTES / bytes])
+  for (const lanes of options.lanes ?? [ZMM.bytes / bytes])
     for (const dataflow of LANE_DATAFLOWS)
       for (const [names, own] of sums)
         for (const rows of ROWS)
@@ -144,8 +145,8 @@ function isWorthwhile(sum: TapSum, s: LaneSchedule, registers: number): boolean 
 
 // ---------------------------------------------------------------------------------------------------- the estimate
 
-/** Multiply-adds a cycle on 512-bit vectors, and shuffles: port 5 does both. Golden Cove, Intel Optimization Reference Manual. */
-const FMA_PER_CYCLE = 2;
+/** On 512-bit vectors; shuffles are counted with them, since port 5 does both. */
+const FMA_PER_CYCLE = 1 / unitCost(REFERENCE_CPU, "fma").issueCycles;
 
 function expected(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
   const { shifts, columns, rowDimension } = reachOf(sum);
@@ -167,7 +168,7 @@ function expected(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
       Array.from({ length: s.rows }, (_, i) => `${rowText(t.shift, i, rowDimension)} ${lanesText(t.shift)}`),
     ),
   );
-  const aligned = (1 / columns) * (s.lanes * bytes >= VECTOR_BYTES ? 1 : 0);
+  const aligned = (1 / columns) * (s.lanes * bytes >= ZMM.bytes ? 1 : 0);
   const dataLoads =
     s.dataflow === "FBS-load" ? repeats * places.size * s.vectors * (2 - aligned) : rowsOf.size * s.vectors * 2;
   const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / (s.rows * s.vectors) : 0) : fmas / s.vectors;
@@ -185,7 +186,7 @@ function expected(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
   const cycles = slowest + 0.3 * Math.min(loads, slowest);
   // Rows of a power-of-two length share the sets of the first-level cache: more of them than it has ways drive each other out.
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytes;
-  const crowded = pitch % 4096 === 0 && rowsOf.size > 12 ? 1.1 : 1;
+  const crowded = pitch % SET_BYTES === 0 && rowsOf.size > 12 ? 1.1 : 1;
   const compute = (cycles * crowded * elementCount(sum.output)) / outputs;
 
   // 2. The bytes, each row and plane once unless the window's planes do not stay in cache.

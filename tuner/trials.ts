@@ -46,6 +46,13 @@ export function finalistsOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
     .sort(byRule);
 }
 
+/** All that worked: the finalists in their order, then the others, the shortest median first. */
+export function rankingOf<C>(trials: readonly TrialOf<C>[]): TrialOf<C>[] {
+  const finalists = finalistsOf(trials);
+  const others = trials.filter(isTimed).filter((trial) => !finalists.some((f) => f.key === trial.key));
+  return [...finalists, ...others.sort((a, b) => a.measurement.median - b.measurement.median || byRule(a, b))];
+}
+
 /** Trials of each kind that get a second chance. */
 const SECOND_CHANCES = 3;
 

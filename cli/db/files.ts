@@ -43,6 +43,7 @@ const verifyOptions = fileOptions.extend({
     .regex(/^[1-9]\d{0,4}$/, { error: "--remeasure must be a positive integer, for example --remeasure 5" })
     .transform(Number)
     .optional(),
+  trustImported: z.boolean().default(false),
   seed: z
     .string()
     .regex(/^\d{1,15}$/, { error: "--seed must be a non-negative integer" })
@@ -78,6 +79,7 @@ export function registerFiles(db: Command, finish: (code: ExitCode) => void, her
   addFile(db.command("verify"))
     .summary("whether the file is whole and every record what its id says")
     .option("--remeasure <n>", "also measure n trials of this machine again")
+    .option("--trust-imported", "with --remeasure: also build and run kernels of records that were not measured here")
     .option("--seed <n>", "which trials those are (default 1)")
     .addHelpText("after", "\nExample:\n  automap db verify --remeasure 5\n\nExit code 4 when something is wrong.")
     .action(async (raw: unknown) => finish(await runVerify(parseOptions(verifyOptions, raw), here)));
@@ -196,9 +198,12 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
       const measuring = await remeasurer();
       try {
         const filter = { trusted: { ...world, policy: "exact" as const } };
-        const found = await remeasure(db, { count, filter, random: seededRandom(given.seed) }, measuring.measure);
+        const [random, imported] = [seededRandom(given.seed), given.trustImported];
+        const found = await remeasure(db, { count, filter, random, imported }, measuring.measure);
         if (found.length < count)
-          say(`automap: ${found.length} trials are of exactly this machine and can be measured again`);
+          say(
+            `automap: ${found.length} trials ${imported ? "are of exactly this machine" : "were measured here"} and can be measured again${imported ? "" : "; --trust-imported takes imported ones too"}`,
+          );
         return found;
       } finally {
         await measuring.close();

@@ -6,21 +6,26 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { printEquation } from "../../abstraction/equation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
+import { parseEquation } from "../../abstraction/parse.ts";
 import {
   type Database,
   extentsIn,
   type Filter,
   intrinsicsIn,
+  namesIn,
   operatorsIn,
   type Range,
   SORTS,
   STATUSES,
+  showRun,
   type TrialFilter,
   targetsIn,
 } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
+import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
 import { say } from "../output.ts";
 
@@ -37,7 +42,12 @@ export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_FILE
 
 export const filterOptions = fileOptions.extend({
   op: z.string().optional(),
+  name: z.string().optional(),
   dtype: z.string().optional(),
+  layout: z.string().optional(),
+  epilogue: z.string().optional(),
+  threads: count("--threads"),
+  run: z.string().optional(),
   intrinsic: z.string().optional(),
   target: z.string().optional(),
   since: z.string().optional(),
@@ -61,7 +71,12 @@ export function addFile(command: Command): Command {
 export function addFilters(command: Command): Command {
   return addFile(command)
     .option("--op <operator>", "an operator's name or alias")
-    .option("--dtype <types>", "types of the inputs: f16, u8s8; of the output too: f16->f16")
+    .option("--name <name>", "what was tuned under this --name, and whatever else is the same computation")
+    .option("--dtype <types>", "types of the inputs: f16, u8s8; of the sum or the output too: f16->f16")
+    .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KRSC")
+    .option("--epilogue <name or equation>", `${EPILOGUE_NAMES.join(", ")}, an equation in quotes, or none`)
+    .option("--threads <n>", "threads of a kernel")
+    .option("--run <id>", "measured by this run, named by its first digits")
     .option("--intrinsic <name>", "an instruction or a family of them")
     .option("--target <name>", "a target as records name it: native")
     .option("--<axis or parameter> <n>", "an extent or a range of them: --c 64, --c 64..256, --c 64.., --c ..256")
@@ -78,12 +93,17 @@ export function addStatus(command: Command): Command {
 
 /** @throws UsageError for a name, a range or a time that cannot be */
 export function readFilter(db: Database, given: z.infer<typeof filterOptions>, words: readonly string[]): Filter {
-  const { op, dtype, intrinsic, target, since, until, limit } = given;
+  const { op, name, dtype, layout, epilogue, threads, run, intrinsic, target, since, until, limit } = given;
   const now = Date.now();
   const known = operatorsIn(db);
   const filter: Filter = {
     ...(op === undefined ? {} : { operator: readOperator(op, known) }),
+    ...(name === undefined ? {} : { name: readName(db, name) }),
     ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
+    ...(layout === undefined ? {} : { layout: readLayout(layout) }),
+    ...(epilogue === undefined ? {} : { epilogue: readEpilogue(epilogue) }),
+    ...(threads === undefined ? {} : { threads }),
+    ...(run === undefined ? {} : { run: showRun(db, run).id }),
     ...(intrinsic === undefined ? {} : { intrinsic: readInstructions(db, intrinsic) }),
     ...(target === undefined ? {} : { target: readTarget(db, target) }),
     ...(since === undefined ? {} : { since: readInstant("--since", since, now).from }),
@@ -123,6 +143,33 @@ function readTarget(db: Database, word: string): string {
   if (!known.includes(word))
     throw new UsageError(`no record is of a target "${word}"`, { hint: suggestion(word, known) });
   return word;
+}
+
+function readName(db: Database, word: string): string {
+  const known = namesIn(db);
+  if (!known.includes(word))
+    throw new UsageError(`nothing was tuned under the name "${word}"`, {
+      hint: known.length === 0 ? "automap tune --name gives one" : suggestion(word, known),
+    });
+  return word;
+}
+
+const LAYOUT = /^([A-Z]|\d+[a-z])+$/;
+
+function readLayout(text: string): string {
+  const [wrong] = text.split(",").filter((part) => !LAYOUT.test(part.replace(/^[A-Za-z_]\w*=/, "")));
+  if (wrong !== undefined || (text.includes(",") && !text.split(",").every((part) => part.includes("="))))
+    throw new UsageError(`--layout: "${wrong ?? text}" is no layout`, {
+      hint: "for example --layout NHWC, --layout NCHW16c, or by tensor --layout in=NHWC,w=KRSC",
+    });
+  return text;
+}
+
+function readEpilogue(text: string): string {
+  const known = [...EPILOGUE_NAMES, "none"];
+  if (text.includes("=")) return printEquation(parseEquation(text));
+  if (!known.includes(text)) throw new UsageError(`unknown epilogue "${text}"`, { hint: suggestion(text, known) });
+  return text;
 }
 
 /** An alias stands for its operator; another name may still be one in the file. */

@@ -2,17 +2,35 @@
  * @file Records to text: rows of a table, a document, comma-separated values.
  */
 
-import { shapeOf, shortId, type TrialRecord } from "../../db/index.ts";
+import {
+  labelOf,
+  type Provenance,
+  shapeOf,
+  shortId,
+  type TrialRecord,
+  type WorkloadRecord,
+  wordsOf,
+} from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
-import { printTime, shapeText, table } from "../../report/text.ts";
+import { printTime, table } from "../../report/text.ts";
 import { print, say } from "../output.ts";
 
 export interface Summary {
   readonly id: string;
+  /** All that makes the workload another than any other, in one line. */
+  readonly workload: string;
+  /** The user's own for it. */
+  readonly name: string | null;
   readonly operator: string;
   readonly shape: Readonly<Record<string, number>>;
   readonly dtype: string;
+  /** Of the inputs and of what is stored. */
+  readonly types: string;
+  readonly layout: string | null;
+  readonly epilogue: string | null;
+  readonly threads: number;
   readonly target: string;
+  readonly provenance: Provenance;
   readonly intrinsic: string;
   readonly status: string;
   readonly microseconds: number | null;
@@ -21,13 +39,21 @@ export interface Summary {
 }
 
 export function summarise(trial: TrialRecord): Summary {
-  const { id, workload, environment, intrinsic, measurement, prediction, at } = trial;
+  const { id, workload, environment, provenance, conditions, intrinsic, measurement, prediction, at } = trial;
+  const { types, layout, epilogue } = wordsOf(workload);
   return {
     id,
+    workload: labelOf(workload),
+    name: workload.name ?? null,
     operator: workload.operator,
     shape: shapeOf(workload),
     dtype: typesOf(trial),
+    types,
+    layout: layout || null,
+    epilogue: epilogue || null,
+    threads: conditions.threads,
     target: environment.target,
+    provenance,
     intrinsic,
     status: measurement.status,
     microseconds: measurement.status === "ok" ? microseconds(measurement.median) : null,
@@ -55,8 +81,10 @@ export function details({
   measurement,
   prediction,
   conditions,
+  finals,
 }: TrialRecord) {
-  return { run: run ?? null, workload, environment, candidate, declaration, measurement, prediction, conditions };
+  const facts = { workload, environment, candidate, declaration, measurement, prediction, conditions };
+  return { run: run ?? null, ...facts, finals: finals ?? null };
 }
 
 export function csvOf(trials: readonly Summary[]): string {
@@ -71,6 +99,13 @@ export function csvOf(trials: readonly Summary[]): string {
     "microseconds",
     "predictedMicroseconds",
     "at",
+    "workload",
+    "name",
+    "types",
+    "layout",
+    "epilogue",
+    "threads",
+    "provenance",
   ] as const satisfies (keyof Summary)[];
   const cell = (value: Summary[keyof Summary]): string => {
     const text = value === null ? "" : typeof value === "object" ? printShape(value) : String(value);
@@ -88,25 +123,47 @@ export function printTrials(
     say("automap: no trial matches");
     return;
   }
-  const head = "id,operator,shape,types,target,threads,instruction,time,predicted,at (UTC)".split(",");
+  const head = ["id", ...WORKLOAD_COLUMNS, ..."target,origin,threads,instruction,time,predicted,at (UTC)".split(",")];
   const rows = trials.map((trial) => {
-    const { id, operator, dtype, target, intrinsic, status, at } = summarise(trial);
-    const { workload, conditions, measurement, prediction } = trial;
+    const { id, target, provenance, threads, intrinsic, status, at } = summarise(trial);
+    const { measurement, prediction, finals } = trial;
     return [
       shortId(id),
-      operator,
-      shapeText(workload),
-      dtype,
+      ...workloadCells(trial.workload),
       target,
-      String(conditions.threads),
+      provenance === "here" ? "" : provenance,
+      String(threads),
       intrinsic,
-      measurement.status === "ok" ? printTime(measurement.median) : status,
+      `${measurement.status === "ok" ? printTime(measurement.median) : status}${finals === undefined ? "" : " in finals"}`,
       prediction === undefined ? "" : printTime(prediction.seconds),
       at.slice(0, 16),
       ...(more ? [more.of(trial)] : []),
     ];
   });
-  print(table([[...head, ...(more ? [more.title] : [])], ...rows]));
+  print(table(withoutEmptyColumns([[...head, ...(more ? [more.title] : [])], ...rows])));
+}
+
+/** What {@link workloadCells} are of. */
+export const WORKLOAD_COLUMNS = ["name", "workload", "shape", "types", "layout", "epilogue"] as const;
+/** What few workloads have, and few trials. */
+const SELDOM: readonly string[] = ["name", "layout", "epilogue", "origin"];
+
+export function workloadCells(workload: WorkloadRecord): string[] {
+  const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
+  return [
+    workload.name ?? "",
+    subject,
+    shape,
+    types,
+    [layout, besides].filter((part) => part !== "").join(" "),
+    epilogue,
+  ];
+}
+
+/** A table without those of the columns of workloads that have nothing under their head. */
+export function withoutEmptyColumns([head = [], ...rows]: readonly (readonly string[])[]): string[][] {
+  const kept = head.map((title, column) => !SELDOM.includes(title) || rows.some((cells) => cells[column] !== ""));
+  return [head, ...rows].map((row) => row.filter((_, column) => kept[column]));
 }
 
 /** `c 64  h 56`. */

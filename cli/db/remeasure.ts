@@ -2,16 +2,13 @@
  * @file A recorded trial measured again: its kernel made from the record, checked and timed as a search would.
  */
 
+import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
-import { computationOf, DatabaseError, type TrialRecord } from "../../db/index.ts";
-import { OPERATORS } from "../../operators/index.ts";
-import { constantValues } from "../../operators/operator.ts";
+import type { TrialRecord } from "../../db/index.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
-import { kernelFor } from "../../session/kernel.ts";
+import { measureRecorded } from "../../session/imported.ts";
 
-const INPUT_SEED = 1;
-
-/** @throws DatabaseError when this machine cannot measure, naming what it lacks */
+/** @throws EnvironmentError when this machine cannot measure, naming what it lacks */
 export async function remeasurer(): Promise<{
   readonly measure: (trial: TrialRecord) => Promise<Measurement>;
   readonly close: () => Promise<void>;
@@ -22,19 +19,13 @@ export async function remeasurer(): Promise<{
     if (known) return known;
     const made = await createRunner({ threads });
     if (made.status === "environment")
-      throw new DatabaseError("io", `${made.what}: ${made.why}`, `${made.remedy}; without it, leave --remeasure out`);
+      throw new EnvironmentError({ ...made, remedy: `${made.remedy}; without it, leave --remeasure out` });
     runners.set(threads, made.runner);
     return made.runner;
   };
   return {
-    measure: async ({ workload, candidate, conditions }) => {
-      const runner = await runnerOf(conditions.threads);
-      const computation = computationOf(workload);
-      const operator = OPERATORS.find((o) => o.name === workload.operator);
-      const fixed = operator && constantValues(operator, computation);
-      const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
-      return await runner.measure(kernelFor(computation, candidate), reference, { cache: conditions.cache });
-    },
+    measure: async (trial) =>
+      measureRecorded(await runnerOf(trial.conditions.threads), trial, { cache: trial.conditions.cache }),
     close: async () => {
       for (const runner of runners.values()) await runner.close();
     },

@@ -12,20 +12,22 @@ import {
   type Database,
   differencesOf,
   environmentDifferences,
+  labelOf,
   recordProblem,
   shortId,
   showTrial,
   type TrialRecord,
   type World,
+  wordsOf,
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
-import { indent, printTime, table } from "../../report/text.ts";
+import { indent, percent, printTime, table } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { print, printJson, say, style } from "../output.ts";
 import { printDifference } from "./here.ts";
-import { details, printShape, summarise, typesOf } from "./records.ts";
+import { details, printShape, summarise } from "./records.ts";
 
 export function showRecord(db: Database, id: string, world: World, json: boolean): void {
   const trial = showTrial(db, id);
@@ -38,14 +40,19 @@ export function showRecord(db: Database, id: string, world: World, json: boolean
 function describe(trial: TrialRecord, world: World, problem: string | undefined): string {
   const { id, run, workload, environment, measurement, prediction, conditions, at } = trial;
   const { compiler } = environment;
+  const words = wordsOf(workload);
   return [
     `${style("bold", `trial ${id}`)}   ${new Date(at).toISOString()}${run === undefined ? "" : `   run ${shortId(run)}`}`,
     section("workload", [
+      ["label", labelOf(workload)],
+      ["name", workload.name ?? ""],
       ["operator", workload.operator],
       ["equation", workload.equation],
       ["extents", printShape(workload.extents)],
       ["parameters", printShape(workload.parameters)],
-      ["types", typesOf(trial)],
+      ["types", words.types],
+      ["layout", words.layout],
+      ["epilogue", words.epilogue],
     ]),
     section("candidate", rowsOf(trial)),
     section("environment", [
@@ -63,6 +70,8 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
       ["threads", String(conditions.threads)],
       ["cache", conditions.cache],
       ["cores", conditions.affinity?.join(",") ?? ""],
+      ["others", conditions.load === undefined ? "" : `had ${percent(conditions.load)} of these cores' time`],
+      ["finals", finalsText(trial)],
     ]),
     section("measured", measuredRows(measurement)),
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
@@ -74,6 +83,12 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
 
 function section(title: string, rows: readonly (readonly string[])[]): string {
   return `${title}\n${indent(table(rows.filter(([, text]) => text !== "")))}`;
+}
+
+function finalsText({ finals }: TrialRecord): string {
+  if (finals === undefined) return "";
+  const place = finals.place === undefined ? "failed" : finals.place === 1 ? "won" : `place ${finals.place}`;
+  return `${place}, measured in turns with the others of ${shortId(finals.comparison)}`;
 }
 
 /** The candidate in words, its instruction with the declaration it had. */
@@ -122,6 +137,10 @@ function proofRows(trial: TrialRecord, world: World, problem: string | undefined
   const differences = differencesOf(trial, world);
   const otherwise = differences.find((d) => d.field === "declaration");
   return [
+    [
+      "origin",
+      trial.provenance === "here" ? "measured here" : "imported: measured elsewhere, or so whoever wrote it says",
+    ],
     ["record", problem === undefined ? "its id is the hash of its facts" : style("red", problem)],
     ...(measurement.status === "ok"
       ? [
@@ -161,7 +180,7 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
   const [a, b] = [showTrial(db, ids[0]), showTrial(db, ids[1])];
   if (a.workload.computation !== b.workload.computation)
     throw new UsageError("the two records are of different computations: their times say nothing about each other", {
-      hint: `${shortId(a.id)} is ${a.workload.equation} (${printShape(a.workload.extents)}), ${shortId(b.id)} is ${b.workload.equation} (${printShape(b.workload.extents)})`,
+      hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
     });
   const [left, right] = [timed(a), timed(b)];
   for (const difference of differing(a, b)) say(`automap: not under the same conditions: ${difference}`);

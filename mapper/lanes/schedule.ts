@@ -55,6 +55,9 @@ export function outputsOfVector(dataflow: LaneDataflow, lanes: number, columns: 
   return dataflow === "FBS-load" ? lanes : lanes - columns + 1;
 }
 
+/** Multiply-adds of one block at most: what is searched has up to 3000, and beyond this a compiler takes minutes. */
+const MOST_WRITTEN = 16_384;
+
 /** Why a schedule does not fit, or undefined. */
 export function laneScheduleProblem(sum: TapSum, schedule: LaneSchedule): LaneRefusal | undefined {
   const { columns, rowDimension } = reachOf(sum);
@@ -65,6 +68,11 @@ export function laneScheduleProblem(sum: TapSum, schedule: LaneSchedule): LaneRe
     ["vectors", schedule.vectors],
   ] as const)
     if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
+  const written = sum.taps.length * schedule.rows * schedule.vectors;
+  if (written > MOST_WRITTEN)
+    return refuse(`a block would be written as ${written} multiply-adds, more than ${MOST_WRITTEN}`);
+  const fixed = schedule.rolled.find((name) => !rollable(sum.computation).includes(name));
+  if (fixed !== undefined) return refuse(`${fixed} is no summed axis that can stay a loop`);
   if (outputsOfVector(schedule.dataflow, schedule.lanes, columns) < 1)
     return refuse(
       `a window of ${columns} columns leaves none of ${schedule.lanes} lanes whole; load the data instead (FBS-load)`,

@@ -8,27 +8,32 @@
 
 #include <stdint.h>
 
+/* A compiler for devices is told that functions may run there. */
+#ifndef AUTOMAP_FUNCTION
+#define AUTOMAP_FUNCTION
+#endif
+
 using Int = int64_t;
 static constexpr double infinity = __builtin_inf(), not_a_number = __builtin_nan("");
 
-inline bool is_finite(double x) { return __builtin_fabs(x) < infinity; }
-inline bool is_nan(double x) { return x != x; }
+AUTOMAP_FUNCTION inline bool is_finite(double x) { return __builtin_fabs(x) < infinity; }
+AUTOMAP_FUNCTION inline bool is_nan(double x) { return x != x; }
 
 template <int bits, bool is_signed> struct Integer {
   static constexpr bool integer = true;
   static constexpr Int least = is_signed ? -(Int(1) << (bits - 1)) : 0;
   static constexpr Int most = is_signed ? (Int(1) << (bits - 1)) - 1 : (Int(1) << bits) - 1;
 
-  static Int wrap(Int x) {
+  AUTOMAP_FUNCTION static Int wrap(Int x) {
     uint64_t low = uint64_t(x) << (64 - bits);
     return is_signed ? Int(low) >> (64 - bits) : Int(low >> (64 - bits));
   }
-  static Int wrap(double x) {
+  AUTOMAP_FUNCTION static Int wrap(double x) {
     if (!is_finite(x)) return 0;
     return wrap(__builtin_fabs(x) < 0x1p62 ? Int(x) : Int(__builtin_fmod(x, 0x1p32)));
   }
-  static Int saturate(Int x) { return x < least ? least : x > most ? most : x; }
-  static Int saturate(double x) {
+  AUTOMAP_FUNCTION static Int saturate(Int x) { return x < least ? least : x > most ? most : x; }
+  AUTOMAP_FUNCTION static Int saturate(double x) {
     if (is_nan(x)) return 0;
     return x <= least ? least : x >= most ? most : Int(x);
   }
@@ -37,7 +42,7 @@ template <int bits, bool is_signed> struct Integer {
 /* Significands of fraction_bits + 1 bits; the largest exponent is 1 - min_exponent. */
 template <int fraction_bits, int min_exponent> struct Float {
   static constexpr bool integer = false;
-  static double wrap(double x) {
+  AUTOMAP_FUNCTION static double wrap(double x) {
     if (fraction_bits == 52 || !is_finite(x) || x == 0) return x;
     if (fraction_bits == 23) return double(float(x));
     int exponent = __builtin_ilogb(x);
@@ -45,7 +50,7 @@ template <int fraction_bits, int min_exponent> struct Float {
     double rounded = __builtin_nearbyint(x / spacing) * spacing;
     return __builtin_fabs(rounded) >= __builtin_ldexp(1, 2 - min_exponent) ? __builtin_copysign(infinity, x) : rounded;
   }
-  template <class T> static double saturate(T x) { return wrap(double(x)); }
+  template <class T> AUTOMAP_FUNCTION static double saturate(T x) { return wrap(double(x)); }
 };
 
 using u8 = Integer<8, false>;
@@ -64,33 +69,33 @@ template <class T> constexpr bool is_int = false;
 template <> inline constexpr bool is_int<Int> = true;
 template <class A, class B> constexpr bool both_int = is_int<A> && is_int<B>;
 
-template <class F, class A, class B> auto add(A a, B b) {
+template <class F, class A, class B> AUTOMAP_FUNCTION auto add(A a, B b) {
   if constexpr (both_int<A, B>) return F::wrap(a + b);
   else return F::wrap(double(a) + double(b));
 }
-template <class F, class A, class B> auto subtract(A a, B b) {
+template <class F, class A, class B> AUTOMAP_FUNCTION auto subtract(A a, B b) {
   if constexpr (both_int<A, B>) return F::wrap(a - b);
   else return F::wrap(double(a) - double(b));
 }
-template <class F, class A, class B> auto multiply(A a, B b) {
+template <class F, class A, class B> AUTOMAP_FUNCTION auto multiply(A a, B b) {
   if constexpr (F::integer) return F::wrap(Int(uint64_t(s32::wrap(a)) * uint64_t(s32::wrap(b))));
   else return F::wrap(double(a) * double(b));
 }
 /* Towards zero for integers; what is divided by 0 wraps to 0. */
-template <class F, class A, class B> auto divide(A a, B b) {
+template <class F, class A, class B> AUTOMAP_FUNCTION auto divide(A a, B b) {
   double quotient = double(a) / double(b);
   return F::wrap(F::integer ? __builtin_trunc(quotient) : quotient);
 }
-template <class F, class A, class B> auto remainder_of(A a, B b) { return F::wrap(__builtin_fmod(double(a), double(b))); }
-template <class F, class A> auto negate(A a) { return F::wrap(-a); }
-template <class F, class A> auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && __builtin_signbit(double(a))) ? -a : a); }
-template <class F, class A> auto square(A a) { return multiply<F>(a, a); }
+template <class F, class A, class B> AUTOMAP_FUNCTION auto remainder_of(A a, B b) { return F::wrap(__builtin_fmod(double(a), double(b))); }
+template <class F, class A> AUTOMAP_FUNCTION auto negate(A a) { return F::wrap(-a); }
+template <class F, class A> AUTOMAP_FUNCTION auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && __builtin_signbit(double(a))) ? -a : a); }
+template <class F, class A> AUTOMAP_FUNCTION auto square(A a) { return multiply<F>(a, a); }
 
-inline Int round_even(Int a) { return a; }
-inline double round_even(double a) { return __builtin_nearbyint(a); }
+AUTOMAP_FUNCTION inline Int round_even(Int a) { return a; }
+AUTOMAP_FUNCTION inline double round_even(double a) { return __builtin_nearbyint(a); }
 
 /* As Math.min and Math.max: NaN wins, and -0 is less than 0. */
-template <class A, class B> auto least(A a, B b) {
+template <class A, class B> AUTOMAP_FUNCTION auto least(A a, B b) {
   if constexpr (both_int<A, B>) return a < b ? a : b;
   else {
     double x = a, y = b;
@@ -98,7 +103,7 @@ template <class A, class B> auto least(A a, B b) {
     return x == y ? (__builtin_signbit(x) ? x : y) : (x < y ? x : y);
   }
 }
-template <class A, class B> auto most(A a, B b) {
+template <class A, class B> AUTOMAP_FUNCTION auto most(A a, B b) {
   if constexpr (both_int<A, B>) return a > b ? a : b;
   else {
     double x = a, y = b;
@@ -107,5 +112,5 @@ template <class A, class B> auto most(A a, B b) {
   }
 }
 
-inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }
+AUTOMAP_FUNCTION inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+AUTOMAP_FUNCTION inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }

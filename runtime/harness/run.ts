@@ -1,21 +1,23 @@
 /**
- * @file One run of the harness: a child in its own process group that checks and times kernels and may die in any way.
+ * @file One run of the harness: a child that checks and times kernels and may die in any way, under a watcher that leaves nothing behind.
  *
  *     const reply = await runHarness(program, request, { stepSeconds: 10, outputBytes: 1 << 20 });
  *     reply.verdicts.get(0)      { status: "timed", samples: [...] } or { status: "crashed", log: "..." }
  *
- * The protocol is described at the head of harness.cpp.
+ * The protocol is described at the head of answers.h.
  */
 
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { constants } from "node:os";
 import { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
+import { EnvironmentError } from "../../abstraction/error.ts";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
-import { killGroup } from "../child.ts";
+import { begin, killGroup, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
 
 /** Files of one set of inputs and its answer. */
@@ -31,7 +33,6 @@ export interface SetFiles {
 export interface HarnessRequest {
   readonly cpus: readonly number[];
   readonly memoryBytes: number;
-  readonly alignment: number;
   readonly cache: "warm" | "flushed";
   readonly batchSeconds: number;
   readonly budgetSeconds: number;
@@ -62,50 +63,86 @@ export interface HarnessReply {
   readonly verdicts: ReadonlyMap<number, Verdict>;
   /** Smallest step seen of the clock, seconds. */
   readonly clockTick: number | undefined;
+  /** Share of the time of its processors that other programs took while kernels were timed; of several processors the most. */
+  readonly load: number | undefined;
+  /** Somebody else killed the process. A kernel to which that happens again did it itself. */
+  readonly killed: boolean;
 }
+
+/** The harness is one text. */
+const PARTS = [
+  "answers.h",
+  "memory.h",
+  "faults.h",
+  "request.h",
+  "threads.h",
+  "check.h",
+  "timing.h",
+  "supervise.h",
+  "harness.cpp",
+];
 
 const FLAGS = ["-O2", "-std=c++17", "-pthread", "-rdynamic", "-ldl"];
 const FAULTS = ["illegal-instruction", "crashed", "out-of-memory", "out-of-bounds"] as const;
 const LOG_CHARACTERS = 4000;
+/** What a harness is told of the environment: where libraries lie, and which devices may be seen. */
+const KEPT_VARIABLES = ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"];
 const STOPPED = "measuring was stopped";
 /** A busy parent may look at its clock before it reads what has long been answered. */
 const SECOND_LOOK_MS = 50;
+/** What is asked to end and does not is killed. */
+const PATIENCE_MS = 5000;
 
 /** The harness for a compiler; compiled once. */
 export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<Compiled> {
-  const source = readFileSync(fileURLToPath(new URL("./harness.cpp", import.meta.url)), "utf8");
-  return compileSource(spell(trustedCode(source), "c++"), FLAGS, ".out", options);
+  const parts = PARTS.map((part) => readFileSync(fileURLToPath(new URL(`./${part}`, import.meta.url)), "utf8"));
+  return compileSource(spell(trustedCode(parts.join("\n")), "c++"), FLAGS, ".out", options);
 }
 
-/** Runs a request to its end, whatever that is. @throws Error when the harness cannot start or refuses the request */
-export function runHarness(program: string, request: HarnessRequest, limits: HarnessLimits): Promise<HarnessReply> {
+/**
+ * Runs a request to its end, whatever that is. A harness for another device takes its request as text.
+ * @throws EnvironmentError when it is the machine that fails and no kernel; Error when it is stopped
+ */
+export function runHarness(
+  program: string,
+  request: HarnessRequest | string,
+  limits: HarnessLimits,
+): Promise<HarnessReply> {
   return new Promise((resolve, reject) => {
     if (limits.signal?.aborted) {
       reject(new Error(STOPPED));
       return;
     }
     // The size of the environment moves the stack, and with it the time of a kernel: it is always the same.
-    const libraries = process.env["LD_LIBRARY_PATH"];
-    const env = libraries === undefined ? {} : { LD_LIBRARY_PATH: libraries };
-    const child = spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] });
-    const verdicts = new Map<number, Verdict>();
-    let clockTick: number | undefined;
-    let here = { kernel: 0, stage: "starting" };
+    const env = Object.fromEntries(
+      KEPT_VARIABLES.flatMap((name) => {
+        const value = process.env[name];
+        return value === undefined ? [] : [[name, value]];
+      }),
+    );
+    const killsBefore = memoryKills();
+    const begun = begin(() => spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
+    if ("reason" in begun) {
+      reject(environment(`the measuring program did not start: ${begun.reason}`));
+      return;
+    }
+    const { child } = begun;
+    const heard = new Answers();
     let printed = "";
     let printedBytes = 0;
-    let finished = false;
     let failure: Error | undefined;
+    let last: NodeJS.Timeout | undefined;
 
-    const kill = (): void => {
-      if (child.pid !== undefined) killGroup(child.pid);
-    };
-    const fail = (kernel: number, status: FailedStatus, log: string): void => {
-      if (!finished && !verdicts.has(kernel)) verdicts.set(kernel, { status, log });
+    /** The watcher ends with all that the kernel started. */
+    const end = (): void => {
+      const { pid } = child;
+      if (pid === undefined || last !== undefined) return;
+      child.kill("SIGTERM");
+      last = setTimeout(() => killGroup(pid), PATIENCE_MS);
     };
     const stop = (status: FailedStatus, message: string): void => {
-      fail(here.kernel, status, `${here.stage}: ${message}`);
-      finished = true;
-      kill();
+      heard.stop(status, message);
+      end();
     };
 
     // 1. Silence is a hang.
@@ -116,31 +153,15 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
     let timer = setTimeout(silent, stepMs);
 
     // 2. Answers.
-    const onAnswer = (line: string): void => {
-      clearTimeout(timer);
-      timer = setTimeout(silent, stepMs);
-      const [word = "", number = "", ...rest] = line.split(" ");
-      const kernel = Number(number);
-      const text = rest.join(" ");
-      if (word === "at") here = { kernel, stage: text };
-      else if (word === "tick") clockTick = kernel;
-      else if (word === "samples") verdicts.set(kernel, { status: "timed", samples: rest.map(Number) });
-      else if (word === "wrong" || word === "out-of-bounds") fail(kernel, word, text);
-      else if (word === "done") finished = true;
-      else if (word === "refused") failure = new Error(`internal: the harness refused a request: ${line}`);
-      else if (word === "fault") {
-        const status = FAULTS.find((known) => known === rest[0]) ?? "crashed";
-        fail(kernel, status, `${here.stage}: ${rest.slice(1).join(" ")}`);
-        finished = true;
-      }
-    };
     const answers = child.stdio[3];
     let pending = "";
     if (answers instanceof Readable)
       answers.setEncoding("utf8").on("data", (text: string) => {
+        clearTimeout(timer);
+        timer = setTimeout(silent, stepMs);
         const lines = (pending + text).split("\n");
         pending = lines.pop() ?? "";
-        lines.forEach(onAnswer);
+        for (const line of lines) heard.hear(line);
       });
 
     // 3. What the kernel prints is kept for the log, up to a limit.
@@ -152,37 +173,123 @@ export function runHarness(program: string, request: HarnessRequest, limits: Har
     child.stdout.on("data", onOutput);
     child.stderr.on("data", onOutput);
 
-    // 4. The end. Whatever the kernel started ends with the group.
+    // 4. The end.
     const onAbort = (): void => {
       failure = new Error(STOPPED);
-      kill();
+      end();
     };
     limits.signal?.addEventListener("abort", onAbort);
-    child.on("error", (error) => {
-      failure = new Error(`internal: the harness did not start: ${error.message}`);
+    const over = (settle: () => void): void => {
       clearTimeout(timer);
-      reject(failure);
-    });
-    child.on("exit", kill);
-    child.on("close", (exitCode, signal) => {
-      clearTimeout(timer);
+      clearTimeout(last);
       limits.signal?.removeEventListener("abort", onAbort);
-      if (signal === "SIGKILL")
-        fail(here.kernel, "out-of-memory", `${here.stage}: the system killed it, most likely for want of memory`);
-      else if (signal !== null) fail(here.kernel, "crashed", `${here.stage}: killed by ${signal}`);
-      else fail(here.kernel, "crashed", `${here.stage}: it ended the process with exit code ${exitCode}`);
-      if (failure) reject(failure);
-      else
-        resolve({
-          verdicts: new Map([...verdicts].map(([kernel, verdict]) => [kernel, withOutput(verdict, printed)])),
-          clockTick,
-        });
-    });
+      settle();
+    };
+    child.on("error", (error) =>
+      over(() => reject(environment(`the measuring program did not start: ${error.message}`))),
+    );
+    whenOver(child, (exitCode, signal) =>
+      over(() => {
+        const problem = failure ?? heard.conclude(exitCode, signal, memoryKills() - killsBefore);
+        if (problem) reject(problem);
+        else resolve(heard.reply(printed));
+      }),
+    );
 
     // 5. The request. A child that dies early closes its end, and its own end says why.
     child.stdin.on("error", () => child.stdin.destroy());
-    child.stdin.end(requestText(request));
+    child.stdin.end(typeof request === "string" ? request : requestText(request));
   });
+}
+
+/** What the harness says, line by line, and what it means that it ended. */
+export class Answers {
+  private readonly verdicts = new Map<number, Verdict>();
+  private clockTick: number | undefined;
+  private load: number | undefined;
+  private here = { kernel: 0, stage: "starting" };
+  /** Nothing that comes later counts. */
+  private finished = false;
+  /** How the process that ran the kernels ended, as its watcher says. */
+  private ended: { readonly kind: string; readonly value: number } | undefined;
+  private problem: Error | undefined;
+
+  hear(line: string): void {
+    const [word = "", number = "", ...rest] = line.split(" ");
+    const kernel = Number(number);
+    const text = rest.join(" ");
+    if (word === "at") this.here = { kernel, stage: text };
+    else if (word === "tick") this.clockTick = kernel;
+    else if (word === "load") this.load = kernel;
+    else if (word === "samples") this.verdicts.set(kernel, { status: "timed", samples: rest.map(Number) });
+    else if (word === "wrong" || word === "out-of-bounds") this.fail(kernel, word, text);
+    else if (word === "done") this.finished = true;
+    else if (word === "ended") this.ended = { kind: number, value: Number(rest[0]) };
+    else if (word === "refused") this.problem ??= new Error(`internal: the harness refused a request: ${line}`);
+    else if (word === "fault" && rest[0] === "environment") this.problem ??= environment(rest.slice(1).join(" "));
+    else if (word === "fault") {
+      const status = FAULTS.find((known) => known === rest[0]) ?? "crashed";
+      this.fail(kernel, status, `${this.here.stage}: ${rest.slice(1).join(" ")}`);
+      this.finished = true;
+    }
+  }
+
+  /** The run is ended from here. */
+  stop(status: FailedStatus, message: string): void {
+    this.fail(this.here.kernel, status, `${this.here.stage}: ${message}`);
+    this.finished = true;
+  }
+
+  /**
+   * Gives a kernel that ended the process its verdict.
+   * @param exitCode and `signal` of the watcher, which ends well unless it is killed
+   * @param memoryKills processes that the system has killed meanwhile for want of memory
+   * @returns what is no fault of a kernel
+   */
+  conclude(exitCode: number | null, signal: string | null, memoryKills: number): Error | undefined {
+    if (this.problem || this.finished) return this.problem;
+    const { stage, kernel } = this.here;
+    if (signal !== null) return environment(`the measuring program was killed by ${signal} (${stage})`);
+    if (this.ended === undefined)
+      return environment(`the measuring program ended with exit code ${exitCode} (${stage})`);
+    const { kind, value } = this.ended;
+    if (kind === "exit") this.fail(kernel, "crashed", `${stage}: it ended the process with exit code ${value}`);
+    else if (value === constants.signals.SIGKILL && memoryKills > 0)
+      return environment(`the system ran out of memory and killed the measuring program (${stage})`);
+    else this.fail(kernel, "crashed", `${stage}: killed by ${nameOfSignal(value)}`);
+    return undefined;
+  }
+
+  reply(printed: string): HarnessReply {
+    const verdicts = new Map([...this.verdicts].map(([kernel, verdict]) => [kernel, withOutput(verdict, printed)]));
+    const killed = this.ended?.kind === "signal" && this.ended.value === constants.signals.SIGKILL && !this.finished;
+    return { verdicts, clockTick: this.clockTick, load: this.load, killed };
+  }
+
+  private fail(kernel: number, status: FailedStatus, log: string): void {
+    if (!this.finished && !this.verdicts.has(kernel)) this.verdicts.set(kernel, { status, log });
+  }
+}
+
+function environment(what: string): EnvironmentError {
+  return new EnvironmentError({
+    what,
+    why: "this is a fault of the machine and says nothing about a kernel, so nothing is recorded of it",
+    remedy: "end other programs, look at the limits of this shell (ulimit -a), and run the same command again",
+  });
+}
+
+function nameOfSignal(number: number): string {
+  return Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `signal ${number}`;
+}
+
+/** How often the system has killed a process for want of memory since it started; 0 where it does not tell. */
+function memoryKills(): number {
+  try {
+    return Number(/^oom_kill (\d+)$/m.exec(readFileSync("/proc/vmstat", "utf8"))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
 }
 
 /** What was printed is known at the end only. */
@@ -199,7 +306,6 @@ function requestText(request: HarnessRequest): string {
     `threads ${request.cpus.length}`,
     `cpus ${request.cpus.join(" ")}`,
     `memory ${request.memoryBytes}`,
-    `alignment ${request.alignment}`,
     `cache ${request.cache}`,
     `batch ${request.batchSeconds}`,
     `budget ${request.budgetSeconds}`,

@@ -11,7 +11,7 @@ import type { Measurement, Trial } from "../../abstraction/trial.ts";
 import type { Conditions, Environment, NewTrial, Workload } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../../operators/index.ts";
+import { type InstantiateOptions, instantiate, operatorNamed } from "../../operators/index.ts";
 
 export const MACHINE: Environment = {
   target: "native",
@@ -27,23 +27,28 @@ export const MACHINE: Environment = {
 export const WARM: Conditions = { threads: 1, cache: "warm" };
 
 /** An operator's instance, recorded with all its parameters, those left at their defaults too. */
-export function workloadNamed(name: string, given: Readonly<Record<string, number>> = {}, types = "f32"): Workload {
+export function workloadNamed(
+  name: string,
+  given: Readonly<Record<string, number>> = {},
+  types = "f32",
+  options: Pick<InstantiateOptions, "layouts" | "epilogue"> = {},
+): Workload {
   const operator = operatorNamed(name);
   const defaults = Object.entries(operator.parameters).map(([p, { default: value }]) => [p, value] as const);
   const parameters = { ...Object.fromEntries(defaults), ...given };
-  return { computation: instantiate(operator, { parameters, types: parseDataTypes(types) }), parameters };
+  return { computation: instantiate(operator, { ...options, parameters, types: parseDataTypes(types) }), parameters };
 }
 
 export const CONV = workloadNamed("conv2d", { c: 64, k: 64, h: 56, w: 56 }, "u8s8");
 
 export const [VNNI] = intrinsicsNamed("avx512.vpdpbusd");
 
-export function candidate(block = 1, intrinsic = VNNI?.name ?? ""): Candidate {
+export function candidate(block = 1, intrinsic = VNNI?.name ?? "", threads = 1): Candidate {
   return {
     intrinsic,
     matching: { n: ["k"], k: ["c"] },
     operands: { a: "in", b: "w", c: "out" },
-    schedule: { order: ["p", "q", "k"], block: { q: block }, placement: { in: "padded", w: "tiled" }, threads: 1 },
+    schedule: { order: ["p", "q", "k"], block: { q: block }, placement: { in: "padded", w: "tiled" }, threads },
   };
 }
 
@@ -65,11 +70,12 @@ export function trial(measurement: Measurement, at = 1_700_000_000_000, tried = 
 
 /** A trial of the convolution that took so long. */
 export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): NewTrial {
+  const { threads } = given.conditions ?? WARM;
   return {
     workload: CONV,
     environment: MACHINE,
     ...(VNNI === undefined ? {} : { intrinsic: VNNI }),
-    trial: trial(measured(microseconds)),
+    trial: trial(measured(microseconds), undefined, candidate(1, VNNI?.name, threads)),
     conditions: WARM,
     ...given,
   };
@@ -82,7 +88,7 @@ export function workshop(): { readonly path: (name: string) => string; readonly 
 }
 
 /** Rooms as JavaScript in `folder`, so that `node` can run them in a process of its own; by default what db/ needs. */
-export function compileRooms(folder: string, rooms: readonly string[] = ["db", "abstraction"]): void {
+export function compileRooms(folder: string, rooms: readonly string[] = ["db", "abstraction", "operators"]): void {
   const root = resolve(import.meta.dirname, "../..");
   for (const room of rooms) {
     mkdirSync(join(folder, room), { recursive: true });

@@ -1,0 +1,119 @@
+/**
+ * @file What the statements of a block are compiled with, and what a warp of it is while it runs.
+ */
+
+import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
+import type { Intrinsic, Operand } from "../intrinsic.ts";
+import { printHead, type RegisterAt, type Scratch } from "../loop-nest.ts";
+import { describeElement, describeThread, NestFault, type Site } from "./fault.ts";
+import { ALL_LANES, type Flight } from "./happens-before.ts";
+import type { Judge, WatchedBuffer } from "./watched-memory.ts";
+
+/** A warp of the block that runs now. */
+export interface Warp {
+  readonly number: number;
+  readonly env: Environment;
+  /** Its registers, by the number of their file. */
+  readonly files: readonly WarpRegisters[];
+  /** Its vectors of lanes, in the order of the nest. */
+  readonly vectors: readonly Values[];
+  /** What arrives when a flight is awaited. */
+  readonly cargo: Map<Flight, (() => void)[]>;
+  /** Step of the program that it comes to next. */
+  step: number;
+  waits: boolean;
+}
+
+export interface WarpRegisters {
+  readonly tiles: readonly Values[];
+  /** Registers that hold something. */
+  readonly filled: Uint8Array;
+}
+
+export type WarpRun = (warp: Warp) => void;
+
+/** Registers of one operand, alike in every warp. */
+export interface RegisterShape {
+  /** Number of the file. */
+  readonly number: number;
+  readonly name: string;
+  readonly intrinsic: Intrinsic;
+  readonly operand: Operand;
+  readonly count: number;
+  /** Row and column of each logical element in a memory tile. */
+  readonly rows: Int32Array;
+  readonly columns: Int32Array;
+  readonly identity: number;
+}
+
+export interface BlockContext {
+  readonly scope: Scope;
+  readonly judge: Judge;
+  readonly files: ReadonlyMap<string, RegisterShape>;
+  readonly scratch: ReadonlyMap<string, Scratch>;
+  readonly names: ReadonlyMap<string, WatchedBuffer>;
+  /** Tensors that nothing may write. */
+  readonly inputs: ReadonlySet<string>;
+  /** Vectors of lanes, of whichever warp is at work. */
+  readonly vectors: readonly { readonly values: Values; readonly unknown: number }[];
+  /** Asynchronous copies happen as late as their wait allows, or at once. */
+  readonly copies: "early" | "late";
+  /** Warps of a block. */
+  readonly warps: number;
+}
+
+/** Where a statement stands in the block. */
+export interface Standing extends Site {
+  /** Axes of the loops at warp around it, and how many warps run them. */
+  readonly warpAxes: readonly string[];
+  readonly warps: number;
+}
+
+/** The register a statement names; the function finds its number. @throws NestFault when the file has no such number */
+export function compileRegister(
+  { file, index }: RegisterAt,
+  site: Site,
+  context: BlockContext,
+): { readonly shape: RegisterShape; readonly number: (warp: Warp, further?: number) => number } {
+  const shape = context.files.get(file);
+  if (!shape) throw new Error(`internal: no registers "${file}"`);
+  const at = compileIndex(index, context.scope);
+  return {
+    shape,
+    number: (warp, further = 0) => {
+      const number = at(warp.env) + further;
+      if (number < 0 || number >= shape.count)
+        throw malformedAt(
+          site,
+          context,
+          warp,
+          `${file}{${number}} does not exist: ${file} has ${shape.count} registers`,
+        );
+      return number;
+    },
+  };
+}
+
+/** `a_ring[stage 0, m 3, k 8]` */
+export function elementAt({ names }: BlockContext, buffer: string, at: number): string {
+  const named = names.get(buffer);
+  if (!named) throw new Error(`internal: no buffer "${buffer}"`);
+  return describeElement(named, at);
+}
+
+/** A statement that no hardware could run as it is written; found while the nest is read. */
+export function malformed(site: Site, what: string): NestFault {
+  return new NestFault("malformed", [what, printHead(site.statement)]);
+}
+
+/** The same, found while a warp runs it. */
+export function malformedAt(
+  site: Site,
+  { judge }: BlockContext,
+  warp: Warp,
+  what: string,
+  lane: number = ALL_LANES,
+): NestFault {
+  const event = judge.eventOf(site, warp.number, warp.env);
+  return new NestFault("malformed", [what, printHead(site.statement), `  run by ${describeThread({ event, lane })}`]);
+}

@@ -1,0 +1,131 @@
+/**
+ * @file What is wrong with a nest, said so that its author finds both statements.
+ *
+ *     a_ring[stage 0, m 0, k 0] is read before what writes it has ended
+ *       copy 32 x 16 by 8, async, by block          a_ring[0,m,k] = x[32*m_tile+m,k]
+ *         writes it: block 0, warp 0, lane 0 (m_tile 0, warp_m 0)
+ *       a{0} <- a_ring[k_tile%3,16*warp_m+x_m,x_k] over x_m, x_k by ldmatrix
+ *         reads it: block 0, warp 1, all lanes (m_tile 0, warp_m 1, k_tile 0)
+ *       missing: a wait for the copy, and then a barrier of the block
+ */
+
+import type { Environment } from "../evaluate.ts";
+import type { Dimension } from "../layout.ts";
+import { printHead, type Statement } from "../loop-nest.ts";
+import { ALL_LANES, type Moment } from "./happens-before.ts";
+
+/**
+ * `race`: two accesses of one element without order. `unwritten`: a read of what nothing wrote. `deadlock`: a barrier that not all reach.
+ * `malformed`: a statement no hardware could run as it is written.
+ */
+export type FaultKind = "race" | "unwritten" | "deadlock" | "malformed";
+
+/** A nest that a GPU may run wrongly, whatever its values turned out to be. */
+export class NestFault extends Error {
+  readonly kind: FaultKind;
+
+  constructor(kind: FaultKind, lines: readonly string[]) {
+    super(lines.join("\n  "));
+    this.name = "NestFault";
+    this.kind = kind;
+  }
+}
+
+/** A statement where it stands, with the loops around it, outermost first. */
+export interface Site {
+  readonly statement: Statement;
+  readonly loops: readonly { readonly name: string; readonly slot: number }[];
+}
+
+/** A statement as one warp runs it. */
+export interface Event extends Moment {
+  readonly site: Site;
+  readonly block: number;
+  /** Loop counters at that time. */
+  readonly counters: Environment;
+}
+
+/** What a thread did to an element. */
+export interface Deed {
+  readonly event: Event;
+  readonly lane: number;
+  readonly verb: "reads" | "writes";
+}
+
+/** `block 0, warp 1, lane 7 (m_tile 0, k_tile 2)` */
+export function describeThread({ event, lane }: Pick<Deed, "event" | "lane">): string {
+  const { site, counters } = event;
+  const at = site.loops.map(({ name, slot }) => `${name} ${counters[slot]}`).join(", ");
+  const who = lane === ALL_LANES ? "all lanes" : `lane ${lane}`;
+  return `block ${event.block}, warp ${event.agent}, ${who}${at === "" ? "" : ` (${at})`}`;
+}
+
+export function describeDeed(deed: Deed): string[] {
+  return [printHead(deed.event.site.statement), `  ${deed.verb} it: ${describeThread(deed)}`];
+}
+
+/** `a_ring[stage 0, m 3, k 8]`: the logical element at a place in memory. */
+export function describeElement(
+  { name, dims, places }: { name: string; dims: readonly Dimension[]; places?: Int32Array | undefined },
+  at: number,
+): string {
+  const element = places ? places.indexOf(at) : at;
+  if (element < 0) return `${name} at place ${at}, where no element lies`;
+  let rest = element;
+  const index = dims.toReversed().map(({ name: dim, extent }) => {
+    const digit = rest % extent;
+    rest = Math.floor(rest / extent);
+    return dims.length === 1 ? String(digit) : `${dim} ${digit}`;
+  });
+  return `${name}[${index.reverse().join(", ")}]`;
+}
+
+export interface Contested {
+  /** As {@link describeElement} says it. */
+  readonly name: string;
+  /** Nothing has written it in this phase. */
+  readonly fresh: boolean;
+  /** It belongs to a ring of stages. */
+  readonly ring: boolean;
+}
+
+/** Two deeds on one element that nothing puts in order; the second is done now. */
+export function raceOf(first: Deed, second: Deed, { name, fresh, ring }: Contested): NestFault {
+  const twice = first.verb === "writes" && second.verb === "writes";
+  const how =
+    second.verb === "reads"
+      ? "is read before what writes it has ended"
+      : twice
+        ? "is written twice without order"
+        : fresh
+          ? "may be read before it is written"
+          : "is overwritten while another thread may still read it";
+  const instead =
+    ring && first.verb === "reads" && !fresh
+      ? ", or a ring of more stages"
+      : twice && first.event.site === second.event.site
+        ? ", or threads that keep apart"
+        : "";
+  return new NestFault("race", [
+    `${name} ${how}`,
+    ...describeDeed(first),
+    ...describeDeed(second),
+    `missing: ${missingBetween(first, second)}${instead}`,
+  ]);
+}
+
+function missingBetween({ event: first, lane }: Deed, { event: second, lane: here }: Deed): string {
+  if (first === second) return "an order of its lanes: nothing orders the lanes of one statement";
+  if (first.block !== second.block) return "a barrier of the whole call between the two: blocks run in any order";
+  const isDealt = ({ site }: Event): boolean => site.statement.kind === "copy" && site.statement.group === "block";
+  const ofWarp = first.agent === second.agent && !isDealt(first) && !isDealt(second);
+  const barrier = ofWarp ? "a barrier of the warp" : "a barrier of the block";
+  const { flight } = first;
+  if (flight && flight.endedIn === Number.POSITIVE_INFINITY) {
+    const wait = flight.committed ? "a wait for the copy" : "a commit of the copy and a wait for it";
+    const sameThread = first.agent === second.agent && lane === here && lane !== ALL_LANES;
+    return sameThread ? wait : `${wait}, and then ${barrier}`;
+  }
+  if (flight) return `${barrier} behind the wait for the copy`;
+  return `${barrier} between the two`;
+}

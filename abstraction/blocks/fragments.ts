@@ -1,0 +1,309 @@
+/**
+ * @file Tiles between memory and the registers of a warp: `fetch`, `drain`, and `load` and `store` of flat memory.
+ *
+ *     a{0} <- a_ring[k_tile%3,16*warp_m+x_m,x_k] over x_m, x_k by ldmatrix
+ *     for x_m, x_n of c{0}   out[16*warp_m+x_m,x_n] = sum[]
+ *
+ * Element by element, each lane moves what the operand's storage formula says it holds. By an instruction the whole warp moves the
+ * tile; which lane touches what is then left open, and every other thread must be kept in order with all of them.
+ */
+
+import { bytesOf, wrapperOf } from "../dtype.ts";
+import { type Buffer, compileIndex, compilePlace, compileValue, type Environment } from "../evaluate.ts";
+import type { Expr } from "../expression.ts";
+import type { MemoryTile, RegisterAt, Statement, TileAccess } from "../loop-nest.ts";
+import {
+  type BlockContext,
+  compileRegister,
+  elementAt,
+  malformed,
+  malformedAt,
+  type RegisterShape,
+  type Standing,
+  type Warp,
+  type WarpRun,
+} from "./context.ts";
+import { ALL_LANES } from "./happens-before.ts";
+import { digitsOf, holdersOf, matrixRows } from "./holders.ts";
+
+/** Source: CUDA C++ Programming Guide, warp matrix functions: a tile begins at a multiple of 256 bits, rows at multiples of 16 bytes. */
+const WMMA_TILE_BYTES = 32;
+const WMMA_ROW_BYTES = 16;
+
+/** Source: PTX ISA, ldmatrix: rows of 16 bytes, each at a multiple of 16 bytes. */
+const LDMATRIX_ROW_BYTES = 16;
+
+/** Says what is wrong with where the elements of a tile lie. */
+type TileCheck = (places: Int32Array) => string | undefined;
+
+export function compileFetch(
+  { register, tile }: Extract<Statement, { kind: "fetch" }>,
+  site: Standing,
+  context: BlockContext,
+): WarpRun {
+  const { scope, judge } = context;
+  const { access, axes, by, several = { count: 1, along: 0 } } = tile;
+  const { shape, number } = compileRegister(register, site, context);
+  const { values, dtype, watch } = scope.buffer(access.tensor);
+  checkTypes(shape, dtype, access.tensor, site);
+  const check = tileCheck(by, access.tensor, shape, site, context);
+  const holders = by === "elements" ? holdersOrRefuse(shape, site) : undefined;
+  const place = compilePlace(access, scope);
+  const seek = seekerOf(axes, shape, site, context);
+  const extent = shape.operand.dims[several.along]?.extent ?? 0;
+  const places = new Int32Array(shape.rows.length);
+  return (warp) => {
+    const { env } = warp;
+    judge.begin(site, warp.number, env);
+    for (let i = 0; i < several.count; i++) {
+      const held = tileOf(warp, shape, number(warp, i));
+      for (let e = 0; e < places.length; e++) {
+        seek(env, e, several.along, i * extent);
+        places[e] = place(env);
+      }
+      const problem = places.includes(-1) ? `the tile leaves ${access.tensor}` : check(places);
+      if (problem !== undefined) throw malformedAt(site, context, warp, problem);
+      for (let e = 0; e < places.length; e++) {
+        const at = places[e] ?? 0;
+        judge.lane = holders?.[e] ?? ALL_LANES;
+        watch?.read(at);
+        held[e] = values[at] ?? Number.NaN;
+      }
+    }
+  };
+}
+
+export function compileDrain(
+  { register, axes, equation, element, by }: Extract<Statement, { kind: "drain" }>,
+  site: Standing,
+  context: BlockContext,
+): WarpRun {
+  const { scope, judge } = context;
+  const { target, op, value, where } = equation;
+  const { shape, number } = compileRegister(register, site, context);
+  const { values, dtype, watch } = scope.buffer(target.tensor);
+  if (op !== "=") throw malformed(site, `a drain assigns with "=", not with "${op}"`);
+  checkWritable(target.tensor, site, context);
+  const one: Buffer = { values: new Float64Array(1), shape: [], dtype: shape.operand.dtype };
+  const inner = scope.including(element, one);
+  const evaluate = compileValue(value, inner, dtype);
+  const holds = where && compileIndex(where, scope);
+  const place = compilePlace(target, scope);
+  const round = wrapperOf(dtype);
+  const whole = by === "instruction";
+  if (whole && !isElement(value, element))
+    throw malformed(
+      site,
+      "an instruction that stores a tile computes nothing: the value must be the register's element",
+    );
+  if (whole) checkTypes(shape, dtype, target.tensor, site);
+  const check = tileCheck(by ?? "elements", target.tensor, shape, site, context);
+  const holders = whole ? undefined : holdersOrRefuse(shape, site);
+  const seek = seekerOf(axes, shape, site, context);
+  const places = new Int32Array(shape.rows.length);
+  const results = new Float64Array(shape.rows.length);
+  return (warp) => {
+    const { env } = warp;
+    judge.begin(site, warp.number, env);
+    const held = filledTileOf(warp, shape, number(warp), site, context);
+    for (let e = 0; e < places.length; e++) {
+      seek(env, e);
+      const stays = holds !== undefined && holds(env) === 0;
+      if (stays && whole)
+        throw malformedAt(site, context, warp, "an instruction stores a whole tile: none of it can stay");
+      places[e] = stays ? STAYS : place(env);
+      if (stays) continue;
+      judge.lane = holders?.[e] ?? ALL_LANES;
+      one.values[0] = held[e] ?? Number.NaN;
+      results[e] = round(evaluate(env));
+    }
+    const problem = places.includes(-1) ? `the tile leaves ${target.tensor}` : check(places);
+    if (problem !== undefined) throw malformedAt(site, context, warp, problem);
+    for (let e = 0; e < places.length; e++) {
+      const at = places[e] ?? STAYS;
+      if (at === STAYS) continue;
+      judge.lane = holders?.[e] ?? ALL_LANES;
+      watch?.write(at);
+      values[at] = results[e] ?? Number.NaN;
+    }
+  };
+}
+
+/** In place of an element's place: a drain leaves it in the register. */
+const STAYS = -2;
+
+/** `load` and `store`: a tile of flat memory by the operand's own instruction. */
+export function compileTileMove(
+  { kind, register, memory }: { kind: "load" | "store"; register: RegisterAt; memory: MemoryTile },
+  site: Standing,
+  context: BlockContext,
+): WarpRun {
+  const { scope, judge } = context;
+  const { shape, number } = compileRegister(register, site, context);
+  const { values, dtype, watch } = scope.buffer(memory.buffer);
+  checkTypes(shape, dtype, memory.buffer, site);
+  if (kind === "store") checkWritable(memory.buffer, site, context);
+  const holders = holdersOf(shape);
+  const base = compileIndex(memory.base, scope);
+  const { rows, columns } = shape;
+  return (warp) => {
+    judge.begin(site, warp.number, warp.env);
+    const from = base(warp.env);
+    const n = number(warp);
+    const held = kind === "load" ? tileOf(warp, shape, n) : filledTileOf(warp, shape, n, site, context);
+    for (let e = 0; e < rows.length; e++) {
+      const at = from + (rows[e] ?? 0) * memory.stride + (columns[e] ?? 0);
+      if (at < 0 || at >= values.length)
+        throw malformedAt(
+          site,
+          context,
+          warp,
+          `the tile leaves ${memory.buffer}: it has ${values.length} elements, and no ${at}`,
+        );
+      judge.lane = holders?.[e] ?? ALL_LANES;
+      if (kind === "load") {
+        watch?.read(at);
+        held[e] = values[at] ?? Number.NaN;
+      } else {
+        watch?.write(at);
+        values[at] = held[e] ?? Number.NaN;
+      }
+    }
+  };
+}
+
+/** The tile a register is given; it holds something from now on. */
+export function tileOf(warp: Warp, shape: RegisterShape, number: number): Float64Array {
+  const file = warp.files[shape.number];
+  const tile = file?.tiles[number];
+  if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${number}}`);
+  file.filled[number] = 1;
+  return tile;
+}
+
+/** The tile of a register that is read. @throws NestFault when nothing has filled it */
+export function filledTileOf(
+  warp: Warp,
+  shape: RegisterShape,
+  number: number,
+  site: Standing,
+  context: BlockContext,
+): Float64Array {
+  if (warp.files[shape.number]?.filled[number] !== 1)
+    throw malformedAt(site, context, warp, `${shape.name}{${number}} is read, and nothing has filled it`);
+  return tileOf(warp, shape, number);
+}
+
+/** What sets the names that run over an operand's dimensions to one of its elements. */
+function seekerOf(
+  axes: readonly string[],
+  { intrinsic, operand }: RegisterShape,
+  site: Standing,
+  { scope }: BlockContext,
+): (env: Environment, element: number, along?: number, shift?: number) => void {
+  if (axes.length !== operand.dims.length)
+    throw malformed(
+      site,
+      `${axes.join(", ")} run over ${operand.dims.length} dimensions of ${intrinsic.name}.${operand.name}`,
+    );
+  const taken = axes.find((name) => site.loops.some((l) => l.name === name));
+  if (taken !== undefined)
+    throw malformed(site, `${taken} runs over the tile and is an axis of a loop around it: give it another name`);
+  const digits = digitsOf(operand).map((of, d) => ({ of, slot: scope.slot(axes[d] ?? "") }));
+  return (env, element, along = -1, shift = 0) => {
+    for (let d = 0; d < digits.length; d++) {
+      const digit = digits[d];
+      if (digit) env[digit.slot] = (digit.of[element] ?? 0) + (d === along ? shift : 0);
+    }
+  };
+}
+
+function holdersOrRefuse(shape: RegisterShape, site: Standing): Int8Array {
+  const { intrinsic, operand } = shape;
+  const holders = holdersOf(shape);
+  if (!holders)
+    throw malformed(
+      site,
+      `which lane holds what of ${intrinsic.name}.${operand.name} is the vendor's secret: move it by its instruction`,
+    );
+  return holders;
+}
+
+function checkTypes({ intrinsic, operand }: RegisterShape, dtype: string, buffer: string, site: Standing): void {
+  if (operand.dtype !== dtype)
+    throw malformed(site, `${buffer} holds ${dtype}, and ${intrinsic.name}.${operand.name} is ${operand.dtype}`);
+}
+
+function checkWritable(buffer: string, site: Standing, { inputs }: BlockContext): void {
+  if (inputs.has(buffer)) throw malformed(site, `${buffer} is an input: nothing may write it`);
+}
+
+function isElement(value: Expr, element: string): boolean {
+  return value.kind === "access" && value.tensor === element;
+}
+
+function tileCheck(
+  by: TileAccess["by"],
+  buffer: string,
+  shape: RegisterShape,
+  site: Standing,
+  context: BlockContext,
+): TileCheck {
+  const bytes = bytesOf(shape.operand.dtype);
+  switch (by) {
+    case "elements":
+      return () => undefined;
+    case "instruction":
+      return rowsCheck(buffer, shape, bytes, context);
+    case "ldmatrix":
+    case "ldmatrix.trans": {
+      if (context.scratch.get(buffer)?.scope !== "shared")
+        throw malformed(site, `ldmatrix reads shared memory, and ${buffer} is none`);
+      const rows = matrixRows(shape, by);
+      if (!rows)
+        throw malformed(
+          site,
+          `${by} cannot give the lanes what ${shape.intrinsic.name}.${shape.operand.name} wants them to hold`,
+        );
+      return (places) => {
+        for (const row of rows) {
+          const first = places[row[0] ?? 0] ?? 0;
+          const apart = row.findIndex((e, j) => places[e] !== first + j);
+          const name = (at: number): string => elementAt(context, buffer, at);
+          if (apart > 0)
+            return `${name(first)} and ${name(places[row[apart] ?? 0] ?? 0)} belong to one row of 16 bytes and do not lie ${apart} apart`;
+          if ((first * bytes) % LDMATRIX_ROW_BYTES !== 0)
+            return `${name(first)} lies at byte ${first * bytes}: a row of ldmatrix begins at a multiple of ${LDMATRIX_ROW_BYTES}`;
+        }
+        return undefined;
+      };
+    }
+    default:
+      return by satisfies never;
+  }
+}
+
+/** An instruction's own load or store: rows whose elements lie side by side, each as far from the one before. */
+function rowsCheck(
+  buffer: string,
+  { operand, rows, columns }: RegisterShape,
+  bytes: number,
+  context: BlockContext,
+): TileCheck {
+  const origin = rows.findIndex((row, e) => row === 0 && columns[e] === 0);
+  const second = rows.findIndex((row, e) => row === 1 && columns[e] === 0);
+  const opaque = operand.storage === undefined;
+  return (places) => {
+    const first = places[origin] ?? 0;
+    const stride = second < 0 ? 0 : (places[second] ?? 0) - first;
+    const name = (at: number): string => elementAt(context, buffer, at);
+    const apart = places.findIndex((at, e) => at !== first + (rows[e] ?? 0) * stride + (columns[e] ?? 0));
+    if (apart >= 0)
+      return `${name(first)} and ${name(places[apart] ?? 0)} do not lie in rows ${stride} apart, as the instruction moves them`;
+    if (opaque && (first * bytes) % WMMA_TILE_BYTES !== 0)
+      return `${name(first)} lies at byte ${first * bytes}: the tile must begin at a multiple of ${WMMA_TILE_BYTES}`;
+    if (opaque && (stride * bytes) % WMMA_ROW_BYTES !== 0)
+      return `rows of ${buffer} lie ${stride * bytes} bytes apart: the instruction wants a multiple of ${WMMA_ROW_BYTES}`;
+    return undefined;
+  };
+}

@@ -1,0 +1,214 @@
+/**
+ * @file Memory that knows who wrote and read each of its elements, and objects to what has no order.
+ *
+ *     judge.startBlock(0, 4);                          four warps
+ *     judge.begin(site, 0, counters); judge.lane = 3;
+ *     ring.write(17);                                  lane 3 of warp 0
+ *     judge.begin(other, 1, counters); judge.lane = 0;
+ *     ring.read(17);                                   NestFault: no barrier stands between
+ *
+ * The verdict rests on the order of happening alone (happens-before.ts), never on the order in which the interpreter happens to run
+ * warps: in whichever it runs them, one of two accesses comes second and finds that the first has not ended for it.
+ */
+
+import type { Environment, Watch } from "../evaluate.ts";
+import type { Dimension } from "../layout.ts";
+import { type Deed, describeDeed, describeElement, type Event, NestFault, raceOf, type Site } from "./fault.ts";
+import { ALL_LANES, HappensBefore } from "./happens-before.ts";
+
+/** What runs now: block, warp, lane, statement; and what ran before in this phase of the call. */
+export class Judge {
+  /** Most warps of a block. */
+  readonly warps: number;
+  order: HappensBefore;
+  warp = 0;
+  lane = 0;
+  /** Number of the event that happens now; they are counted through all blocks and calls. */
+  now = -1;
+  /** Whether it is sent off, to end when it is awaited. */
+  sentOff = false;
+  /** First event of the phase: what lies before a barrier of the whole call has ended. */
+  phaseStart = 0;
+  /** First event of the block: what lies between the phase's start and this was done by other blocks. */
+  blockStart = 0;
+  /** A read of shared memory that nothing had written so far. */
+  unwritten: NestFault | undefined;
+  private block = 0;
+  private events: Event[] = [];
+
+  constructor(warps: number) {
+    this.warps = warps;
+    this.order = new HappensBefore(warps);
+  }
+
+  /** All threads have ended what they did. */
+  startPhase(): void {
+    this.phaseStart += this.events.length;
+    this.blockStart = this.phaseStart;
+    this.events = [];
+  }
+
+  startBlock(block: number, warps: number): void {
+    this.block = block;
+    this.blockStart = this.phaseStart + this.events.length;
+    this.unwritten = undefined;
+    this.order = new HappensBefore(warps);
+  }
+
+  /** A warp begins a statement that reads or writes memory. */
+  begin(site: Site, warp: number, counters: Environment, sentOff = false): Event {
+    const event = this.eventOf(site, warp, counters, sentOff);
+    this.sentOff = sentOff;
+    this.warp = warp;
+    this.lane = ALL_LANES;
+    this.now = this.phaseStart + this.events.length;
+    this.events.push(event);
+    return event;
+  }
+
+  /** All warps have run. @throws NestFault when one read what none wrote */
+  endBlock(): void {
+    if (this.unwritten) throw this.unwritten;
+  }
+
+  eventOf(site: Site, warp: number, counters: Environment, sentOff = false): Event {
+    const moment = sentOff ? this.order.sentOff(warp) : this.order.now(warp);
+    return { ...moment, site, block: this.block, counters: counters.slice() };
+  }
+
+  eventAt(number: number): Event {
+    const event = this.events[number - this.phaseStart];
+    if (!event) throw new Error(`internal: event ${number} is forgotten`);
+    return event;
+  }
+
+  /** Whether what a lane did in an event of this phase has ended for the thread that goes on now. */
+  hasEnded(event: number, lane: number): boolean {
+    return event >= this.blockStart && this.order.hasEnded(this.eventAt(event), lane, this.warp, this.lane);
+  }
+}
+
+/** The newest read of each element by each warp. */
+interface Reads {
+  readonly event: Int32Array;
+  readonly lane: Int8Array;
+}
+
+const NEVER = -1;
+
+export interface WatchedBuffer {
+  readonly name: string;
+  readonly dims: readonly Dimension[];
+  /** Elements of memory. */
+  readonly elements: number;
+  /** Place of each logical element, where they do not lie row-major. */
+  readonly places?: Int32Array | undefined;
+  /** Shared memory holds nothing when a block begins; other memory is seen by all blocks. */
+  readonly shared: boolean;
+}
+
+export class WatchedMemory implements Watch {
+  private readonly judge: Judge;
+  private readonly buffer: WatchedBuffer;
+  private readonly writer: Int32Array;
+  private readonly writerLane: Int8Array;
+  private reads: Reads | undefined;
+  /** Reads that were sent off: they end later than what their warp reads itself. */
+  private readsSentOff: Reads | undefined;
+  /** A read by a block before this one, where a read of this block has taken its place. */
+  private readByOthers: Int32Array | undefined;
+
+  constructor(judge: Judge, buffer: WatchedBuffer) {
+    this.judge = judge;
+    this.buffer = buffer;
+    this.writer = new Int32Array(buffer.elements).fill(NEVER);
+    this.writerLane = new Int8Array(buffer.elements);
+  }
+
+  read(at: number): void {
+    const { judge } = this;
+    const writer = this.writer[at] ?? NEVER;
+    const lane = this.writerLane[at] ?? ALL_LANES;
+    if (writer < this.since()) {
+      // Whoever writes it may come later: then that is the better message.
+      if (this.buffer.shared) judge.unwritten ??= this.unwrittenFault(at);
+    } else if (!judge.hasEnded(writer, lane)) throw this.race(at, writer, lane, "writes", "reads");
+    if (judge.sentOff) this.readsSentOff ??= this.newReads();
+    else this.reads ??= this.newReads();
+    this.noteRead(judge.sentOff ? this.readsSentOff : this.reads, at);
+  }
+
+  write(at: number): void {
+    const { judge, writer, writerLane } = this;
+    const before = writer[at] ?? NEVER;
+    const lane = writerLane[at] ?? ALL_LANES;
+    if (before >= this.since() && !judge.hasEnded(before, lane)) throw this.race(at, before, lane, "writes", "writes");
+    this.checkReaders(this.reads, at);
+    this.checkReaders(this.readsSentOff, at);
+    const other = this.readByOthers?.[at] ?? NEVER;
+    if (other >= judge.phaseStart) throw this.race(at, other, ALL_LANES, "reads", "writes");
+    writer[at] = judge.now;
+    writerLane[at] = judge.lane;
+  }
+
+  /** The first event whose traces count: shared memory begins anew with every block. */
+  private since(): number {
+    return this.buffer.shared ? this.judge.blockStart : this.judge.phaseStart;
+  }
+
+  private newReads(): Reads {
+    const size = this.buffer.elements * this.judge.warps;
+    return { event: new Int32Array(size).fill(NEVER), lane: new Int8Array(size) };
+  }
+
+  private checkReaders(reads: Reads | undefined, at: number): void {
+    if (!reads) return;
+    const { judge } = this;
+    const since = this.since();
+    for (let k = at * judge.warps; k < (at + 1) * judge.warps; k++) {
+      const event = reads.event[k] ?? NEVER;
+      const lane = reads.lane[k] ?? ALL_LANES;
+      if (event >= since && !judge.hasEnded(event, lane)) throw this.race(at, event, lane, "reads", "writes");
+    }
+  }
+
+  /** The newest read of a warp stands for all before it: whoever may follow the newest may follow those. */
+  private noteRead(reads: Reads | undefined, at: number): void {
+    if (!reads) return;
+    const { judge } = this;
+    const k = at * judge.warps + judge.warp;
+    const before = reads.event[k] ?? NEVER;
+    const lane = reads.lane[k] ?? ALL_LANES;
+    // Unless another lane may still be reading: then it stands for both.
+    let stands = judge.lane;
+    if (before >= this.since()) {
+      if (before < judge.blockStart) {
+        this.readByOthers ??= new Int32Array(this.buffer.elements).fill(NEVER);
+        this.readByOthers[at] = before;
+      } else if (lane !== stands && !judge.hasEnded(before, lane)) stands = ALL_LANES;
+    }
+    reads.event[k] = judge.now;
+    reads.lane[k] = stands;
+  }
+
+  private race(at: number, event: number, lane: number, verb: Deed["verb"], now: Deed["verb"]): NestFault {
+    const { judge } = this;
+    const first: Deed = { event: judge.eventAt(event), lane, verb };
+    const second: Deed = { event: judge.eventAt(judge.now), lane: judge.lane, verb: now };
+    const { dims } = this.buffer;
+    return raceOf(first, second, {
+      name: describeElement(this.buffer, at),
+      fresh: (this.writer[at] ?? NEVER) < this.since(),
+      ring: dims[0]?.name === "stage",
+    });
+  }
+
+  private unwrittenFault(at: number): NestFault {
+    const { judge } = this;
+    const deed: Deed = { event: judge.eventAt(judge.now), lane: judge.lane, verb: "reads" };
+    return new NestFault("unwritten", [
+      `${describeElement(this.buffer, at)} is read, and nothing has written it`,
+      ...describeDeed(deed),
+    ]);
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * @file Runs a loop nest exactly as it is written: the oracle of every lowering.
+ *
+ *     interpretNest(nest, conv2d, { in: [...], w: [...] })      the output, row-major, as numbers
+ *
+ * Values are rounded as interpret.ts rounds them. On lanes each statement runs as a whole before the next: every lane reads before
+ * any writes. Blocks and warps of a GPU run in any order (blocks/), and whatever depends on that order is an error.
+ */
+
+import type { RegisterShape } from "./blocks/context.ts";
+import { NestFault } from "./blocks/fault.ts";
+import { compilePhases, type NestOrder, warpsOfNest } from "./blocks/run.ts";
+import { Judge } from "./blocks/watched-memory.ts";
+import { type Computation, inputsOf, targetOf } from "./computation.ts";
+import { identityOf } from "./equation.ts";
+import { type Buffer, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
+import { type Inputs, prepareInPlace } from "./interpret.ts";
+import { compileLanes, compileScalar } from "./interpret-lanes.ts";
+import { bindMemory, type NestMemory } from "./interpret-memory.ts";
+import { registersOf, vectorsOf } from "./interpret-registers.ts";
+import { operandOf, tilePlaces } from "./intrinsic.ts";
+import { type LoopNest, printHead, type Statement } from "./loop-nest.ts";
+
+/**
+ * The output of a computation, by way of a loop nest that was lowered from it.
+ * @param calls how often the body is run after one `prepare`, as a kernel is called again and again
+ * @param order in which order blocks and warps run; of no matter to a nest without them
+ * @throws NestFault when threads of a GPU could run the nest to another result
+ */
+export function interpretNest(
+  nest: LoopNest,
+  computation: Computation,
+  inputs: Inputs,
+  calls = 1,
+  order: NestOrder = {},
+): Values {
+  const warps = warpsOfNest(nest);
+  const judge = warps > 0 ? new Judge(warps) : undefined;
+  const memory = bindMemory(nest, computation, inputs, order.races === "ignored" ? undefined : judge);
+  const target = targetOf(computation);
+  const identity = identityOf(computation.equation.op, target.dtype);
+  const { output, buffers } = memory;
+  const vectors = (nest.vectors ?? []).map((v) => ({ name: v.name, ...vectorsOf(v) }));
+  for (const v of vectors) buffers.set(v.name, v);
+  const { prepare, run } = judge
+    ? compileForBlocks(nest, computation, memory, judge, order, vectors)
+    : compileForThread(nest, new Scope(buffers, identity));
+  prepare();
+  for (let call = 0; call < calls; call++) {
+    // What assigns every element shows which one it leaves out: an epilogue does, and a GPU's threads.
+    output.values.fill(judge || computation.epilogue ? Number.NaN : identity);
+    for (const { values, unknown } of vectors) values.fill(unknown);
+    run();
+  }
+  const { places } = output;
+  return places === undefined ? output.values : Float64Array.from(places, (at) => output.values[at] ?? Number.NaN);
+}
+
+interface Compiled {
+  readonly prepare: () => void;
+  readonly run: () => void;
+}
+
+function compileForThread(nest: LoopNest, scope: Scope): Compiled {
+  for (const { name, intrinsic, operand, count } of nest.registers)
+    scope.registers.set(name, registersOf(intrinsic, operand, count));
+  const prepare = compileStatements(nest.prepare, scope);
+  const run = compileStatements(nest.body, scope);
+  const env = scope.environment();
+  return { prepare: () => prepare(env), run: () => run(env) };
+}
+
+function compileForBlocks(
+  nest: LoopNest,
+  computation: Computation,
+  { buffers, names }: NestMemory,
+  judge: Judge,
+  order: NestOrder,
+  vectors: readonly (Buffer & { readonly unknown: number })[],
+): Compiled {
+  const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
+  const local = nest.scratch.find((s) => s.scope === "local");
+  if (local)
+    throw new NestFault("malformed", [`${local.name} is local, and threads of a GPU have registers: make it shared`]);
+  const files = nest.registers.map(({ name, intrinsic, operand, count }, number): RegisterShape => {
+    const { tiles: _, ...shape } = registersOf(intrinsic, operand, 0);
+    return { name, number, intrinsic, operand: operandOf(intrinsic, operand), count, ...shape };
+  });
+  const context = {
+    scope: new Scope(buffers, identity),
+    judge,
+    files: new Map(files.map((file) => [file.name, file])),
+    scratch: new Map(nest.scratch.map((s) => [s.name, s])),
+    names,
+    inputs: new Set(inputsOf(computation).map((t) => t.name)),
+    vectors,
+    copies: order.copies ?? "early",
+  };
+  // What stands outside blocks is run by one thread, between barriers of the whole call.
+  const unwatched = [...buffers].map(([name, { watch: _, ...buffer }]) => [name, buffer] as const);
+  const plain = (s: Statement): (() => void) => {
+    const { run } = compileForThread({ ...nest, prepare: [], body: [s] }, new Scope(new Map(unwatched), identity));
+    return run;
+  };
+  return {
+    prepare: compilePhases(nest.prepare, context, order, plain),
+    run: compilePhases(nest.body, context, order, plain),
+  };
+}
+
+function compileStatements(statements: readonly Statement[], scope: Scope): Run {
+  const runs = statements.map((s) => compileStatement(s, scope));
+  const [only] = runs;
+  if (runs.length === 1 && only) return only;
+  return (env) => {
+    for (const run of runs) run(env);
+  };
+}
+
+function compileStatement(s: Statement, scope: Scope): Run {
+  switch (s.kind) {
+    case "loop": {
+      if (s.mode === "lanes") return compileLanes(s, scope);
+      if (s.mode === "block" || s.mode === "warp")
+        throw new NestFault("malformed", [
+          s.mode === "block"
+            ? "loops at block stand at the top of a nest"
+            : "loops at warp stand inside loops at block",
+          printHead(s),
+        ]);
+      const slot = scope.slot(s.axis);
+      const body = compileStatements(s.body, scope);
+      return (env) => {
+        for (let i = 0; i < s.extent; i++) {
+          env[slot] = i;
+          body(env);
+        }
+      };
+    }
+    case "scalar":
+      return compileScalar(s.equation, scope);
+    case "issue":
+      return compileIssue(s, scope);
+    case "load":
+    case "store":
+      return compileMove(s, scope);
+    case "clear": {
+      const { tiles, identity } = scope.registerFile(s.register.file);
+      const index = compileIndex(s.register.index, scope);
+      return (env) => void tiles[index(env)]?.fill(identity);
+    }
+    case "register-issue":
+      return compileRegisterIssue(s, scope);
+    case "barrier":
+      if (s.group)
+        throw new NestFault("malformed", ["a barrier of a group stands inside loops at block", printHead(s)]);
+      return () => undefined;
+    case "fetch":
+    case "drain":
+    case "copy":
+    case "commit":
+    case "wait":
+      throw new NestFault("malformed", [`a ${s.kind} stands inside loops at block`, printHead(s)]);
+    default:
+      return s satisfies never;
+  }
+}
+
+function compileMove({ kind, register, memory }: Extract<Statement, { kind: "load" | "store" }>, scope: Scope): Run {
+  const { tiles, rows, columns } = scope.registerFile(register.file);
+  const { values } = scope.buffer(memory.buffer);
+  const index = compileIndex(register.index, scope);
+  const base = compileIndex(memory.base, scope);
+  const { stride } = memory;
+  const place = (from: number, i: number): number => from + (rows[i] ?? 0) * stride + (columns[i] ?? 0);
+  return (env) => {
+    const tile = tiles[index(env)];
+    const from = base(env);
+    if (!tile) throw new Error(`internal: register ${register.file} ${index(env)} does not exist`);
+    for (let i = 0; i < tile.length; i++) {
+      const at = place(from, i);
+      if (at < 0 || at >= values.length) throw new Error(`internal: ${kind} at ${at} outside ${memory.buffer}`);
+      if (kind === "load") tile[i] = values[at] ?? Number.NaN;
+      else values[at] = tile[i] ?? Number.NaN;
+    }
+  };
+}
+
+function compileRegisterIssue(
+  { intrinsic, registers }: Extract<Statement, { kind: "register-issue" }>,
+  scope: Scope,
+): Run {
+  // The instruction's equation runs on arrays of its own; registers are copied in and the target copied back.
+  const logical: Record<string, Values> = {};
+  const operands = intrinsic.operands.map((operand) => {
+    const register = registers[operand.name];
+    if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${operand.name}`);
+    const values = new Float64Array(tilePlaces(intrinsic, operand.name).length);
+    logical[operand.name] = values;
+    const { tiles } = scope.registerFile(register.file);
+    return { tiles, index: compileIndex(register.index, scope), values };
+  });
+  const issue = prepareInPlace(intrinsic.computation, logical);
+  const [target] = operands;
+  return (env) => {
+    for (const { tiles, index, values } of operands) values.set(tiles[index(env)] ?? []);
+    issue();
+    if (target) target.tiles[target.index(env)]?.set(target.values);
+  };
+}
+
+/** Unpacks memory tiles into logical operands, runs the instruction's own equation, and packs the target back. */
+function compileIssue({ intrinsic, tiles }: Extract<Statement, { kind: "issue" }>, scope: Scope): Run {
+  const logical: Record<string, Values> = {};
+  const moves = intrinsic.operands.map((operand) => {
+    const tile = tiles[operand.name];
+    if (!tile) throw new Error(`internal: ${intrinsic.name} is issued without ${operand.name}`);
+    const places = tilePlaces(intrinsic, operand.name);
+    const values = new Float64Array(places.length);
+    logical[operand.name] = values;
+    return { memory: scope.buffer(tile.buffer).values, base: compileIndex(tile.base, scope), places, values };
+  });
+  const [target] = moves;
+  if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  const issue = prepareInPlace(intrinsic.computation, logical);
+  return (env) => {
+    for (const { memory, base, places, values } of moves) {
+      const from = base(env);
+      for (let i = 0; i < places.length; i++) values[i] = memory[from + (places[i] ?? 0)] ?? Number.NaN;
+    }
+    issue();
+    const to = target.base(env);
+    for (let i = 0; i < target.places.length; i++)
+      target.memory[to + (target.places[i] ?? 0)] = target.values[i] ?? Number.NaN;
+  };
+}

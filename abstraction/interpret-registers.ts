@@ -1,0 +1,30 @@
+/**
+ * @file What registers of instructions and vectors of lanes hold while a nest is interpreted.
+ */
+
+import { isInteger, wrap } from "./dtype.ts";
+import { identityOf } from "./equation.ts";
+import type { Buffer, Registers } from "./evaluate.ts";
+import { type Intrinsic, operandOf, tilePlaces, tileRowElements } from "./intrinsic.ts";
+import type { VectorFile } from "./loop-nest.ts";
+
+/** Registers that all hold 0. */
+export function registersOf(intrinsic: Intrinsic, operandName: string, count: number): Registers {
+  const operand = operandOf(intrinsic, operandName);
+  const places = tilePlaces(intrinsic, operandName);
+  const row = tileRowElements(operand);
+  return {
+    tiles: Array.from({ length: count }, () => new Float64Array(places.length)),
+    rows: places.map((at) => Math.floor(at / row)),
+    columns: places.map((at) => at % row),
+    identity: identityOf(intrinsic.computation.equation.op, operand.dtype),
+  };
+}
+
+/** Integers have no NaN: a value that tests do not use stands for what is unknown. */
+const UNKNOWN_INTEGER = 0x5bad_5bad;
+
+export function vectorsOf({ dtype, lanes, count }: VectorFile): Buffer & { readonly unknown: number } {
+  const unknown = isInteger(dtype) ? wrap(dtype, UNKNOWN_INTEGER) : Number.NaN;
+  return { values: new Float64Array(count * lanes), shape: [count, lanes], dtype, unknown };
+}

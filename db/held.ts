@@ -1,0 +1,58 @@
+/**
+ * @file The names a file holds: what a filter can be asked for, and what a misspelt one is compared with.
+ */
+
+import { type Database, read } from "./open.ts";
+import { identifier, line, title, word } from "./parse-text.ts";
+import { WORKLOAD_NAME } from "./record.ts";
+
+/** Operators that have workloads here. */
+export function operatorsIn(db: Database): string[] {
+  return read(db, () => strings(db, "SELECT DISTINCT operator FROM workloads ORDER BY operator")).filter(is(title));
+}
+
+/** Names that users gave. A file of an older schema holds none. */
+export function namesIn(db: Database): string[] {
+  const has = "SELECT 1 FROM pragma_table_info('workloads') WHERE name = 'name'";
+  if (db.sqlite.prepare(has).get() === undefined) return [];
+  return read(db, () => strings(db, "SELECT DISTINCT name FROM workloads WHERE name IS NOT NULL ORDER BY name")).filter(
+    (name) => WORKLOAD_NAME.test(name),
+  );
+}
+
+/** Targets that trials here were measured on. */
+export function targetsIn(db: Database): string[] {
+  return read(db, () => strings(db, "SELECT DISTINCT target FROM environments ORDER BY target")).filter(is(line));
+}
+
+/** Instructions that trials here used: each is one step in an index. */
+export function intrinsicsIn(db: Database): string[] {
+  const sql = `
+    WITH RECURSIVE used (name) AS (
+      SELECT min(intrinsic) FROM trials
+      UNION ALL SELECT (SELECT min(intrinsic) FROM trials WHERE intrinsic > name) FROM used WHERE name IS NOT NULL
+    ) SELECT name FROM used WHERE name IS NOT NULL`;
+  return read(db, () => strings(db, sql)).filter(is(word));
+}
+
+/** Axes and parameters that workloads here have. */
+export function extentsIn(db: Database): string[] {
+  return read(db, () =>
+    strings(db, "SELECT DISTINCT key FROM workloads, json_each(json_patch(extents, parameters)) ORDER BY key"),
+  ).filter(is(identifier));
+}
+
+/** What a record may say; whatever else a file holds is offered to nobody. */
+const is =
+  (schema: typeof word) =>
+  (text: string): boolean =>
+    schema.safeParse(text).success;
+
+/** The first column of every row. */
+export function strings(db: Database, sql: string, values: readonly (string | number)[] = []): string[] {
+  return db.sqlite
+    .prepare(sql)
+    .pluck()
+    .all(...values)
+    .map(String);
+}

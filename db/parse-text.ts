@@ -1,0 +1,172 @@
+/**
+ * @file The texts and numbers a record may hold, each parsed into what it may be: a name, a word, a hash, a line, a log.
+ *
+ *     identifier.parse("p_q")        "p_q"
+ *     identifier.parse("k*\/")       refused: is no name of the notation
+ *
+ * Records travel between people. Their texts end in generated sources, terminals, tables and file names, so a text that any of these could
+ * read as more than text is refused where it comes in.
+ */
+
+import { z } from "zod";
+import { canonicalJson } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { type PrintStyle, printExpr } from "../abstraction/expression.ts";
+import { parseExpr } from "../abstraction/parse.ts";
+import { isVisible } from "../abstraction/text.ts";
+
+/** Characters of one text at most; beyond, somebody wants memory. */
+const LINE = 1000;
+const NOTATION = 16_000;
+const LOG = 20_000;
+/** Of a column that holds JSON. */
+const JSON_TEXT = 2 ** 20;
+
+/** Records are kept under names: what every JavaScript object answers to would be taken for an entry. */
+const isFree = (name: string): boolean => !(name in {});
+const TAKEN = { error: "cannot be used as a name" };
+
+/** A name of the notation: axes, tensors, dimensions, operands, parameters; a fused dimension joins several. */
+export const identifier = z
+  .string()
+  .max(500)
+  .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, { error: "is no name of the notation" })
+  .refine(isFree, TAKEN);
+
+/** A loop of a schedule: a dimension, or the tiles of one, `k/64`. */
+export const loop = z
+  .string()
+  .max(500)
+  .regex(/^[A-Za-z_][A-Za-z0-9_]*(?:\/[1-9]\d{0,9})?$/, { error: "is no loop" })
+  .refine((text) => isFree(text.replace(/\/.*/, "")), TAKEN);
+
+/** A word of a table: an instruction, a feature, a level, a strategy. */
+export const word = z
+  .string()
+  .max(100)
+  .regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, { error: "is no word of letters, digits and . _ + -" })
+  .refine(isFree, TAKEN);
+
+/** The name of a workload. */
+export const title = z
+  .string()
+  .max(100)
+  .regex(/^[A-Za-z0-9_][A-Za-z0-9_ .:+-]*$/, { error: "is no name of letters, digits, blanks and _ . : + -" })
+  .refine(isFree, TAKEN);
+
+/** What {@link idOf} makes. */
+export const hash = z.string().regex(/^[0-9a-f]{32}$/, { error: "is no hash of 32 hexadecimal digits" });
+
+/** One line of what a machine says of itself: a model, a version, a path, a flag. */
+export const line = z.string().max(LINE).refine(isVisible, { error: "holds a character that cannot be seen" });
+
+/** Text in the notation, equations and keys of computations; that it reads as such is its reader's to find. */
+export const notation = z
+  .string()
+  .max(NOTATION)
+  .regex(/^[\w .,;:+\-*/%()[\]<>=!@^]*$/, { error: "holds characters that the notation has not" });
+
+/** An expression as it prints: what an operand stands for, where an element is stored. */
+export const expression = (style: PrintStyle) =>
+  notation.refine(
+    (text) => {
+      try {
+        return printExpr(parseExpr(text), style) === text;
+      } catch (error) {
+        if (error instanceof UsageError) return false;
+        throw error;
+      }
+    },
+    { error: "is no expression of the notation" },
+  );
+
+/** Lines of a compiler or a runner. */
+export const log = z
+  .string()
+  .max(LOG)
+  .refine((text) => isVisible(text.replaceAll(/[\n\t]/g, "")), { error: "holds a character that cannot be seen" });
+
+/** A log as it may be recorded: what cannot be seen is spelt out, what is too long ends. */
+export function shortened(text: string): string {
+  return text.length > LOG ? `${text.slice(0, LOG - 40)}\n... ${text.length - LOG + 40} more characters` : text;
+}
+
+export const extent = z.number().int().positive().max(Number.MAX_SAFE_INTEGER);
+/** Milliseconds since 1970, up to the end of the year 9999. */
+export const time = z.number().int().nonnegative().max(253_402_300_799_999);
+/** Seconds of one call: up to a month, which no search waits for. */
+export const seconds = z.number().positive().max(2_678_400);
+
+/** Entries under names, no more than `most`. */
+export function named<K extends z.ZodType<string, string>, V extends z.ZodType>(name: K, value: V, most = 64) {
+  return z
+    .record(name, value)
+    .refine((found) => Object.keys(found).length <= most, { error: `has more than ${most} entries` });
+}
+
+/**
+ * A column of JSON text: canonical, so that it holds what was parsed and nothing besides. A second entry of one name, which SQLite and
+ * JavaScript would read differently, is no canonical JSON.
+ */
+export function json<T>(schema: z.ZodType<T>) {
+  return z
+    .string()
+    .max(JSON_TEXT)
+    .transform((text, context): T => {
+      const refuse = (message: string, path: PropertyKey[] = []): never => {
+        context.addIssue({ code: "custom", message, path });
+        return z.NEVER;
+      };
+      let data: unknown;
+      try {
+        data = JSON.parse(text);
+      } catch {
+        return refuse("is not JSON");
+      }
+      const result = schema.safeParse(data);
+      if (!result.success) {
+        const [issue] = result.error.issues;
+        return refuse(issue?.message ?? "is not what it should be", [...(issue?.path ?? [])]);
+      }
+      if (canonicalJson(result.data) !== text) return refuse("holds more than its fields, or is not canonical JSON");
+      return result.data;
+    });
+}
+
+/** How deep free data may nest, and how much it may hold: a calibration has some thousand figures, a run names some hundred instructions. */
+const DEPTH = 8;
+const ENTRIES = 20_000;
+const OPTIONS = 1000;
+const KEY = /^[A-Za-z0-9_][A-Za-z0-9_ .:+-]{0,99}$/;
+
+/** Data whose shape is its reader's: figures, lines, lists and entries under names, and not too many of them. */
+export const plainData: z.ZodType<unknown> = z.unknown().superRefine(plain(ENTRIES));
+
+/** The same of an object: what a run was asked for. */
+export const plainEntries = z.record(z.string(), z.unknown()).superRefine(plain(OPTIONS));
+
+function plain(most: number): (value: unknown, context: z.RefinementCtx) => void {
+  return (value, context) => {
+    const because = plainProblem(value, most);
+    if (because !== undefined) context.addIssue({ code: "custom", message: because });
+  };
+}
+
+function plainProblem(value: unknown, most: number): string | undefined {
+  let entries = 0;
+  const problem = (part: unknown, depth: number): string | undefined => {
+    if (++entries > most) return `holds more than ${most} entries`;
+    if (part === null || typeof part === "boolean") return undefined;
+    if (typeof part === "number") return Number.isFinite(part) ? undefined : "holds a number that is not finite";
+    if (typeof part === "string") return line.safeParse(part).error?.issues[0]?.message;
+    if (typeof part !== "object") return `holds a ${typeof part}`;
+    if (depth === DEPTH) return `nests deeper than ${DEPTH} levels`;
+    for (const [key, inner] of Object.entries(part)) {
+      if (!Array.isArray(part) && (!KEY.test(key) || key in {})) return "holds an entry under what is no name";
+      const found = problem(inner, depth + 1);
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  };
+  return problem(value, 0);
+}

@@ -1,0 +1,229 @@
+/**
+ * @file What a row of each table may be, field by field: the one place where what was written by others becomes a record. Rows that are
+ * read, lines that are imported and rows that are about to be written pass it alike; rows.ts turns what it gives into records.
+ *
+ *     candidate.schedule.block  { "q": 12 }           { "q": 2000000 } is refused: Too big: expected number to be <=1024
+ *     environment.cpu           "Intel(R) Xeon(R)"    "\u001b[2J" is refused: holds a character that cannot be seen
+ *
+ * Objects are closed: an entry that is not known here is refused, never carried along to a place that might print it.
+ */
+
+import { z } from "zod";
+import { type Candidate, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
+import { DTYPES } from "../abstraction/dtype.ts";
+import type { MeasurementStatus, Prediction } from "../abstraction/trial.ts";
+import {
+  expression,
+  extent,
+  hash,
+  identifier,
+  json,
+  line,
+  log,
+  loop,
+  named,
+  notation,
+  plainData,
+  plainEntries,
+  seconds,
+  time,
+  title,
+  word,
+} from "./parse-text.ts";
+import { WORKLOAD_NAME } from "./record.ts";
+
+// ---- Candidates
+
+/** Steps unrolled around an instruction: the search tries up to 30. What all of them make together is bounded where they are lowered. */
+const BLOCK = 1024;
+const THREADS = 4096;
+/** Of one computation: its loops, the axes of an instruction, the tensors. */
+const LOOPS = 64;
+
+const threads = z.number().int().positive().max(THREADS);
+const step = z
+  .number()
+  .int()
+  .nonnegative()
+  .max(2 ** 31);
+
+const mapped = z.strictObject({
+  intrinsic: word,
+  matching: named(identifier, z.array(identifier).max(LOOPS)),
+  operands: named(identifier, expression("value")),
+  schedule: z.strictObject({
+    order: z.array(loop).max(LOOPS),
+    block: named(identifier, z.number().int().positive().max(BLOCK)),
+    placement: named(identifier, z.enum(["in-place", "padded", "windowed", "tiled"])),
+    spread: z.array(identifier).max(LOOPS).optional(),
+    within: named(identifier, loop).optional(),
+    threads,
+  }),
+});
+
+const lanes = z.strictObject({
+  kind: z.literal("lanes"),
+  intrinsic: word,
+  schedule: z.strictObject({
+    dataflow: z.enum(LANE_DATAFLOWS),
+    lanes: z.number().int().positive().max(BLOCK),
+    rows: z.number().int().positive().max(BLOCK),
+    vectors: z.number().int().positive().max(BLOCK),
+    rolled: z.array(identifier).max(LOOPS),
+    weights: z.enum(["registers", "memory"]),
+    streaming: z.boolean(),
+    prefetchBytes: step,
+    borders: z.enum(["peeled", "guarded"]),
+    strip: step,
+    threads,
+  }),
+});
+
+/** A candidate that names no kind is a mapping and its schedule. */
+const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {
+  const kind = z.looseObject({ kind: z.unknown().optional() }).safeParse(given).data?.kind;
+  if (kind !== undefined && kind !== "lanes") {
+    context.addIssue({
+      code: "custom",
+      message: `is of kind ${JSON.stringify(kind).slice(0, 40)}, which this automap does not know`,
+      path: ["kind"],
+    });
+    return z.NEVER;
+  }
+  const result = kind === undefined ? mapped.safeParse(given) : lanes.safeParse(given);
+  if (result.success) return result.data;
+  for (const { message, path } of result.error.issues) context.addIssue({ code: "custom", message, path: [...path] });
+  return z.NEVER;
+});
+
+/** Cycles and trips of a prediction: no model counts further. */
+const figure = z.number().nonnegative().max(1e30);
+
+const levels: z.ZodType<Prediction["levels"]> = z
+  .array(
+    z.strictObject({
+      level: word,
+      trips: figure,
+      inner: figure,
+      read: figure,
+      write: figure,
+      bound: z.enum(["inner", "read", "write"]),
+    }),
+  )
+  .max(32);
+
+// ---- Rows
+
+export const environmentRow = z.object({
+  id: hash,
+  target: line,
+  cpu: line,
+  cores: z.number().int().positive().max(65_536),
+  isa: json(z.array(word).max(1000)),
+  compiler: line,
+  compiler_version: line,
+  flags: json(z.array(line).max(1000)),
+  kernel: line,
+  driver: line.nullable(),
+  node: line,
+  automap: line,
+});
+
+export const workloadRow = z.object({
+  id: hash,
+  operator: title,
+  computation: notation,
+  equation: notation,
+  extents: json(named(identifier, extent, LOOPS)),
+  parameters: json(named(identifier, z.number().int())),
+  tensors: json(
+    named(
+      identifier,
+      z.strictObject({
+        dtype: z.enum(DTYPES),
+        dims: z.array(identifier).max(LOOPS),
+        shape: z.array(extent).max(LOOPS),
+        storage: expression("formula"),
+        constant: z.boolean(),
+      }),
+    ),
+  ),
+  dtype: word,
+  sum: z.enum(DTYPES),
+  points: z.number().positive().max(Number.MAX_SAFE_INTEGER),
+  name: z.string().regex(WORKLOAD_NAME).nullable().default(null),
+});
+
+export const runRow = z.object({
+  id: hash,
+  workload: hash,
+  environment: hash,
+  seed: z.number().int(),
+  options: json(plainEntries),
+  budget: json(plainEntries),
+  process: z
+    .number()
+    .int()
+    .nonnegative()
+    .max(2 ** 32),
+  started: time,
+  ended: time.nullable(),
+  status: z.enum(["running", "done", "interrupted", "failed"]),
+});
+
+/** Seconds the model expects: of a candidate nobody would wait for, too. */
+const expected = z.number().positive().max(1e15);
+
+const trialFacts = z.object({
+  id: hash,
+  run: hash.nullable(),
+  workload: hash,
+  environment: hash,
+  candidate: json(candidate),
+  intrinsic: word,
+  declaration: hash.nullable(),
+  predicted: expected.nullable(),
+  uncorrected: expected.nullable(),
+  levels: json(levels).nullable(),
+  threads,
+  cache: z.enum(["warm", "flushed"]),
+  affinity: json(z.array(z.number().int().nonnegative().max(65_535)).max(THREADS)).nullable(),
+  at: time,
+  comparison: word.nullable().default(null),
+  place: z.number().int().positive().max(1e6).nullable().default(null),
+  load: z.number().min(0).max(1).nullable().default(null),
+});
+
+type Failure = Exclude<MeasurementStatus, "ok">;
+const failure = z.enum({
+  wrong: "wrong",
+  "compile-failed": "compile-failed",
+  "missing-instruction": "missing-instruction",
+  "illegal-instruction": "illegal-instruction",
+  crashed: "crashed",
+  "timed-out": "timed-out",
+  "out-of-memory": "out-of-memory",
+  "out-of-bounds": "out-of-bounds",
+  "output-flood": "output-flood",
+} as const satisfies { [S in Failure]: S });
+
+/** Every status a trial can have. */
+export const STATUSES: readonly MeasurementStatus[] = ["ok", ...failure.options];
+
+/** Batches of one trial: 200 unless asked for more. */
+const SAMPLES = 10_000;
+
+export const trialRow = z.discriminatedUnion("status", [
+  trialFacts.extend({
+    status: z.literal("ok"),
+    median: seconds,
+    low: seconds,
+    high: seconds,
+    samples: json(z.array(seconds).min(1).max(SAMPLES)),
+    instructions: z.number().int().nonnegative().max(1e9),
+  }),
+  trialFacts.extend({ status: failure, log }),
+]);
+export type TrialRow = z.infer<typeof trialRow>;
+
+export const calibrationRow = z.object({ id: hash, environment: hash, data: json(plainData), at: time });

@@ -1,0 +1,74 @@
+/**
+ * @file What no machine can have measured. A record is a claim, and a forged time would be the best for ever; so a time must agree with its own
+ * samples, with the candidate it is of, and with what the fastest machine there could be would take.
+ */
+
+import { type Computation, memoryElements } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import type { TrialRow } from "./parse.ts";
+import type { Environment, WorkloadRecord } from "./record.ts";
+
+/** Hertz that no CPU has reached: the record is 9.2 GHz under liquid helium (Core i9-14900KS, 2024). */
+const CLOCK_HZ = 10e9;
+/** Operations of one core in a cycle: four times the 2 * 16*16*64 every 16 cycles of TDPBUSD (Intel's optimisation manual), the widest unit there is. */
+const OPERATIONS_PER_CYCLE = 8192;
+/** Operations a second of one accelerator: ten times the 9e15 in four bits of a B200 (NVIDIA's data sheet). */
+const ACCELERATOR_OPERATIONS = 1e17;
+/** Cycles of a call that does nothing: it goes there and comes back. */
+const CALL_CYCLES = 5;
+/** All tensors together: kernels are measured with them in memory. */
+const MEMORY_BYTES = 2 ** 40;
+
+/** Why a computation cannot have been run; undefined when it can. */
+export function impossibleComputation({ tensors }: Computation): string | undefined {
+  const bytes = Object.values(tensors).reduce((sum, t) => sum + bytesOf(t.dtype) * memoryElements(t), 0);
+  return bytes <= MEMORY_BYTES
+    ? undefined
+    : `its tensors take ${figure(bytes)} bytes, more than ${figure(MEMORY_BYTES)}`;
+}
+
+/** Why a trial cannot have been made; undefined when it can. */
+export function impossibleTrial(
+  trial: TrialRow,
+  workload: Pick<WorkloadRecord, "points">,
+  environment: Pick<Environment, "cores" | "driver">,
+): string | undefined {
+  const { candidate, intrinsic, threads } = trial;
+  if (candidate.intrinsic !== intrinsic)
+    return `its candidate uses ${candidate.intrinsic}, its field intrinsic says ${intrinsic}`;
+  if (candidate.schedule.threads !== threads)
+    return `its candidate runs on ${candidate.schedule.threads} threads, its field threads says ${threads}`;
+  if (threads > environment.cores) return `it ran on ${threads} threads of ${environment.cores} cores`;
+  return impossibleTimes(trial, workload, environment);
+}
+
+function impossibleTimes(
+  trial: TrialRow,
+  { points }: Pick<WorkloadRecord, "points">,
+  environment: Pick<Environment, "cores" | "driver">,
+): string | undefined {
+  if (trial.status !== "ok") return undefined;
+  const { median, low, high, threads } = trial;
+  const samples = [...trial.samples].sort((a, b) => a - b);
+  const [least = 0, most = 0] = [samples[0], samples.at(-1)];
+  if (median < least || median > most) return "its median lies outside its samples";
+  if (low > median || high < median) return "its median lies outside its interval";
+  const middle = ((samples[(samples.length - 1) >> 1] ?? 0) + (samples[samples.length >> 1] ?? 0)) / 2;
+  if (Math.abs(median - middle) > 1e-6 * middle) return "its median is not the middle of its samples";
+
+  const call = CALL_CYCLES / CLOCK_HZ;
+  if (median < call)
+    return `its median of ${figure(median)} s is shorter than any call: ${CALL_CYCLES} cycles at ${CLOCK_HZ / 1e9} GHz are ${figure(call)} s`;
+  const rate = (2 * points) / median;
+  const peak = environment.driver === undefined ? threads * CLOCK_HZ * OPERATIONS_PER_CYCLE : ACCELERATOR_OPERATIONS;
+  if (rate <= peak) return undefined;
+  const why =
+    environment.driver === undefined
+      ? `${threads} ${threads === 1 ? "thread" : "threads"} at ${CLOCK_HZ / 1e9} GHz and ${OPERATIONS_PER_CYCLE} a cycle`
+      : "any accelerator";
+  return `its median of ${figure(median)} s would be ${figure(rate)} operations a second; ${why} can do ${figure(peak)}`;
+}
+
+function figure(value: number): string {
+  return value.toExponential(2);
+}

@@ -1,0 +1,79 @@
+/**
+ * @file Which records were made here. What this user measures on this machine is sealed when it is recorded, with a key that no file of
+ * records holds; what came by import, by merge or with the whole file has no seal that this key made, and counts as imported.
+ *
+ *     const seals = sealsOf();
+ *     seals.make("trial 3f9a...")                      "77d0e2a803b1..."
+ *     seals.made("trial 3f9a...", "77d0e2a803b1...")   true
+ *
+ * Kernels of imported records are not built and run unless the user says so, and of two times the one measured here is believed.
+ */
+
+import { createHmac, randomBytes } from "node:crypto";
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+
+/** Measured by this user on this machine, or somewhere else, or so it claims. */
+export type Provenance = "here" | "imported";
+
+export interface Seals {
+  /** The key's file. */
+  readonly file: string;
+  /** The seal of a record or a package; undefined when there is no key and none can be kept. */
+  readonly make: (what: string) => string | undefined;
+  /** Whether the key here made this seal. */
+  readonly made: (what: string, seal: unknown) => boolean;
+}
+
+const KEY_BYTES = 32;
+
+/** @param file of the key; made when something is sealed first. By default `~/.local/state/automap/seal.key` */
+export function sealsOf(file = defaultFile()): Seals {
+  let key: Buffer | undefined;
+  const sealOf = (known: Buffer, what: string): string =>
+    createHmac("sha256", known).update(what).digest("hex").slice(0, 32);
+  return {
+    file,
+    make: (what) => {
+      key ??= readKey(file) ?? makeKey(file);
+      return key && sealOf(key, what);
+    },
+    made: (what, seal) => {
+      if (typeof seal !== "string") return false;
+      key ??= readKey(file);
+      return key !== undefined && sealOf(key, what) === seal;
+    },
+  };
+}
+
+function readKey(file: string): Buffer | undefined {
+  try {
+    const key = readFileSync(file);
+    return key.length === KEY_BYTES ? key : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Several processes may make it at once: the first to link its draft wins, and all read that one. */
+function makeKey(file: string): Buffer | undefined {
+  const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  try {
+    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+    writeFileSync(draft, randomBytes(KEY_BYTES), { mode: 0o600, flush: true });
+    try {
+      linkSync(draft, file);
+    } finally {
+      rmSync(draft, { force: true });
+    }
+  } catch {
+    // Another process made it, or it cannot be kept: reading tells.
+  }
+  return readKey(file);
+}
+
+/** Reads the environment: where programs keep what belongs to this user on this machine. */
+function defaultFile(): string {
+  return join(process.env["XDG_STATE_HOME"] || join(homedir(), ".local", "state"), "automap", "seal.key");
+}

@@ -1,0 +1,95 @@
+/**
+ * @file What workloads are called, and those that words choose: by types, layout, epilogue and the user's own name.
+ *
+ *     labelOf(trial.workload)                                    "conv2d c 64 h 56 ..., u8s8->u8, NHWC, requantize"
+ *     workloadsWhere(db, { layout: "NHWC", epilogue: "relu" })   a condition on a row of workloads
+ */
+
+import { outputOf } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { attempt, UsageError } from "../abstraction/error.ts";
+import { parseEquation } from "../abstraction/parse.ts";
+import { describeWorkload, layoutName, type WorkloadWords, workloadLabel } from "../operators/describe.ts";
+import type { Database } from "./open.ts";
+import { computationOf, type WorkloadRecord } from "./record.ts";
+import { workloadOf } from "./rows.ts";
+import type { Condition } from "./trust.ts";
+
+/** The words of a record; what a damaged one says of itself. */
+export function wordsOf(workload: WorkloadRecord): WorkloadWords {
+  const known = words.get(workload);
+  if (known) return known;
+  const made = described(workload);
+  words.set(workload, made);
+  return made;
+}
+const words = new WeakMap<WorkloadRecord, WorkloadWords>();
+
+function described(workload: WorkloadRecord): WorkloadWords {
+  try {
+    return describeWorkload({ computation: computationOf(workload), parameters: workload.parameters });
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    const { operator, computation, dtype, sum } = workload;
+    return { subject: operator, shape: "", types: `${dtype}->${sum}`, layout: "", epilogue: "", besides: computation };
+  }
+}
+
+/** One line that no other workload has. */
+export function labelOf(workload: WorkloadRecord): string {
+  return workloadLabel(wordsOf(workload), workload.name);
+}
+
+export interface WordFilter {
+  /** Types of the inputs, `u8s8`; with a type behind the arrow, `f16->f16`, that of the sum or of what is stored too. */
+  readonly dtype?: string;
+  /** As `--layout` reads it: `NHWC` of input and output, or by tensor, `in=NHWC,w=KRSC`. A tensor that lies row-major has that layout's name. */
+  readonly layout?: string;
+  /** A name of the table, `relu`, an equation, or `none`. */
+  readonly epilogue?: string;
+  /** The user's own name for it; whatever else is the same computation is meant too. */
+  readonly name?: string;
+}
+
+/** Workloads are few: their words are made and compared. Undefined when no word is asked for. */
+export function workloadsWhere(db: Database, { dtype, layout, epilogue, name }: WordFilter): Condition | undefined {
+  const [inputs, result] = dtype?.split("->") ?? [];
+  if ([result, layout, epilogue, name].every((word) => word === undefined))
+    return inputs === undefined ? undefined : { sql: "dtype = ?", values: [inputs] };
+  const all = db.sqlite
+    .prepare("SELECT * FROM workloads")
+    .all()
+    .map((row) => workloadOf(row, db.path));
+  const named = new Set(all.filter((w) => w.name === name).map((w) => w.computation));
+  const wanted = epilogue?.includes("=") ? printEquation(parseEquation(epilogue)) : epilogue;
+  const found = all.filter(
+    (w) =>
+      (inputs === undefined || w.dtype === inputs) &&
+      (result === undefined || w.sum === result || outputType(w) === result) &&
+      (name === undefined || named.has(w.computation)) &&
+      (wanted === undefined || (wordsOf(w).epilogue || "none") === wanted) &&
+      (layout === undefined || liesAs(w, layout)),
+  );
+  return { sql: "workloads.id IN (SELECT value FROM json_each(?))", values: [JSON.stringify(found.map((w) => w.id))] };
+}
+
+function outputType(workload: WorkloadRecord): string | undefined {
+  return attempt(() => outputOf(computationOf(workload)).dtype);
+}
+
+/** By tensor each one named; in one word the activations, as an operator lays them out for it. */
+function liesAs(workload: WorkloadRecord, layout: string): boolean {
+  const computation = attempt(() => computationOf(workload));
+  if (!computation) return false;
+  const lies = (name: string, as: string | undefined): boolean => {
+    const tensor = computation.tensors[name];
+    return tensor !== undefined && layoutName(tensor) === as;
+  };
+  if (layout.includes("="))
+    return layout.split(",").every((pair) => {
+      const [tensor = "", name] = pair.split("=");
+      return lies(tensor, name);
+    });
+  const said = wordsOf(workload).layout;
+  return said === layout || (said === "" && lies("in", layout));
+}

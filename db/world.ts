@@ -1,0 +1,60 @@
+/**
+ * @file What rows refer to, read once each: thousands of trials share a few workloads and environments. Here it is also told whether a row
+ * was sealed on this machine.
+ */
+
+import { UsageError } from "../abstraction/error.ts";
+import type { Database } from "./open.ts";
+import type { TrialRecord, WorkloadRecord } from "./record.ts";
+import { environmentOf, idOfFacts, type Referred, type Row, type Table, trialOf, workloadOf } from "./rows.ts";
+import { NAMED_SINCE } from "./schema.ts";
+import type { Provenance } from "./seal.ts";
+
+export function worldIn(db: Database): Referred {
+  const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
+    const known = new Map<string, T>();
+    return (id: string): T => {
+      const found = known.get(id) ?? make(rowOf(db, table, id), db.path);
+      known.set(id, found);
+      return found;
+    };
+  };
+  /** Whatever name the computation has in this file is good for all records of it. */
+  const named = (row: unknown, path: string): WorkloadRecord => {
+    const workload = workloadOf(row, path);
+    if (workload.name !== undefined || db.version < NAMED_SINCE) return workload;
+    const sql = "SELECT * FROM workloads WHERE computation = ? AND name IS NOT NULL ORDER BY id LIMIT 1";
+    const same = db.sqlite.prepare(sql).get(workload.computation);
+    return same === undefined ? workload : { ...workload, name: workloadOf(same, path).name };
+  };
+  return {
+    workload: remembered("workloads", named),
+    environment: remembered("environments", environmentOf),
+    provenance: (row) => provenanceOf(db, "trials", row as Row),
+  };
+}
+
+function rowOf(db: Database, table: Table, id: string): unknown {
+  const row = db.sqlite.prepare(`SELECT * FROM ${table} WHERE id = ?`).get(id);
+  if (row === undefined)
+    throw new UsageError(`${db.path}: a row refers to one of ${table} that is not there`, {
+      hint: "automap db verify names every such row",
+    });
+  return row;
+}
+
+export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
+  const world = worldIn(db);
+  return rows.map((row) => trialOf(row, world, db.path));
+}
+
+/** What is sealed: a row by what it holds, so that a seal taken from another row fits none. */
+export function sealedText(table: Table, row: Row): string {
+  return `${table} ${idOfFacts(table, row)}`;
+}
+
+/** Whether a row was sealed with the key of this machine. */
+export function provenanceOf(db: Database, table: "trials" | "calibrations", row: Row): Provenance {
+  const { seal } = row;
+  return typeof seal === "string" && db.seals.made(sealedText(table, row), seal) ? "here" : "imported";
+}

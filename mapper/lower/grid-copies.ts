@@ -1,0 +1,87 @@
+/**
+ * @file Tiles on their way into shared memory: a ring of stages for each input, and the copies that fill it.
+ *
+ *     shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
+ *     copy m 128, k 64 by 8, async, by block where step+2 < 64          a_ring[(step+2)%3,m,k] = a[128*m_tile+m, 64*(step+2)+k]
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
+import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import { fillOf, type GridInput } from "../schedule/grid-context.ts";
+import { sharedStorage } from "../schedule/swizzle.ts";
+import type { GridPlaces } from "./grid-places.ts";
+
+export function ringName(places: GridPlaces, { operand }: GridInput): string {
+  return places.fresh(`${operand.name}_ring`);
+}
+
+/** Kept before sum, or the other way round: the one whose neighbours lie side by side comes last. */
+export function inRows<T>({ contiguous }: GridInput, [kept, sum]: readonly [kept: T, sum: T]): readonly [T, T] {
+  return contiguous === "sum" ? [kept, sum] : [sum, kept];
+}
+
+/** The ring of an input in shared memory. */
+export function ringOf(places: GridPlaces, input: GridInput): Scratch {
+  const { dtype } = input.operand;
+  const { sum } = places.context;
+  const [row, column] = inRows(input, [input.kept.axis, sum.axis]);
+  const [rowExtent, columnExtent] = shapeOf(places, input);
+  const dims: [Dimension, Dimension, Dimension] = [
+    { name: "stage", extent: places.schedule.stage },
+    { name: row, extent: rowExtent },
+    { name: column, extent: columnExtent },
+  ];
+  const { storage, elements } = sharedStorage(places.schedule.swizzle, dims, bytesOf(dtype));
+  return { name: ringName(places, input), dtype, elements, scope: "shared", dims, storage };
+}
+
+export function copiesAsync({ schedule }: GridPlaces, input: GridInput): boolean {
+  return schedule.transfer === "async" && input.asyncWidth !== undefined;
+}
+
+/** One input's tile of a step, into the stage that is its turn. */
+export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Statement {
+  const { kept, value, conditions } = input;
+  const { sum, columns } = places.context;
+  const { stage } = places.schedule;
+  const [keptName, sumName] = [places.name(kept, "in"), places.name(sum, "in")];
+  const { counters, fusedSum } = places.countersOf(step, axis(sumName));
+  const tile = kept === columns ? places.columnTile : places.rowTile;
+  const fusedKept = places.fuse(kept, tile, axis(keptName), counters);
+  const guards = [
+    ...places.beyond(kept, fusedKept),
+    ...places.beyond(sum, fusedSum),
+    ...conditions.map((c) => substitute(c, counters, "index")),
+  ];
+  const isAsync = copiesAsync(places, input);
+  const beyondEnd = step.kind !== "number" && stage > 1;
+  const shape = shapeOf(places, input);
+  return {
+    kind: "copy",
+    axes: inRows(input, [keptName, sumName]).map((name, i) => ({ name, extent: shape[i] ?? 1 })),
+    equation: {
+      target: access(ringName(places, input), [
+        binary("%", step, number(stage)),
+        ...inRows(input, [axis(keptName), axis(sumName)]),
+      ]),
+      op: "=",
+      value: guarded(guards, substitute(value, counters), fillOf(places.context)),
+    },
+    width: isAsync ? (input.asyncWidth ?? 1) : input.width,
+    transfer: isAsync ? "async" : "plain",
+    group: "block",
+    ...(beyondEnd && { when: compare("<", step, number(places.steps)) }),
+  };
+}
+
+/** Rows and columns of an input's tile. */
+function shapeOf({ context, size }: GridPlaces, input: GridInput): readonly [number, number] {
+  return inRows(input, [extentOf(input.kept.axis, size), extentOf(context.sum.axis, size)]);
+}
+
+function guarded([first, ...others]: readonly Expr[], whenTrue: Expr, whenFalse: Expr): Expr {
+  return first === undefined ? whenTrue : { kind: "select", condition: others.reduce(and, first), whenTrue, whenFalse };
+}

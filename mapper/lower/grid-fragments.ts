@@ -1,0 +1,121 @@
+/**
+ * @file The products of a step: fragments of both inputs fetched from shared memory, and the instruction issued on all pairs of them.
+ *
+ *     for unrolled k_part
+ *       a{0..3} <- a_ring[step%3, 64*m_warp + 16*m_fragment + m_in, 16*k_part + k_in] by ldmatrix
+ *       b{0..7} <- b_ring[...]
+ *       c{8*m_fragment + n_fragment} <- mma(a{m_fragment}, b{n_fragment})
+ */
+
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Statement, TileAccess } from "../../abstraction/loop-nest.ts";
+import { partsOf, setsOf } from "../schedule/fragments.ts";
+import type { GridInput } from "../schedule/grid-context.ts";
+import { fragmentsAlong } from "../schedule/tile.ts";
+import { inRows, ringName } from "./grid-copies.ts";
+import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
+
+/** All products of a step: each part's fragments fetched before it, or those of the next part while one is multiplied. */
+export function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
+  const { sum } = places.context;
+  const parts = partsOf(places.context, places.size);
+  const name = places.name(sum, "part");
+  const part = axis(name);
+  const fetches = (at: Expr): readonly Statement[] => fetchesOf(places, step, at);
+  const issues = (at: Expr): readonly Statement[] => issuesOf(places, at);
+  if (places.schedule.fragments === "inline" || parts === 1)
+    return unrolled(name, parts, [...fetches(part), ...issues(part)]);
+  return [
+    ...fetches(number(0)),
+    ...unrolled(name, parts - 1, [...fetches(plus(part, number(1))), ...issues(part)]),
+    ...issues(number(parts - 1)),
+  ];
+}
+
+/**
+ * The products of a step whose first fragments are there already. Behind the first product `freed` stands: the stage of the step before
+ * is free by then. Before the last product comes `next`: the barrier that lets the next step in, and the fetch of its first fragments.
+ */
+export function multiplyAcross(
+  places: GridPlaces,
+  step: Expr,
+  freed: readonly Statement[],
+  next: readonly Statement[],
+): readonly Statement[] {
+  const parts = partsOf(places.context, places.size);
+  const name = places.name(places.context.sum, "part");
+  const part = axis(name);
+  const ahead = (at: Expr): readonly Statement[] => [
+    ...fetchesOf(places, step, plus(at, number(1))),
+    ...issuesOf(places, at),
+  ];
+  return [
+    ...fetchesOf(places, step, number(1)),
+    ...freed,
+    ...issuesOf(places, number(0)),
+    ...(parts > 2 ? unrolled(name, parts - 2, ahead(plus(part, number(1)))) : []),
+    ...next,
+    ...issuesOf(places, number(parts - 1)),
+  ];
+}
+
+/** Kept elements of a tile of which two make one `ldmatrix` of four matrices: two matrices of eight rows each. */
+const PAIRED_EXTENT = 8;
+
+/** Fragments of one part of a step, into the set that is the part's turn. */
+export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly Statement[] {
+  const { sum, inputs } = places.context;
+  return inputs.flatMap((input): readonly Statement[] => {
+    const { operand, kept } = input;
+    const count = fragmentsAlong(kept, places.schedule);
+    const by = fetchBy(input);
+    const paired = by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
+    const name = places.name(kept, "fragment");
+    const first = paired ? times(2, axis(name)) : axis(name);
+    const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), axis(places.name(kept, "in")));
+    const inSum = plus(times(sum.extent, part), axis(places.name(sum, "in")));
+    const along = operand.dims.findIndex((d) => d.name === kept.axis);
+    const fetch: Statement = {
+      kind: "fetch",
+      register: { file: operand.name, index: plus(setOf(places, input, part), first) },
+      tile: {
+        axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
+        access: access(ringName(places, input), [
+          binary("%", step, number(places.schedule.stage)),
+          ...inRows(input, [place, inSum]),
+        ]),
+        by,
+        ...(paired && { several: { count: 2, along } }),
+      },
+    };
+    return unrolled(name, paired ? count / 2 : count, [fetch]);
+  });
+}
+
+function issuesOf(places: GridPlaces, part: Expr): readonly Statement[] {
+  const { target, intrinsic, inputs } = places.context;
+  const registers = Object.fromEntries(
+    inputs.map((input) => {
+      const index = plus(setOf(places, input, part), axis(places.name(input.kept, "fragment")));
+      return [input.operand.name, { file: input.operand.name, index }];
+    }),
+  );
+  const sums = { [target.name]: { file: target.name, index: places.sumIndex() } };
+  return places.eachSum([{ kind: "register-issue", intrinsic, registers: { ...sums, ...registers } }]);
+}
+
+/** The set of fragments that a part of the sum uses: its first register. */
+function setOf({ schedule }: GridPlaces, input: GridInput, part: Expr): Expr {
+  return times(fragmentsAlong(input.kept, schedule), binary("%", part, number(setsOf(schedule))));
+}
+
+/** Bytes of the elements that `ldmatrix` can turn on the way. */
+const TURNED_BYTES = 2;
+
+/** Elements of other sizes must have their neighbours along the sum side by side. */
+function fetchBy({ operand, contiguous }: GridInput): TileAccess["by"] {
+  if (operand.storage === undefined) return "instruction";
+  if (contiguous === "sum") return "ldmatrix";
+  return bytesOf(operand.dtype) === TURNED_BYTES ? "ldmatrix.trans" : "elements";
+}

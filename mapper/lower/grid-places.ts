@@ -1,0 +1,110 @@
+/**
+ * @file Where a block, a warp and a fragment stand in the loops of a computation: names, tiles, and counters of the fused loops.
+ *
+ *     m <- n,p,q   tile m 128, warps m 2        fused m = 128*m_tile + (64*m_warp + 16*m_fragment + m_in),   q = fused % 56, p = fused/56 % 56, ...
+ */
+
+import { type Extents, extentOf } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { digitsOf } from "../dimensions.ts";
+import { FreshNames } from "../names.ts";
+import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
+import { tilesAlong } from "../schedule/order.ts";
+import { fragmentsAlong, stepsOf } from "../schedule/tile.ts";
+
+export const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
+export const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
+
+export const unrolled = (name: string, extent: number, body: readonly Statement[]): readonly Statement[] => [
+  loop(name, extent, body, "unrolled"),
+];
+
+export class GridPlaces {
+  readonly context: GridContext;
+  readonly schedule: GridSchedule;
+  readonly computation: Computation;
+  readonly size: Extents;
+  /** Steps of the sum: tiles along it at every point of the summed loops outside the instruction. */
+  readonly steps: number;
+  /** Number of the block's tile. */
+  readonly rowTile: Expr;
+  readonly columnTile: Expr;
+  private readonly names: FreshNames;
+
+  constructor(context: GridContext, schedule: GridSchedule) {
+    this.context = context;
+    this.schedule = schedule;
+    this.computation = context.mapping.computation;
+    this.names = new FreshNames(this.computation);
+    this.size = schedule.tile;
+    this.steps = stepsOf(context, schedule.tile);
+    const { rows, columns } = context;
+    const tile = axis(this.name(rows, "tile"));
+    this.rowTile = schedule.order === 1 ? tile : plus(times(schedule.order, axis(this.name(rows, "group"))), tile);
+    this.columnTile = axis(this.name(columns, "tile"));
+  }
+
+  fresh(wish: string): string {
+    return this.names.fresh(wish);
+  }
+
+  /** `m_tile`, `m_warp`, `m_fragment`, `m_in` for an axis of the instruction. */
+  name({ axis: of }: GridAxis, what: "tile" | "group" | "warp" | "fragment" | "in" | "part"): string {
+    return this.names.fresh(`${of}_${what}`);
+  }
+
+  /** The counters of every summed loop and of the kept loops outside the instruction, at a step. */
+  countersOf(step: Expr, inside: Expr): { readonly counters: Map<string, Expr>; readonly fusedSum: Expr } {
+    const { sum, outer, outerSums } = this.context;
+    const counters = new Map<string, Expr>();
+    for (const d of outer)
+      for (const [name, digit] of digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))) counters.set(name, digit);
+    let weight = this.steps;
+    for (const d of outerSums) {
+      weight /= d.extent;
+      const quotient = binary("/", step, number(weight));
+      const at = d === outerSums[0] ? quotient : binary("%", quotient, number(d.extent));
+      for (const [name, digit] of digitsOf(d, at)) counters.set(name, digit);
+    }
+    const tile = outerSums.length === 0 ? step : binary("%", step, number(tilesAlong(sum, this.size)));
+    return { counters, fusedSum: this.fuse(sum, tile, inside, counters) };
+  }
+
+  /** The fused index of an axis at a place of a tile; its loops' counters are entered. */
+  fuse(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr {
+    const fused = plus(times(extentOf(a.axis, this.size), tile), inside);
+    if (a.dimension) for (const [name, digit] of digitsOf(a.dimension, fused)) counters.set(name, digit);
+    return fused;
+  }
+
+  /** What must hold for a fused index to be a real one: nothing where tiles fit. */
+  beyond(a: GridAxis, fused: Expr): Expr[] {
+    const whole = a.elements % extentOf(a.axis, this.size) === 0;
+    return whole ? [] : [compare("<", fused, number(a.elements))];
+  }
+
+  /** Where a warp's fragment begins in the tile of the block. */
+  fragmentAt(a: GridAxis): Expr {
+    return plus(this.warpAt(a), times(a.extent, axis(this.name(a, "fragment"))));
+  }
+
+  warpAt(a: GridAxis): Expr {
+    return times(fragmentsAlong(a, this.schedule) * a.extent, axis(this.name(a, "warp")));
+  }
+
+  /** The sum of the fragments `i` down and `j` across. */
+  sumIndex(): Expr {
+    const { rows, columns } = this.context;
+    const across = fragmentsAlong(columns, this.schedule);
+    return plus(times(across, axis(this.name(rows, "fragment"))), axis(this.name(columns, "fragment")));
+  }
+
+  eachSum(body: readonly Statement[]): readonly Statement[] {
+    const { rows, columns } = this.context;
+    const across = unrolled(this.name(columns, "fragment"), fragmentsAlong(columns, this.schedule), body);
+    return unrolled(this.name(rows, "fragment"), fragmentsAlong(rows, this.schedule), across);
+  }
+}

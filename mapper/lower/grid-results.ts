@@ -1,0 +1,128 @@
+/**
+ * @file From sums in registers to the output: each lane writes what it holds, or a row of tiles goes by way of shared memory.
+ *
+ *     for m_in, n_in of c{..}   y[.., p, q] = f16(sum)            direct: the epilogue where the element is
+ *
+ *     for m_in, n_in of c{..}   results[warp, m_in, n_in] = sum   staged, because the output runs along the rows, or because
+ *     barrier warp                                                only the vendor knows which lane holds what
+ *     copy n_in, m_in by warp   y[...] = f16(results[...])
+ *     barrier warp
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import { outputOf } from "../../abstraction/computation.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import type { Equation } from "../../abstraction/equation.ts";
+import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
+import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import { runAlong } from "../schedule/grid-context.ts";
+import { fragmentsAlong } from "../schedule/tile.ts";
+import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
+
+export function storeResults(places: GridPlaces): readonly Statement[] {
+  return places.schedule.store === "direct" ? drain(places) : drainStaged(places);
+}
+
+/** The piece of shared memory of each warp; none where lanes write directly. */
+export function stagedResults(places: GridPlaces): Scratch[] {
+  if (places.schedule.store === "direct") return [];
+  const dims = stagedShape(places);
+  const elements = dims.reduce((product, d) => product * d.extent, 1);
+  return [{ name: stagedName(places), dtype: places.context.target.dtype, elements, scope: "shared", dims }];
+}
+
+function drain(places: GridPlaces): readonly Statement[] {
+  const { rows, columns, target } = places.context;
+  const element = places.fresh("sum");
+  const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
+  const row = plus(places.fragmentAt(rows), axis(rowIn));
+  const column = plus(places.fragmentAt(columns), axis(columnIn));
+  return places.eachSum([
+    {
+      kind: "drain",
+      register: { file: target.name, index: places.sumIndex() },
+      ...{ axes: [rowIn, columnIn], element, equation: resultOf(places, row, column, access(element, [])) },
+    },
+  ]);
+}
+
+/** A row of fragments after the other: into the warp's own piece of shared memory, and from there along the output. */
+function drainStaged(places: GridPlaces): readonly Statement[] {
+  const { rows, columns, target } = places.context;
+  const { warps } = places.schedule;
+  const element = places.fresh("sum");
+  const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
+  const [rowWarp, columnWarp] = [axis(places.name(rows, "warp")), axis(places.name(columns, "warp"))];
+  const warp = plus(times(extentOf(columns.axis, warps), rowWarp), columnWarp);
+  const [, rowDim, columnDim] = stagedShape(places);
+  const staged = (row: Expr, column: Expr): Access => access(stagedName(places), [warp, row, column]);
+  const inWarp = plus(times(columns.extent, axis(places.name(columns, "fragment"))), axis(columnIn));
+  const into: Statement = {
+    kind: "drain",
+    register: { file: target.name, index: places.sumIndex() },
+    ...{ axes: [rowIn, columnIn], element },
+    equation: { target: staged(axis(rowIn), inWarp), op: "=", value: access(element, []) },
+    ...(target.storage === undefined && { by: "instruction" }),
+  };
+  const column = plus(times(columnDim.extent, columnWarp), axis(columnIn));
+  const equation = resultOf(
+    places,
+    plus(places.fragmentAt(rows), axis(rowIn)),
+    column,
+    staged(axis(rowIn), axis(columnIn)),
+  );
+  const [rowAxis, columnAxis] = [
+    { name: rowIn, extent: rowDim.extent },
+    { name: columnIn, extent: columnDim.extent },
+  ];
+  const out: Statement = {
+    ...{ kind: "copy", equation, width: 1, transfer: "plain", group: "warp" },
+    axes: outputRunsAlongRows(places) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
+  };
+  const barrier: Statement = { kind: "barrier", group: "warp" };
+  const across = fragmentsAlong(columns, places.schedule);
+  return unrolled(places.name(rows, "fragment"), fragmentsAlong(rows, places.schedule), [
+    ...unrolled(places.name(columns, "fragment"), across, [into]),
+    barrier,
+    out,
+    barrier,
+  ]);
+}
+
+/** What an element of the sums becomes in the output, and what must hold for it to be one. */
+function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr, held: Access): Equation {
+  const { rows, columns } = places.context;
+  const { counters } = places.countersOf(number(0), number(0));
+  const row = places.fuse(rows, places.rowTile, rowInside, counters);
+  const column = places.fuse(columns, places.columnTile, columnInside, counters);
+  const guards = [...places.beyond(rows, row), ...places.beyond(columns, column)];
+  const { equation, epilogue } = places.computation;
+  const index = equation.target.index.map((e) => substitute(e, counters, "index"));
+  const assigned: Equation = epilogue
+    ? epilogueAt(epilogue, index, held)
+    : { target: { ...equation.target, index }, op: "=", value: held };
+  return guards.length === 0 ? assigned : { ...assigned, where: guards.reduce(and) };
+}
+
+function stagedName(places: GridPlaces): string {
+  return places.fresh("results");
+}
+
+function stagedShape({ context, schedule }: GridPlaces): readonly [Dimension, Dimension, Dimension] {
+  const { rows, columns } = context;
+  const warps = extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps);
+  return [
+    { name: "warp", extent: warps },
+    { name: rows.axis, extent: rows.extent },
+    { name: columns.axis, extent: fragmentsAlong(columns, schedule) * columns.extent },
+  ];
+}
+
+/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
+function outputRunsAlongRows({ computation, context }: GridPlaces): boolean {
+  const { equation, epilogue } = computation;
+  const output = outputOf(computation);
+  const target = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target;
+  return runAlong(target, context.rows.dimension, () => output, 1) > 0;
+}

@@ -1,0 +1,120 @@
+/**
+ * @file Lowers a mapping of a matrix product to blocks and warps: tiles through a ring in shared memory, fragments, sums, the output.
+ *
+ *     for at block m_tile, n_tile                        tile, order
+ *       for at warp warp_m, warp_n                       warps
+ *         clear sums
+ *         copy steps 0 and 1 into stages 0 and 1         stage 3, transfer async
+ *         for step
+ *           wait until stage step % 3 has arrived
+ *           barrier block                                and all warps are done with stage (step+2) % 3
+ *           copy step + 2 into stage (step+2) % 3
+ *           for unrolled k_part
+ *             fetch fragments of both inputs             swizzle, fragments
+ *             multiply
+ *         drain sums to the output                       store
+ *
+ * A step is one tile along the instruction's sum at one point of the summed loops outside it. Loops that no tile divides are covered
+ * by tiles that reach beyond the end: there inputs are filled with what changes nothing, and results are not stored.
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { axis, type Expr, number } from "../../abstraction/expression.ts";
+import { type LoopMode, type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { setsOf } from "../schedule/fragments.ts";
+import { gridProblem } from "../schedule/grid.ts";
+import type { GridContext } from "../schedule/grid-context.ts";
+import { tilesAlong } from "../schedule/order.ts";
+import { fragmentsAlong } from "../schedule/tile.ts";
+import { copiesAsync, copyOf, ringOf } from "./grid-copies.ts";
+import { fetchesOf, multiply, multiplyAcross } from "./grid-fragments.ts";
+import { GridPlaces, plus } from "./grid-places.ts";
+import { stagedResults, storeResults } from "./grid-results.ts";
+
+/** The nest of a mapping under a schedule of blocks and warps. @throws Error when {@link gridProblem} has something to say */
+export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNest {
+  const problem = gridProblem(context, schedule);
+  if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
+  const { rows, columns, target, intrinsic, inputs } = context;
+  const places = new GridPlaces(context, schedule);
+  const body = [
+    ...places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]),
+    ...pipeline(places),
+    ...storeResults(places),
+  ];
+  return {
+    scratch: [...inputs.map((i) => ringOf(places, i)), ...stagedResults(places)],
+    registers: [
+      {
+        ...{ name: target.name, intrinsic, operand: target.name },
+        count: fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule),
+      },
+      ...inputs.map(({ operand, kept }) => ({
+        ...{ name: operand.name, intrinsic, operand: operand.name },
+        count: fragmentsAlong(kept, schedule) * setsOf(schedule),
+      })),
+    ],
+    prepare: [],
+    body: dealt(places, body),
+  };
+}
+
+/** Loops over blocks in the order of the schedule, and over the warps of each. */
+function dealt(places: GridPlaces, body: readonly Statement[]): readonly Statement[] {
+  const { context, schedule } = places;
+  const { rows, columns, outer } = context;
+  const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statement[]): readonly Statement[] => [
+    loop(name, extent, inner, mode),
+  ];
+  const columnWarps = at("warp", places.name(columns, "warp"), extentOf(columns.axis, schedule.warps), body);
+  const warps = at("warp", places.name(rows, "warp"), extentOf(rows.axis, schedule.warps), columnWarps);
+  const rowTiles = tilesAlong(rows, places.size);
+  const rowTile = (extent: number, inner: readonly Statement[]): readonly Statement[] =>
+    at("block", places.name(rows, "tile"), extent, inner);
+  const columnTile = (inner: readonly Statement[]): readonly Statement[] =>
+    at("block", places.name(columns, "tile"), tilesAlong(columns, places.size), inner);
+  const { order } = schedule;
+  const tiles =
+    order === 1
+      ? rowTile(rowTiles, columnTile(warps))
+      : at("block", places.name(rows, "group"), rowTiles / order, columnTile(rowTile(order, warps)));
+  return outer.reduceRight<readonly Statement[]>(
+    (inner, d) => at("block", places.fresh(`${d.name}_block`), d.extent, inner),
+    tiles,
+  );
+}
+
+/** Stages filled ahead, then each step waited for, the stage it frees filled again, and multiplied. */
+function pipeline(places: GridPlaces): readonly Statement[] {
+  const { inputs } = places.context;
+  const { stage } = places.schedule;
+  const ahead = stage - 1;
+  const isAsync = inputs.some((i) => copiesAsync(places, i));
+  const name = places.fresh("step");
+  const step = axis(name);
+  const barrier: Statement = { kind: "barrier", group: "block" };
+  const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
+  const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
+  const copies = (at: Expr): readonly Statement[] => [...inputs.map((i) => copyOf(places, i, at)), ...commit];
+  const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  if (places.schedule.fragments === "across") {
+    // The last step has no next: it stands behind the loop.
+    const last = number(places.steps - 1);
+    const arrived = [...wait(stage - 2), barrier];
+    const next = [...arrived, ...fetchesOf(places, plus(step, number(1)), number(0))];
+    const freed = copies(plus(step, number(ahead)));
+    return [
+      ...before,
+      ...arrived,
+      ...fetchesOf(places, number(0), number(0)),
+      ...(places.steps > 1 ? [loop(name, places.steps - 1, multiplyAcross(places, step, freed, next))] : []),
+      ...multiplyAcross(places, last, [], []),
+    ];
+  }
+  const inside =
+    stage === 1
+      ? [barrier, ...copies(step), ...wait(0), barrier, ...multiply(places, step)]
+      : [...wait(stage - 2), barrier, ...copies(plus(step, number(ahead))), ...multiply(places, step)];
+  return [...before, loop(name, places.steps, inside)];
+}

@@ -1,0 +1,217 @@
+/**
+ * @file What the decisions about blocks and warps need to know of a mapping: its axes as rows, columns and a sum, and how each input
+ * lies in memory.
+ *
+ *     conv2d f16 NHWC on mma.m16n8k16:    rows m <- n,p,q (3136)    columns n <- k (64)    sum k <- c (64), outer sums r, s
+ *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
+ */
+
+import { affineForm, evaluateIndex } from "../../abstraction/affine.ts";
+import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { type Expr, number } from "../../abstraction/expression.ts";
+import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
+import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { dimensionsOf, type LoopDimension } from "../dimensions.ts";
+import { defineProblem } from "../problem.ts";
+import { inputOperands, targetOperand } from "../schedule.ts";
+import { conditionCarriers } from "../validate.ts";
+
+/** What a block may take of its machine. */
+export interface GridLimits {
+  /** Threads of a warp. */
+  readonly lanes: number;
+  /** Threads of a block. */
+  readonly threads: number;
+  /** Bytes of shared memory of a block. */
+  readonly sharedBytes: number;
+  /** 32-bit registers of a thread, and of all threads of a block. */
+  readonly threadRegisters: number;
+  readonly blockRegisters: number;
+  /** Sizes of an asynchronous copy of one thread, in bytes; none where there is no such copy. */
+  readonly asyncBytes: readonly number[];
+}
+
+/** An axis of the instruction and the fused loops that feed it. */
+export interface GridAxis {
+  readonly axis: string;
+  /** Of the instruction. */
+  readonly extent: number;
+  /** Undefined where no loop feeds it. */
+  readonly dimension: LoopDimension | undefined;
+  /** Elements that the loops make; 1 where none feeds it. */
+  readonly elements: number;
+}
+
+export interface GridInput {
+  readonly operand: Operand;
+  /** What the operand stands for. */
+  readonly value: Expr;
+  /** Its kept axis. */
+  readonly kept: GridAxis;
+  /** The axis along which neighbours lie side by side in memory; tiles in shared memory have their rows along it. */
+  readonly contiguous: "kept" | "sum";
+  /** Elements along it that lie side by side, aligned, and are inside the tensor or outside together. */
+  readonly width: number;
+  /** The most of them that one asynchronous copy moves; undefined where none does. */
+  readonly asyncWidth: number | undefined;
+  /** Conditions that leave elements out. */
+  readonly conditions: readonly Expr[];
+}
+
+export interface GridContext {
+  readonly mapping: Mapping;
+  readonly intrinsic: Intrinsic;
+  readonly target: Operand;
+  readonly rows: GridAxis;
+  readonly columns: GridAxis;
+  readonly sum: GridAxis;
+  /** Kept loops outside the instruction: one value of each a block. */
+  readonly outer: readonly LoopDimension[];
+  /** Summed loops outside the instruction. */
+  readonly outerSums: readonly LoopDimension[];
+  readonly inputs: readonly GridInput[];
+  /** Bytes of an element of either input. */
+  readonly elementBytes: number;
+  /** What an element beyond the end holds. */
+  readonly padding: Expr;
+  readonly limits: GridLimits;
+}
+
+/** Bytes that one thread copies at once at most. */
+const MOST_BYTES = 16;
+
+/** The context of a mapping; or why blocks and warps cannot share it, in one sentence. */
+export function gridContext(mapping: Mapping, limits: GridLimits): GridContext | string {
+  const { computation, intrinsic, binding } = mapping;
+  const target = targetOperand(mapping);
+  const inputs = inputOperands(mapping);
+  const summed = intrinsic.computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name);
+  const [rowAxis, columnAxis, ...more] = target.dims.map((d) => d.name);
+  const [sumAxis] = summed;
+  if (intrinsic.scope !== "warp") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a warp`;
+  if (
+    rowAxis === undefined ||
+    columnAxis === undefined ||
+    sumAxis === undefined ||
+    more.length > 0 ||
+    summed.length > 1
+  )
+    return `${intrinsic.name} is no matrix product: it has ${target.dims.length} kept and ${summed.length} summed axes`;
+
+  // 1. Axes.
+  const dimensions = dimensionsOf(mapping);
+  const gridAxis = (name: string): GridAxis => {
+    const declared = intrinsic.computation.axes.find((a) => a.name === name);
+    if (!declared) throw new Error(`internal: ${intrinsic.name} has no axis ${name}`);
+    const dimension = dimensions.find((d) => d.axis === name);
+    return { axis: name, extent: declared.extent, dimension, elements: dimension?.extent ?? 1 };
+  };
+  const [rows, columns, sum] = [gridAxis(rowAxis), gridAxis(columnAxis), gridAxis(sumAxis)];
+  const problem = defineProblem(computation, intrinsic, binding);
+  if (!problem.padding) return "what the instruction computes cannot be kept from a part of a tile";
+  const carriers = conditionCarriers(problem, Object.values(mapping.matching).flat());
+  const homeless = carriers.find((c) => c.operand === undefined);
+  if (homeless) return "a condition ties together loops that no one operand has";
+
+  // 2. Inputs.
+  const described = inputs.map((operand): GridInput | string => {
+    const names = operand.dims.map((d) => d.name);
+    const kept = [rows, columns].find((a) => names.includes(a.axis));
+    if (!kept || names.length !== 2 || !names.includes(sumAxis))
+      return `${intrinsic.name} indexes ${operand.name} by ${names.join(", ")}`;
+    const value = binding[operand.name];
+    if (!value) throw new Error(`internal: operand ${operand.name} is not bound`);
+    const conditions = carriers.filter((c) => c.operand === operand.name).map((c) => c.part);
+    const most = MOST_BYTES / bytesOf(operand.dtype);
+    const run = (a: GridAxis): number =>
+      conditions.length > 0 ? 0 : runAlong(value, a.dimension, (name) => tensorOf(computation, name), most);
+    const [alongKept, alongSum] = [run(kept), run(sum)];
+    // What the instruction loads by itself it wants in rows along its own last dimension.
+    const own = operand.storage === undefined ? (names[1] === sumAxis ? "sum" : "kept") : undefined;
+    const contiguous = own ?? (alongKept > alongSum ? "kept" : "sum");
+    const width = Math.max(1, contiguous === "kept" ? alongKept : alongSum);
+    const bytes = limits.asyncBytes.find((b) => b === width * bytesOf(operand.dtype));
+    const asyncWidth = bytes === undefined || value.kind !== "access" ? undefined : width;
+    return { operand, value, kept, contiguous, width, asyncWidth, conditions };
+  });
+  const refused = described.find((d) => typeof d === "string");
+  if (refused !== undefined) return refused;
+  const known = described.filter((d) => typeof d !== "string");
+  return {
+    ...{ mapping, intrinsic, target, rows, columns, sum, limits },
+    outer: dimensions.filter((d) => d.axis === undefined && d.kind === "spatial"),
+    outerSums: dimensions.filter((d) => d.axis === undefined && d.kind === "reduce"),
+    inputs: known,
+    elementBytes: Math.max(...known.map((i) => bytesOf(i.operand.dtype))),
+    padding: problem.padding,
+  };
+}
+
+/**
+ * Elements along a dimension, up to `most`, that lie side by side in memory, begin at a multiple of their number, and are inside the
+ * tensor or outside together: what one thread moves at once. 1 where neighbours do lie side by side but nothing more is certain.
+ * @returns 0 where neighbours lie apart
+ */
+export function runAlong(
+  value: Expr,
+  dimension: LoopDimension | undefined,
+  tensorNamed: (name: string) => Tensor,
+  most: number,
+): number {
+  if (value.kind !== "access" || !dimension) return 0;
+  const loop = dimension.loops.at(-1);
+  if (!loop) return 0;
+  const tensor = tensorNamed(value.tensor);
+  const forms = value.index.map(affineForm);
+  const moved = forms.filter((form) => !form || form.terms.has(loop.name));
+  const place = forms.findIndex((form) => form?.terms.get(loop.name) === 1);
+  const form = forms[place];
+  const along = tensor.dims[place];
+  if (moved.length !== 1 || !form || !along) return 0;
+  const steps = placesAlong(tensor, along.name);
+  if (steps[1] === undefined || steps[1] - (steps[0] ?? 0) !== 1) return 0;
+  const others = tensor.dims.filter((d) => d !== along).map((d) => placesAlong(tensor, d.name));
+  const offsets = [form.constant, ...[...form.terms].flatMap(([name, c]) => (name === loop.name ? [] : [c]))];
+  for (let width = most; width > 1; width /= 2) {
+    const whole = (n: number): boolean => n % width === 0;
+    const together =
+      whole(loop.extent) &&
+      whole(along.extent) &&
+      offsets.every(whole) &&
+      steps.every((at, i) => at === (steps[i - (i % width)] ?? 0) + (i % width) && (i % width !== 0 || whole(at))) &&
+      others.every((places) => places.every(whole));
+    if (together) return width;
+  }
+  return 1;
+}
+
+/** Place of each element along one dimension of a tensor, the others at 0. A storage formula is a sum over its dimensions. */
+function placesAlong(tensor: Tensor, name: string): number[] {
+  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
+  const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
+  return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));
+}
+
+/** What an operand beyond the end is filled with, as its own element. */
+export const fillOf = ({ padding }: GridContext): Expr => (padding.kind === "number" ? padding : number(0));
+
+/** What a block may take of a target, of blocks and warps. @throws Error where the target has none */
+export function gridLimits(target: Target): GridLimits {
+  const lanes = levelOf(target, "lane").most ?? 1;
+  const registers = memoryOf(target, "registers");
+  const form = memoryOf(target, "dram").copies?.find((c) => c.into === "shared" && c.completes === "group");
+  return {
+    lanes,
+    threads: MOST_THREADS,
+    sharedBytes: mostBytes(target, "shared", "block"),
+    threadRegisters: mostBytes(target, "registers", "lane") / REGISTER_BYTES,
+    blockRegisters: (registers.bytes?.value ?? 0) / REGISTER_BYTES,
+    asyncBytes: form?.bytes ?? [],
+  };
+}
+
+const REGISTER_BYTES = 4;
+/** Threads of a block worth trying: with more, a thread has fewer than 128 registers. */
+const MOST_THREADS = 512;

@@ -1,0 +1,206 @@
+/**
+ * @file Schedules of blocks and warps: one value of each decision, legal together, drawn, changed and crossed.
+ *
+ *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { registerElements } from "../../abstraction/intrinsic.ts";
+import { pick, type Random } from "../../abstraction/random.ts";
+import type { Decision } from "./decision.ts";
+import { fragments, fragmentsProblem, setsOf } from "./fragments.ts";
+import type { GridContext } from "./grid-context.ts";
+import { order, tilesAlong } from "./order.ts";
+import { stage } from "./stage.ts";
+import { store } from "./store.ts";
+import { PIECE_BYTES, sharedStorage, swizzle } from "./swizzle.ts";
+import { fragmentsAlong, tile } from "./tile.ts";
+import { transfer } from "./transfer.ts";
+import { warps } from "./warps.ts";
+
+/** Every decision, in the order schedules are printed. */
+export const GRID_DECISIONS: { readonly [K in keyof GridSchedule]: Decision<GridSchedule[K]> } = {
+  ...{ tile, warps, stage, swizzle, transfer, order, fragments, store },
+};
+
+const NAMES = Object.keys(GRID_DECISIONS) as (keyof GridSchedule)[];
+
+/** Each decision's name and value as text. */
+export function gridScheduleRows(schedule: GridSchedule): [name: string, text: string][] {
+  const print = <K extends keyof GridSchedule>(name: K): string => GRID_DECISIONS[name].print(schedule[name]);
+  return NAMES.map((name) => [name, print(name)]);
+}
+
+export function printGridSchedule(schedule: GridSchedule): string {
+  return gridScheduleRows(schedule)
+    .map(([name, text]) => `${name} ${text}`)
+    .join("   ");
+}
+
+/** Registers of a thread besides sums and fragments: addresses, counters, what the compiler keeps. */
+const OTHER_REGISTERS = 40;
+
+/** 32-bit registers a thread holds of one tile of an operand. */
+export function tileRegisters(context: GridContext, name: string): number {
+  const operand = context.intrinsic.operands.find((o) => o.name === name);
+  if (!operand) throw new Error(`internal: ${context.intrinsic.name} has no operand ${name}`);
+  const bytes = registerElements(context.intrinsic, operand) * bytesOf(operand.dtype);
+  return Math.max(1, Math.ceil(bytes / 4 / context.limits.lanes));
+}
+
+/** Threads of a block. */
+export function threadsOf(context: GridContext, schedule: Pick<GridSchedule, "warps">): number {
+  const { rows, columns, limits } = context;
+  return extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) * limits.lanes;
+}
+
+/** Registers of a thread that the sums and fragments of a schedule take, with what else a thread needs. */
+export function registersOf(context: GridContext, schedule: GridSchedule): number {
+  const { rows, columns, target, inputs } = context;
+  const sums = fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule) * tileRegisters(context, target.name);
+  const held = inputs.reduce(
+    (n, i) => n + fragmentsAlong(i.kept, schedule) * tileRegisters(context, i.operand.name) * setsOf(schedule),
+    0,
+  );
+  return sums + held + OTHER_REGISTERS;
+}
+
+/** Bytes of shared memory that the rings and the staged results of a block take. */
+export function sharedBytesOf(context: GridContext, schedule: GridSchedule): number {
+  const rings = context.inputs.reduce((bytes, input) => {
+    const kept = extentOf(input.kept.axis, schedule.tile);
+    const sum = extentOf(context.sum.axis, schedule.tile);
+    const [row, column] = input.contiguous === "sum" ? [kept, sum] : [sum, kept];
+    const dims = [
+      { name: "stage", extent: schedule.stage },
+      { name: "row", extent: row },
+      { name: "column", extent: column },
+    ] as const;
+    const elementBytes = bytesOf(input.operand.dtype);
+    return bytes + sharedStorage(schedule.swizzle, dims, elementBytes).elements * elementBytes;
+  }, 0);
+  return rings + stagedElements(context, schedule) * bytesOf(context.target.dtype);
+}
+
+/** Elements that all warps of a block stage on the way to the output: a row of tiles each. */
+export function stagedElements(context: GridContext, schedule: GridSchedule): number {
+  if (schedule.store === "direct") return 0;
+  const { rows, columns, limits } = context;
+  const columnsOfWarp = fragmentsAlong(columns, schedule) * columns.extent;
+  return (threadsOf(context, schedule) / limits.lanes) * rows.extent * columnsOfWarp;
+}
+
+/** Where tiles begin that an instruction loads by itself (CUDA C++ Programming Guide, Warp Matrix Functions: 256 bits). */
+const SECRET_TILE_BYTES = 32;
+
+/** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
+export function gridProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+  const { rows, columns, sum, limits, inputs, intrinsic } = context;
+  for (const a of [rows, columns]) {
+    const along = fragmentsAlong(a, schedule);
+    if (!Number.isInteger(along) || along < 1)
+      return `tile ${a.axis} ${schedule.tile[a.axis]} is no multiple of ${schedule.warps[a.axis]} warps of ${a.extent}`;
+  }
+  if (extentOf(sum.axis, schedule.tile) % sum.extent !== 0)
+    return `tile ${sum.axis} ${schedule.tile[sum.axis]} is no multiple of ${sum.extent}`;
+  const early = fragmentsProblem(context, schedule);
+  if (early !== undefined) return early;
+  const secret = intrinsic.operands.find((o) => o.storage === undefined);
+  if (secret && schedule.swizzle === "swizzled")
+    return `${intrinsic.name} loads ${secret.name} by itself, in rows that are not swizzled`;
+  if (secret && schedule.store === "direct") return `which lane holds which element of ${secret.name} is not known`;
+  for (const { operand, kept, contiguous } of inputs) {
+    const column = extentOf(contiguous === "sum" ? sum.axis : kept.axis, schedule.tile) * bytesOf(operand.dtype);
+    if (column % PIECE_BYTES !== 0)
+      return `rows of ${operand.name} have ${column} bytes, no multiple of ${PIECE_BYTES}`;
+  }
+  const apart = inputs.find((input) => {
+    const along = input.contiguous === "sum" ? sum : input.kept;
+    const tiles = extentOf(along.axis, schedule.tile) / along.extent;
+    const bytes = along.extent * bytesOf(input.operand.dtype);
+    return input.operand.storage === undefined && tiles > 1 && bytes % SECRET_TILE_BYTES !== 0;
+  });
+  if (apart)
+    return `tiles of ${apart.operand.name} would begin beside multiples of ${SECRET_TILE_BYTES} bytes, which ${intrinsic.name} asks for`;
+  const rowTiles = tilesAlong(rows, schedule.tile);
+  if (rowTiles % schedule.order !== 0) return `${rowTiles} row tiles are not taken ${schedule.order} at a time`;
+  if (schedule.transfer === "async" && inputs.every((i) => i.asyncWidth === undefined))
+    return "neither input can be copied asynchronously";
+  const threads = threadsOf(context, schedule);
+  if (threads > limits.threads) return `${threads} threads, a block has at most ${limits.threads}`;
+  const registers = registersOf(context, schedule);
+  if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
+  if (registers * threads > limits.blockRegisters)
+    return `${registers * threads} registers a block, it has ${limits.blockRegisters}`;
+  const bytes = sharedBytesOf(context, schedule);
+  if (bytes > limits.sharedBytes) return `${bytes} bytes of shared memory, a block has ${limits.sharedBytes}`;
+  return undefined;
+}
+
+/** How often a random schedule is drawn before the plainest is taken. */
+const TRIES = 2000;
+
+/** A random legal schedule; undefined when none was found. */
+export function randomGridSchedule(context: GridContext, random: Random): GridSchedule | undefined {
+  for (let i = 0; i < TRIES; i++) {
+    const drawn = build((name) => pick(random, valuesOf(context, name)));
+    if (gridProblem(context, drawn) === undefined) return drawn;
+  }
+  return undefined;
+}
+
+/** A legal schedule that differs in one decision, or the same where none was found. */
+export function mutateGridSchedule(context: GridContext, schedule: GridSchedule, random: Random): GridSchedule {
+  for (let i = 0; i < TRIES; i++) {
+    const name = pick(random, NAMES);
+    const changed = { ...schedule, [name]: pick(random, valuesOf(context, name)) };
+    if (printGridSchedule(changed) !== printGridSchedule(schedule) && gridProblem(context, changed) === undefined)
+      return changed;
+  }
+  return schedule;
+}
+
+/** Each decision from either; the first where they clash. */
+export function crossGridSchedules(
+  context: GridContext,
+  a: GridSchedule,
+  b: GridSchedule,
+  random: Random,
+): GridSchedule {
+  const mixed = build((name) => (random() < 0.5 ? a : b)[name]);
+  return gridProblem(context, mixed) === undefined ? mixed : a;
+}
+
+/** Every legal schedule. */
+export function* allGridSchedules(context: GridContext): Generator<GridSchedule> {
+  function* from(names: readonly (keyof GridSchedule)[], chosen: Partial<GridSchedule>): Generator<GridSchedule> {
+    const [name, ...rest] = names;
+    if (name === undefined) {
+      const whole = build((key) => {
+        const value = chosen[key];
+        if (value === undefined) throw new Error(`internal: ${key} is not decided`);
+        return value;
+      });
+      if (gridProblem(context, whole) === undefined) yield whole;
+      return;
+    }
+    for (const value of valuesOf(context, name)) yield* from(rest, { ...chosen, [name]: value });
+  }
+  yield* from(NAMES, {});
+}
+
+const known = new WeakMap<GridContext, Map<string, readonly unknown[]>>();
+
+function valuesOf<K extends keyof GridSchedule>(context: GridContext, name: K): readonly GridSchedule[K][] {
+  const lists = known.get(context) ?? new Map<string, readonly unknown[]>();
+  known.set(context, lists);
+  const list = lists.get(name) ?? GRID_DECISIONS[name].values(context);
+  lists.set(name, list);
+  return list as readonly GridSchedule[K][]; // the list was made by this decision
+}
+
+function build(value: <K extends keyof GridSchedule>(name: K) => GridSchedule[K]): GridSchedule {
+  return Object.fromEntries(NAMES.map((name) => [name, value(name)])) as unknown as GridSchedule; // one value of each key
+}

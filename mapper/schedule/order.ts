@@ -1,0 +1,24 @@
+/**
+ * @file Decision `order`: which blocks run one after another, and so what they find in the cache that all share.
+ *
+ *     order 8        row tiles 0..7 of column tile 0, then 0..7 of column tile 1, ...; then row tiles 8..15
+ */
+
+import { z } from "zod";
+import { extentOf } from "../../abstraction/affine.ts";
+import type { Decision } from "./decision.ts";
+import type { GridAxis } from "./grid-context.ts";
+
+const MOST = 64;
+
+export const order: Decision<number> = {
+  name: "order",
+  summary: "Row tiles that blocks take in turn before the next column tile: neighbours in time share what they read.",
+  schema: z.int().min(1).max(4096),
+  values: () => [1, 2, 4, 8, 16, 32, MOST],
+  print: String,
+};
+
+export function tilesAlong({ axis, elements }: GridAxis, size: Readonly<Record<string, number>>): number {
+  return Math.ceil(elements / extentOf(axis, size));
+}

@@ -1,0 +1,20 @@
+/**
+ * @file Decision `stage`: how many steps of the sum have room in shared memory at once.
+ *
+ *     stage 3        for step:   wait for stage step % 3;   copy step + 2 into stage (step + 2) % 3;   multiply stage step % 3
+ *
+ * All stages but one are on their way while one is multiplied. With one stage nothing overlaps.
+ */
+
+import { z } from "zod";
+import type { Decision } from "./decision.ts";
+
+const MOST = 6;
+
+export const stage: Decision<number> = {
+  name: "stage",
+  summary: "Stages of the ring in shared memory: all but one are being copied while one is multiplied.",
+  schema: z.int().min(1).max(16),
+  values: () => Array.from({ length: MOST }, (_, i) => i + 1),
+  print: String,
+};

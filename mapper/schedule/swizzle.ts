@@ -1,0 +1,66 @@
+/**
+ * @file Decision `swizzle`: how the rows of a tile lie in shared memory, whose 32 banks are 4 bytes wide.
+ *
+ *     swizzled     64*m + 8*((k/8) ^ (m%8)) + k%8         pieces of 16 bytes change places by row: eight rows meet all banks
+ *     padded       72*m + k                               16 bytes behind every row; what the instruction loads by itself must lie so
+ *     plain        64*m + k
+ */
+
+import { z } from "zod";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
+import type { Decision } from "./decision.ts";
+
+const VALUES = ["swizzled", "padded", "plain"] as const;
+
+export const swizzle: Decision<GridSchedule["swizzle"]> = {
+  name: "swizzle",
+  summary: "How rows lie in shared memory: swizzled or padded, so that eight rows meet all banks, or plain.",
+  schema: z.enum(VALUES),
+  values: ({ intrinsic }) =>
+    intrinsic.operands.some((o) => o.storage === undefined) ? ["padded", "plain"] : ["swizzled", "padded", "plain"],
+  print: (value) => value,
+};
+
+/** Bytes that move together: a row of `ldmatrix`, a copy of the widest kind. */
+export const PIECE_BYTES = 16;
+/** Rows that `ldmatrix` reads at once, which should meet all banks. */
+const ROWS_AT_ONCE = 8;
+
+/**
+ * Where the elements of a ring lie.
+ * @param dims stage, row, column
+ * @returns the formula over their names, and the elements it takes
+ */
+export function sharedStorage(
+  how: GridSchedule["swizzle"],
+  dims: readonly [stage: Dimension, row: Dimension, column: Dimension],
+  elementBytes: number,
+): { readonly storage: Expr; readonly elements: number } {
+  const [stage, row, column] = dims;
+  const piece = PIECE_BYTES / elementBytes;
+  const whole = (pitch: number, place: Expr): { storage: Expr; elements: number } => ({
+    storage: binary("+", binary("*", axis(stage.name), number(pitch * row.extent)), place),
+    elements: stage.extent * row.extent * pitch,
+  });
+  switch (how) {
+    case "plain":
+      return { storage: rowMajor(dims), elements: stage.extent * row.extent * column.extent };
+    case "padded": {
+      const pitch = column.extent + piece;
+      return whole(pitch, binary("+", binary("*", axis(row.name), number(pitch)), axis(column.name)));
+    }
+    case "swizzled": {
+      const pieces = column.extent / piece;
+      // As many pieces change places as a row has, in groups of a power of two; rows that share banks differ in the bits used.
+      const group = [8, 4, 2, 1].find((g) => pieces % g === 0) ?? 1;
+      const turned = binary("%", binary("/", axis(row.name), number(ROWS_AT_ONCE / group)), number(group));
+      const moved = binary("^", binary("/", axis(column.name), number(piece)), turned);
+      const inRow = binary("+", binary("*", number(piece), moved), binary("%", axis(column.name), number(piece)));
+      return whole(column.extent, binary("+", binary("*", axis(row.name), number(column.extent)), inRow));
+    }
+    default:
+      return how satisfies never;
+  }
+}

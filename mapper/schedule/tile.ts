@@ -1,0 +1,64 @@
+/**
+ * @file Decision `tile`: the box of results a block computes, and how far it goes along the sum in a step.
+ *
+ *     tile m 128, n 256, k 64        out[128*m_tile.., 256*n_tile..]: 64 steps of a sum over 4096
+ *
+ * Larger tiles read each input fewer times and leave fewer blocks to fill the machine with.
+ */
+
+import { z } from "zod";
+import { extentOf } from "../../abstraction/affine.ts";
+import type { Decision } from "./decision.ts";
+import type { GridAxis, GridContext } from "./grid-context.ts";
+
+/** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
+const MOST_KEPT = 256;
+/** Bytes of a row of a tile along the sum: the swizzles of shared memory span 128. */
+const SUM_BYTES = [32, 64, 128] as const;
+
+export const tile: Decision<Readonly<Record<string, number>>> = {
+  name: "tile",
+  summary:
+    "Elements of a block's tile along each axis: larger tiles read inputs fewer times, smaller ones fill the machine.",
+  schema: z.record(z.string(), z.int().min(1).max(4096)),
+  values: ({ rows, columns, sum, elementBytes }) =>
+    keptTiles(rows).flatMap((m) =>
+      keptTiles(columns).flatMap((n) =>
+        sumTiles(sum, elementBytes).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
+      ),
+    ),
+  print: (value) =>
+    Object.entries(value)
+      .map(([axis, elements]) => `${axis} ${elements}`)
+      .join(", "),
+};
+
+/** Powers of two times the instruction's extent, none more than twice what there is; and the sizes that leave nothing over. */
+function keptTiles({ extent, elements }: GridAxis): number[] {
+  const sizes: number[] = [];
+  for (let size = extent; size <= Math.max(extent, MOST_KEPT); size += extent) {
+    const isPower = Number.isInteger(Math.log2(size / extent));
+    const divides = elements % size === 0 && size >= MOST_KEPT / 4;
+    if ((isPower || divides) && size < 2 * Math.max(elements, extent)) sizes.push(size);
+  }
+  return sizes;
+}
+
+function sumTiles({ extent, elements }: GridAxis, elementBytes: number): number[] {
+  const sizes = SUM_BYTES.map((bytes) => bytes / elementBytes).filter((size) => size % extent === 0);
+  const fitting = sizes.filter((size) => size < 2 * Math.max(elements, extent));
+  return fitting.length > 0 ? fitting : [extent];
+}
+
+/** Tiles of the instruction that each warp computes along an axis. */
+export function fragmentsAlong(
+  { axis, extent }: GridAxis,
+  schedule: { readonly tile: Readonly<Record<string, number>>; readonly warps: Readonly<Record<string, number>> },
+): number {
+  return extentOf(axis, schedule.tile) / (extent * (schedule.warps[axis] ?? 1));
+}
+
+/** Steps along the sum, the last perhaps partial, times those of summed loops outside the instruction. */
+export function stepsOf({ sum, outerSums }: GridContext, size: Readonly<Record<string, number>>): number {
+  return outerSums.reduce((n, d) => n * d.extent, Math.ceil(sum.elements / extentOf(sum.axis, size)));
+}

@@ -1,0 +1,30 @@
+/**
+ * @file Decision `warps`: how the warps of a block stand in its tile.
+ *
+ *     warps m 2, n 4        a tile of 128 x 256 is 64 x 64 a warp
+ *
+ * A warp fetches each row and column of its part once: squarer parts fetch less from shared memory, larger ones need more registers.
+ */
+
+import { z } from "zod";
+import type { Decision } from "./decision.ts";
+
+/** Warps of a block along an axis at most. */
+const MOST = 8;
+
+export const warps: Decision<Readonly<Record<string, number>>> = {
+  name: "warps",
+  summary:
+    "Warps of a block along each kept axis: squarer parts fetch less from shared memory, larger ones need more registers.",
+  schema: z.record(z.string(), z.int().min(1).max(32)),
+  values: ({ rows, columns, limits }) => {
+    const counts = [1, 2, 4, MOST];
+    return counts.flatMap((m) =>
+      counts.filter((n) => m * n * limits.lanes <= limits.threads).map((n) => ({ [rows.axis]: m, [columns.axis]: n })),
+    );
+  },
+  print: (value) =>
+    Object.entries(value)
+      .map(([axis, count]) => `${axis} ${count}`)
+      .join(", "),
+};

@@ -1,0 +1,234 @@
+/**
+ * @file A workload in words: what a table, a test report or a chart calls it.
+ *
+ *     conv2d c 64 k 64 h 56 w 56 r 3 s 3 pad 1, u8s8->u8, NHWC, requantize
+ *     c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 64 k 64, u8s8->s32
+ *
+ * Two workloads that differ have different words. An operator is named where its words make the very computation again; any other
+ * computation is called by its equation, and what the words leave open is listed tensor by tensor.
+ */
+
+import {
+  type Computation,
+  computationKey,
+  defineComputation,
+  equationText,
+  extentsOf,
+  outputOf,
+  type Tensor,
+  targetOf,
+} from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { printEquation, tensorsOf } from "../abstraction/equation.ts";
+import { attempt } from "../abstraction/error.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import { layoutStorage, rowMajor } from "../abstraction/layout.ts";
+import { type OperandTypes, parseDataTypes } from "./data-types.ts";
+import { EPILOGUE_NAMES, epilogueFor } from "./epilogue.ts";
+import { OPERATORS } from "./index.ts";
+import { type InstantiateOptions, instantiate, type Operator } from "./operator.ts";
+
+/** Each part as the command line reads it, but for the sizes; empty where there is nothing to say. */
+export interface WorkloadWords {
+  /** The operator's name, or the equation. */
+  readonly subject: string;
+  /** `c 64  h 56`: of an operator its parameters but for those that default to their least value and have it, else all extents. */
+  readonly shape: string;
+  /** `u8s8->s32`: of the inputs and of what is stored; `f16->f16->bf16` where sums before an epilogue have another type than usual. */
+  readonly types: string;
+  /** `NHWC` as `--layout` reads it, or by tensor, `in=NHWC,w=KRSC`, of those laid out otherwise than they would be. */
+  readonly layout: string;
+  /** A name of the table, or the equation. */
+  readonly epilogue: string;
+  /** Tensors of an equation whose types, shapes or storage the other words do not say. */
+  readonly besides: string;
+}
+
+/** What is described: {@link parameters} are the operator's, all of them. */
+export interface Described {
+  readonly computation: Computation;
+  readonly parameters?: Readonly<Record<string, number>>;
+}
+
+export function describeWorkload({ computation, parameters = {} }: Described): WorkloadWords {
+  const operator = OPERATORS.find((o) => o.name === computation.name);
+  return (operator && asOperator(operator, computation, parameters)) ?? asEquation(computation);
+}
+
+/** All words in one line. @param name the user's own for it */
+export function workloadLabel(words: WorkloadWords, name?: string): string {
+  const { subject, shape, types, layout, epilogue, besides } = words;
+  const sizes = shape.replaceAll("  ", " ");
+  const what = subject.includes("[") ? `${subject}, ${sizes}` : `${subject} ${sizes}`;
+  const label = [what.trim(), types, layout, epilogue, besides].filter((part) => part !== "").join(", ");
+  return name === undefined ? label : `${name}: ${label}`;
+}
+
+// ---- As an operator
+
+/** Undefined when no words of the operator make the computation. */
+function asOperator(
+  operator: Operator,
+  computation: Computation,
+  parameters: Readonly<Record<string, number>>,
+): WorkloadWords | undefined {
+  if (Object.keys(operator.parameters).some((name) => parameters[name] === undefined)) return undefined;
+  const types = typesIn(operator, computation);
+  const make = (options: InstantiateOptions): Computation | undefined =>
+    attempt(() => instantiate(operator, { parameters, types, ...options }));
+  const { epilogue } = computation;
+  const endings = epilogue ? [...EPILOGUE_NAMES, printEquation(epilogue.equation)] : [""];
+  const ending = endings.find((text) => {
+    const made = make(text === "" ? {} : { epilogue: text });
+    return made !== undefined && equationText(made) === equationText(computation);
+  });
+  if (ending === undefined) return undefined;
+  const options = ending === "" ? {} : { epilogue: ending };
+  const layout = layoutsOf(computation, make(options)).find(({ layouts }) => {
+    const made = make(layouts === undefined ? options : { ...options, layouts });
+    return made !== undefined && computationKey(made) === computationKey(computation);
+  });
+  if (!layout) return undefined;
+  const shape = Object.entries(operator.parameters)
+    .filter(([name, { default: usual, min }]) => usual !== min || parameters[name] !== min)
+    .map(([name]) => `${name} ${parameters[name]}`);
+  return {
+    subject: operator.name,
+    shape: shape.join("  "),
+    types: typesText(computation, types.inputs),
+    layout: layout.word,
+    epilogue: ending,
+    besides: "",
+  };
+}
+
+function typesIn(operator: Operator, computation: Computation): OperandTypes {
+  const sum = targetOf(computation).dtype;
+  const of = (place: "first" | "second"): DType | undefined =>
+    Object.values(computation.tensors).find((t) => operator.tensors[t.name]?.type === place)?.dtype;
+  const first = of("first") ?? of("second") ?? sum;
+  return { inputs: [first, of("second") ?? first], sum };
+}
+
+/** The ways to name its layouts, the shortest first; none where a storage has no name. */
+function layoutsOf(
+  computation: Computation,
+  usual: Computation | undefined,
+): readonly { readonly word: string; readonly layouts?: InstantiateOptions["layouts"] & {} }[] {
+  const storage = ({ storage: formula }: Tensor): string => printExpr(formula, "formula");
+  const otherwise = Object.values(computation.tensors).filter((t) => {
+    const known = usual?.tensors[t.name];
+    return known === undefined || storage(known) !== storage(t);
+  });
+  if (otherwise.length === 0) return [{ word: "" }];
+  const named = otherwise.map((t): [string, string | undefined] => [t.name, layoutName(t)]);
+  const layouts = Object.fromEntries(named.flatMap(([name, layout]) => (layout === undefined ? [] : [[name, layout]])));
+  if (Object.keys(layouts).length < named.length) return [];
+  const word = Object.entries(layouts).map(([name, layout]) => `${name}=${layout}`);
+  const one = layouts["in"];
+  return [...(one === undefined ? [] : [{ word: one, layouts: one }]), { word: word.sort().join(","), layouts }];
+}
+
+/** `NHWC`; undefined where no layout name makes the storage. */
+export function layoutName({ dims, storage }: Tensor): string | undefined {
+  const formula = printExpr(storage, "formula");
+  const parts = [...formula.matchAll(/([a-z]\w*)(?:\s*([/%])\s*(\d+))?/gi)].map(([, dim = "", operation, size]) =>
+    operation === "%" ? `${size}${dim}` : dim.toUpperCase(),
+  );
+  // A dimension of extent 1 may have left the formula; where it stands makes no difference.
+  const absent = dims.map((d) => d.name.toUpperCase()).filter((letter) => !parts.includes(letter));
+  const name = [...absent, ...parts].join("");
+  const made = attempt(() => layoutStorage(name, dims));
+  return made !== undefined && printExpr(made, "formula") === formula ? name : undefined;
+}
+
+// ---- As an equation
+
+function asEquation(computation: Computation): WorkloadWords {
+  const { name, axes, equation, epilogue } = computation;
+  const text = printEquation(equation);
+  const types = typesText(computation, inputTypes(computation));
+  const ending = epilogue ? equationEnding(computation) : "";
+  const others = Object.values(computation.tensors).flatMap((t): string[] => {
+    if (printExpr(t.storage, "formula") === printExpr(rowMajor(t.dims), "formula")) return [];
+    const layout = layoutName(t);
+    return layout === undefined ? [] : [`${t.name}=${layout}`];
+  });
+  return {
+    subject: name === "equation" ? text : `${name}: ${text}`,
+    shape: axes.map((a) => `${a.name} ${a.extent}`).join("  "),
+    types,
+    layout: others.join(","),
+    epilogue: ending,
+    besides: saidByWords(computation) ? "" : Object.values(computation.tensors).map(tensorText).join(" "),
+  };
+}
+
+/** The name of an epilogue without values by channel, else its equation. */
+function equationEnding({ epilogue }: Computation): string {
+  if (!epilogue) return "";
+  const text = printEquation(epilogue.equation);
+  const { name: target, dtype, dims } = epilogue.sum;
+  const subject = { name: "equation", target, dtype, axes: dims.map((d) => d.name) };
+  const preset = EPILOGUE_NAMES.find((name) => {
+    const made = attempt(() => epilogueFor(name, subject));
+    return made !== undefined && printEquation(made.equation) === text;
+  });
+  return preset ?? text;
+}
+
+/** Whether an equation with these extents, types and layouts is this computation. */
+function saidByWords(computation: Computation): boolean {
+  const { equation, epilogue } = computation;
+  const sum = targetOf(computation);
+  const output = outputOf(computation);
+  const read = tensorsOf(equation).filter((name) => name !== sum.name);
+  const [first, second] = inputTypes(computation);
+  const ending = epilogue && {
+    ...epilogueFor(printEquation(epilogue.equation), {
+      name: "equation",
+      target: sum.name,
+      dtype: sum.dtype,
+      axes: sum.dims.map((d) => d.name),
+    }).tensors,
+  };
+  const spec = (t: Tensor): object => {
+    const layout = layoutName(t);
+    const place = read.indexOf(t.name);
+    const dtype = t === output ? t.dtype : place < 0 ? undefined : place === 0 ? first : second;
+    return { ...ending?.[t.name], ...(dtype && { dtype }), ...(layout === undefined ? {} : { layout }) };
+  };
+  const tensors = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, spec(t)]));
+  const made = attempt(() =>
+    defineComputation({
+      equation,
+      ...(epilogue ? { epilogue: epilogue.equation } : {}),
+      extents: extentsOf(computation),
+      tensors: epilogue ? { ...tensors, [sum.name]: { dtype: sum.dtype } } : tensors,
+    }),
+  );
+  return made !== undefined && computationKey(made) === computationKey(computation);
+}
+
+/** `a:u8[64,64]@m*64 + k constant`. */
+function tensorText({ name, dtype, dims, storage, constant }: Tensor): string {
+  const shape = dims.map((d) => d.extent).join(",");
+  return `${name}:${dtype}[${shape}]@${printExpr(storage, "formula").replaceAll(" ", "")}${constant ? " constant" : ""}`;
+}
+
+// ---- Types
+
+/** Of the first two tensors the equation reads. */
+function inputTypes(computation: Computation): OperandTypes["inputs"] {
+  const { name, dtype } = targetOf(computation);
+  const read = tensorsOf(computation.equation).filter((tensor) => tensor !== name);
+  const [first = dtype, second = first] = read.flatMap((tensor) => computation.tensors[tensor]?.dtype ?? []);
+  return [first, second];
+}
+
+function typesText(computation: Computation, [first, second]: OperandTypes["inputs"]): string {
+  const [sum, output] = [targetOf(computation).dtype, outputOf(computation).dtype];
+  const inputs = first === second ? first : `${first}${second}`;
+  const isUsual = computation.epilogue === undefined || parseDataTypes(inputs).sum === sum;
+  return [inputs, ...(isUsual ? [] : [sum]), output].join("->");
+}

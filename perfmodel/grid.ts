@@ -1,0 +1,225 @@
+/**
+ * @file The layered latency model of a kernel of blocks and warps: what a block's step costs each part of a multiprocessor, how many
+ * blocks share one, how many waves of them there are.
+ *
+ *     time = launch + waves * (fill + max over parts of (steps * part) + drain)
+ *
+ *     parts of a step     tensor     issues * cycles an issue, over the quarters that have a warp
+ *                         shared     fragments read and tiles written, 128 bytes a cycle, conflicts of banks counted
+ *                         copies     bytes of both tiles from the cache that all share
+ *                         threads    instructions that move and address pieces
+ *                         latency    what a step waits for although nothing is busy: copies that no stage hides, sums that depend on sums
+ *
+ * Every rate is the target's (targets/); what was fitted here has a name and says on what.
+ */
+
+import { extentOf } from "../abstraction/affine.ts";
+import type { GridSchedule } from "../abstraction/candidate.ts";
+import { inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { issueCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import { gridProblem, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
+import type { GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import { tilesAlong } from "../mapper/schedule/order.ts";
+import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
+import { fragmentsAlong, stepsOf } from "../mapper/schedule/tile.ts";
+import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
+import type { Costs } from "./model.ts";
+
+/** Warp instructions a cycle of a multiprocessor: one a quarter. */
+const ISSUED_PER_CYCLE = 4;
+/** Instructions of a warp for one piece of a copy: address, bounds, the copy; with a guard of its own. Counted in SASS by eye. */
+const PIECE_INSTRUCTIONS = 5;
+const GUARD_INSTRUCTIONS = 6;
+/** A plain piece is a load and a store besides. */
+const PLAIN_INSTRUCTIONS = 3;
+/** Instructions of a warp for one 4-byte store of results, with its address. */
+const STORE_INSTRUCTIONS = 6;
+/** Cycles of `ldmatrix` until its words may be used, which one set of fragments exposes. */
+const FETCH_LATENCY = 30;
+/** Copies in flight from memory or the last cache, where the target gives no figure. */
+const COPY_LATENCY = 600;
+/** Registers are given to warps in units of so many a thread. */
+const REGISTER_GRANULE = 8;
+
+/** What a schedule costs, part by part, in seconds; undefined when it cannot be lowered. */
+export function gridCosts(context: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
+  if (gridProblem(context, schedule) !== undefined) return undefined;
+  const clock = clockOf(target);
+  const machine = levelOf(target, "block");
+  const steps = stepsOf(context, schedule.tile);
+  const cycles = stepCycles(context, schedule, target, clock);
+
+  // 1. Blocks at once, and waves of them.
+  const blocks =
+    tilesAlong(context.rows, schedule.tile) *
+    tilesAlong(context.columns, schedule.tile) *
+    context.outer.reduce((product, d) => product * d.extent, 1);
+  const together = residentBlocks(context, schedule, target);
+  const perUnit = Math.ceil(blocks / machine.units);
+  const fullWaves = Math.floor(perUnit / together);
+  const left = perUnit - fullWaves * together;
+  /** What is busy adds up over the blocks that share a multiprocessor; what only waits does not. */
+  const shares = fullWaves * together + left;
+  const waits = fullWaves + (left > 0 ? 1 : 0);
+
+  // 2. Parts, in seconds.
+  const seconds = (perStep: number, times: number): number => (perStep * steps * times) / clock;
+  const drain = drainSeconds(context, schedule, target, clock);
+  const traffic = inputsOf(context.mapping.computation).reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0);
+  const output = outputOf(context.mapping.computation);
+  const dramRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
+  const busy = {
+    tensor: seconds(cycles.tensor, shares),
+    shared: seconds(cycles.shared, shares),
+    copies: seconds(cycles.copies, shares),
+    threads: seconds(cycles.threads, shares),
+    latency: seconds(cycles.latency, waits),
+    memory: (traffic + memoryElements(output) * bytesOf(output.dtype)) / dramRate,
+  };
+  const fixed = {
+    launch: target.fixed["launch"]?.value ?? 0,
+    fill: waits * (target.fixed["fill"]?.value ?? 0) + (waits * COPY_LATENCY) / clock,
+    drain: waits * drain.wait + shares * drain.busy,
+  };
+  const always = fixed.launch + fixed.fill + fixed.drain;
+  const parts = Object.values(busy);
+  return {
+    terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
+    bounds: [always + Math.max(...parts), always + parts.reduce((sum, s) => sum + s, 0)],
+    traits: [
+      context.intrinsic.family,
+      `swizzle ${schedule.swizzle}`,
+      `store ${schedule.store}`,
+      `fragments ${schedule.fragments}`,
+      ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
+    ],
+  };
+}
+
+/** What the model expects; undefined when the schedule cannot be lowered. */
+export function predictGrid(
+  context: GridContext,
+  schedule: GridSchedule,
+  target: Target,
+  correction?: Correction,
+): Prediction | undefined {
+  const costs = gridCosts(context, schedule, target);
+  if (!costs) return undefined;
+  const clock = clockOf(target);
+  const cyclesOf = (name: string): number => (costs.terms.find((t) => t.name === name)?.seconds ?? 0) * clock;
+  const inner = Math.max(cyclesOf("tensor"), cyclesOf("latency"), cyclesOf("threads"));
+  const read = Math.max(cyclesOf("copies"), cyclesOf("shared"), cyclesOf("memory"));
+  const write = cyclesOf("drain");
+  const bound = read > inner && read > write ? "read" : write > inner ? "write" : "inner";
+  return {
+    seconds: apply(correction ?? NO_CORRECTION, costs),
+    uncorrectedSeconds: apply(NO_CORRECTION, costs),
+    levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
+  };
+}
+
+/** Cycles a second under load; of a target without a clock none, so that times are cycles. */
+function clockOf({ loadedClockHz, clockHz }: Target): number {
+  return (loadedClockHz ?? clockHz)?.value ?? 1;
+}
+
+function transferOf(input: GridInput, schedule: GridSchedule): "async" | "plain" {
+  return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
+}
+
+/** Blocks that a multiprocessor keeps at once. */
+function residentBlocks(context: GridContext, schedule: GridSchedule, target: Target): number {
+  const threads = threadsOf(context, schedule);
+  const shared = memoryOf(target, "shared");
+  const reserved = shared.limits?.find((l) => l.of === "block")?.reserved ?? 0;
+  const perThread = Math.ceil(registersOf(context, schedule) / REGISTER_GRANULE) * REGISTER_GRANULE;
+  const limits = [
+    Math.floor((shared.bytes?.value ?? context.limits.sharedBytes) / (sharedBytesOf(context, schedule) + reserved)),
+    Math.floor(context.limits.blockRegisters / (perThread * threads)),
+    Math.floor((levelOf(target, "warp").resident ?? 1) / (threads / context.limits.lanes)),
+    levelOf(target, "block").resident ?? 1,
+  ];
+  return Math.max(1, Math.min(...limits));
+}
+
+/** Cycles that one step of a block takes of each part of a multiprocessor. */
+function stepCycles(
+  context: GridContext,
+  schedule: GridSchedule,
+  target: Target,
+  clock: number,
+): Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>> {
+  const { rows, columns, sum, inputs, intrinsic, limits } = context;
+  const [down, across] = [fragmentsAlong(rows, schedule), fragmentsAlong(columns, schedule)];
+  const parts = extentOf(sum.axis, schedule.tile) / sum.extent;
+  const warps = threadsOf(context, schedule) / limits.lanes;
+  const issue = issueCyclesOn(target, intrinsic)?.value ?? intrinsic.cost?.issueCycles ?? 1;
+  const latency = intrinsic.cost?.latencyCycles ?? 0;
+  const quarters = levelOf(target, "warp").units;
+  const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
+  const cacheRate = (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) / clock;
+
+  const issues = parts * down * across * warps;
+  const tensor = issues * issue * Math.max(1, quarters / warps);
+  const conflicts = conflictsOf(context, schedule);
+  let read = 0;
+  let written = 0;
+  let instructions = issues;
+  let arrival = 0;
+  for (const input of inputs) {
+    const bytes = bytesOf(input.operand.dtype);
+    const fragments = fragmentsAlong(input.kept, schedule);
+    const fetched = fragments * input.kept.extent * sum.extent * bytes;
+    read += parts * warps * fetched * conflicts;
+    instructions += (parts * warps * fetched) / (4 * PIECE_BYTES * 8);
+    const elements = extentOf(input.kept.axis, schedule.tile) * extentOf(sum.axis, schedule.tile);
+    written += elements * bytes;
+    const how = transferOf(input, schedule);
+    const pieces = elements / (how === "async" ? (input.asyncWidth ?? 1) : input.width) / limits.lanes;
+    const guarded =
+      input.value.kind !== "access" || input.conditions.length > 0 || input.kept.dimension?.loops.length !== 1;
+    instructions +=
+      pieces * (PIECE_INSTRUCTIONS + (guarded ? GUARD_INSTRUCTIONS : 0) + (how === "plain" ? PLAIN_INSTRUCTIONS : 0));
+    // A plain copy is waited for where it stands; an asynchronous one has the steps of the stages between.
+    const hidden = how === "async" ? Math.max(0, schedule.stage - 1) : 0;
+    arrival = Math.max(arrival, hidden === 0 ? COPY_LATENCY : COPY_LATENCY / hidden);
+  }
+  const barrier = levelOf(target, "block").barrier;
+  const meeting = barrier ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
+  const fetches = { inline: parts, ahead: 1, across: 0 }[schedule.fragments];
+  /** One warp's chain: fragments, then sums that no other sum of the part hides. */
+  const chain = parts * Math.max(latency, down * across * issue * quarters) + fetches * FETCH_LATENCY;
+  return {
+    tensor,
+    shared: (read + written) / sharedRate,
+    copies: written / cacheRate,
+    threads: instructions / ISSUED_PER_CYCLE,
+    latency: Math.max(arrival, chain) + meeting,
+  };
+}
+
+/** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */
+function conflictsOf({ elementBytes, sum }: GridContext, schedule: GridSchedule): number {
+  if (schedule.swizzle !== "plain") return 1;
+  const rowBytes = extentOf(sum.axis, schedule.tile) * elementBytes;
+  return Math.min(8, Math.max(1, rowBytes / PIECE_BYTES));
+}
+
+/** What storing the results of a block costs: what waits, and what keeps threads and memory busy. */
+function drainSeconds(
+  context: GridContext,
+  schedule: GridSchedule,
+  target: Target,
+  clock: number,
+): { readonly wait: number; readonly busy: number } {
+  const elements = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
+  const output = outputOf(context.mapping.computation);
+  const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
+  const bytes = (elements * bytesOf(output.dtype)) / (rate ?? Number.POSITIVE_INFINITY);
+  // Staged results are written to shared memory and read again, one element a lane.
+  const perElement = schedule.store === "staged" ? 2 * STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;
+  const threads = (elements * perElement) / context.limits.lanes / ISSUED_PER_CYCLE / clock;
+  return { wait: target.fixed["drain"]?.value ?? 0, busy: Math.max(bytes, threads) };
+}

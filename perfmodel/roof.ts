@@ -1,0 +1,230 @@
+/**
+ * @file The least time a machine as calibrated needs for a computation. A kernel that took less shows the calibration wrong.
+ *
+ *     instruction   its issues for the points that count, at the rate measured from registers
+ *     l1 .. dram    what must be read from there, at the rate measured there: of each input the elements that are read, once, less
+ *                   what the caches inside can have kept from the call before
+ *
+ * Everything is counted low: points whose reads lie outside a tensor may be left out by a kernel that peels its borders.
+ */
+
+import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import { type Computation, extentsOf, inputsOf, type Tensor } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { elementExtents } from "../abstraction/epilogue.ts";
+import { type Access, accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Calibration } from "./calibrate.ts";
+
+/** One thing that takes time. */
+export interface Bound {
+  /** Name of an instruction or of a level of memory. */
+  readonly name: string;
+  readonly kind: "instruction" | "memory";
+  /** Of one call. */
+  readonly seconds: number;
+}
+
+/** How the kernel ran. */
+export interface RoofConditions {
+  /** Undefined where no single instruction does the products, as on lanes. */
+  readonly intrinsic: Intrinsic | undefined;
+  readonly threads: number;
+}
+
+/**
+ * By how much a kernel may be faster than a bound before the calibration is wrong. From registers the rate of an instruction is what
+ * it is: 5 % is what medians of calibrations differed by, two virtual cores of a Xeon, 2026-11. The rate of a memory is that of a
+ * plain loop, which prefetching and larger pages can beat.
+ */
+const SLACK: Readonly<Record<Bound["kind"], number>> = { instruction: 1.05, memory: 1.2 };
+
+/** All bounds, the one that takes longest first: the roof. */
+export function boundsOn(
+  computation: Computation,
+  { intrinsic, threads }: RoofConditions,
+  calibration: Calibration,
+  machine: Pick<Target, "memories">,
+): readonly Bound[] {
+  const clock = calibration.clockHz.median * threads;
+  const points = neededPoints(computation);
+  const timing = intrinsic && calibration.intrinsics[intrinsic.name];
+  const products = intrinsic?.computation.axes.reduce((product, axis) => product * axis.extent, 1) ?? 1;
+  const issues: Bound[] =
+    intrinsic && timing
+      ? [
+          {
+            name: intrinsic.name,
+            kind: "instruction",
+            seconds: ((points / products) * timing.issueCycles.median) / clock,
+          },
+        ]
+      : [];
+  const bytes = points === 0 ? 0 : bytesRead(computation);
+  const reads = Object.entries(calibration.memory).map(([name, { readBytesPerCycle }]): Bound => {
+    const beyond = Math.max(0, bytes - bytesInside(name, machine, threads));
+    return { name, kind: "memory", seconds: beyond / readBytesPerCycle.median / clock };
+  });
+  return [...issues, ...reads].sort((a, b) => b.seconds - a.seconds);
+}
+
+/** The bound a kernel broke by most, of those that no noise explains. @param seconds the end of its interval: what it surely did not exceed */
+export function brokenBound(bounds: readonly Bound[], seconds: number): Bound | undefined {
+  return bounds
+    .filter((b) => b.seconds > SLACK[b.kind] * seconds)
+    .toSorted((a, b) => b.seconds / SLACK[b.kind] - a.seconds / SLACK[a.kind])[0];
+}
+
+/** What caches nearer to the core than a level hold, those of all threads together. */
+function bytesInside(level: string, { memories }: Pick<Target, "memories">, threads: number): number {
+  const at = memories.findIndex((m) => m.name === level);
+  const inside = memories.slice(at + 1).filter((m) => m.kind === "cache");
+  return inside.reduce((sum, { bytes, count = threads }) => sum + (bytes?.value ?? 0) * Math.min(threads, count), 0);
+}
+
+// ---- What must be read
+
+/**
+ * Bytes of the elements that are read, each once: of a tensor whose indices share axes those along one dimension at most, of one read
+ * under a condition none.
+ */
+function bytesRead(computation: Computation): number {
+  const { equation, epilogue } = computation;
+  const conditional = equation.where === undefined ? [] : axesIn(equation.where);
+  const within: readonly (readonly [Expr, Extents])[] = [
+    [equation.value, extentsOf(computation)],
+    ...(epilogue ? [[epilogue.equation.value, elementExtents(epilogue.equation, epilogue.sum)] as const] : []),
+  ];
+  return inputsOf(computation).reduce((sum, tensor) => {
+    const counts = within.flatMap(([value, extents]) =>
+      accessesIn(value).flatMap((access) => {
+        if (access.tensor !== tensor.name || axesIn(access).some((a) => conditional.includes(a))) return [];
+        return [elementsRead(access, tensor, extents)];
+      }),
+    );
+    return sum + bytesOf(tensor.dtype) * Math.max(0, ...counts);
+  }, 0);
+}
+
+function elementsRead({ index }: Access, { dims }: Tensor, extents: Extents): number {
+  const extentOf = (d: number): number => dims[d]?.extent ?? 1;
+  const counts = index.map((e, d) => valuesOf(e, extentOf(d), extents));
+  const axes = index.flatMap((e) => axesIn(e));
+  if (new Set(axes).size === axes.length) return counts.reduce((product, n) => product * n, 1);
+  // Where one dimension keeps an element inside, another may put it outside.
+  const whole = index.every((e, d) => isInside(e, extentOf(d), extents));
+  return whole ? Math.max(0, ...counts) : 0;
+}
+
+function isInside(e: Expr, extent: number, extents: Extents): boolean {
+  const [min, max] = boundsOf(e, extents);
+  return min >= 0 && max < extent;
+}
+
+/** Different values of an index that lie in `0 .. extent-1`, at least. */
+function valuesOf(e: Expr, extent: number, extents: Extents): number {
+  const form = affineForm(e);
+  if (!form) return isInside(e, extent, extents) ? 1 : 0;
+  // While a coefficient is no larger than the run so far, the values have no holes; beyond, each step of the axis repeats them.
+  let [run, count] = [1, 1];
+  const terms = [...form.terms].map(([axis, c]) => [Math.abs(c), extents[axis] ?? 1] as const);
+  for (const [c, n] of terms.toSorted(([a], [b]) => a - b)) {
+    if (c <= run && run === count) count += c * (n - 1);
+    else if (c >= run) count *= n;
+    run += c * (n - 1);
+  }
+  const [min, max] = boundsOf(e, extents);
+  return Math.max(0, count - Math.max(0, -min) - Math.max(0, max - extent + 1));
+}
+
+// ---- What must be computed
+
+/** More combinations of axes than this are not gone through. */
+const MOST_STEPS = 200_000;
+
+/** Points whose condition holds and whose reads all lie inside; none where they are too many to count. */
+export function neededPoints(computation: Computation): number {
+  const extents = extentsOf(computation);
+  const constraints = constraintsOf(computation, extents);
+  return componentsOf(Object.keys(extents), constraints).reduce((product, axes) => {
+    const own = constraints.filter((c) => axesIn(c.of).some((a) => axes.includes(a)));
+    return product * countWithin(axes, own, extents);
+  }, 1);
+}
+
+/** An index that must lie in `0 .. below-1`, or a condition that must hold. */
+type Constraint =
+  | { readonly kind: "inside"; readonly of: Expr; readonly below: number }
+  | { readonly kind: "holds"; readonly of: Expr };
+
+function constraintsOf({ equation, tensors }: Computation, extents: Extents): Constraint[] {
+  const inside = accessesIn(equation.value).flatMap(({ tensor, index }) =>
+    index.flatMap((of, d): Constraint[] => {
+      const below = tensors[tensor]?.dims[d]?.extent;
+      return below === undefined || isInside(of, below, extents) ? [] : [{ kind: "inside", of, below }];
+    }),
+  );
+  return [...inside, ...conjuncts(equation.where).map((of): Constraint => ({ kind: "holds", of }))];
+}
+
+function conjuncts(condition: Expr | undefined): Expr[] {
+  if (condition === undefined) return [];
+  if (condition.kind === "logic" && condition.op === "and")
+    return [...conjuncts(condition.left), ...conjuncts(condition.right)];
+  return [condition];
+}
+
+/** Axes that constraints tie together. */
+function componentsOf(axes: readonly string[], constraints: readonly Constraint[]): readonly (readonly string[])[] {
+  return constraints.reduce<readonly (readonly string[])[]>(
+    (groups, { of }) => {
+      const tied = axesIn(of);
+      const joined = groups.filter((g) => g.some((a) => tied.includes(a)));
+      return [...groups.filter((g) => !joined.includes(g)), joined.flat()];
+    },
+    axes.map((a) => [a]),
+  );
+}
+
+/** Points of a box that keep the constraints: of the longest axis the interval that the others leave, where all are affine. */
+function countWithin(axes: readonly string[], constraints: readonly Constraint[], extents: Extents): number {
+  const extentOf = (axis: string): number => extents[axis] ?? 1;
+  if (constraints.length === 0) return axes.reduce((product, a) => product * extentOf(a), 1);
+  const intervals = constraints.map((c) => {
+    const form = c.kind === "inside" ? affineForm(c.of) : undefined;
+    return form && c.kind === "inside" ? { form, below: c.below } : undefined;
+  });
+  const affine = intervals.flatMap((i) => i ?? []);
+  const longest = axes.toSorted((a, b) => extentOf(b) - extentOf(a))[0] ?? "";
+  const others = affine.length === constraints.length ? axes.filter((a) => a !== longest) : axes;
+  if (others.reduce((product, a) => product * extentOf(a), 1) > MOST_STEPS) return 0;
+  let count = 0;
+  for (const point of pointsOf(others, extents)) {
+    if (others.length === axes.length) {
+      if (constraints.every((c) => keeps(c, point))) count++;
+      continue;
+    }
+    let [low, high] = [0, extentOf(longest) - 1];
+    for (const { form, below } of affine) {
+      const rest = [...form.terms].reduce(
+        (sum, [a, c]) => sum + (a === longest ? 0 : c * (point[a] ?? 0)),
+        form.constant,
+      );
+      const c = form.terms.get(longest) ?? 0;
+      if (c === 0) {
+        if (rest < 0 || rest >= below) high = -1;
+        continue;
+      }
+      const [from, to] = c > 0 ? [-rest / c, (below - 1 - rest) / c] : [(below - 1 - rest) / c, -rest / c];
+      [low, high] = [Math.max(low, Math.ceil(from)), Math.min(high, Math.floor(to))];
+    }
+    count += Math.max(0, high - low + 1);
+  }
+  return count;
+}
+
+function keeps(constraint: Constraint, point: Extents): boolean {
+  const value = evaluateIndex(constraint.of, point);
+  return constraint.kind === "holds" ? value !== 0 : value >= 0 && value < constraint.below;
+}

@@ -1,0 +1,79 @@
+/*
+ * The rest of CUDA's runtime library that harness/cuda.cu calls, on a machine without a GPU: memory of host and device is one and ends at
+ * a page that may not be touched; streams run at once; a graph remembers nothing and takes no time. Times mean nothing here.
+ */
+#ifndef AUTOMAP_EMULATION_CUDA_RUNTIME_H
+#define AUTOMAP_EMULATION_CUDA_RUNTIME_H
+
+#include "cuda.h"
+
+#include <sys/mman.h>
+#include <time.h>
+
+typedef void* cudaGraph_t;
+typedef void* cudaGraphExec_t;
+typedef double* cudaEvent_t;
+enum { cudaStreamCaptureModeThreadLocal = 1 };
+static const cudaMemcpyKind cudaMemcpyHostToDevice = cudaMemcpyDefault, cudaMemcpyDeviceToHost = cudaMemcpyDefault;
+enum {
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorInvalidAddressSpace = 717,
+};
+
+static inline const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaError"; }
+static inline const char* cudaGetErrorString(cudaError_t) { return "of the emulated device"; }
+static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+/* As of cudaMalloc, the memory begins at a multiple of 256 bytes; behind it, up to the next such multiple, nothing is noticed. */
+static inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const size_t page = 4096, aligned = (bytes + 255) / 256 * 256, whole = (aligned + page - 1) / page * page;
+  char* at = (char*)mmap(nullptr, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return cudaErrorMemoryAllocation;
+  mprotect(at, page, PROT_NONE);
+  mprotect(at + page + whole, page, PROT_NONE);
+  *memory = at + page + whole - aligned;
+  return cudaSuccess;
+}
+static inline cudaError_t cudaMemset(void* to, int value, size_t bytes) { return memset(to, value, bytes), cudaSuccess; }
+static inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  return memcpy(to, from, bytes), cudaSuccess;
+}
+
+static inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = new double(0), cudaSuccess; }
+static inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  *event = now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+  return cudaSuccess;
+}
+static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+static inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  return *ms = (float)(*end - *begin), cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamBeginCapture(cudaStream_t, int) { return cudaSuccess; }
+static inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) { return *graph = nullptr, cudaSuccess; }
+static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t, int) { return *exec = nullptr, cudaSuccess; }
+static inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+
+template <class T> static T atomicAdd(T* at, T value) {
+  const T old = *at;
+  *at += value;
+  return old;
+}
+template <class T> static T atomicMin(T* at, T value) {
+  const T old = *at;
+  if (value < old) *at = value;
+  return old;
+}
+
+#endif

@@ -1,0 +1,142 @@
+// ---------------------------------------------------------------------------------------------------- elements
+
+/** The number an element is: every type is exact in a double. */
+static double element(DType dtype, const char* p) {
+  auto as = [p](auto value) {
+    memcpy(&value, p, sizeof value);
+    return value;
+  };
+  switch (dtype) {
+    case DType::u8: return as(uint8_t());
+    case DType::s8: return as(int8_t());
+    case DType::u16: return as(uint16_t());
+    case DType::s16: return as(int16_t());
+    case DType::u32: return as(uint32_t());
+    case DType::s32: return as(int32_t());
+    case DType::f32: return as(float());
+    case DType::f64: return as(double());
+    case DType::bf16: {
+      uint32_t bits = uint32_t(as(uint16_t())) << 16;
+      float value;
+      memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+    case DType::f16: break;
+  }
+  uint16_t bits = as(uint16_t());
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
+                                    : exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+/** How the output differs from what is wanted; empty when it does not. NaN differs from everything. */
+static std::string compare(const Argument& output, const char* got_bytes, const InputSet& set) {
+  const auto* want = reinterpret_cast<const double*>(set.expected.data);
+  const auto* tolerance = reinterpret_cast<const double*>(set.tolerance.data);
+  size_t bad = 0, first = 0, checked = 0;
+  double worst = 0, first_got = 0;
+  for (size_t i = 0; i < output.elements; i++) {
+    if (set.checked.data && !set.checked.data[i]) continue;
+    checked++;
+    double got = element(output.dtype, got_bytes + i * output.element_bytes);
+    double error = std::fabs(got - want[i]);
+    if (got == want[i] || error <= tolerance[i]) continue;
+    if (bad++ == 0) first = i, first_got = got;
+    if (!(error <= worst)) worst = error;
+  }
+  if (bad == 0) return "";
+  return format("%zu of %zu elements of %s differ; first at memory element %zu: got %.9g, want %.9g within %.3g; largest error %.3g",
+                bad, checked, output.name.c_str(), first, first_got, want[first], tolerance[first], worst);
+}
+
+/** Whether two outputs have the same bits wherever there is an element. */
+static bool same_bits(const Argument& output, const char* a, const char* b, const InputSet& set) {
+  if (!set.checked.data) return memcmp(a, b, output.bytes()) == 0;
+  for (size_t i = 0; i < output.elements; i++)
+    if (set.checked.data[i] && memcmp(a + i * output.element_bytes, b + i * output.element_bytes, output.element_bytes)) return false;
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------- loading, checking
+
+static Kernel load(int number, const std::string& path) {
+  at(number, "loading");
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    // What was linked with -z defs loads, unless the machine refuses: it asks for more memory than there may be, or the file is no more.
+    const char* reason = dlerror();
+    if (strstr(reason, "Cannot allocate memory")) fault("out-of-memory", reason);
+    fault("environment", format("%s; delete it, and it is made again", reason).c_str());
+  }
+  auto symbol = [library](const char* name) {
+    void* found = dlsym(library, name);
+    if (!found) fault("crashed", format("the kernel has no function %s", name).c_str());
+    return found;
+  };
+  Kernel k;
+  k.number = number;
+  k.workspace_bytes = reinterpret_cast<decltype(k.workspace_bytes)>(symbol("automap_workspace_bytes"));
+  k.prepare = reinterpret_cast<decltype(k.prepare)>(symbol("automap_prepare"));
+  k.phases = reinterpret_cast<decltype(k.phases)>(symbol("automap_phases"));
+  k.run = reinterpret_cast<decltype(k.run)>(symbol("automap_run"));
+  return k;
+}
+
+/** Tensors in memory, inputs filled and read-only. */
+static std::vector<void*> place_tensors(const Request& r, const InputSet& set, Placement placement) {
+  std::vector<void*> tensors;
+  for (size_t i = 0; i < r.arguments.size(); i++) {
+    const Argument& a = r.arguments[i];
+    Buffer& b = allocate(a.name, a.bytes(), a.element_bytes, placement);
+    if (i > 0) {
+      if (b.bytes > 0) memcpy(b.data, set.inputs[i - 1].data, b.bytes);
+      protect(b);
+    }
+    tensors.push_back(b.data);
+  }
+  return tensors;
+}
+
+static void* place_workspace(const Kernel& k, Placement placement) {
+  Buffer& b = allocate("the workspace", k.workspace_bytes(), 64, placement);
+  memset(b.data, 0xff, b.bytes);
+  return b.data;
+}
+
+/** Two patterns: an element that is never written cannot be right under both. The first is NaN to every float. */
+static constexpr int POISON[] = {0xff, 0x5a};
+
+/** Runs the kernel on every set, twice each. An answer line without the kernel's number, `wrong ...`; empty when all is right. */
+static std::string verify(const Kernel& k, const Request& r) {
+  const Argument& output = r.arguments[0];
+  for (size_t s = 0; s < r.sets.size(); s++) {
+    const InputSet& set = r.sets[s];
+    // Against the guard behind, to the byte, then against the one before. Pointers need the alignment of their element type and no more.
+    Placement placement = s % 2 == 0 ? Placement::end : Placement::start;
+    std::vector<void*> tensors = place_tensors(r, set, placement);
+    at(k.number, "asking for its workspace");
+    kernels_ran = true;
+    void* workspace = place_workspace(k, placement);
+    char* out = static_cast<char*>(tensors[0]);
+    at(k.number, "preparing on " + set.name + " inputs");
+    memset(out, POISON[0], output.bytes());
+    k.prepare(workspace, tensors.data());
+    Job once = {&k, workspace, tensors.data(), k.phases(), 1};
+    std::vector<char> before;
+    for (int call = 0; call < 2; call++) {
+      std::string where = format("call %d on %s inputs", call + 1, set.name.c_str());
+      at(k.number, where);
+      memset(out, POISON[call], output.bytes());
+      run_job(once, r.threads);
+      if (std::string harm = damage(); !harm.empty()) return "out-of-bounds " + where + ": " + harm;
+      if (std::string difference = compare(output, out, set); !difference.empty()) return "wrong " + where + ": " + difference;
+      if (call == 1 && !same_bits(output, before.data(), out, set))
+        return "wrong " + where + ": the result differs from that of call 1 on the same inputs";
+      before.assign(out, out + output.bytes());
+    }
+    release_all();
+  }
+  return "";
+}
+

@@ -1,0 +1,591 @@
+/*
+ * Runs CUDA kernels on a device, checks every element they write against a reference kernel, and times them. One process answers one
+ * request; it is compiled once a machine.
+ *
+ * The request comes on stdin, a keyword and the rest of its line each:
+ *
+ *     parent 4711                      the process that asks: this one ends with it
+ *     device 0
+ *     argument f32 1024 out            the output, then the inputs: type, elements of memory, name
+ *     fixed in PATH                    bytes of an input that is not drawn
+ *     seed 1                           of the inputs
+ *     set exact                        small integers, whose sums are exact; `random`, `extreme`: see draw() below
+ *     reference PATH                   shared object with automap_reference: the lowest and highest value of each element that pass
+ *     bounds PREFIX                    where what the reference says is kept for other processes, a file a set
+ *     cache warm                       or `flushed`: out of the last cache before each call
+ *     batch 0.0005                     least seconds of a batch of calls
+ *     budget 0.1                       seconds of batches for each kernel
+ *     batches 5 200                    least and most batches
+ *     kernel PATH                      shared objects with the interface of abstraction/kernel.ts; with several, batches alternate
+ *     go                               the request is complete
+ *
+ * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done.
+ */
+
+#ifdef AUTOMAP_EMULATED_CUDA
+#include "cuda-runtime.h"
+#else
+#include <cuda_runtime.h>
+#endif
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+// ---------------------------------------------------------------------------------------------------- answers
+
+static constexpr int ANSWERS = 3;
+
+__attribute__((format(printf, 1, 2))) static void answer(const char* format, ...) {
+  char line[2000];
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(line, sizeof line - 1, format, arguments);
+  va_end(arguments);
+  length = std::min<int>(length, sizeof line - 2);
+  for (int i = 0; i < length; i++)
+    if (line[i] == '\n') line[i] = ' ';
+  line[length++] = '\n';
+  if (write(ANSWERS, line, length) != length) _exit(97);
+}
+
+static void answer_samples(int kernel, const std::vector<double>& samples) {
+  std::string line = "samples " + std::to_string(kernel);
+  char number[40];
+  for (double s : samples) {
+    snprintf(number, sizeof number, " %.9e", s);
+    line += number;
+  }
+  line += '\n';
+  for (size_t at = 0; at < line.size();) {
+    ssize_t written = write(ANSWERS, line.data() + at, line.size() - at);
+    if (written <= 0) _exit(97);
+    at += written;
+  }
+}
+
+[[noreturn]] static void refuse(const std::string& why) {
+  answer("refused %s", why.c_str());
+  _exit(2);
+}
+
+/* After an error the context may be lost for good: the process ends, and the kernels without a verdict start again in another. */
+[[noreturn]] static void fault(int kernel, const char* status, const std::string& what) {
+  answer("fault %d %s %s", kernel, status, what.c_str());
+  _exit(0);
+}
+
+/* The kernel that is being dealt with, for the handler of what ends the process. */
+static volatile int current_kernel = 0;
+
+static void on_fault(int number) {
+  static const char* const names[] = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"};
+  static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  const char* name = "a signal";
+  for (int i = 0; i < 5; i++)
+    if (numbers[i] == number) name = names[i];
+  char line[100];
+  const int length = snprintf(line, sizeof line, "fault %d crashed killed by %s\n", current_kernel, name);
+  if (write(ANSWERS, line, (size_t)length) != length) _exit(97);
+  _exit(0);
+}
+
+/* On a stack of its own: that of the kernel may be what is lost. */
+static void report_faults() {
+  static char memory[64 * 1024];
+  stack_t stack = {};
+  stack.ss_sp = memory, stack.ss_size = sizeof memory;
+  sigaltstack(&stack, nullptr);
+  struct sigaction action = {};
+  action.sa_handler = on_fault;
+  action.sa_flags = SA_ONSTACK;
+  for (int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigaction(number, &action, nullptr);
+}
+
+static const char* status_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation: return "out-of-memory";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace: return "out-of-bounds";
+    case cudaErrorIllegalInstruction:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction: return "illegal-instruction";
+    case cudaErrorLaunchTimeout: return "timed-out";
+    default: return "crashed";
+  }
+}
+
+static void check(int kernel, cudaError_t error, const char* what) {
+  if (error != cudaSuccess) fault(kernel, status_of(error), std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+}
+
+// ---------------------------------------------------------------------------------------------------- request
+
+struct Argument {
+  std::string dtype, name, file;
+  size_t elements;
+  size_t bytes() const { return elements * (size_t)width(); }
+  int width() const {
+    if (dtype == "u8" || dtype == "s8") return 1;
+    if (dtype == "u16" || dtype == "s16" || dtype == "f16" || dtype == "bf16") return 2;
+    return dtype == "f64" ? 8 : 4;
+  }
+};
+
+struct Request {
+  int device = 0;
+  std::vector<Argument> arguments;
+  std::vector<std::string> sets, kernels;
+  std::string reference, bounds;
+  bool flushed = false;
+  uint64_t seed = 1;
+  double batch = 0.0005, budget = 0.1;
+  int least = 5, most = 200;
+};
+
+static Request read_request() {
+  Request r;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string word, rest;
+    words >> word;
+    if (word == "parent") {
+      pid_t parent = 0;
+      words >> parent;
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(0);
+    } else if (word == "device") words >> r.device;
+    else if (word == "argument") {
+      Argument a;
+      words >> a.dtype >> a.elements >> a.name;
+      r.arguments.push_back(a);
+    } else if (word == "fixed") {
+      std::string name, file;
+      words >> name >> std::ws;
+      std::getline(words, file);
+      for (Argument& a : r.arguments)
+        if (a.name == name) a.file = file;
+    } else if (word == "seed") words >> r.seed;
+    else if (word == "cache") words >> rest, r.flushed = rest == "flushed";
+    else if (word == "batch") words >> r.batch;
+    else if (word == "budget") words >> r.budget;
+    else if (word == "batches") words >> r.least >> r.most;
+    else if (word == "set" || word == "kernel" || word == "reference" || word == "bounds") {
+      words >> std::ws;
+      std::getline(words, rest);
+      if (word == "reference") r.reference = rest;
+      else if (word == "bounds") r.bounds = rest;
+      else (word == "set" ? r.sets : r.kernels).push_back(rest);
+    } else if (word == "go") return r;
+    else refuse("unknown word " + word);
+  }
+  refuse("the request ends without go");
+}
+
+// ---------------------------------------------------------------------------------------------------- elements
+
+enum Type { U8, S8, U16, S16, U32, S32, F16, BF16, F32, F64 };
+
+static Type type_of(const std::string& dtype) {
+  const char* names[] = {"u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "f32", "f64"};
+  for (int i = 0; i < 10; i++)
+    if (dtype == names[i]) return (Type)i;
+  if (dtype == "tf32") return F32;
+  refuse("unknown type " + dtype);
+}
+
+__host__ __device__ static float half_to_float(uint16_t x) {
+  uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff, bits;
+  if (exponent == 31) bits = sign | 0x7f800000 | fraction << 13;
+  else if (exponent != 0) bits = sign | (exponent + 112) << 23 | fraction << 13;
+  else {
+    float small = (float)fraction * 5.9604644775390625e-8f; /* 2^-24 */
+    memcpy(&bits, &small, 4);
+    bits |= sign;
+  }
+  float f;
+  memcpy(&f, &bits, 4);
+  return f;
+}
+
+__host__ __device__ static uint16_t float_to_half(float f) { /* to nearest, ties to even */
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+  if (rest >= 0x7f800000) return (uint16_t)(sign | 0x7c00 | (rest > 0x7f800000 ? 0x200 : 0));
+  if (rest >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
+  if (rest < 0x38800000) { /* below 2^-14: multiples of 2^-24 */
+    float magic = 0.5f, small;
+    memcpy(&small, &rest, 4);
+    small += magic;
+    uint32_t sum, base;
+    memcpy(&sum, &small, 4);
+    memcpy(&base, &magic, 4);
+    return (uint16_t)(sign | (sum - base));
+  }
+  return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13));
+}
+
+__device__ static double element(const void* at, size_t i, Type type) {
+  switch (type) {
+    case U8: return ((const uint8_t*)at)[i];
+    case S8: return ((const int8_t*)at)[i];
+    case U16: return ((const uint16_t*)at)[i];
+    case S16: return ((const int16_t*)at)[i];
+    case U32: return ((const uint32_t*)at)[i];
+    case S32: return ((const int32_t*)at)[i];
+    case F16: return half_to_float(((const uint16_t*)at)[i]);
+    case BF16: {
+      uint32_t bits = (uint32_t)((const uint16_t*)at)[i] << 16;
+      float f;
+      memcpy(&f, &bits, 4);
+      return f;
+    }
+    case F32: return ((const float*)at)[i];
+    default: return ((const double*)at)[i];
+  }
+}
+
+__device__ static uint64_t mixed(uint64_t x) { /* splitmix64 */
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return x ^ x >> 31;
+}
+
+/*
+ * exact      integers from -most to most: every sum of products is exact
+ * random     integers of the whole range, fractions between -1 and 1
+ * extreme    the ends of integer types; floats of very unequal size, up to `most`
+ */
+enum Set { EXACT, RANDOM, EXTREME };
+
+__global__ void draw(void* to, size_t elements, Type type, bool tf32, Set set, uint64_t seed, double most) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < elements; i += (size_t)gridDim.x * blockDim.x) {
+    const uint64_t bits = mixed(mixed(seed) ^ i);
+    const double unit = (double)(bits >> 11) * 0x1p-53; /* 0 <= unit < 1 */
+    double value;
+    bool whole = type <= S32;
+    if (set == EXACT) {
+      value = floor(unit * (2 * most + 1)) - most;
+      if (type == U8 || type == U16 || type == U32) value = fabs(value);
+    } else if (whole) {
+      const double low[] = {0, -128, 0, -32768, 0, -2147483648.0}, high[] = {255, 127, 65535, 32767, 4294967295.0, 2147483647.0};
+      const int pick = (int)(unit * 10);
+      if (set == RANDOM) value = low[type] + floor(unit * (high[type] - low[type] + 1));
+      else value = pick < 4 ? high[type] : pick < 7 ? low[type] : pick == 7 ? high[type] - 1 : pick == 8 ? low[type] + 1 : 1;
+    } else if (set == RANDOM) value = 2 * unit - 1;
+    else {
+      const double sizes[] = {most, most, 1, 0.015625, 0};
+      value = sizes[(bits & 0xffff) % 5] * (0.5 + unit / 2) * (bits >> 20 & 1 ? 1 : -1);
+    }
+    switch (type) {
+      case U8: ((uint8_t*)to)[i] = (uint8_t)value; break;
+      case S8: ((int8_t*)to)[i] = (int8_t)value; break;
+      case U16: ((uint16_t*)to)[i] = (uint16_t)value; break;
+      case S16: ((int16_t*)to)[i] = (int16_t)value; break;
+      case U32: ((uint32_t*)to)[i] = (uint32_t)value; break;
+      case S32: ((int32_t*)to)[i] = (int32_t)value; break;
+      case F16: ((uint16_t*)to)[i] = float_to_half((float)value); break;
+      case BF16:
+      case F32: {
+        float f = (float)value;
+        uint32_t word;
+        memcpy(&word, &f, 4);
+        if (tf32) word = (word + 0xfff + (word >> 13 & 1)) & ~0x1fffu;
+        if (type == F32) ((uint32_t*)to)[i] = word;
+        else ((uint16_t*)to)[i] = (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+        break;
+      }
+      default: ((double*)to)[i] = value;
+    }
+  }
+}
+
+struct Wrong {
+  unsigned long long count, first;
+};
+
+/* Bounds are NaN where memory holds no element. What is no number never passes. */
+__global__ void compare(const void* got, Type type, size_t elements, const double* low, const double* high, Wrong* wrong) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < elements; i += (size_t)gridDim.x * blockDim.x) {
+    if (low[i] != low[i]) continue;
+    const double value = element(got, i, type);
+    if (value >= low[i] && value <= high[i]) continue;
+    atomicAdd(&wrong->count, 1ull);
+    atomicMin(&wrong->first, (unsigned long long)i);
+  }
+}
+
+__global__ void one_element(const void* got, Type type, size_t i, double* to) { *to = element(got, i, type); }
+
+// ---------------------------------------------------------------------------------------------------- kernels
+
+typedef unsigned long (*WorkspaceBytes)(void);
+typedef int (*Prepare)(void* workspace, const void* const* tensors, cudaStream_t stream);
+typedef int (*Launch)(void* workspace, void* const* tensors, cudaStream_t stream);
+/* Fills the bounds of every element of the output's memory; `exact` says that inputs are small integers. */
+typedef int (*ReferenceCall)(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);
+
+struct Loaded {
+  WorkspaceBytes workspace_bytes;
+  Prepare prepare;
+  Launch launch;
+  void* workspace;
+  bool failed;
+  cudaGraphExec_t graph;
+  int calls;    /* of a graph */
+  int launches; /* of the graph in a batch */
+  std::vector<double> samples;
+};
+
+template <class F> static F symbol(void* library, const char* name) {
+  F found = (F)dlsym(library, name);
+  if (!found) refuse(std::string("no function ") + name);
+  return found;
+}
+
+static void* open_library(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) refuse(std::string("cannot load ") + path + ": " + dlerror());
+  return library;
+}
+
+#ifdef AUTOMAP_EMULATED_CUDA
+static constexpr int BLOCKS = 1, THREADS = 1;
+#else
+static constexpr int BLOCKS = 1024, THREADS = 256;
+#endif
+
+/* Starts a kernel, as kernel<<<blocks, threads, 0, stream>>>(arguments...) does. */
+template <class... P, size_t... I>
+static cudaError_t start_with(void (*kernel)(P...), int blocks, int threads, cudaStream_t stream, std::tuple<P...> values,
+                              std::index_sequence<I...>) {
+  void* arguments[] = {(void*)&std::get<I>(values)...};
+  return cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream);
+}
+template <class... P, class... A>
+static void start(int k, void (*kernel)(P...), int blocks, int threads, cudaStream_t stream, A... arguments) {
+  check(k, start_with(kernel, blocks, threads, stream, std::tuple<P...>(arguments...), std::index_sequence_for<P...>()), "cudaLaunchKernel");
+}
+
+static constexpr size_t FLUSH_BYTES = (size_t)256 << 20; /* several times the last cache of any device yet */
+static constexpr size_t GUARD_BYTES = 256; /* on both sides of the output: what is written there is out of bounds */
+static constexpr int CALLS_OF_A_GRAPH = 20;
+static constexpr int POISON = 0xff; /* a NaN in every float type */
+
+static std::vector<unsigned char> read_file(const std::string& path, size_t bytes) {
+  std::vector<unsigned char> data(bytes);
+  FILE* file = fopen(path.c_str(), "rb");
+  if (!file || fread(data.data(), 1, bytes, file) != bytes) refuse("cannot read " + path);
+  fclose(file);
+  return data;
+}
+
+int main() {
+  report_faults();
+  const Request r = read_request();
+  if (r.arguments.empty()) refuse("no arguments");
+  answer("at 0 starting the device");
+  check(0, cudaSetDevice(r.device), "cudaSetDevice");
+  cudaStream_t stream;
+  check(0, cudaStreamCreate(&stream), "cudaStreamCreate");
+
+  // 1. Memory: guards around the output, inputs as drawn.
+  const Argument& output = r.arguments[0];
+  std::vector<void*> tensors;
+  for (const Argument& a : r.arguments) {
+    unsigned char* memory = nullptr;
+    check(0, cudaMalloc((void**)&memory, a.bytes() + 2 * GUARD_BYTES), "cudaMalloc of a tensor");
+    answer("at 0 taking memory");
+    check(0, cudaMemset(memory, POISON, a.bytes() + 2 * GUARD_BYTES), "cudaMemset");
+    tensors.push_back(memory + GUARD_BYTES);
+  }
+  double *low = nullptr, *high = nullptr;
+  Wrong* wrong = nullptr;
+  double* one = nullptr;
+  unsigned char* flush = nullptr;
+  check(0, cudaMalloc((void**)&low, output.elements * sizeof(double)), "cudaMalloc of bounds");
+  check(0, cudaMalloc((void**)&high, output.elements * sizeof(double)), "cudaMalloc of bounds");
+  check(0, cudaMalloc((void**)&wrong, sizeof(Wrong)), "cudaMalloc");
+  check(0, cudaMalloc((void**)&one, sizeof(double)), "cudaMalloc");
+  if (r.flushed) check(0, cudaMalloc((void**)&flush, FLUSH_BYTES), "cudaMalloc of what flushes the cache");
+
+  // 2. Kernels.
+  std::vector<Loaded> kernels;
+  for (const std::string& path : r.kernels) {
+    void* library = open_library(path);
+    Loaded k = {symbol<WorkspaceBytes>(library, "automap_workspace_bytes"), symbol<Prepare>(library, "automap_prepare"),
+                symbol<Launch>(library, "automap_launch"), nullptr, false, nullptr, 1, 1, {}};
+    check((int)kernels.size(), cudaMalloc(&k.workspace, k.workspace_bytes()), "cudaMalloc of the workspace");
+    kernels.push_back(k);
+  }
+  void* reference = r.reference.empty() ? nullptr : open_library(r.reference);
+
+  // 3. Every element of every set.
+  const Type type = type_of(output.dtype);
+  for (const std::string& name : r.sets) {
+    const Set set = name == "exact" ? EXACT : name == "random" ? RANDOM : EXTREME;
+    for (size_t t = 1; t < tensors.size(); t++) {
+      const Argument& a = r.arguments[t];
+      if (!a.file.empty()) {
+        const std::vector<unsigned char> data = read_file(a.file, a.bytes());
+        check(0, cudaMemcpy(tensors[t], data.data(), a.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy of an input");
+        continue;
+      }
+      const double most = set == EXACT ? 3 : 16;
+      start(0, draw, BLOCKS, THREADS, stream, tensors[t], a.elements, type_of(a.dtype), a.dtype == "tf32", set, r.seed * 1000 + set * 100 + t, most);
+    }
+    check(0, cudaStreamSynchronize(stream), "drawing inputs");
+    answer("at 0 reference on %s inputs", name.c_str());
+    const size_t bytes = output.elements * sizeof(double);
+    const std::string kept = r.bounds.empty() ? "" : r.bounds + "." + name;
+    if (reference && !kept.empty() && access(kept.c_str(), R_OK) == 0) {
+      const std::vector<unsigned char> data = read_file(kept, 2 * bytes);
+      check(0, cudaMemcpy(low, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
+      check(0, cudaMemcpy(high, data.data() + bytes, bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
+    } else if (reference) {
+      ReferenceCall call = symbol<ReferenceCall>(reference, "automap_reference");
+      check(0, cudaMemset(low, POISON, output.elements * sizeof(double)), "cudaMemset");
+      check(0, cudaMemset(high, POISON, output.elements * sizeof(double)), "cudaMemset");
+      int error = call(tensors.data(), low, high, set == EXACT, stream);
+      if (error == 0) error = cudaStreamSynchronize(stream);
+      if (error != 0) refuse(std::string("the reference fails: ") + cudaGetErrorString((cudaError_t)error));
+      if (!kept.empty()) {
+        std::vector<unsigned char> data(2 * bytes);
+        check(0, cudaMemcpy(data.data(), low, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
+        check(0, cudaMemcpy(data.data() + bytes, high, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
+        /* Under another name first: a file that is there is whole. What cannot be kept is computed again. */
+        const std::string part = kept + "." + std::to_string(getpid());
+        FILE* file = fopen(part.c_str(), "wb");
+        const bool written = file && fwrite(data.data(), 1, data.size(), file) == data.size();
+        if (file && fclose(file) == 0 && written) rename(part.c_str(), kept.c_str());
+        else remove(part.c_str());
+      }
+    }
+    for (int k = 0; k < (int)kernels.size(); k++) {
+      Loaded& kernel = kernels[k];
+      if (kernel.failed) continue;
+      current_kernel = k;
+      answer("at %d call on %s inputs", k, name.c_str());
+      check(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream), "prepare");
+      /* Twice: what a call leaves behind must not be needed, and must not hurt. */
+      for (int call = 0; call < 2; call++) {
+        unsigned char* whole = (unsigned char*)tensors[0] - GUARD_BYTES;
+        check(k, cudaMemsetAsync(whole, POISON, output.bytes() + 2 * GUARD_BYTES, stream), "cudaMemsetAsync");
+        check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch");
+        check(k, cudaStreamSynchronize(stream), "the kernel");
+        Wrong found = {0, ~0ull};
+        check(k, cudaMemcpy(wrong, &found, sizeof found, cudaMemcpyHostToDevice), "cudaMemcpy");
+        if (reference) start(k, compare, BLOCKS, THREADS, stream, tensors[0], type, output.elements, low, high, wrong);
+        check(k, cudaStreamSynchronize(stream), "comparing");
+        check(k, cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        unsigned char guards[2 * GUARD_BYTES];
+        check(k, cudaMemcpy(guards, whole, GUARD_BYTES, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        check(k, cudaMemcpy(guards + GUARD_BYTES, whole + GUARD_BYTES + output.bytes(), GUARD_BYTES, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        const bool outside = std::any_of(guards, guards + sizeof guards, [](unsigned char b) { return b != POISON; });
+        if (outside) answer("out-of-bounds %d it writes beside its output, on %s inputs", k, name.c_str());
+        else if (found.count > 0) {
+          double bounds[2], value;
+          start(k, one_element, 1, 1, stream, tensors[0], type, found.first, one);
+          check(k, cudaStreamSynchronize(stream), "reading");
+          check(k, cudaMemcpy(&value, one, sizeof value, cudaMemcpyDeviceToHost), "cudaMemcpy");
+          check(k, cudaMemcpy(&bounds[0], low + found.first, sizeof(double), cudaMemcpyDeviceToHost), "cudaMemcpy");
+          check(k, cudaMemcpy(&bounds[1], high + found.first, sizeof(double), cudaMemcpyDeviceToHost), "cudaMemcpy");
+          answer("wrong %d %llu of %zu elements differ on %s inputs, call %d: element %llu of %s is %.9g, expected %.9g to %.9g", k,
+                 found.count, output.elements, name.c_str(), call + 1, found.first, output.name.c_str(), value, bounds[0], bounds[1]);
+        }
+        if (outside || found.count > 0) {
+          kernel.failed = true;
+          break;
+        }
+      }
+    }
+  }
+
+  // 4. Times: graphs of calls, batches in turns.
+  cudaEvent_t begin, end;
+  check(0, cudaEventCreate(&begin), "cudaEventCreate");
+  check(0, cudaEventCreate(&end), "cudaEventCreate");
+  auto timed = [&](int k, auto&& work) {
+    float ms = 0;
+    check(k, cudaEventRecord(begin, stream), "cudaEventRecord");
+    work();
+    check(k, cudaEventRecord(end, stream), "cudaEventRecord");
+    check(k, cudaEventSynchronize(end), "the kernel");
+    check(k, cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    return ms / 1000.0;
+  };
+  for (int k = 0; k < (int)kernels.size(); k++) {
+    Loaded& kernel = kernels[k];
+    if (kernel.failed) continue;
+    current_kernel = k;
+    answer("at %d warming up", k);
+    check(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream), "prepare");
+    auto call = [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); };
+    timed(k, call);
+    const double once = timed(k, call);
+    if (r.flushed) continue;
+    const double wanted = std::max(1.0, std::ceil(r.batch / std::max(once, 1e-7)));
+    kernel.calls = (int)std::min<double>(CALLS_OF_A_GRAPH, wanted);
+    kernel.launches = (int)std::ceil(wanted / kernel.calls);
+    cudaGraph_t graph;
+    check(k, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    for (int i = 0; i < kernel.calls; i++) call();
+    check(k, cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    check(k, cudaGraphInstantiate(&kernel.graph, graph, 0), "cudaGraphInstantiate");
+    check(k, cudaGraphDestroy(graph), "cudaGraphDestroy");
+    timed(k, [&] { check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch"); });
+  }
+  std::vector<double> spent(kernels.size(), 0);
+  std::vector<int> order;
+  uint64_t shuffle = r.seed;
+  for (int round = 0; round < r.most; round++) {
+    order.clear();
+    for (int k = 0; k < (int)kernels.size(); k++)
+      if (!kernels[k].failed && (round < r.least || spent[k] < r.budget)) order.push_back(k);
+    if (order.empty()) break;
+    /* A random order: what ran before leaves the clock where it took it. */
+    for (size_t i = order.size(); i > 1; i--) {
+      shuffle = shuffle * 6364136223846793005ull + 1442695040888963407ull;
+      std::swap(order[i - 1], order[(shuffle >> 33) % i]);
+    }
+    for (int k : order) {
+      Loaded& kernel = kernels[k];
+      current_kernel = k;
+      answer("at %d batch %d", k, round);
+      double seconds = 0;
+      if (r.flushed) {
+        check(k, cudaMemsetAsync(flush, round & 255, FLUSH_BYTES, stream), "cudaMemsetAsync");
+        seconds = timed(k, [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); });
+      } else {
+        auto batch = [&] {
+          for (int i = 0; i < kernel.launches; i++) check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch");
+        };
+        seconds = timed(k, batch) / (kernel.calls * kernel.launches);
+      }
+      kernel.samples.push_back(seconds);
+      spent[k] += seconds * kernel.calls * kernel.launches;
+    }
+  }
+  for (int k = 0; k < (int)kernels.size(); k++)
+    if (!kernels[k].failed) answer_samples(k, kernels[k].samples);
+  answer("done");
+  return 0;
+}

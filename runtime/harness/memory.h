@@ -1,0 +1,111 @@
+// ---------------------------------------------------------------------------------------------------- memory that was refused
+
+/* A kernel whose allocation was refused by the limit mostly crashes next: on null, or by std::bad_alloc. The size tells why. */
+static std::atomic<size_t> refused{0};
+
+static void* noted(void* memory, size_t bytes) {
+  if (!memory) refused = bytes;
+  return memory;
+}
+
+#if defined(__GLIBC__)
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+
+void* malloc(size_t bytes) noexcept { return noted(__libc_malloc(bytes), bytes); }
+void* calloc(size_t count, size_t bytes) noexcept { return noted(__libc_calloc(count, bytes), count * bytes); }
+void* realloc(void* old, size_t bytes) noexcept {
+  void* memory = __libc_realloc(old, bytes);
+  return bytes == 0 ? memory : noted(memory, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) noexcept { return noted(__libc_memalign(alignment, bytes), bytes); }
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept { return noted(__libc_memalign(alignment, bytes), bytes); }
+int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
+  *memory = noted(__libc_memalign(alignment, bytes), bytes);
+  return *memory ? 0 : ENOMEM;
+}
+void* mmap(void* where, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
+  long address = syscall(SYS_mmap, where, bytes, protection, flags, file, offset);
+  if (address == -1 && errno == ENOMEM) refused = bytes;
+  return reinterpret_cast<void*>(address);
+}
+}
+#endif
+
+// ---------------------------------------------------------------------------------------------------- buffers between guards
+
+static constexpr size_t PAGE = 4096;
+/** Unreadable memory on each side: a stray index by a whole row still lands in it. */
+static constexpr size_t GUARD = 1 << 20;
+static constexpr unsigned char CANARY = 0xc3;
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/** Where the data lies between its guards: against the one behind, against the one before, or off both, as memory mostly is. */
+enum class Placement { end, start, spread };
+
+struct Buffer {
+  char name[64];
+  char* map;
+  size_t pages; /* bytes between the guards */
+  char* data;
+  size_t bytes;
+  bool read_only;
+
+  char* begin() const { return map + GUARD; }
+  char* end() const { return begin() + pages; }
+};
+
+static Buffer buffers[64];
+static int buffer_count = 0;
+/** Whether any kernel was called: before that memory is refused by the machine, after it may be by what a kernel took. */
+static bool kernels_ran = false;
+
+static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment, Placement placement) {
+  if (buffer_count == 64) fault("crashed", "the harness holds 64 buffers at most");
+  Buffer& b = buffers[buffer_count];
+  snprintf(b.name, sizeof b.name, "%s", name.c_str());
+  // Tensors that all begin a page would evict each other: 320 bytes apart, they do not.
+  size_t offset = placement == Placement::spread ? buffer_count * 320 % PAGE : 0;
+  b.pages = round_up(std::max<size_t>(bytes + offset, 1), PAGE);
+  b.bytes = bytes;
+  b.read_only = false;
+  void* map = mmap(nullptr, b.pages + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED || mprotect(static_cast<char*>(map) + GUARD, b.pages, PROT_READ | PROT_WRITE))
+    fault(kernels_ran ? "out-of-memory" : "environment", format("%zu bytes for %s were refused", bytes, b.name).c_str());
+  b.map = static_cast<char*>(map);
+  b.data = b.begin() + offset;
+  if (placement == Placement::end) b.data = b.begin() + (b.pages - bytes) / alignment * alignment;
+  memset(b.begin(), CANARY, b.pages);
+  buffer_count++;
+  return b;
+}
+
+static void release_all() {
+  while (buffer_count > 0) {
+    Buffer& b = buffers[--buffer_count];
+    munmap(b.map, b.pages + 2 * GUARD);
+  }
+}
+
+static void protect(Buffer& b) {
+  mprotect(b.begin(), b.pages, PROT_READ);
+  b.read_only = true;
+}
+
+/** What was written between the data and the guards, the farthest byte; empty when nothing. */
+static std::string damage() {
+  for (int i = 0; i < buffer_count; i++) {
+    const Buffer& b = buffers[i];
+    auto intact = [](const char* p) { return static_cast<unsigned char>(*p) == CANARY; };
+    for (const char* p = b.begin(); p < b.data; p++)
+      if (!intact(p)) return format("wrote %zd bytes before the start of %s", b.data - p, b.name);
+    for (const char* p = b.end(); p-- > b.data + b.bytes;)
+      if (!intact(p)) return format("wrote %zd bytes behind the end of %s", p - (b.data + b.bytes) + 1, b.name);
+  }
+  return "";
+}
+

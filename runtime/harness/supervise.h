@@ -1,0 +1,103 @@
+// ---------------------------------------------------------------------------------------------------- supervision
+
+/*
+ * Two processes: one runs kernels, and the one that automap started watches over it. A kernel may start what it likes, in a session of
+ * its own too: orphans come to the nearest ancestor that asked for them (prctl(2), PR_SET_CHILD_SUBREAPER), which is the watcher, and it
+ * ends before all of them have. So when automap sees it end, nothing of the kernel runs any more.
+ */
+
+/** For so long what a kernel left is killed again and again: a chain of forks may need several blows. */
+static constexpr double REAP_SECONDS = 2;
+
+static double monotonic() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+/** Kills every process whose parent is this one. */
+static void kill_children() {
+  static char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%d/children", int(getpid()));
+  if (FILE* file = fopen(path, "r")) {
+    for (int child; fscanf(file, "%d", &child) == 1;) kill(child, SIGKILL);
+    fclose(file);
+    return;
+  }
+  // A kernel without that file (CONFIG_PROC_CHILDREN): look through all.
+  DIR* all = opendir("/proc");
+  if (!all) return;
+  while (dirent* entry = readdir(all)) {
+    int process = atoi(entry->d_name), parent = 0;
+    if (process <= 0) continue;
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE* file = fopen(path, "r");
+    if (!file) continue;
+    // The name stands in parentheses and may hold any character; the parent is the second word behind the last of them.
+    char line[512];
+    size_t length = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[length] = 0;
+    const char* behind = strrchr(line, ')');
+    if (behind && sscanf(behind + 1, " %*c %d", &parent) == 1 && parent == getpid()) kill(process, SIGKILL);
+  }
+  closedir(all);
+}
+
+/** Watches until the worker ends, or automap does or asks for the end by SIGTERM; then ends what is left. */
+[[noreturn]] static void watch(pid_t worker, const sigset_t& awaited) {
+  int status = 0;
+  bool ended = false, stopped = false;
+  auto reap = [&] {
+    for (int one;;) {
+      pid_t gone = waitpid(-1, &one, WNOHANG);
+      if (gone <= 0) return gone == 0;
+      if (gone == worker) status = one, ended = true;
+    }
+  };
+  while (!ended && !stopped) {
+    int signal = sigwaitinfo(&awaited, nullptr);
+    if (signal == SIGTERM) stopped = true;
+    reap();
+  }
+  kill(-worker, SIGKILL);
+  for (double until = monotonic() + REAP_SECONDS; reap() && monotonic() < until;) {
+    kill_children();
+    sched_yield();
+  }
+  if (ended) {
+    // At the end of its processor time a process gets SIGXCPU, or SIGKILL when there is no second limit behind the first.
+    rlimit time = {};
+    getrlimit(RLIMIT_CPU, &time);
+    bool spent = WIFSIGNALED(status) && time.rlim_cur != RLIM_INFINITY && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
+    if (spent) answer(format("fault 0 environment this shell allows %lu seconds of processor time (ulimit -t)", (unsigned long)time.rlim_cur));
+    if (WIFSIGNALED(status)) answer(format("ended signal %d", WTERMSIG(status)));
+    else answer(format("ended exit %d", WEXITSTATUS(status)));
+  }
+  _exit(0);
+}
+
+/** Returns in the process that runs kernels. @param starter the process that started this one */
+static void supervise(pid_t starter) {
+  sigset_t awaited, before;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGTERM);
+  sigaddset(&awaited, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &awaited, &before);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != starter) _exit(95);
+  pid_t watcher = getpid();
+  pid_t worker = fork();
+  if (worker < 0) fault("environment", format("no process could be started: %s", strerror(errno)).c_str());
+  if (worker > 0) {
+    // Their other ends are seen to close when the worker's do.
+    for (int file : {0, 1, 2}) close(file);
+    watch(worker, awaited);
+  }
+  current_process = getpid();
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != watcher) _exit(95);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+}

@@ -1,0 +1,134 @@
+// ---------------------------------------------------------------------------------------------------- threads
+
+static void pause_cpu() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+/** Spins, and yields when the wait is long: another program may have the core the other thread needs. */
+template <class Condition> static void spin_until(Condition condition) {
+  for (unsigned spins = 0; !condition(); spins++) {
+    if (spins < 1 << 14) pause_cpu();
+    else sched_yield();
+  }
+}
+
+struct Barrier {
+  int members = 1;
+  alignas(64) std::atomic<int> arrived{0};
+  alignas(64) std::atomic<unsigned> generation{0};
+
+  void wait() {
+    if (members == 1) return;
+    unsigned now = generation.load(std::memory_order_acquire);
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) == members - 1) {
+      arrived.store(0, std::memory_order_relaxed);
+      generation.store(now + 1, std::memory_order_release);
+    } else spin_until([&] { return generation.load(std::memory_order_acquire) != now; });
+  }
+};
+
+struct Kernel {
+  int number;
+  unsigned long (*workspace_bytes)(void);
+  void (*prepare)(void*, const void* const*);
+  int (*phases)(void);
+  void (*run)(void*, void* const*, int, int, int);
+};
+
+/** Calls that all threads make together. */
+struct Job {
+  const Kernel* kernel;
+  void* workspace;
+  void* const* tensors;
+  int phases;
+  long calls;
+};
+
+static Barrier barrier;
+static Job job;
+static std::atomic<unsigned> jobs_given{0};
+
+/** How long a part worked, and how long its processor worked for it: the rest went to other programs, for a part never sleeps. Seconds. */
+struct Spent {
+  std::atomic<double> wall{0}, processor{0};
+};
+static std::unique_ptr<Spent[]> spent;
+
+static double seconds_of(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static double now() { return seconds_of(CLOCK_MONOTONIC_RAW); }
+
+/** One thread's part of a job; seconds from the moment all have begun until all have ended. */
+static double take_part(int part, int parts) {
+  // A copy: thread 0 gives the next job as soon as it is through the last barrier, while others have still to leave their loops.
+  const Job own = job;
+  const double begun = now(), worked = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  barrier.wait();
+  double start = now();
+  for (long call = 0; call < own.calls; call++)
+    for (int phase = 0; phase < own.phases; phase++) {
+      own.kernel->run(own.workspace, own.tensors, phase, part, parts);
+      barrier.wait();
+    }
+  const double end = now();
+  // Each part writes its own and another may read it: no lock, no lost update.
+  auto add = [](std::atomic<double>& sum, double seconds) { sum.store(sum.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed); };
+  add(spent[part].processor, seconds_of(CLOCK_THREAD_CPUTIME_ID) - worked);
+  add(spent[part].wall, now() - begun);
+  return end - start;
+}
+
+static void forget_spent(int parts) {
+  for (int part = 0; part < parts; part++) spent[part].wall = 0, spent[part].processor = 0;
+}
+
+/** The share that others had of the processor they took most of; since the last call of forget_spent. */
+static double share_of_others(int parts) {
+  double most = 0;
+  for (int part = 0; part < parts; part++)
+    if (double wall = spent[part].wall; wall > 0) most = std::max(most, 1 - spent[part].processor / wall);
+  return std::min(most, 1.0);
+}
+
+static void pin(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+static void start_threads(const Request& r) {
+  barrier.members = r.threads;
+  spent = std::make_unique<Spent[]>(r.threads);
+  auto cpu = [&r](int part) { return r.cpus.empty() ? part : r.cpus[part % r.cpus.size()]; };
+  for (int part = 1; part < r.threads; part++) {
+    try {
+      std::thread([part, parts = r.threads, where = cpu(part)] {
+        use_fault_stack();
+        pin(where);
+        for (unsigned done = 0;; done++) {
+          spin_until([&] { return jobs_given.load(std::memory_order_acquire) != done; });
+          take_part(part, parts);
+        }
+      }).detach();
+    } catch (const std::system_error& error) {
+      fault("environment", format("thread %d of %d could not be started: %s", part + 1, r.threads, error.what()).c_str());
+    }
+  }
+  pin(cpu(0));
+}
+
+static double run_job(const Job& next, int threads) {
+  job = next;
+  jobs_given.fetch_add(1, std::memory_order_release);
+  return take_part(0, threads);
+}
+

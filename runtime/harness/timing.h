@@ -1,0 +1,132 @@
+// ---------------------------------------------------------------------------------------------------- timing
+
+static double clock_tick() {
+  double least = 1;
+  for (int i = 0; i < 1000; i++) {
+    double start = now(), next = start;
+    while (next == start) next = now();
+    least = std::min(least, next - start);
+  }
+  return least;
+}
+
+static void flush_caches() {
+#if defined(__x86_64__)
+  for (int i = 0; i < buffer_count; i++)
+    for (const char* line = buffers[i].begin(); line < buffers[i].end(); line += 64) _mm_clflush(line);
+  _mm_mfence();
+#else
+  static std::vector<char> sweep(256 << 20);
+  for (size_t i = 0; i < sweep.size(); i += 64) sweep[i]++;
+#endif
+}
+
+/** Seconds of a batch. Flushed: the caches are emptied before every call, outside the clock. */
+static double time_batch(const Request& r, Job batch) {
+  if (!r.flushed) return run_job(batch, r.threads);
+  double sum = 0;
+  const long calls = batch.calls;
+  batch.calls = 1;
+  for (long call = 0; call < calls; call++) {
+    flush_caches();
+    sum += run_job(batch, r.threads);
+  }
+  return sum;
+}
+
+static void sign_of_life(int kernel) {
+  static double last = 0;
+  double time = now();
+  if (time - last < 0.1) return;
+  last = time;
+  at(kernel, "timing");
+}
+
+static void answer_samples(int kernel, const std::vector<double>& samples) {
+  std::string line = format("samples %d", kernel);
+  for (double seconds : samples) line += format(" %.9g", seconds);
+  answer(line);
+}
+
+/** Batches long enough for the clock; with several kernels in turn, in an order that rotates. */
+static void time_kernels(const Request& r, const std::vector<Kernel>& kernels) {
+  // Fractions rather than the exact set's small integers: the usual case.
+  const InputSet& set = r.sets.size() > 1 && r.sets[0].name == "exact" ? r.sets[1] : r.sets[0];
+  std::vector<void*> tensors = place_tensors(r, set, Placement::spread);
+  double least = std::max(50 * clock_tick(), r.batch);
+  std::vector<Job> jobs;
+  std::vector<std::vector<double>> samples(kernels.size());
+
+  // 1. Warm up, and find how many calls make a batch.
+  double longest = 0;
+  for (const Kernel& k : kernels) {
+    void* workspace = place_workspace(k, Placement::spread);
+    at(k.number, "timing");
+    k.prepare(workspace, tensors.data());
+    Job j = {&k, workspace, tensors.data(), k.phases(), 1};
+    double spent = run_job(j, r.threads);
+    for (;;) {
+      sign_of_life(k.number);
+      double seconds = time_batch(r, j);
+      spent += seconds;
+      if (seconds < least) j.calls = std::max<long>(j.calls + 1, std::min(1.1 * j.calls * least / std::max(seconds, 1e-9), 8.0 * j.calls));
+      else if (spent >= 0.02) {
+        longest = std::max(longest, seconds / j.calls);
+        break;
+      }
+    }
+    jobs.push_back(j);
+  }
+
+  // 2. Measure. One call that outlasts the budget is measured three times.
+  int least_batches = longest > r.budget ? std::min(3, r.least_batches) : r.least_batches;
+  double until = now() + r.budget * kernels.size();
+  forget_spent(r.threads);
+  for (int round = 0; round < r.most_batches && (round < least_batches || now() < until); round++)
+    for (size_t turn = 0; turn < jobs.size(); turn++) {
+      size_t which = (round + turn) % jobs.size();
+      sign_of_life(kernels[which].number);
+      if (jobs.size() > 1 && !r.flushed) {
+        // The kernel before has used the caches.
+        Job warm = jobs[which];
+        warm.calls = 1;
+        run_job(warm, r.threads);
+      }
+      samples[which].push_back(time_batch(r, jobs[which]) / jobs[which].calls);
+    }
+
+  answer(format("load %.4f", share_of_others(r.threads)));
+
+  // 3. The last result still has to be right.
+  for (size_t i = 0; i < kernels.size(); i++) {
+    int number = kernels[i].number;
+    memset(tensors[0], POISON[0], r.arguments[0].bytes());
+    at(number, "call after timing");
+    Job last = jobs[i];
+    last.calls = 1;
+    run_job(last, r.threads);
+    std::string harm = damage();
+    std::string difference = compare(r.arguments[0], static_cast<char*>(tensors[0]), set);
+    if (!harm.empty()) answer(format("out-of-bounds %d after timing: ", number) + harm);
+    else if (!difference.empty()) answer(format("wrong %d after timing: ", number) + difference);
+    else answer_samples(number, samples[i]);
+  }
+}
+
+/** 2^20 dependent steps of eight multiply-adds each: the same work on any day. */
+static void time_baseline(const Request& r) {
+  std::vector<double> samples;
+  volatile double seed = 0.5;
+  double until = now() + r.budget;
+  for (int batch = 0; batch < r.most_batches && (batch < r.least_batches || now() < until); batch++) {
+    double x[8], start = now();
+    for (int i = 0; i < 8; i++) x[i] = seed + i;
+    for (int step = 0; step < 1 << 20; step++)
+      for (int i = 0; i < 8; i++) x[i] = x[i] * 0.999999 + 1e-6;
+    for (int i = 0; i < 8; i++) seed = x[i];
+    samples.push_back(now() - start);
+    seed = 0.5;
+  }
+  answer_samples(0, samples);
+}
+

@@ -1,0 +1,238 @@
+/**
+ * @file From CUDA text to a shared object: finds the GPU and nvcc, compiles side by side, reads what ptxas and the disassembly say. Or, with
+ * a C++ compiler and the headers of the emulation, for a machine without a GPU.
+ *
+ *     const builder = new Builder(nvccToolchain(device), workdir, 16);
+ *     await builder.kernel(kernel)                                    { status: "compiled", file: ".../5f0c2e....so", instructions: 128 }
+ */
+
+import { createHash } from "node:crypto";
+import { readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import pLimit from "p-limit";
+import type { EnvironmentProblem } from "../../abstraction/error.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import { explainRun, findProgram, runChild } from "../child.ts";
+import { findCompiler } from "../compiler.ts";
+
+/** The GPU and the tools for it: part of the record of what was measured. */
+export interface CudaDevice {
+  readonly name: string;
+  readonly driver: string;
+  /** 9.0 is 90. */
+  readonly capability: number;
+  readonly nvcc: { readonly path: string; readonly version: string };
+  readonly disassembler: string;
+}
+
+/** What compiles for a device: nvcc, or a C++ compiler with the headers of the emulation. */
+export interface Toolchain {
+  /** Part of the hash that results are kept under. */
+  readonly identity: string;
+  readonly command: (source: string, output: string, kind: "kernel" | "reference" | "program") => readonly string[];
+  /** The text as this compiler takes it. */
+  readonly adapted: (source: string, kind: "kernel" | "reference" | "program") => string;
+  /** Lists the machine code of a shared object; undefined where there is none of the device's. */
+  readonly disassemble: ((file: string) => readonly string[]) | undefined;
+}
+
+export type CudaCompiled =
+  | { readonly status: "compiled"; readonly file: string; readonly instructions: number; readonly seconds: number }
+  | { readonly status: "compile-failed" | "missing-instruction"; readonly log: string };
+
+const COMPILE_LIMIT_MS = 120_000;
+const PROBE_LIMIT_MS = 20_000;
+const LOG_CHARACTERS = 4000;
+
+/** The device and its tools, or what is missing. */
+export async function findCudaDevice(): Promise<CudaDevice | EnvironmentProblem> {
+  const missing = (what: string, remedy: string): EnvironmentProblem => ({
+    status: "environment",
+    what,
+    why: "CUDA kernels are compiled, checked and timed on this machine's GPU",
+    remedy,
+  });
+  const smi = findProgram("nvidia-smi");
+  if (smi === undefined)
+    return missing(
+      "no NVIDIA GPU: nvidia-smi is not on the PATH",
+      "run it where a GPU is, or rank by the model alone: --model-only",
+    );
+  const query = ["--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"];
+  const probed = await runChild([smi, ...query], { timeLimitMs: PROBE_LIMIT_MS });
+  const [line = ""] = probed.stdout.split("\n");
+  const [name, driver, capability] = line.split(",").map((word) => word.trim());
+  if (
+    probed.status !== "ok" ||
+    name === undefined ||
+    driver === undefined ||
+    !capability ||
+    !/^\d+\.\d$/.test(capability)
+  )
+    return missing(
+      `nvidia-smi tells of no GPU: ${explainRun(probed)} ${probed.stderr}${line}`.trim(),
+      "look at nvidia-smi: the driver may not be loaded",
+    );
+  const nvcc = findProgram("nvcc") ?? findProgram("/usr/local/cuda/bin/nvcc");
+  if (nvcc === undefined)
+    return missing("no nvcc on the PATH", "install the CUDA toolkit, or put its bin folder on the PATH");
+  const asked = await runChild([nvcc, "--version"], { timeLimitMs: PROBE_LIMIT_MS });
+  const version = /release [\d.]+, (V[\d.]+)/.exec(asked.stdout)?.[1];
+  if (version === undefined)
+    return missing(`${nvcc} does not answer: ${explainRun(asked)}`, "install the CUDA toolkit anew");
+  const disassembler = findProgram("cuobjdump") ?? findProgram(join(dirname(nvcc), "cuobjdump"));
+  if (disassembler === undefined)
+    return missing("no cuobjdump beside nvcc", "install the CUDA toolkit's binary utilities (cuda-cuobjdump)");
+  return { name, driver, capability: Number(capability.replace(".", "")), nvcc: { path: nvcc, version }, disassembler };
+}
+
+/** Shared objects that a running process opens. */
+const SHARED = ["-shared", "-Xcompiler", "-fPIC"];
+/** A reference rounds every operation as written: no contraction. */
+const NVCC_FLAGS = {
+  kernel: ["-O3", ...SHARED, "-Xptxas", "-v"],
+  reference: ["-O2", "-fmad=false", ...SHARED],
+  program: ["-O2", "-ldl"],
+} as const;
+
+export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
+  // Hopper's own instructions need the architecture's own name.
+  const name = capability === 90 ? "90a" : String(capability);
+  const architecture = `-gencode=arch=compute_${name},code=sm_${name}`;
+  return {
+    identity: `${nvcc.path} ${nvcc.version} ${architecture}`,
+    adapted: (source) => source,
+    command: (source, output, kind) => [
+      ...[nvcc.path, source, "-o", output, "-std=c++17", architecture],
+      ...NVCC_FLAGS[kind],
+    ],
+    disassemble: (file) => [disassembler, "-sass", file],
+  };
+}
+
+const EMULATION = fileURLToPath(new URL("../emulation", import.meta.url));
+const EMULATED_FLAGS = {
+  kernel: ["-O1", "-shared", "-fPIC"],
+  reference: ["-O1", "-shared", "-fPIC"],
+  program: ["-O1", "-ldl"],
+} as const;
+
+export async function emulatedDevice(): Promise<CudaDevice | EnvironmentProblem> {
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") return compiler;
+  const { path, version } = compiler;
+  return { name: "emulated GPU", driver: "none", capability: 90, nvcc: { path, version }, disassembler: "" };
+}
+
+/** Headers of CUDA have no place in an emulated program: its own stands for all of them. */
+export function emulatedToolchain({ nvcc }: CudaDevice): Toolchain {
+  return {
+    identity: `emulated ${nvcc.path} ${nvcc.version}`,
+    adapted: (source, kind) =>
+      kind === "program" ? source : `#include "cuda.h"\n${source.replace(/^#include .*$/gm, "")}`,
+    command: (source, output, kind) => [
+      ...[nvcc.path, "-std=c++17", "-w", "-ffp-contract=off", "-fwrapv", `-I${EMULATION}`, "-DAUTOMAP_EMULATED_CUDA="],
+      ...["-x", "c++", source, "-x", "none", "-o", output],
+      ...EMULATED_FLAGS[kind],
+    ],
+    disassemble: undefined,
+  };
+}
+
+type Built =
+  | { readonly status: "built"; readonly file: string; readonly log: string; readonly seconds: number }
+  | { readonly status: "failed"; readonly log: string };
+
+/** Compiles side by side and remembers under a hash of source, flags and compiler. */
+export class Builder {
+  private readonly toolchain: Toolchain;
+  private readonly workdir: string;
+  private readonly limit: ReturnType<typeof pLimit>;
+  private readonly kernels = new Map<string, Promise<CudaCompiled>>();
+  private unique = 0;
+
+  constructor(toolchain: Toolchain, workdir: string, jobs: number) {
+    this.toolchain = toolchain;
+    this.workdir = workdir;
+    this.limit = pLimit(jobs);
+  }
+
+  kernel(kernel: Kernel): Promise<CudaCompiled> {
+    const known = this.kernels.get(kernel.source);
+    if (known) return known;
+    const compiled = this.examine(kernel);
+    this.kernels.set(kernel.source, compiled);
+    return compiled;
+  }
+
+  private async examine({ source, promises }: Kernel): Promise<CudaCompiled> {
+    const built = await this.build(source, "kernel");
+    if (built.status !== "built") return { status: "compile-failed", log: built.log };
+    const { file, log, seconds } = built;
+    const complaint = complaintOf(log);
+    if (complaint !== undefined) return { status: "compile-failed", log: complaint };
+    const { disassemble } = this.toolchain;
+    if (promises === undefined || !disassemble) return { status: "compiled", file, instructions: 0, seconds };
+    const listing = await this.limit(() => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS }));
+    const instructions = countSass(listing.stdout, promises);
+    if (instructions > 0) return { status: "compiled", file, instructions, seconds };
+    return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };
+  }
+
+  build(source: string, kind: "kernel" | "reference" | "program"): Promise<Built> {
+    return this.limit(async () => {
+      const { identity, adapted, command } = this.toolchain;
+      const key = JSON.stringify([identity, command("", "", kind), source]);
+      const base = join(this.workdir, createHash("sha256").update(key).digest("hex").slice(0, 32));
+      const file = base + (kind === "program" ? ".out" : ".so");
+      const kept = await readFile(`${base}.log`, "utf8").catch(() => undefined);
+      if (kept !== undefined && (await exists(file))) return { status: "built", file, log: kept, seconds: 0 };
+      const own = `${base}.${process.pid}.${this.unique++}`;
+      const begun = performance.now();
+      try {
+        await writeFile(`${own}.cu`, adapted(source, kind));
+        const run = await runChild(command(`${own}.cu`, own, kind), {
+          timeLimitMs: COMPILE_LIMIT_MS,
+          cwd: this.workdir,
+        });
+        const log = `${run.stderr}${run.stdout}`.replaceAll(`${own}.cu`, "kernel.cu").slice(0, LOG_CHARACTERS);
+        if (run.status !== "ok") return { status: "failed", log: `${explainRun(run)}\n${log}` };
+        await writeFile(`${own}.log`, log);
+        await rename(`${own}.log`, `${base}.log`);
+        await rename(`${own}.cu`, `${base}.cu`);
+        await rename(own, file);
+        return { status: "built", file, log, seconds: (performance.now() - begun) / 1000 };
+      } finally {
+        await Promise.all([`${own}.cu`, `${own}.log`, own].map((path) => rm(path, { force: true })));
+      }
+    });
+  }
+}
+
+/** What ptxas says of a kernel that makes it a failure: memory in place of registers, or serialised matrix products. */
+export function complaintOf(log: string): string | undefined {
+  const serialised = /.*\bC75\d\d\b.*/.exec(log);
+  if (serialised) return serialised[0].trim();
+  for (const [, frame, stores, loads] of log.matchAll(
+    /(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads/g,
+  ))
+    if (Number(frame) > 0 || Number(stores) > 0 || Number(loads) > 0)
+      return `registers do not suffice: ${frame} bytes of stack, ${stores} bytes stored and ${loads} loaded`;
+  return undefined;
+}
+
+/** Lines of a SASS listing that hold an instruction: `HMMA` counts `HMMA.16816.F32`. */
+export function countSass(listing: string, mnemonic: string): number {
+  let count = 0;
+  for (const [, word = ""] of listing.matchAll(/^\s+\/\*[0-9a-f]+\*\/\s+(?:@!?U?P\w+ )?([A-Z0-9]+)/gm))
+    if (word === mnemonic) count++;
+  return count;
+}
+
+async function exists(file: string): Promise<boolean> {
+  return stat(file).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,101 @@
+/**
+ * @file Whether measurements contradict a calibration: a kernel that ran faster than the rates allow.
+ *
+ *     contradictionOf(trials, stored, machine)     { kernels: 1, of: 12, times: 1.38, bound: { name: "amx.tdpbusd", ... }, trial, at }
+ *     contradictionText(found, "automap.db")       "the calibration of 2026-11-21 is contradicted by 1 of 12 kernels: ..."
+ *
+ * A calibration that was taken while something else ran gives roofs that are too low, and a model that is too slow. No kernel can be
+ * faster than the machine, so one that seems to be says which of the two numbers to measure again.
+ */
+
+import { attempt } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
+import {
+  best,
+  calibrationOf,
+  computationOf,
+  type Database,
+  type Environment,
+  labelOf,
+  shortId,
+  type TrialRecord,
+} from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
+import { type Bound, boundsOn, brokenBound } from "../perfmodel/roof.ts";
+import { readCalibrationData } from "./recorded.ts";
+
+export interface Contradiction {
+  /** Kernels that ran faster than the calibration allows, and how many were looked at. */
+  readonly kernels: number;
+  readonly of: number;
+  /** The worst of them: how many times as fast as it should be able to, and what it outran. */
+  readonly times: number;
+  readonly bound: Bound;
+  readonly trial: TrialRecord;
+  /** When the calibration was taken, milliseconds since 1970. */
+  readonly at: number;
+}
+
+/** What a calibration lets a kernel take, longest first; none for a failure. @throws UsageError when the record is damaged */
+export function boundsOf(
+  trial: TrialRecord,
+  calibration: Calibration,
+  machine: Pick<Target, "memories">,
+): readonly Bound[] {
+  const intrinsic = INTRINSICS.find((i) => i.name === trial.candidate.intrinsic);
+  const { threads } = trial.conditions;
+  return boundsOn(computationOf(trial.workload), { intrinsic, threads }, calibration, machine);
+}
+
+/** Holds trials of one environment against its calibration; undefined when they agree. */
+export function contradictionOf(
+  trials: readonly TrialRecord[],
+  { calibration, at }: { readonly calibration: Calibration; readonly at: number },
+  machine: Pick<Target, "memories">,
+): Contradiction | undefined {
+  const broken = trials.flatMap((trial) => {
+    const { measurement } = trial;
+    if (measurement.status !== "ok") return [];
+    const bounds = attempt(() => boundsOf(trial, calibration, machine)) ?? [];
+    const bound = brokenBound(bounds, measurement.interval[1]);
+    return bound ? [{ trial, bound, times: bound.seconds / measurement.median }] : [];
+  });
+  const [worst] = broken.toSorted((a, b) => b.times - a.times);
+  return worst && { ...worst, kernels: broken.length, of: trials.length, at };
+}
+
+/** The fastest kernels of this very environment against its newest calibration; undefined when they agree or there is none. */
+export function contradictionIn(db: Database, environment: Environment, machine: Target): Contradiction | undefined {
+  const known = calibrationOf(db, environment);
+  const calibration = readCalibrationData(known?.data);
+  if (!known || !calibration) return undefined;
+  const trials = best(db, { trusted: { environment, policy: "exact" } });
+  return contradictionOf(trials, { calibration, at: known.at }, machine);
+}
+
+/** What is wrong, and what to do. */
+export function contradictionText(found: Contradiction, file: string): string {
+  const { kernels, of, times, bound, trial, at } = found;
+  const rate = bound.kind === "instruction" ? `the rate of ${bound.name}` : `the bandwidth of ${bound.name}`;
+  return [
+    `the calibration of ${new Date(at).toISOString().slice(0, 10)} is contradicted by ${kernels} of ${of} kernels: ${labelOf(trial.workload)}`,
+    `(trial ${shortId(trial.id)}) ran ${times.toFixed(2)} times as fast as ${rate} in it allows;`,
+    `automap calibrate --force --db ${file} measures it again`,
+  ].join(" ");
+}
+
+/** The same as data. */
+export function contradictionDocument(found: Contradiction | undefined): Record<string, unknown> | null {
+  if (!found) return null;
+  const { kernels, of, times, bound, trial, at } = found;
+  return {
+    calibratedAt: new Date(at).toISOString(),
+    kernels,
+    of,
+    times,
+    bound: bound.name,
+    kind: bound.kind,
+    trial: trial.id,
+  };
+}

@@ -1,0 +1,162 @@
+/**
+ * @file The end of a search: its fastest kernels measured in turns, in one process, and what came of it written down.
+ *
+ *     by itself    a 10.0 us   b 10.2 us   c 10.1 us            measured minutes apart
+ *     in finals    b 10.1 us   a 10.6 us   c 10.7 us            b is used, and `db best` and `emit` take b
+ *
+ * The best kernel that the database holds of this computation in this world takes part: so finals decide over everything that was
+ * measured before them, and a search never ends with less than was known.
+ */
+
+import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import type { Measurement, Prediction } from "../abstraction/trial.ts";
+import {
+  best,
+  type Conditions,
+  type Database,
+  type Environment,
+  type Finals,
+  idOf,
+  recordTrial,
+  type Workload,
+} from "../db/index.ts";
+import type { Runner } from "../runtime/measure.ts";
+import type { Reference } from "../runtime/verify.ts";
+import { rankingOf, type TrialOf } from "../tuner/trials.ts";
+import { kernelFor } from "./kernel.ts";
+import { mappingOf } from "./recorded.ts";
+import type { CandidateKinds, SessionSpace } from "./space.ts";
+
+export interface TunedKernel {
+  /** Of the record of its finals. */
+  readonly id: string;
+  readonly computation: Computation;
+  readonly candidate: Candidate;
+  /** Undefined for a design on lanes. */
+  readonly mapping: Mapping | undefined;
+  /** In the finals. */
+  readonly measurement: Extract<Measurement, { status: "ok" }>;
+  readonly prediction: Prediction | undefined;
+  readonly kernel: Kernel;
+}
+
+/** The search that the finals end. */
+export interface Finished {
+  readonly db: Database;
+  readonly workload: Workload;
+  readonly environment: Environment;
+  readonly run: string;
+  readonly space: Pick<SessionSpace, "kernelOf" | "mappingOf">;
+  readonly threads: number;
+  readonly kinds: CandidateKinds;
+  /** Instructions that it could have taken from. */
+  readonly offered: readonly Intrinsic[];
+}
+
+/**
+ * Measures contenders and the best kernel known so far in turns, records each, and gives the winner.
+ * @returns undefined when there is nothing to measure, or nothing of it works any more
+ */
+export async function decide(
+  contenders: readonly TrialOf<Candidate>[],
+  search: Finished,
+  runner: Pick<Runner, "compareKernels">,
+  reference: Reference,
+  now: () => number,
+): Promise<TunedKernel | undefined> {
+  // 1. Who takes part.
+  const { computation } = search.workload;
+  const own = contenders.map((trial) => entrantOf(trial, search.space));
+  const entrants = [...own, ...reigning(contenders, search).flatMap((trial) => recordedEntrant(trial, computation))];
+  if (entrants.length === 0) return undefined;
+
+  // 2. Batches in turns.
+  const kernels = entrants.map(({ kernel }) => kernel);
+  const measurements = await runner.compareKernels(kernels, reference);
+  const at = Math.max(now(), ...entrants.map(({ trial }) => trial.at + 1));
+  const judged = entrants.map(({ trial, kernel, mapping }, i) => {
+    const measurement = measurements[i];
+    if (!measurement) throw new Error("internal: a kernel of the finals has no answer");
+    return { ...trial, at, measurement, kernel, mapping };
+  });
+
+  // 3. What came of it.
+  const ranking = rankingOf(judged).map(({ key }) => key);
+  const comparison = idOf({ run: search.run, at, candidates: judged.map(({ key }) => key) });
+  let winner: TunedKernel | undefined;
+  for (const trial of judged) {
+    const place = ranking.indexOf(trial.key) + 1;
+    const id = recordFinal(trial, { comparison, place: place || undefined }, search);
+    const { candidate, measurement, prediction, kernel, mapping } = trial;
+    if (place !== 1 || measurement.status !== "ok") continue;
+    winner = { id, computation, candidate, mapping, measurement, prediction, kernel };
+  }
+  return winner;
+}
+
+interface Entrant {
+  readonly trial: TrialOf<Candidate>;
+  readonly kernel: Kernel;
+  readonly mapping: Mapping | undefined;
+}
+
+function entrantOf(trial: TrialOf<Candidate>, space: Finished["space"]): Entrant {
+  return { trial, kernel: space.kernelOf(trial.candidate), mapping: space.mappingOf(trial.candidate) };
+}
+
+/** What the search itself need not know; none for a record whose mapping or design no longer stands. */
+function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation): Entrant[] {
+  const { candidate } = trial;
+  try {
+    const mapping = candidate.kind === "lanes" ? undefined : mappingOf(computation, candidate);
+    return [{ trial, kernel: kernelFor(computation, candidate), mapping }];
+  } catch (error) {
+    if (error instanceof UsageError) return [];
+    throw error;
+  }
+}
+
+/**
+ * Who won before, and the fastest that no finals have decided about, which a search that was killed may have left; contenders left out.
+ * Kernels of imported records are not run unasked.
+ */
+function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): readonly TrialOf<Candidate>[] {
+  const { db, workload, environment, offered, threads, kinds } = search;
+  const filter = {
+    computation: workload.computation,
+    intrinsic: offered.map((i) => i.name),
+    threads,
+    trusted: { environment, intrinsics: offered, policy: "exact" },
+  } as const;
+  const found = new Map<string, TrialOf<Candidate>>();
+  for (const decided of [true, false])
+    for (const known of best(db, filter, { kinds, decided })) {
+      const key = candidateKey(known.candidate);
+      if (known.provenance === "here" && known.conditions.cache === "warm") found.set(key, { ...known, key });
+    }
+  for (const { key } of contenders) found.delete(key);
+  return [...found.values()];
+}
+
+function recordFinal(
+  { candidate, prediction, measurement, at }: TrialOf<Candidate>,
+  finals: Finals,
+  { db, workload, environment, run, threads, offered }: Finished,
+): string {
+  const intrinsic = offered.find((i) => i.name === candidate.intrinsic);
+  const conditions: Conditions = { threads, cache: "warm" };
+  return recordTrial(db, {
+    workload,
+    environment,
+    run,
+    trial: { candidate, prediction, measurement, at },
+    conditions,
+    finals,
+    ...(intrinsic ? { intrinsic } : {}),
+  });
+}

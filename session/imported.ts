@@ -1,0 +1,90 @@
+/**
+ * @file Kernels of records that were not measured here. Such a record is code of whoever wrote it: nothing of it is built or run unless the
+ * user says so, and then first by the measuring program, in a child process behind guard pages and limits, as every candidate is.
+ *
+ *     checkConsent(trial, { trustImported: false })        throws UsageError when the record was imported
+ *     await checkFenced(trial, compiler)                   { status: "wrong", because: "... its kernel ended as crashed in a process of its own" }
+ */
+
+import { elementCount, pointCount } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
+import { OPERATORS } from "../operators/index.ts";
+import { constantValues } from "../operators/operator.ts";
+import type { Compiler } from "../runtime/compiler.ts";
+import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
+import { kernelFor } from "./kernel.ts";
+
+export interface Consent {
+  /** Kernels of records and packages that were not made by this user on this machine may be built and run. */
+  readonly trustImported?: boolean;
+}
+
+/** @throws UsageError when the record was imported and the user has not said that its kernel may be run */
+export function checkConsent(
+  { id, provenance }: Pick<TrialRecord, "id" | "provenance">,
+  { trustImported = false }: Consent,
+): void {
+  if (provenance === "here" || trustImported) return;
+  throw new UsageError(
+    `record ${shortId(id)} was imported, not measured here: its kernel is code of whoever wrote it, and nothing of it is built or run`,
+    {
+      hint: "if you trust them, say --trust-imported (in TypeScript trustImported: true); else measure it here: automap tune",
+    },
+  );
+}
+
+const INPUT_SEED = 1;
+
+/** Builds the kernel of a record, holds every element against the equation, and times it. */
+export async function measureRecorded(
+  runner: Runner,
+  { workload, candidate }: TrialRecord,
+  options?: MeasureOptions,
+): Promise<Measurement> {
+  const computation = computationOf(workload);
+  const operator = OPERATORS.find((o) => o.name === workload.operator);
+  const fixed = operator && constantValues(operator, computation);
+  const kernel = kernelFor(computation, candidate);
+  const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+  return runner.measure(kernel, reference, options);
+}
+
+/** What a record may ask of this machine before it is trusted: about a minute, and an eighth of the memory of a small server. */
+const MOST_POINTS = 1e11;
+const MOST_BYTES = 2 ** 32;
+/** One batch is enough: what counts is that the kernel is right and ends. */
+const ONCE: MeasureOptions = { budgetSeconds: 0.001, batches: [1, 1] };
+
+export type Fenced =
+  | { readonly status: "right" }
+  | { readonly status: "wrong"; readonly because: string }
+  | EnvironmentProblem;
+
+/** Runs the kernel of an imported record in a process of its own, before it is run in any other: wrong is what is not right, dies or hangs. */
+export async function checkFenced(trial: TrialRecord, compiler: Compiler): Promise<Fenced> {
+  const record = `record ${shortId(trial.id)} was imported`;
+  const computation = computationOf(trial.workload);
+  const points = pointCount(computation);
+  const bytes = Object.values(computation.tensors).reduce((sum, t) => sum + bytesOf(t.dtype) * elementCount(t), 0);
+  if (points > MOST_POINTS || bytes > MOST_BYTES)
+    return {
+      status: "wrong",
+      because: `${record} and is too large to be checked: ${points.toExponential(1)} points, ${bytes.toExponential(1)} bytes`,
+    };
+  const made = await createRunner({ threads: trial.conditions.threads, compiler });
+  if (made.status === "environment") return made;
+  try {
+    const measured = await measureRecorded(made.runner, trial, ONCE);
+    return measured.status === "ok"
+      ? { status: "right" }
+      : {
+          status: "wrong",
+          because: `${record}, and its kernel ended as ${measured.status} in a process of its own\n${measured.log}`,
+        };
+  } finally {
+    await made.runner.close();
+  }
+}

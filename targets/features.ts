@@ -1,0 +1,82 @@
+/**
+ * @file What instructions ask for, over all families: which machine has it, what a compiler is told.
+ *
+ *     hasFeature(target, "avx512_vnni")
+ *     compilerFlags(["fma"])              ["-mavx2", "-mfma"]
+ */
+
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Family, Feature } from "../abstraction/machine.ts";
+import { ARM } from "./arm.ts";
+import { INTEL } from "./intel.ts";
+import { MALI } from "./mali.ts";
+import { NVIDIA } from "./nvidia.ts";
+import { PORTABLE, PORTABLE_ISA, VIRTUAL } from "./portable.ts";
+import { X86 } from "./x86.ts";
+
+export const FAMILIES: readonly Family[] = [X86, ARM, NVIDIA, INTEL, MALI, PORTABLE, VIRTUAL];
+
+const FEATURES: ReadonlyMap<string, readonly [Feature, Family]> = new Map(
+  FAMILIES.flatMap((family) => family.features.map((f) => [f.name, [f, family]] as const)),
+);
+
+/**
+ * The family whose feature an instruction asks for.
+ * @throws UsageError when no family has the feature and the instruction is reached from some language
+ */
+export function familyOf({ name, isa, language }: Pick<Intrinsic, "name" | "isa" | "language">): Family {
+  const family = FEATURES.get(isa)?.[1];
+  if (family) return family;
+  if (language === "none") return VIRTUAL;
+  throw new UsageError(`${name} asks for "${isa}", a feature of no machine family`, {
+    hint: `features are ${[...FEATURES.keys()].join(", ")}; one that exists on paper has language "none"`,
+  });
+}
+
+/** Whether a machine has what an instruction needs. */
+export function hasFeature({ isa }: { readonly isa: readonly string[] }, needed: string): boolean {
+  return needed === PORTABLE_ISA || isa.includes(needed);
+}
+
+/** Whether a machine has all that an instruction needs. */
+export function runsOn(
+  machine: { readonly isa: readonly string[] },
+  { features }: Pick<Intrinsic, "features">,
+): boolean {
+  return features.every((needed) => hasFeature(machine, needed));
+}
+
+/** Whether kernels can be written with the instructions of a feature. */
+export function isWritten(isa: string): boolean {
+  return FEATURES.get(isa)?.[1].kernels ?? false;
+}
+
+/** Extensions a compiler must be allowed, as its flags name them, for what a machine or an instruction names; what has none is left out. */
+export function compilerFeatures(isa: readonly string[]): string[] {
+  return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];
+}
+
+/** Whether rows of scalars beside an instruction of this feature are written as 512-bit vectors (codegen/rows-avx512.ts). */
+export function writesVectorRows(isa: string): boolean {
+  return FEATURES.get(isa)?.[0].extensions?.includes("avx512bw") ?? false;
+}
+
+/** Flags that make the compiler know the instructions of features (g++ and clang++). */
+export function compilerFlags(isa: readonly string[]): string[] {
+  const flags = [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].flags ?? []))];
+  // Of several -march the last counts: the longest names the most features.
+  const march = flags.filter((flag) => flag.startsWith("-march")).sort((a, b) => a.length - b.length);
+  return [...flags.filter((flag) => !flag.startsWith("-march")), ...march.slice(-1)];
+}
+
+/** Features whose words are all among those of /proc/cpuinfo. */
+export function featuresIn(words: ReadonlySet<string>): string[] {
+  const all = FAMILIES.flatMap((family) => family.features);
+  return all.filter((f) => f.cpuinfo?.every((word) => words.has(word))).map((f) => f.name);
+}
+
+/** Words of /proc/cpuinfo that some feature asks for. */
+export function wordsAskedFor(): ReadonlySet<string> {
+  return new Set(FAMILIES.flatMap((family) => family.features.flatMap((f) => f.cpuinfo ?? [])));
+}

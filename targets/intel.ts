@@ -1,0 +1,77 @@
+/**
+ * @file Intel GPUs, reached from CM: the generations instructions ask for, and what Gen9 takes for an instruction. Mappings are found and
+ * proved under emulation.
+ */
+
+import type { Family, Target } from "../abstraction/machine.ts";
+
+const SOURCE = "CM language specification";
+
+export const INTEL: Family = {
+  name: "intel",
+  emulation: "cm.h",
+  kernels: false,
+  registers: [
+    {
+      name: "grf",
+      named: "variable",
+      types: {
+        ...{ s8: "char", u8: "uchar", s32: "int", u32: "uint" },
+        ...{ f16: "half", bf16: "ushort", tf32: "float", f32: "float" },
+      },
+      declared: "vector<{type}, {elements}> {reg};",
+      cleared: "{reg} = 0;",
+      source: "CM language specification, vector",
+    },
+  ],
+  features: [
+    { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },
+    { name: "xe_hpg", summary: "DPAS of eight lanes", source: SOURCE },
+    { name: "xe_hpc", summary: "DPAS of sixteen lanes", source: SOURCE },
+  ],
+};
+
+const SCHEDULER = "Intel Graphics Compiler, scheduler tables before Xe";
+
+/** A part of 24 execution units, such as HD Graphics 620; a `core` is one of them. */
+export const GEN9: Target = {
+  name: "gen9",
+  summary: "an Intel GPU of Gen9.5 with 24 EUs",
+  isa: ["gen9"],
+  compilerFlags: [],
+  levels: [
+    { name: "grid", units: 1 },
+    { name: "core", units: 24 },
+    { name: "lane", units: 16 },
+  ],
+  memories: [],
+  units: [
+    {
+      name: "fma",
+      at: "core",
+      issueCycles: 2,
+      latencyCycles: 14,
+      source: `${SCHEDULER}: float pipe 14 cycles, two cycles a SIMD16 instruction; not measured`,
+    },
+    {
+      // A shifted read is a region of the operand; where it crosses registers it is a move.
+      name: "shuffle",
+      at: "core",
+      issueCycles: 2,
+      latencyCycles: 14,
+      source: `${SCHEDULER}: a move; not measured`,
+    },
+    // How often one may be issued no source says: it counts as nothing.
+    {
+      name: "load",
+      at: "core",
+      issueCycles: 0,
+      latencyCycles: 400,
+      source: `${SCHEDULER}: data port 400; not measured`,
+    },
+    { name: "store", at: "core", issueCycles: 0, source: `${SCHEDULER}: none` },
+  ],
+  rates: [],
+  fixed: {},
+  lanes: { name: "gen9", summary: "a thread of a Gen9 EU, SIMD16", level: "core", lanes: 16, lanesByBytes: true },
+};

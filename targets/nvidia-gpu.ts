@@ -1,0 +1,120 @@
+/**
+ * @file What NVIDIA GPUs have in common: the levels of a launch, the memories, and where the limits of a block lie.
+ *
+ *     gpu({ name: "h100", capability: 90, multiprocessors: 132, ... }).levels      grid, cluster, block, warpgroup, warp, lane
+ */
+
+import type {
+  Bandwidth,
+  CopyForm,
+  Figure,
+  LaneVector,
+  Level,
+  Memory,
+  Rate,
+  Target,
+  Unit,
+} from "../abstraction/machine.ts";
+
+const KIB = 1024;
+
+export const GUIDE = "CUDA C++ Programming Guide, Technical Specifications per Compute Capability";
+
+const WARP_LANES: LaneVector = {
+  name: "warp",
+  summary: "a warp on a quarter of an H200's SM",
+  level: "warp",
+  lanes: 32,
+  lanesByBytes: false,
+};
+
+/** What differs between the machines of the family. */
+export interface Gpu {
+  /** Features of its compute capability. */
+  readonly isa: readonly string[];
+  readonly name: string;
+  readonly summary: string;
+  readonly capability: 70 | 80 | 90;
+  readonly multiprocessors: number;
+  readonly clockHz: Figure;
+  readonly loadedClockHz?: Figure;
+  readonly dram: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
+  readonly l2: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
+  /** Of a multiprocessor, and of a block that asks. */
+  readonly shared: { readonly bytes: number; readonly block: number; readonly latencyCycles?: Figure };
+  readonly copies: readonly CopyForm[];
+  readonly units: readonly Unit[];
+  readonly rates: readonly Rate[];
+  readonly fixed: Target["fixed"];
+  readonly cluster?: { readonly level: Level; readonly atOnce: NonNullable<Target["clusters"]> };
+}
+
+export function gpu({ name, summary, isa, capability, multiprocessors, shared, cluster, ...machine }: Gpu): Target {
+  const hopper = capability === 90;
+  const memory = (m: Memory): Memory => m;
+  return {
+    name,
+    summary,
+    isa,
+    compilerFlags: [`-arch=sm_${capability}${hopper ? "a" : ""}`],
+    clockHz: machine.clockHz,
+    ...(machine.loadedClockHz && { loadedClockHz: machine.loadedClockHz }),
+    levels: [
+      { name: "grid", units: 1 },
+      ...(cluster ? [cluster.level] : []),
+      {
+        name: "block",
+        units: multiprocessors,
+        most: cluster ? 8 : 2 ** 31 - 1,
+        resident: 32,
+        synchronises: true,
+        barrier: { cycles: { value: 22, source: "audit of a B300" }, cyclesPerUnit: 2 },
+      },
+      ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, synchronises: true, feature: "wgmma" } as const] : []),
+      { name: "warp", units: 4, most: hopper ? 4 : 32, resident: 64, synchronises: true },
+      { name: "lane", units: 32, most: 32 },
+    ],
+    memories: [
+      memory({
+        name: "dram",
+        kind: "addressed",
+        at: "grid",
+        ...machine.dram,
+        copies: [
+          { into: "registers", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" },
+          ...machine.copies,
+        ],
+      }),
+      memory({ name: "l2", kind: "cache", at: "grid", ...machine.l2 }),
+      memory({
+        name: "shared",
+        kind: "addressed",
+        at: "block",
+        bytes: { value: shared.bytes, source: GUIDE },
+        limits: [{ of: "block", bytes: shared.block, unasked: 48 * KIB, ...(capability >= 80 && { reserved: KIB }) }],
+        banks: { count: 32, bytes: 4 },
+        ...(shared.latencyCycles && { latencyCycles: shared.latencyCycles }),
+        bandwidth: [
+          { value: 128, per: "cycle", direction: "both", of: "block", source: `${GUIDE}: 32 banks of 4 bytes` },
+        ],
+        copies: [{ into: "registers", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" }],
+      }),
+      memory({
+        name: "registers",
+        kind: "addressed",
+        at: "block",
+        bytes: { value: 256 * KIB, source: `${GUIDE}: 65,536 of 32 bits a multiprocessor` },
+        limits: [
+          { of: "lane", bytes: 255 * 4 },
+          { of: "warp", bytes: 255 * 4 * 32, granule: KIB },
+        ],
+        bandwidth: [],
+      }),
+    ],
+    units: machine.units,
+    rates: machine.rates,
+    fixed: machine.fixed,
+    ...(hopper && { lanes: WARP_LANES }),
+    ...(cluster && { clusters: cluster.atOnce }),
+  };
+}

@@ -1,0 +1,258 @@
+/**
+ * @file x86 CPUs: extensions as compilers, Linux and CPUID name them, and the features that instructions ask for.
+ *
+ *     avx512_vnni     -mavx2 -mfma -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni     avx512_vnni and the others in /proc/cpuinfo
+ *
+ * A feature is more than its own extension: kernels with 512-bit instructions are written for all of AVX-512 that servers have. The rates
+ * are those of one reference machine, until `automap calibrate` measures them.
+ */
+
+import type { Bandwidth, Family, Feature, Figure, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
+
+/** A part of the instruction set that compilers are allowed by itself. */
+export interface Extension {
+  /** As the compiler's flag names it. */
+  readonly name: string;
+  /** Its word in /proc/cpuinfo. */
+  readonly cpuinfo: string;
+  /** The bit that tells of it, where not every compiler knows it by name (`__builtin_cpu_supports`). */
+  readonly cpuid?: {
+    readonly leaf: number;
+    readonly subleaf: number;
+    readonly register: "EAX" | "EBX" | "ECX" | "EDX";
+    readonly bit: number;
+  };
+  /** Its state is enabled by the system, and each process must ask for it. */
+  readonly asked?: "tiles";
+  readonly source: string;
+}
+
+type Register = NonNullable<Extension["cpuid"]>["register"];
+
+const MANUAL = "Intel SDM vol. 2, CPUID";
+const extension = (name: string, cpuinfo = name): Extension => ({ name, cpuinfo, source: MANUAL });
+const byBit = (
+  name: string,
+  cpuinfo: string,
+  [leaf, subleaf, register, bit]: readonly [leaf: number, subleaf: number, register: Register, bit: number],
+): Extension => ({ name, cpuinfo, cpuid: { leaf, subleaf, register, bit }, source: MANUAL });
+
+export const EXTENSIONS: readonly Extension[] = [
+  extension("avx2"),
+  extension("fma"),
+  byBit("avxvnni", "avx_vnni", [7, 1, "EAX", 4]),
+  extension("avx512f"),
+  extension("avx512bw"),
+  extension("avx512vl"),
+  extension("avx512dq"),
+  extension("avx512vnni", "avx512_vnni"),
+  byBit("avx512bf16", "avx512_bf16", [7, 1, "EAX", 5]),
+  byBit("avx512fp16", "avx512_fp16", [7, 0, "EDX", 23]),
+  { ...byBit("amx-tile", "amx_tile", [7, 0, "EDX", 24]), asked: "tiles" },
+  byBit("amx-int8", "amx_int8", [7, 0, "EDX", 25]),
+  byBit("amx-bf16", "amx_bf16", [7, 0, "EDX", 22]),
+];
+
+/** Undefined for one that no feature of the table takes; compilers know more than these. */
+export function extensionNamed(name: string): Extension | undefined {
+  return EXTENSIONS.find((e) => e.name === name);
+}
+
+function feature(name: string, summary: string, extensions: readonly string[]): Feature {
+  return {
+    name,
+    summary,
+    extensions,
+    cpuinfo: extensions.map((e) => extensionNamed(e)?.cpuinfo ?? e),
+    flags: extensions.map((e) => `-m${e}`),
+    source: MANUAL,
+  };
+}
+
+const AVX2 = ["avx2", "fma"];
+/** What every CPU with AVX-512 but the first Xeon Phi has. */
+const AVX512 = [...AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq"];
+
+/** By what `__m512` ends in. */
+const vectorTypes = (bits: 128 | 256 | 512): Pick<RegisterClass, "named" | "types" | "otherwise" | "cleared"> => ({
+  named: "variable",
+  types: { f32: `__m${bits}`, f64: `__m${bits}d`, f16: `__m${bits}h`, bf16: `__m${bits}bh` },
+  otherwise: `__m${bits}i`,
+  // Assigned, not filled by address: g++ would keep a register whose address was taken in memory.
+  cleared: "{reg} = decltype({reg}){};",
+});
+
+export const ZMM = {
+  name: "zmm",
+  count: 32,
+  bytes: 64,
+  feature: "avx512f",
+  ...vectorTypes(512),
+  constraint: "v",
+  source: "Intel SDM vol. 1, section 15",
+} as const satisfies RegisterClass;
+
+const REGISTERS: readonly RegisterClass[] = [
+  ZMM,
+  {
+    name: "ymm",
+    count: 16,
+    bytes: 32,
+    feature: "avx2",
+    ...vectorTypes(256),
+    constraint: "x",
+    source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
+  },
+  { name: "xmm", count: 16, bytes: 16, ...vectorTypes(128), constraint: "x", source: "Intel SDM vol. 1, section 10" },
+  {
+    // Sixteen rows, as intrinsics/amx.ts configures them.
+    name: "tile",
+    count: 8,
+    bytes: 1024,
+    rowBytes: 64,
+    feature: "amx_int8",
+    named: "number",
+    cleared: "_tile_zero({reg});",
+    apart: true,
+    source: "Intel SDM vol. 1, section 18",
+  },
+];
+
+export const X86: Family = {
+  name: "x86",
+  header: "#include <immintrin.h>\n",
+  emulation: "x86.h",
+  kernels: true,
+  registers: REGISTERS,
+  features: [
+    feature("avx2", "256-bit integers", AVX2),
+    feature("fma", "256-bit fused multiply-adds", AVX2),
+    feature("avx_vnni", "256-bit dot products of bytes", [...AVX2, "avxvnni"]),
+    feature("avx512f", "512-bit vectors", AVX512),
+    feature("avx512_vnni", "512-bit dot products of bytes", [...AVX512, "avx512vnni"]),
+    feature("avx512_bf16", "dot products of bf16", [...AVX512, "avx512bf16"]),
+    feature("avx512_fp16", "arithmetic on f16", [...AVX512, "avx512fp16"]),
+    feature("amx_int8", "matrix products of bytes on tiles", [...AVX512, "amx-tile", "amx-int8"]),
+    // Its inputs are rounded to bf16 by vectors.
+    feature("amx_bf16", "matrix products of bf16 on tiles", [...AVX512, "avx512bf16", "amx-tile", "amx-bf16"]),
+  ],
+};
+
+// ---- rates of the reference machine -----------------------------------------------------------------------------------------------
+
+const KIB = 1024;
+const MIB = 1024 ** 2;
+
+const MEASURED = "measured 2026-11-21 on one of two virtual cores of a Xeon with AVX-512 and AMX at 3.7 GHz";
+const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
+
+/** @param read and write: G bytes a second that one core gets, lines fetched before they are written included */
+function memory(
+  name: string,
+  at: "socket" | "core",
+  bytes: number | undefined,
+  [read, write]: readonly [number, number],
+): Memory {
+  const rate = (gigabytes: number, direction: "read" | "write"): Bandwidth => ({
+    value: gigabytes * 1e9,
+    per: "second",
+    direction,
+    of: "core",
+    source: MEASURED,
+  });
+  return {
+    name,
+    kind: bytes === undefined ? "addressed" : "cache",
+    at,
+    ...(bytes !== undefined && { bytes: { value: bytes, source: MEASURED } }),
+    bandwidth: [rate(read, "read"), rate(write, "write")],
+  };
+}
+
+/** The Xeon whose figures stand in for those that nobody measured on the machine at hand. */
+export const REFERENCE_CPU = {
+  name: "reference",
+  summary: "a Xeon with AVX-512 and AMX, two virtual cores at 3.7 GHz",
+  isa: X86.features.map((f) => f.name),
+  compilerFlags: [...new Set(X86.features.flatMap((f) => f.flags ?? []))],
+  clockHz: { value: 3.7e9, source: MEASURED },
+  levels: [
+    {
+      name: "socket",
+      units: 1,
+      synchronises: true,
+      barrier: { cycles: assumed(2000, "half a microsecond for two cores to meet") },
+    },
+    { name: "core", units: 2 },
+    { name: "vector", units: 1 },
+  ],
+  memories: [
+    {
+      ...memory("dram", "socket", undefined, [16.3, 10.3]),
+      pageBytes: { value: 4096, source: "the small pages of x86-64" },
+    },
+    memory("l3", "socket", 32 * MIB, [29.5, 29.6]),
+    {
+      ...memory("l2", "core", 2 * MIB, [186, 56]),
+      streams: { value: 32, source: "Intel Optimization Reference Manual, streamer of the second-level cache" },
+    },
+    {
+      ...memory("l1", "core", 48 * KIB, [403, 258]),
+      lines: { bytes: 64, sets: 64, source: "the first level of Golden Cove and Zen 5: 64 sets of 64 bytes" },
+    },
+  ],
+  units: [
+    {
+      name: "fma",
+      at: "core",
+      issueCycles: 0.5,
+      latencyCycles: 4,
+      source:
+        "measured 2026-11-21 on one core of a Xeon at 3.7 GHz: 240 G f32 operations a second from registers; " +
+        "latency from LLVM's Sapphire Rapids model",
+    },
+    {
+      name: "shuffle",
+      at: "core",
+      issueCycles: 1,
+      latencyCycles: 3,
+      source: "LLVM's scheduling model of Sapphire Rapids: valignd and vpermps on port 5",
+    },
+    {
+      name: "load",
+      at: "core",
+      issueCycles: 0.5,
+      latencyCycles: 7,
+      source:
+        "two vector loads a cycle: Intel Optimization Reference Manual, Golden Cove; AMD Zen 5 Optimization Guide",
+    },
+    {
+      name: "store",
+      at: "core",
+      issueCycles: 1,
+      source: "assumed: one vector store a cycle, what 512-bit stores reach on Golden Cove and Zen 5",
+    },
+  ],
+  rates: [],
+  fixed: {
+    block: { ...assumed(5, "one mispredicted loop exit in three or four blocks"), per: "cycle" },
+  },
+  lanes: { name: "avx512", summary: "a core with two AVX-512 units", level: "core", lanes: 16, lanesByBytes: true },
+  pipeline: {
+    instructionsPerCycle: assumed(6, "the rename width of Golden Cove, below the eight of Zen 5"),
+    loopInstructions: assumed(4, "a counter, a fused comparison and branch, two addresses"),
+    window: { value: 448, source: "AMD Zen 5 Optimization Guide: retire queue of 448; Golden Cove has 512" },
+  },
+  scalar: {
+    copyByte: assumed(0.03, "32 bytes a cycle"),
+    copyRun: assumed(8, "a call of memcpy or the tail of a vector loop"),
+    strided: assumed(1, "a load, a store and two addresses an element"),
+    indexed: assumed(0.6, "short runs side by side"),
+    scattered: assumed(1, "as strided"),
+    sideBySide: assumed(0.2, "vectors of eight elements, a load and a store each"),
+    operation: assumed(0.5, "two a cycle"),
+    vectorOperation: assumed(0.04, "sixteen elements, two in three cycles"),
+    digit: assumed(1.5, "a multiplication, shifts and a subtraction"),
+    guard: assumed(0.4, "a comparison beside others, well predicted"),
+  },
+} as const satisfies Target;

@@ -1,0 +1,227 @@
+/** @file The runner of CUDA kernels on an emulated device: what passes, and every way to fail, each with its own status. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  type Computation,
+  defineComputation,
+  elementCount,
+  inputsOf,
+  memoryElements,
+  outputOf,
+} from "../abstraction/computation.ts";
+import { wrap } from "../abstraction/dtype.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { cudaReferenceSource } from "../runtime/reference-cuda.ts";
+import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
+import { complaintOf, countSass } from "../runtime/run/cuda-build.ts";
+import { toMemory } from "../runtime/verify.ts";
+import { sourceOf } from "./support/source.ts";
+
+const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 2 } as const;
+
+const workdir = mkdtempSync(join(tmpdir(), "automap-cuda-runner-"));
+let runner: CudaRunner;
+
+beforeAll(async () => {
+  const made = await createCudaRunner({ workdir, emulated: true });
+  if (made.status !== "ready") throw new Error(made.what);
+  runner = made.runner;
+});
+afterAll(async () => {
+  await runner.close();
+  rmSync(workdir, { recursive: true });
+});
+
+const matmul = defineComputation({
+  name: "matmul",
+  equation: "out[i,j] += f32(a[i,k]) * f32(b[k,j])",
+  epilogue: "c[i,j] = f16(max(out[i,j], 0))",
+  extents: { i: 5, j: 6, k: 7 },
+  tensors: { a: "f16", b: "f16" },
+});
+
+/** A kernel of one thread, by hand. */
+function kernelOf(
+  computation: Computation,
+  body: string,
+  launch = "cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream)",
+): Kernel {
+  const tensors = [outputOf(computation), ...inputsOf(computation)];
+  const source = `
+#include <stdint.h>
+static __device__ inline float number(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }
+static __device__ inline uint16_t bits(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }
+__global__ void run(uint16_t* out, const uint16_t* a, const uint16_t* b) {
+${body}
+}
+extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
+extern "C" int automap_prepare(void*, const void* const*, cudaStream_t) { return 0; }
+extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) {
+  uint16_t* out = (uint16_t*)tensors[0];
+  const uint16_t *a = (const uint16_t*)tensors[1], *b = (const uint16_t*)tensors[2];
+  void* arguments[] = {&out, &a, &b};
+  return ${launch};
+}`;
+  return {
+    language: "cuda",
+    source: sourceOf(source),
+    features: [],
+    promises: undefined,
+    arguments: tensors.map((t, i) => ({
+      tensor: t.name,
+      dtype: t.dtype,
+      elements: memoryElements(t),
+      role: i === 0 ? "output" : "input",
+    })),
+  };
+}
+
+const RIGHT = `for (int i = 0; i < 5; i++) for (int j = 0; j < 6; j++) {
+    float sum = 0;
+    for (int k = 0; k < 7; k++) sum += number(a[7 * i + k]) * number(b[6 * k + j]);
+    out[6 * i + j] = bits(sum > 0 ? sum : 0);
+  }`;
+
+async function statusOf(kernel: Kernel): Promise<{ status: string; log?: string }> {
+  const reference = await runner.reference(matmul, 1);
+  const [measured] = await runner.measureTogether([kernel], reference, TIMING);
+  if (!measured) throw new Error("no measurement");
+  return measured;
+}
+
+describe("a CUDA kernel on the emulated device", () => {
+  it("passes when every element of three sets of inputs lies within its bounds", async () => {
+    expect(await statusOf(kernelOf(matmul, RIGHT))).toMatchObject({ status: "ok" });
+  });
+
+  it("is wrong when one element is, and the log says which, on which inputs, and what was expected", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, `${RIGHT}\n  out[13] = bits(number(out[13]) + 0.25f);`));
+    expect(status).toBe("wrong");
+    expect(log).toMatch(/1 of 30 elements differ on exact inputs, call 1: element 13 of c is \S+, expected \S+ to \S+/);
+  });
+
+  it("is wrong when it leaves an element as it was", async () => {
+    expect(await statusOf(kernelOf(matmul, RIGHT.replace("j < 6", "j < 5")))).toMatchObject({ status: "wrong" });
+  });
+
+  it("is wrong when a second call adds to the first", async () => {
+    const added = RIGHT.replace(
+      "out[6 * i + j] = ",
+      "static float kept[30]; kept[6 * i + j] += sum; sum = kept[6 * i + j]; out[6 * i + j] = ",
+    );
+    expect(await statusOf(kernelOf(matmul, added))).toMatchObject({ status: "wrong" });
+  });
+
+  it("is out of bounds when it writes beside its output", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, `${RIGHT}\n  out[30] = 0;`));
+    expect([status, log]).toEqual(["out-of-bounds", "it writes beside its output, on exact inputs"]);
+  });
+
+  it("times out when it does not end", async () => {
+    const endless = kernelOf(matmul, "  volatile bool on = true;\n  while (on) {}");
+    expect(await statusOf(endless)).toMatchObject({ status: "timed-out" });
+  });
+
+  it("crashes when it touches what is not its own", async () => {
+    expect(await statusOf(kernelOf(matmul, "  *(volatile int*)8 = 1;"))).toMatchObject({ status: "crashed" });
+  });
+
+  it("fails with the error of its launch", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, RIGHT, "cudaErrorInvalidConfiguration"));
+    expect(status).toBe("crashed");
+    expect(log).toContain("launch: cudaError");
+  });
+
+  it("does not take the others of its process with it", async () => {
+    const reference = await runner.reference(matmul, 1);
+    const kernels = [
+      kernelOf(matmul, RIGHT),
+      kernelOf(matmul, "  *(volatile int*)8 = 1;"),
+      kernelOf(matmul, `${RIGHT}\n  // another`),
+    ];
+    const measured = await runner.measureTogether(kernels, reference, TIMING);
+    expect(measured.map((m) => m.status)).toEqual(["ok", "crashed", "ok"]);
+  });
+
+  it("has a text that does not compile as its log", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, "  no such thing;"));
+    expect(status).toBe("compile-failed");
+    expect(log).toContain("kernel.cu");
+  });
+});
+
+describe("the reference on the device", () => {
+  const cases: readonly Computation[] = [
+    matmul,
+    defineComputation({
+      name: "conv",
+      equation: "out[n,k,p,q] += s32(in[n,c,p*2+r-1,q*2+s-1]) * s32(w[k,c,r,s]) where (p+q)%3 != 1",
+      extents: { n: 1, k: 3, p: 4, q: 4, c: 2, r: 3, s: 3 },
+      tensors: {
+        in: { dtype: "u8", shape: [1, 2, 8, 8], dims: ["n", "c", "h", "w"], layout: "NHWC" },
+        w: "s8",
+      },
+    }),
+  ];
+
+  for (const computation of cases)
+    it(`gives bounds that hold what the interpreter computes, and nothing far from it: ${computation.name}`, async () => {
+      const random = seededRandom(3);
+      const inputs = Object.fromEntries(
+        inputsOf(computation).map((t) => [
+          t.name,
+          Float64Array.from({ length: elementCount(t) }, () => wrap(t.dtype, Math.round(6 * random() - 3) / 2)),
+        ]),
+      );
+      const output = outputOf(computation);
+      const expected = toMemory(output, interpret(computation, inputs), () => 0);
+      const constant = (values: Float64Array): Kernel => {
+        const type = output.dtype === "f16" ? "uint16_t" : "int32_t";
+        const numbers = [...values].map((x) => (output.dtype === "f16" ? `bits((float)${x})` : String(x)));
+        return kernelOf(computation, numbers.map((n, i) => `  ((${type}*)out)[${i}] = ${n};`).join("\n"));
+      };
+      const reference = await runner.reference(computation, 1, { fixed: inputs });
+      const off = Float64Array.from(expected, (x, i) => (i === 7 ? x + 1 : x));
+      const measured = await runner.measureTogether([constant(expected), constant(off)], reference, TIMING);
+      expect(measured.map((m) => m.status)).toEqual(["ok", "wrong"]);
+    });
+
+  it("refuses an epilogue whose interval says nothing", () => {
+    const squared = defineComputation({
+      name: "squared",
+      equation: "out[i] += a[i,k]",
+      epilogue: "c[i] = square(out[i])",
+      extents: { i: 4, k: 4 },
+      tensors: { a: "f32" },
+    });
+    expect(() => cudaReferenceSource(squared)).toThrow("not monotone");
+  });
+});
+
+describe("what ptxas and cuobjdump say", () => {
+  it("is a failure where registers became memory, or matrix products were serialised", () => {
+    expect(
+      complaintOf("ptxas info    : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
+    ).toBeUndefined();
+    expect(complaintOf("    64 bytes stack frame, 60 bytes spill stores, 68 bytes spill loads")).toBe(
+      "registers do not suffice: 64 bytes of stack, 60 bytes stored and 68 loaded",
+    );
+    expect(
+      complaintOf("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized"),
+    ).toContain("C7510");
+  });
+
+  it("counts an instruction whatever stands behind its name", () => {
+    const listing = [
+      "        /*0a10*/                   HMMA.16816.F32 R4, R8, R10, R4 ;",
+      "        /*0a20*/              @!P0 HMMA.16816.F32 R4, R8, R10, R4 ;",
+      "        /*0a30*/                   LDSM.16.M88.4 R8, [R2] ;",
+    ];
+    expect(countSass(listing.join("\n"), "HMMA")).toBe(2);
+  });
+});

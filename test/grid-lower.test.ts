@@ -1,0 +1,238 @@
+/**
+ * @file Schedules of blocks and warps: every random one lowers to a nest that the interpreter finds free of races in adverse orders and
+ * equal to the equation.
+ */
+
+import { describe, expect, it } from "vitest";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import type { GridSchedule } from "../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
+import { isInteger } from "../abstraction/dtype.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/enumerate.ts";
+import { lowerGrid } from "../mapper/lower/grid.ts";
+import {
+  allGridSchedules,
+  crossGridSchedules,
+  GRID_DECISIONS,
+  gridProblem,
+  mutateGridSchedule,
+  printGridSchedule,
+  randomGridSchedule,
+} from "../mapper/schedule/grid.ts";
+import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { predictGrid } from "../perfmodel/grid.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { inFull } from "./support/slow.ts";
+
+const TARGET = nvidiaTarget("h100");
+const LIMITS = gridLimits(TARGET);
+
+const operator = (
+  name: string,
+  parameters: Record<string, number>,
+  types: string,
+  more: { epilogue?: string; layouts?: Record<string, string> } = {},
+): Computation => instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types), ...more });
+
+/** Sizes that no tile divides, beside some that tiles do. */
+const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
+  ["matmul f16", operator("matmul", { m: 32, n: 24, k: 64 }, "f16", { epilogue: "c[m,n] = f16(out[m,n])" })],
+  ["matmul f16, nothing divides", operator("matmul", { m: 19, n: 13, k: 37 }, "f16")],
+  ["matmul bf16", operator("matmul", { m: 16, n: 40, k: 48 }, "bf16")],
+  ["matmul tf32", operator("matmul", { m: 20, n: 16, k: 24 }, "tf32")],
+  ["matmul s8", operator("matmul", { m: 16, n: 24, k: 64 }, "s8")],
+  [
+    "conv2d f16 NHWC",
+    operator("conv2d", { n: 1, c: 16, k: 16, h: 5, w: 5 }, "f16", {
+      ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+    }),
+  ],
+  ["conv2d f16 NCHW", operator("conv2d", { n: 2, c: 8, k: 8, h: 4, w: 4 }, "f16")],
+  ["conv2d f16 stride 2", operator("conv2d", { n: 1, c: 16, k: 8, h: 7, w: 7, stride: 2 }, "f16")],
+];
+
+function contextsOf(computation: Computation): GridContext[] {
+  return INTRINSICS.filter((i) => i.scope === "warp").flatMap((intrinsic) =>
+    mappings(computation, intrinsic).valid.flatMap((mapping) => {
+      const context = gridContext(mapping, LIMITS);
+      return typeof context === "string" ? [] : [context];
+    }),
+  );
+}
+
+/** Multiply-adds that a nest runs, padding included: what interpreting it costs. */
+function workOf(context: GridContext, schedule: GridSchedule): number {
+  const { rows, columns, sum, outer, outerSums } = context;
+  const along = (axis: string, elements: number): number => {
+    const size = schedule.tile[axis] ?? 1;
+    return Math.ceil(elements / size) * size;
+  };
+  const loops = [...outer, ...outerSums].reduce((product, d) => product * d.extent, 1);
+  return (
+    loops * along(rows.axis, rows.elements) * along(columns.axis, columns.elements) * along(sum.axis, sum.elements)
+  );
+}
+
+const MOST_WORK = 150_000;
+
+function affordable(context: GridContext, random: Random): GridSchedule | undefined {
+  for (let i = 0; i < 30; i++) {
+    const schedule = randomGridSchedule(context, random);
+    if (schedule && workOf(context, schedule) <= MOST_WORK) return schedule;
+  }
+  return undefined;
+}
+
+function inputsFor(computation: Computation, random: Random): Inputs {
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, isInteger(t.dtype) ? -9 : -3, 3)),
+    ]),
+  );
+}
+
+const COUNT = inFull(1250, 6);
+
+describe("a schedule of blocks and warps", () => {
+  for (const [name, computation] of COMPUTATIONS)
+    it(`lowers ${name} to a nest without races that equals the equation: ${COUNT} of all`, () => {
+      const random = seededRandom(name.length);
+      const contexts = contextsOf(computation);
+      expect(contexts.length).toBeGreaterThan(0);
+      expect(pointCount(computation)).toBeLessThan(MOST_WORK);
+      const inputs = inputsFor(computation, random);
+      const expected = interpret(computation, inputs);
+      let done = 0;
+      for (let tries = 0; done < COUNT && tries < 50 * COUNT; tries++) {
+        const context = pick(random, contexts);
+        const schedule = affordable(context, random);
+        if (!schedule) continue;
+        const order = ADVERSE_ORDERS[done % ADVERSE_ORDERS.length] ?? {};
+        const nest = lowerGrid(context, schedule);
+        const subject = `${context.intrinsic.name} ${printMatching(context.mapping.matching)}\n${printGridSchedule(schedule)}`;
+        expect([...interpretNest(nest, computation, inputs, 1, order)], subject).toEqual([...expected]);
+        done++;
+      }
+      expect(done).toBe(COUNT);
+    });
+
+  it("is legal when it is random, mutated or crossed, and prints all its decisions", () => {
+    const random = seededRandom(5);
+    const [context] = contextsOf(COMPUTATIONS[0]?.[1] as Computation);
+    if (!context) throw new Error("no context");
+    let schedule = randomGridSchedule(context, random);
+    for (let i = 0; i < 200 && schedule; i++) {
+      expect(gridProblem(context, schedule)).toBeUndefined();
+      expect(Object.keys(schedule).sort()).toEqual(Object.keys(GRID_DECISIONS).sort());
+      const other = randomGridSchedule(context, random);
+      const changed = mutateGridSchedule(context, schedule, random);
+      if (other) schedule = crossGridSchedules(context, changed, other, random);
+      expect(predictGrid(context, schedule, TARGET)?.seconds).toBeGreaterThan(0);
+    }
+  });
+
+  it("survives JSON and the schema of each of its decisions", () => {
+    const random = seededRandom(6);
+    const [context] = contextsOf(COMPUTATIONS[5]?.[1] as Computation);
+    const schedule = context && randomGridSchedule(context, random);
+    if (!schedule) throw new Error("no schedule");
+    const read: Readonly<Record<string, unknown>> = JSON.parse(JSON.stringify(schedule));
+    for (const [name, decision] of Object.entries(GRID_DECISIONS))
+      expect(decision.schema.safeParse(read[name]).success, name).toBe(true);
+    expect(read).toEqual(schedule);
+  });
+
+  it("is refused with a sentence where it does not fit", () => {
+    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
+    const computation = operator("matmul", { m: 256, n: 256, k: 256 }, "f16");
+    const mapping = mma && mappings(computation, mma).valid[0];
+    const context = mapping && gridContext(mapping, LIMITS);
+    if (!context || typeof context === "string") throw new Error("no context");
+    const fits: GridSchedule = {
+      ...{ tile: { m: 128, n: 128, k: 64 }, warps: { m: 2, n: 4 }, stage: 3, swizzle: "swizzled", transfer: "async" },
+      ...{ order: 1, fragments: "ahead", store: "direct" },
+    };
+    const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(context, { ...fits, ...change });
+    expect(problem({})).toBeUndefined();
+    expect(problem({ warps: { m: 3, n: 4 } })).toBe("tile m 128 is no multiple of 3 warps of 16");
+    expect(problem({ stage: 9 })).toBe("294912 bytes of shared memory, a block has 232448");
+    expect(problem({ order: 3 })).toBe("2 row tiles are not taken 3 at a time");
+    expect(problem({ tile: { m: 256, n: 256, k: 64 } })).toBe("392 registers a thread, it has 255");
+    expect(problem({ stage: 1, fragments: "across" })).toBe("fragments across steps need a second stage");
+  });
+
+  it("reads as a program", () => {
+    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
+    const computation = operator("matmul", { m: 64, n: 64, k: 128 }, "f16", { epilogue: "c[m,n] = f16(out[m,n])" });
+    const mapping = mma && mappings(computation, mma).valid[0];
+    const context = mapping && gridContext(mapping, LIMITS);
+    if (!context || typeof context === "string") throw new Error("no context");
+    const schedule: GridSchedule = {
+      ...{ tile: { m: 32, n: 64, k: 32 }, warps: { m: 1, n: 2 }, stage: 3, swizzle: "swizzled", transfer: "async" },
+      ...{ order: 2, fragments: "inline", store: "direct" },
+    };
+    expect(printNest(lowerGrid(context, schedule))).toMatchInlineSnapshot(`
+      "shared a_ring: f16[stage 3, m 32, k 32] at stage*1024 + (m*32 + (8*(k/8 ^ m/2%4) + k%8))
+      shared b_ring: f16[stage 3, k 32, n 64] at stage*2048 + (k*64 + (8*(n/8 ^ k%8) + n%8))
+      registers c: 8 x mma.m16n8k16.f32.f16.c
+      registers a: 2 x mma.m16n8k16.f32.f16.a
+      registers b: 4 x mma.m16n8k16.f32.f16.b
+      for at block m_group in 0..1
+        for at block n_tile in 0..1
+          for at block m_tile in 0..2
+            for at warp m_warp in 0..1
+              for at warp n_warp in 0..2
+                for unrolled m_fragment in 0..2
+                  for unrolled n_fragment in 0..4
+                    c{4*m_fragment + n_fragment} <- identity
+                copy m_in 32, k_in 32 by 8, async, by block   a_ring[0,m_in,k_in] = a[32*(2*m_group+m_tile)+m_in,k_in]
+                copy k_in 32, n_in 64 by 8, async, by block   b_ring[0,k_in,n_in] = b[k_in,64*n_tile+n_in]
+                commit
+                copy m_in 32, k_in 32 by 8, async, by block   a_ring[1,m_in,k_in] = a[32*(2*m_group+m_tile)+m_in,32+k_in]
+                copy k_in 32, n_in 64 by 8, async, by block   b_ring[1,k_in,n_in] = b[32+k_in,64*n_tile+n_in]
+                commit
+                for step in 0..4
+                  wait 1
+                  barrier block
+                  copy m_in 32, k_in 32 by 8, async, by block where step+2 < 4   a_ring[(step+2)%3,m_in,k_in] = a[32*(2*m_group+m_tile)+m_in,32*(step+2)+k_in]
+                  copy k_in 32, n_in 64 by 8, async, by block where step+2 < 4   b_ring[(step+2)%3,k_in,n_in] = b[32*(step+2)+k_in,64*n_tile+n_in]
+                  commit
+                  for unrolled k_part in 0..2
+                    for unrolled m_fragment in 0..2
+                      a{m_fragment} <- a_ring[step%3,32*m_warp+16*m_fragment+m_in,16*k_part+k_in] over m_in, k_in by ldmatrix
+                    for unrolled n_fragment in 0..2
+                      b{2*n_fragment} and 1 more <- b_ring[step%3,16*k_part+k_in,32*n_warp+8*(2*n_fragment)+n_in] over k_in, n_in by ldmatrix.trans
+                    for unrolled m_fragment in 0..2
+                      for unrolled n_fragment in 0..4
+                        c{4*m_fragment + n_fragment} <- mma.m16n8k16.f32.f16(a{m_fragment}, b{n_fragment})
+                for unrolled m_fragment in 0..2
+                  for unrolled n_fragment in 0..4
+                    for m_in, n_in of c{4*m_fragment + n_fragment}   c[32*(2*m_group+m_tile)+(32*m_warp+16*m_fragment+m_in),64*n_tile+(32*n_warp+8*n_fragment+n_in)] = f16(sum[])"
+    `);
+  });
+
+  it("has every legal combination among all, each once", () => {
+    const computation = operator("matmul", { m: 16, n: 8, k: 16 }, "f16");
+    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
+    const mapping = mma && mappings(computation, mma).valid[0];
+    const context = mapping && gridContext(mapping, LIMITS);
+    if (!context || typeof context === "string") throw new Error("no context");
+    const all = [...allGridSchedules(context)].map(printGridSchedule);
+    expect(new Set(all).size).toBe(all.length);
+    const random = seededRandom(8);
+    for (let i = 0; i < 100; i++) {
+      const drawn = randomGridSchedule(context, random);
+      if (drawn) expect(all).toContain(printGridSchedule(drawn));
+    }
+  });
+});

@@ -1,0 +1,50 @@
+/** @file The judge on trial: random pipelines that are right, and every one of their faults, one at a time. */
+
+import { expect, it } from "vitest";
+import { NestFault } from "../abstraction/blocks/fault.ts";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { faultsOf, pipeline, randomForm } from "./support/pipeline.ts";
+import { inFull } from "./support/slow.ts";
+
+const FORMS = inFull(400, 10);
+
+function someInputs(computation: Computation, random: Random): Inputs {
+  const values = (count: number): number[] => Array.from({ length: count }, () => randomInteger(random, -3, 3));
+  return Object.fromEntries(inputsOf(computation).map((t) => [t.name, values(elementCount(t))]));
+}
+
+it("refuses no right pipeline in any order, and lets none of its faults pass in any", { timeout: 3_600_000 }, () => {
+  const random = seededRandom(Number(process.env["AUTOMAP_TEST_SEED"] ?? 1));
+  let faults = 0;
+  let lucky = 0;
+  for (let drawn = 0; drawn < FORMS; drawn++) {
+    const form = randomForm(random);
+    const { computation, nest } = pipeline(form);
+    const inputs = someInputs(computation, random);
+    const expected = interpret(computation, inputs);
+    const orders = inFull(ADVERSE_ORDERS, [pick(random, ADVERSE_ORDERS), pick(random, ADVERSE_ORDERS)]);
+    for (const order of orders)
+      expect(
+        interpretNest(nest, computation, inputs, 2, order),
+        `${JSON.stringify(order)}\n${printNest(nest)}`,
+      ).toEqual(expected);
+    for (const fault of faultsOf(form)) {
+      faults++;
+      const faulty = pipeline(form, fault).nest;
+      const order = pick(random, ADVERSE_ORDERS);
+      const label = `${JSON.stringify(fault)} ${JSON.stringify(order)}\n${printNest(faulty)}`;
+      expect(() => interpretNest(faulty, computation, inputs, 1, order), label).toThrow(NestFault);
+      // What the same run would have given: often enough the right values.
+      if (drawn % 4 > 0) continue;
+      const values = interpretNest(faulty, computation, inputs, 1, { ...order, races: "ignored" });
+      if (values.every((value, i) => value === expected[i])) lucky++;
+    }
+  }
+  expect(faults).toBeGreaterThan(8 * FORMS);
+  expect(lucky).toBeGreaterThan(FORMS / 4);
+});

@@ -1,0 +1,72 @@
+/** @file Children and what they leave behind: nobody waits for a process that outlives the one that was asked. */
+
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { afterEach, describe, expect, it } from "vitest";
+import { runChild, whenOver } from "../runtime/child.ts";
+
+const left: number[] = [];
+afterEach(() => {
+  for (const pid of left.splice(0)) process.kill(pid, "SIGKILL");
+});
+
+/** Runs a shell script that prints the process id of what it leaves behind. */
+async function leaving(script: string): Promise<{ status: string; stdout: string; seconds: number }> {
+  const begun = performance.now();
+  const run = await runChild(["sh", "-c", script], { timeLimitMs: 20_000 });
+  const pid = Number(/left (\d+)/.exec(run.stdout)?.[1]);
+  expect(readFileSync(`/proc/${pid}/status`, "utf8")).not.toMatch(/^State:\s*Z/m);
+  left.push(pid);
+  return { status: run.status, stdout: run.stdout, seconds: (performance.now() - begun) / 1000 };
+}
+
+describe("runChild", () => {
+  it("is over when the child is, though a session of its own holds the pipes", async () => {
+    const { status, stdout, seconds } = await leaving("setsid sleep 1000 & echo left $!; echo last words");
+    expect({ status, stdout }).toEqual({ status: "ok", stdout: expect.stringContaining("last words") });
+    expect(seconds).toBeLessThan(5);
+  });
+
+  it("is over although what was left behind talks on and on", async () => {
+    const { status, seconds } = await leaving("setsid sh -c 'while :; do echo more; sleep 0.01; done' & echo left $!");
+    expect(status).toBe("ok");
+    expect(seconds).toBeLessThan(10);
+  });
+
+  it("hears all of a long speech", async () => {
+    const run = await runChild(["sh", "-c", "yes 0123456789 | head -n 200000"], { timeLimitMs: 20_000 });
+    expect(run.stdout.length).toBe(200_000 * 11);
+  });
+
+  it("says that a program is not there, or may not be started", async () => {
+    expect(await runChild(["/nowhere/g++"], { timeLimitMs: 1000 })).toMatchObject({ status: "not started" });
+    expect(await runChild(["/etc/passwd"], { timeLimitMs: 1000 })).toMatchObject({ status: "not started" });
+  });
+});
+
+describe("whenOver", () => {
+  it("calls back once, with the child's end and all that it said, while this process is too busy to listen", async () => {
+    const child = spawn("sh", ["-c", "setsid sleep 1000 & echo left $!; echo $!; exit 3"], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let said = "";
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      said += text;
+    });
+    const ends: unknown[] = [];
+    const over = new Promise<void>((resolve) =>
+      whenOver(child, (code, signal) => {
+        ends.push([code, signal, said.split("\n").length]);
+        resolve();
+      }),
+    );
+    child.once("exit", () => {
+      // Longer than it listens.
+      for (const until = performance.now() + 300; performance.now() < until; );
+    });
+    await over;
+    left.push(Number(/left (\d+)/.exec(said)?.[1]));
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(ends).toEqual([[3, null, 3]]);
+  });
+});

@@ -1,0 +1,151 @@
+/** @file The kernel a search announces is the one `db best` names and `emit` takes, when finals turn the order of first times round. */
+
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { canonicalJson } from "../abstraction/candidate.ts";
+import { best, openDatabase, queryTrials, showTrial } from "../db/index.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import type { Compiler } from "../runtime/compiler.ts";
+import { replayRun } from "../session/replay.ts";
+import { type TuneComputationOptions, type TuneOutcome, tuneComputation, usableIntrinsics } from "../session/tune.ts";
+import { random } from "../tuner/random.ts";
+import { commandLine } from "./support/command-line.ts";
+import { type FakeTimes, fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
+import { requireCompiler } from "./support/packages.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-finals-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+let compiler: Compiler;
+beforeAll(async () => {
+  compiler = await requireCompiler();
+});
+
+const matmul = instantiate(operatorNamed("matmul"), {
+  parameters: { m: 32, n: 32, k: 32 },
+  types: parseDataTypes("f32"),
+});
+const WORDS = "matmul --m 32 --n 32 --k 32 --dtype f32";
+
+/** By itself every kernel ties with every other; in turns what was slower is clearly faster. */
+const TURNED: FakeTimes = {
+  alone: (kernel) => took((10 + shareOf(kernel)) * 1e-6, 0.2),
+  inTurns: (kernels) => kernels.map((kernel) => took((20 - 5 * shareOf(kernel)) * 1e-6, 0.001)),
+};
+
+type Found = Extract<TuneOutcome, { best: unknown }>;
+
+async function search(
+  database: string,
+  options: Partial<TuneComputationOptions> = {},
+  times: FakeTimes = TURNED,
+): Promise<Found & { best: NonNullable<Found["best"]> }> {
+  const runner = fakeRunner(compiler, times);
+  const outcome = await tuneComputation(
+    { computation: matmul, parameters: { m: 32, n: 32, k: 32 } },
+    { strategy: random, trials: 12, seconds: 60, earlyStop: false, ...options, database, runner },
+  );
+  if (!("best" in outcome) || !outcome.best) throw new Error(outcome.status);
+  return { ...outcome, best: outcome.best };
+}
+
+const database = (name: string): string => withCalibration(join(folder, name), compiler);
+
+/** The record that the commands name, and the candidate whose kernel the package holds. */
+async function takenBy(file: string): Promise<{ best: string; emitted: string; source: string }> {
+  const listed = await commandLine(`db best --op matmul --json --db ${file}`);
+  const to = mkdtempSync(join(folder, "package-"));
+  const emitted = await commandLine(`emit ${WORDS} --force --to ${to} --db ${file} --json`);
+  const { trials } = JSON.parse(listed.out) as { trials: { id: string }[] };
+  expect(trials).toHaveLength(1);
+  const { record } = JSON.parse(emitted.out) as { record: string };
+  return { best: trials[0]?.id ?? "", emitted: record, source: readFileSync(join(to, "matmul_tuned.cpp"), "utf8") };
+}
+
+describe("the winner of a search", () => {
+  it("is what db best names and emit takes, with the time of the finals", async () => {
+    const file = database("once.db");
+    const { best: announced, trials } = await search(file);
+    const medians = trials.flatMap((t) => (t.measurement.status === "ok" ? [t.measurement.median] : []));
+    expect(announced.measurement.median).toBeGreaterThan(Math.max(...medians));
+    const own = trials.find((t) => t.key === canonicalJson(announced.candidate));
+    expect(own?.measurement).not.toEqual(expect.objectContaining({ median: Math.min(...medians) }));
+
+    const taken = await takenBy(file);
+    expect(taken).toMatchObject({ best: announced.id, emitted: announced.id });
+    expect(taken.source).toContain(announced.kernel.source.split("automap_run")[1]?.slice(0, 400));
+    const db = openDatabase(file, { readonly: true });
+    const record = showTrial(db, announced.id);
+    expect(record.measurement).toEqual(announced.measurement);
+    expect(record.finals?.place).toBe(1);
+    const finals = queryTrials(db).filter((t) => t.finals !== undefined);
+    expect(finals.map((t) => t.finals?.place).sort()).toEqual(finals.map((_, i) => i + 1));
+    db.close();
+  });
+
+  it("stays so when the search goes on, is repeated, or another seed looks elsewhere", async () => {
+    const file = database("again.db");
+    for (const options of [{ trials: 4 }, { trials: 12 }, { seed: 8, trials: 3 }]) {
+      const { best: announced } = await search(file, options);
+      expect(await takenBy(file)).toMatchObject({ best: announced.id, emitted: announced.id });
+    }
+  });
+
+  it("is no worse than what an earlier search found: the best so far takes part in the finals", async () => {
+    const file = database("reigning.db");
+    const first = await search(file, { trials: 20 });
+    const second = await search(file, { trials: 1, seed: 99 });
+    expect(second.trials).toHaveLength(1);
+    expect(second.best.measurement.median).toBeLessThanOrEqual(first.best.measurement.median);
+    expect(await takenBy(file)).toMatchObject({ best: second.best.id });
+  });
+
+  it("stands against trials of a search that was killed before its finals", async () => {
+    const file = database("killed.db");
+    const alone = TURNED.alone;
+    let asked = 0;
+    const killed = search(
+      file,
+      {},
+      { ...TURNED, alone: (kernel) => (asked++ < 6 ? alone(kernel) : Promise.reject(new Error("killed"))) },
+    );
+    await expect(killed).rejects.toThrow("killed");
+    const { best: announced } = await search(file);
+    expect(await takenBy(file)).toMatchObject({ best: announced.id, emitted: announced.id });
+  });
+
+  it("of few instructions leaves the best of all as it is, and is the best of those", async () => {
+    const file = database("few.db");
+    const all = await search(file);
+    const name = "portable.mla.f32.broadcast";
+    const plain = usableIntrinsics().filter((i) => i.name === name);
+    const slow: FakeTimes = { alone: () => took(1e-3), inTurns: (kernels) => kernels.map(() => took(1e-3)) };
+    const few = await search(file, { intrinsics: plain, trials: 2 }, slow);
+    expect(few.best.candidate.intrinsic).toBe(name);
+    expect(await takenBy(file)).toMatchObject({ best: all.best.id });
+    const db = openDatabase(file, { readonly: true });
+    expect(best(db, { computation: matmul, intrinsic: name }).map((t) => t.id)).toEqual([few.best.id]);
+    db.close();
+  });
+
+  it("has its finals even when only one kernel worked, and none when none did", async () => {
+    const file = database("one.db");
+    const one = await search(file, { trials: 1 });
+    expect(await takenBy(file)).toMatchObject({ best: one.best.id });
+    const bad = { status: "wrong", log: "all of it" } as const;
+    await expect(search(database("none.db"), {}, { ...TURNED, alone: () => bad })).rejects.toThrow("trials-spent");
+  });
+
+  it("changes nothing of a replay: finals are no trials of the search", async () => {
+    const file = database("replay.db");
+    const { trials } = await search(file);
+    const db = openDatabase(file, { readonly: true });
+    const [run] = queryTrials(db).map((t) => t.run);
+    const replay = await replayRun(db, run ?? "");
+    db.close();
+    expect(replay.divergence).toBeUndefined();
+    expect(replay.trials.map((t) => t.key)).toEqual(trials.map((t) => t.key));
+  });
+});

@@ -1,0 +1,70 @@
+/**
+ * @file A machine that is not there: answers what a test wants kernels to take, so that a whole session runs in milliseconds.
+ *
+ *     const runner = fakeRunner(compiler, { alone: (kernel) => 10e-6, inTurns: (kernels) => kernels.map(() => 11e-6) });
+ *     await tuneComputation({ computation }, { runner, database: withCalibration(path, compiler) });
+ */
+
+import { createHash } from "node:crypto";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import type { Measurement } from "../../abstraction/trial.ts";
+import { openDatabase, recordCalibration } from "../../db/index.ts";
+import type { Compiler } from "../../runtime/compiler.ts";
+import type { Runner } from "../../runtime/measure.ts";
+import { referenceFor } from "../../runtime/verify.ts";
+import { environmentOf } from "../../session/tune.ts";
+
+export interface FakeTimes {
+  /** What a kernel takes by itself. */
+  readonly alone: (kernel: Kernel) => Measurement | Promise<Measurement>;
+  /** What each takes in turns with the others. */
+  readonly inTurns: (kernels: readonly Kernel[]) => readonly Measurement[];
+}
+
+/** A measurement of so many seconds, good to a share. */
+export function took(seconds: number, spread = 0.01): Extract<Measurement, { status: "ok" }> {
+  const [low, high] = [seconds * (1 - spread), seconds * (1 + spread)];
+  return { status: "ok", samples: [low, seconds, high], median: seconds, interval: [low, high], instructions: 1 };
+}
+
+/** Between 0 and 1, the same for the same kernel. */
+export function shareOf(kernel: Kernel): number {
+  return createHash("sha256").update(kernel.source).digest().readUInt32BE() / 2 ** 32;
+}
+
+export function fakeRunner(compiler: Compiler, { alone, inTurns }: FakeTimes): Runner {
+  const unused = (): never => {
+    throw new Error("a fake runner was asked for what it has not");
+  };
+  return {
+    conditions: {
+      clock: "CLOCK_MONOTONIC_RAW",
+      threads: 1,
+      cpus: [0],
+      cache: "warm",
+      compiler: { path: compiler.path, version: compiler.version },
+    },
+    compiler,
+    workdir: "/nowhere",
+    compile: () => Promise.resolve({ status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true }),
+    reference: (computation, seed, options = {}) =>
+      referenceFor(computation, seed, { compiler, workdir: "/nowhere", ...options }),
+    measure: (kernel) => Promise.resolve(alone(kernel)),
+    compareKernels: (kernels) => Promise.resolve(inTurns(kernels)),
+    baseline: unused,
+    close: () => Promise.resolve(),
+  };
+}
+
+/** A database that knows this machine already, so that nothing is calibrated. @returns its path */
+export function withCalibration(path: string, compiler: Compiler): string {
+  const figure = (median: number): object => ({ median, spread: 0 });
+  const db = openDatabase(path);
+  recordCalibration(db, {
+    environment: environmentOf({ compiler }),
+    data: { machine: "made up", clockHz: figure(2e9), memory: {}, intrinsics: {}, scalar: {} },
+    at: 1,
+  });
+  db.close();
+  return path;
+}
