@@ -29,7 +29,7 @@ export interface Cores {
    * @throws Error when waiting was stopped
    */
   working<T>(work: (cpus: readonly number[]) => Promise<T>, most?: number): Promise<T>;
-  /** Seconds that what was to be timed has waited so far. */
+  /** Seconds that what was to be timed has waited for other processes so far. */
   waited(): number;
 }
 
@@ -66,6 +66,7 @@ export function shareCores(options: SharingOptions = {}): Cores {
 type Work = "measures" | "compiles";
 
 const GATHERING = "gathering";
+const OWN = `process ${process.pid}`;
 
 class Sharing implements Cores {
   readonly processors: number;
@@ -88,9 +89,7 @@ class Sharing implements Cores {
   async measuring<T>(threads: number, work: (cpus: readonly number[]) => Promise<Disturbed & T>): Promise<T> {
     const fastest = this.order.filter((core) => core.isFastest);
     const eligible = threads <= fastest.length ? fastest : this.order;
-    const begun = performance.now();
     const held = await this.take(Math.min(threads, eligible.length), eligible, "measures");
-    this.seconds += (performance.now() - begun) / 1000;
     try {
       const result = await work(processorsOf([...held.keys()], threads));
       const keep = (result.load ?? 0) <= DISTURBED;
@@ -127,11 +126,11 @@ class Sharing implements Cores {
     const begun = performance.now();
     let gathering: Lock | undefined;
     try {
-      if (count > 1) gathering = await this.gather(begun);
+      if (count > 1) gathering = await this.gather(work, begun);
       while (held.size < count) {
         await this.takeFree(count, eligible, work, held);
         const wished = eligible.filter((core) => !held.has(core)).map((core) => core.name);
-        if (held.size < count) await this.untilOneIsFree(wished, begun);
+        if (held.size < count) await this.untilOneIsFree(wished, work, begun);
       }
       return held;
     } catch (error) {
@@ -157,11 +156,11 @@ class Sharing implements Cores {
     }
   }
 
-  private async gather(begun: number): Promise<Lock | undefined> {
+  private async gather(work: Work, begun: number): Promise<Lock | undefined> {
     for (;;) {
       const lock = await this.tryLock(GATHERING, "gathers several cores");
       if (lock || this.isUnlocked) return lock;
-      await this.untilOneIsFree([GATHERING], begun);
+      await this.untilOneIsFree([GATHERING], work, begun);
     }
   }
 
@@ -169,7 +168,7 @@ class Sharing implements Cores {
   private async tryLock(name: string, doing: string): Promise<Lock | undefined> {
     if (this.isUnlocked) return undefined;
     try {
-      return await tryLock(this.realm + name, `process ${process.pid} ${doing}`);
+      return await tryLock(this.realm + name, `${OWN} ${doing}`);
     } catch (error) {
       if (!(error instanceof LockError)) throw error;
       this.isUnlocked = true;
@@ -178,22 +177,22 @@ class Sharing implements Cores {
     }
   }
 
-  private async untilOneIsFree(names: readonly string[], begun: number): Promise<void> {
+  private async untilOneIsFree(names: readonly string[], work: Work, begun: number): Promise<void> {
     const { signal } = this.options;
+    const since = performance.now();
     const enough = new AbortController();
     const stop = (): void => enough.abort();
     signal?.addEventListener("abort", stop);
+    // That a process waits for its own compilers is nobody's news.
     const holders = new Set<string>();
+    const onHolder = (who: string): void => void (who.startsWith(`${OWN} `) || holders.add(who));
     const speak = setInterval(() => this.speakOf([...holders], begun), SILENT_MS / 4);
     try {
-      await Promise.race(
-        names.map((name) =>
-          untilFree(this.realm + name, { signal: enough.signal, onHolder: (who) => holders.add(who) }),
-        ),
-      );
+      await Promise.race(names.map((name) => untilFree(this.realm + name, { signal: enough.signal, onHolder })));
       // Several are told at once; and what is just being let go is neither held nor free.
       await setTimeout(2 + 8 * Math.random());
     } finally {
+      if (work === "measures" && holders.size > 0) this.seconds += (performance.now() - since) / 1000;
       clearInterval(speak);
       enough.abort();
       signal?.removeEventListener("abort", stop);

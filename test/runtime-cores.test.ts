@@ -179,22 +179,27 @@ describe("cores", () => {
     await busy;
   });
 
-  it("are waited for aloud, and what is stopped waits no more", async () => {
+  it("are waited for aloud, though not for this process itself, and what is stopped waits no more", async () => {
     const realm = newRealm();
-    const said: string[] = [];
-    const one = CORES.slice(0, 1);
+    const heard: string[] = [];
+    const [one, other] = [CORES.slice(0, 1), CORES.slice(1, 2)];
+    const { child, said } = run(
+      `await shareCores({ cores: ${JSON.stringify(one)}, realm: "${realm}" }).measuring(1, async () => { console.log("held"); await setTimeout(1600); return {}; });`,
+    );
+    await said(/held/);
     const controller = new AbortController();
-    const holder = shareCores({ cores: one, realm }).measuring(1, new Watch().work(1600));
-    await setTimeout(10);
-    const waiting = shareCores({ cores: one, realm, onWait: (text) => said.push(text) });
     const stopped = shareCores({ cores: one, realm, signal: controller.signal }).measuring(1, new Watch().work(1));
+    const waiting = shareCores({ cores: one, realm, onWait: (text) => heard.push(text) });
     const waited = waiting.measuring(1, new Watch().work(1));
+    const own = shareCores({ cores: other, realm, onWait: (text) => heard.push(text) });
+    const both = [own.measuring(1, new Watch().work(1300)), own.measuring(1, new Watch().work(1))];
     await setTimeout(100);
     controller.abort();
     await expect(stopped).rejects.toThrow("waiting for a core was stopped");
-    await Promise.all([holder, waited]);
-    expect(said).toEqual([`waiting for a free core: process ${process.pid} measures on core 0`]);
+    await Promise.all([waited, ...both]);
+    expect(heard).toEqual([`waiting for a free core: process ${child.pid} measures on core 0`]);
     expect(waiting.waited()).toBeGreaterThan(1);
+    expect(own.waited()).toBe(0);
   });
 
   it("of a holder that is killed go to who waits, and several processes take turns", async () => {
