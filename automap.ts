@@ -22,7 +22,8 @@ export {
 export type { DType } from "./abstraction/dtype.ts";
 export { type Equation, printEquation } from "./abstraction/equation.ts";
 export { UsageError } from "./abstraction/error.ts";
-export { interpret, interpretNest } from "./abstraction/interpret.ts";
+export { interpret } from "./abstraction/interpret.ts";
+export { interpretNest } from "./abstraction/interpret-nest.ts";
 export { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "./abstraction/intrinsic.ts";
 export type { Kernel } from "./abstraction/kernel.ts";
 export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";

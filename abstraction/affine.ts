@@ -59,8 +59,12 @@ function scale(a: AffineForm | undefined, factor: number): AffineForm | undefine
 /**
  * The first part of an index that is not quasi-affine: sums and differences of axes, products with constants,
  * `/` and `%` by positive constants are allowed; a product of axes or a tensor read is not.
+ * @param stands a storage formula may exclusive-or two indices (a swizzle), an index of a tensor may not
  */
-export function offendingPart(e: Expr): { part: Expr; because: string } | undefined {
+export function offendingPart(
+  e: Expr,
+  stands: "index" | "storage" = "index",
+): { part: Expr; because: string } | undefined {
   for (const node of walk(e)) {
     switch (node.kind) {
       case "number":
@@ -73,6 +77,8 @@ export function offendingPart(e: Expr): { part: Expr; because: string } | undefi
         const constant = (side: Expr): boolean => side.kind === "number" || affineForm(side)?.terms.size === 0;
         if (node.op === "*" && !constant(node.left) && !constant(node.right))
           return { part: node, because: "it multiplies two axes; an index may multiply an axis by a constant only" };
+        if (node.op === "^" && stands === "index")
+          return { part: node, because: `"^" may stand in a storage formula only` };
         if ((node.op === "/" || node.op === "%") && !(node.right.kind === "number" && node.right.value > 0))
           return { part: node, because: `"${node.op}" in an index needs a positive constant on its right` };
         break;
@@ -128,6 +134,11 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
       return Math.floor(a / c) === Math.floor(b / c)
         ? [a - c * Math.floor(a / c), b - c * Math.floor(b / c)]
         : [0, c - 1];
+    case "^": {
+      if (a < 0 || c < 0) throw new Error("internal: an exclusive or of a negative index");
+      // No bit above the highest of either side.
+      return [0, 2 ** Math.ceil(Math.log2(Math.max(b, d) + 1)) - 1];
+    }
     default:
       return op satisfies never;
   }

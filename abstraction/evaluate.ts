@@ -8,7 +8,7 @@
 
 import { type DType, isInteger, roundHalfEven, saturate, wrap } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
-import { type Access, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
+import { type Access, type BinaryOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */
@@ -18,6 +18,9 @@ export type Values = Float64Array;
 export type Environment = Int32Array;
 
 export type Evaluate = (env: Environment) => number;
+
+/** A statement, compiled. */
+export type Run = (env: Environment) => void;
 
 export interface Buffer {
   readonly values: Values;
@@ -233,7 +236,7 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
   }
 }
 
-function compileArithmetic(op: "+" | "-" | "*" | "/" | "%", left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
+function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype: DType): Evaluate {
   const integer = isInteger(dtype);
   switch (op) {
     case "+":
@@ -251,6 +254,8 @@ function compileArithmetic(op: "+" | "-" | "*" | "/" | "%", left: Evaluate, righ
         : (env) => wrap(dtype, left(env) / right(env));
     case "%":
       return (env) => wrap(dtype, left(env) % right(env));
+    case "^":
+      throw new Error(`internal: "^" stands in storage formulas only`);
     default:
       return op satisfies never;
   }

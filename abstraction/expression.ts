@@ -9,7 +9,8 @@
 
 import type { DType } from "./dtype.ts";
 
-export type BinaryOp = "+" | "-" | "*" | "/" | "%";
+/** `^` is the exclusive or of two integers; it stands in storage formulas, where it writes the swizzles of shared memory. */
+export type BinaryOp = "+" | "-" | "*" | "/" | "%" | "^";
 export type CompareOp = "<" | "<=" | ">" | ">=" | "==" | "!=";
 export type LogicOp = "and" | "or";
 
@@ -55,8 +56,8 @@ export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
     !(b === 0 && (op === "/" || op === "%"))
   )
     return number(integerOp(op, a, b));
-  if (b === 0 && (op === "+" || op === "-")) return left;
-  if (a === 0 && op === "+") return right;
+  if (b === 0 && (op === "+" || op === "-" || op === "^")) return left;
+  if (a === 0 && (op === "+" || op === "^")) return right;
   if (b === 1 && (op === "*" || op === "/")) return left;
   if (a === 1 && op === "*") return right;
   if ((a === 0 || b === 0) && op === "*") return number(0);
@@ -92,6 +93,8 @@ export function integerOp(op: BinaryOp, a: number, b: number): number {
       return Math.floor(a / b);
     case "%":
       return a - b * Math.floor(a / b);
+    case "^":
+      return a ^ b;
     default:
       return op satisfies never;
   }
@@ -212,7 +215,19 @@ export function substitute(e: Expr, replacements: ReadonlyMap<string, Expr>, con
 }
 
 /** Binding strength; a weaker operator inside a stronger one is printed in parentheses. */
-const STRENGTH = { or: 1, and: 2, compare: 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5, negate: 6, atom: 7 } as const;
+const STRENGTH = {
+  or: 1,
+  and: 2,
+  compare: 3,
+  "^": 4,
+  "+": 5,
+  "-": 5,
+  "*": 6,
+  "/": 6,
+  "%": 6,
+  negate: 7,
+  atom: 8,
+} as const;
 
 /** Where an expression stands decides its spaces: `a[m,k] * b[k,n]`, `p*2+r-1` in an index, `64*(k/4) + 4*n` in a storage formula. */
 export type PrintStyle = "value" | "index" | "formula";

@@ -40,7 +40,7 @@ export interface OperandSpec {
   readonly load?: string;
   /** Code that writes register `{reg}` to memory at `{ptr}`. */
   readonly store?: string;
-  /** Code that fills register `{reg}` with what the combine starts from; only where that is not all zeros. */
+  /** Code that fills register `{reg}` with what the combine starts from; only where no assignment of zeros does that. */
   readonly clear?: string;
 }
 
@@ -230,6 +230,24 @@ export function tileElements(operand: Operand): number {
   return boundsOf(tileOffset(operand), sizesOf(operand))[1] + 1;
 }
 
+const knownPlaces = new WeakMap<Intrinsic, Map<string, Int32Array>>();
+
+/** Place in a memory tile of each logical element, in row-major order; worked out once an instruction. */
+export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Array {
+  const known = knownPlaces.get(intrinsic) ?? new Map<string, Int32Array>();
+  knownPlaces.set(intrinsic, known);
+  const before = known.get(operandName);
+  if (before) return before;
+  const operand = operandOf(intrinsic, operandName);
+  const offset = tileOffset(operand);
+  const names = operand.dims.map((d) => d.name);
+  const list: number[] = [];
+  for (const point of pointsOf(names, sizesOf(operand))) list.push(evaluateIndex(offset, point));
+  const places = Int32Array.from(list);
+  known.set(operandName, places);
+  return places;
+}
+
 /**
  * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. AMX rows are 64 bytes.
  * @returns all elements of the tile where the instruction loads it in one piece
@@ -267,7 +285,7 @@ function parseStorage(text: string, subject: string): { file: string; storage: E
   const [, file = "", formula] = match;
   if (formula === undefined) return { file, storage: undefined };
   const storage = parseExpr(formula, subject);
-  const offending = offendingPart(storage);
+  const offending = offendingPart(storage, "storage");
   if (offending) throw new UsageError(`${subject}: ${offending.because}`, spanOf(offending.part));
   return { file, storage };
 }

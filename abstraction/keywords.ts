@@ -39,7 +39,7 @@ const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
  * C library, Linux and compilers in GNU mode. A test holds this against what the compiler at hand defines.
  */
 const MACRO =
-  /^(?:[A-Z0-9_]*[A-Z][A-Z0-9_]*[A-Z][A-Z0-9_]*|(?:L|M|P|SYS)_\w+|(?:bit|signature)_[A-Z0-9]\w*|errno|i386|linux|math_errhandling|sched_priority|stderr|stdin|stdout|unix)$/;
+  /^(?:[A-Z0-9_]*[A-Z][A-Z0-9_]*[A-Z][A-Z0-9_]*|(?:L|M|P|SYS)_\w+|(?:bit|signature)_[A-Z]\w*|errno|i386|linux|math_errhandling|sched_priority|stderr|stdin|stdout|unix)$/;
 
 /** Whether a word means something else wherever it stands in one of these languages. */
 export function isReserved(word: string, languages: readonly Language[]): boolean {

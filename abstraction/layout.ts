@@ -83,7 +83,7 @@ export function layoutStorage(layout: string, dims: readonly Dimension[], subjec
  */
 export function storageFormula(text: string, dims: readonly Dimension[], subject = "storage"): Expr {
   const formula = parseExpr(text);
-  const offending = offendingPart(formula);
+  const offending = offendingPart(formula, "storage");
   if (offending)
     throw new UsageError(`${subject}: ${printExpr(offending.part)} is not affine: ${offending.because}`, {
       source: text,

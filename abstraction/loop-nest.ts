@@ -7,21 +7,51 @@
  *         c_tiles[256*m_outer ..] <- tdpbusd(a_tiles[1024*m_outer + 512*k_outer ..], b_tiles[512*k_outer ..])
  *
  * A scalar statement is an equation at the point its loops stand at, so the same notation serves from the operator down to the copy.
- * User tensors are read and written by logical index, outside reads giving the identity; scratch buffers are flat.
+ * User tensors are read and written by logical index, outside reads giving the identity; scratch buffers are flat, or say by a storage
+ * formula where an element lies.
+ *
+ * On a GPU the loops at `block` and `warp` stand outermost: every warp of a block runs what is below them, with registers of its own.
+ *
+ *     shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
+ *     for at block m_tile in 0..32, n_tile in 0..16
+ *       for at warp warp_m in 0..2, warp_n in 0..4
+ *         acc{0..31} <- identity
+ *         copy 128 x 64 by 8, async, by block          a_ring[0,m,k] = a[128*m_tile + m, k]
+ *         commit
+ *         for k_tile in 0..64
+ *           wait 1
+ *           barrier block
+ *           ...
  */
 
 import type { DType } from "./dtype.ts";
 import { type Equation, printEquation } from "./equation.ts";
 import { type Access, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
+import { type Dimension, rowMajor } from "./layout.ts";
 
-/** Memory of a nest besides the user's tensors, flat, starting at zero. */
+/** Memory of a nest besides the user's tensors. It starts at zero, shared memory with anything. */
 export interface Scratch {
   readonly name: string;
   readonly dtype: DType;
+  /** Elements of memory, those that a storage formula leaves out included. */
   readonly elements: number;
-  /** `workspace` lasts from call to call and is shared by threads; `local` belongs to one thread. */
-  readonly scope: "workspace" | "local";
+  /** `workspace` lasts from call to call and is shared by threads; `local` belongs to one thread, `shared` to a block of a GPU. */
+  readonly scope: "workspace" | "local" | "shared";
+  /** Logical dimensions; one flat dimension when left out. The first dimension of a ring is its stage. */
+  readonly dims?: readonly Dimension[];
+  /** Where a logical element lies, over the names of `dims`; row-major when left out. */
+  readonly storage?: Expr;
+}
+
+/** Logical dimensions of a scratch buffer. */
+export function dimsOf({ dims, elements }: Scratch): readonly Dimension[] {
+  return dims ?? [{ name: "element", extent: elements }];
+}
+
+/** Where the elements of a scratch buffer lie, over the names of its dimensions. */
+export function storageOf(scratch: Scratch): Expr {
+  return scratch.storage ?? rowMajor(dimsOf(scratch));
 }
 
 /** Registers of one operand of an instruction, each holding one tile. */
@@ -45,14 +75,18 @@ export interface VectorFile {
 }
 
 /**
- * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, or all at once on the lanes of a vector.
+ * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, all at once on the lanes of a vector, or each
+ * by a block of a GPU's grid or a warp of a block.
  * A `lanes` loop holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          shift, contiguous load, broadcast, multiply-add
  *       s[0,0] += X[0,lane]                                      an access that lacks the lane axis on the left: a reduction
  */
-export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes";
+export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "warp";
+
+/** Threads that share a piece of work or wait for one another. */
+export type Group = "block" | "warp";
 
 export type Statement =
   | {
@@ -77,6 +111,8 @@ export type Statement =
       readonly register: RegisterAt;
       readonly memory: MemoryTile;
     }
+  /** Fills registers from the logical elements of a scratch buffer. */
+  | { readonly kind: "fetch"; readonly register: RegisterAt; readonly tile: TileAccess }
   | { readonly kind: "clear"; readonly register: RegisterAt }
   /** One issue on registers. */
   | {
@@ -84,8 +120,49 @@ export type Statement =
       readonly intrinsic: Intrinsic;
       readonly registers: Readonly<Record<string, RegisterAt>>;
     }
-  /** All threads have finished what is above before any begins what is below; at the top of a nest only. */
-  | { readonly kind: "barrier" };
+  /** Each element of a register's tile at its place in memory: what an accumulator holds becomes elements of the output. */
+  | {
+      readonly kind: "drain";
+      readonly register: RegisterAt;
+      /** Names that run over the operand's dimensions, in their order. */
+      readonly axes: readonly string[];
+      /** Assigns; reads the register's element as `element[]`. Elements for which `where` does not hold stay in the register. */
+      readonly equation: Equation;
+      readonly element: string;
+      /** Written by the operand's own `store`, with the distance between rows; element by element when left out. */
+      readonly by?: "instruction";
+    }
+  | Copy
+  /** What this thread copied asynchronously since its last commit is one group, which arrives as a whole. */
+  | { readonly kind: "commit" }
+  /** This thread goes on when all but its newest `pending` groups have arrived. What others copied is there after a barrier. */
+  | { readonly kind: "wait"; readonly pending: number }
+  /**
+   * All threads have finished what is above before any begins what is below. Of the whole call when no group is named, and then at the
+   * top of a nest only; else of the threads of a block, or of a warp.
+   */
+  | { readonly kind: "barrier"; readonly group?: Group };
+
+/**
+ * A tile from memory to memory, dealt to the threads of a group: thread t takes the pieces t, t + threads, ... of `width` elements along
+ * the last axis. Pieces are numbered row-major over `axes`.
+ *
+ *     copy 128 x 64 by 8, async, by block where k_tile + 2 < 64          a_ring[(k_tile+2)%3,m,k] = a[128*m_tile + m, 64*(k_tile+2) + k]
+ */
+export interface Copy {
+  readonly kind: "copy";
+  /** Outermost first. */
+  readonly axes: readonly Dimension[];
+  /** Assigns to a scratch buffer or the output. A value outside its tensor, or one a `select` leaves out, is filled with what the equation says. */
+  readonly equation: Equation;
+  /** Elements moved at once: they lie side by side on both sides, and are inside or outside together. */
+  readonly width: number;
+  /** `async` is unreadable until its group has arrived, and cannot compute: its value is an element, or a fill of zero. */
+  readonly transfer: "plain" | "async";
+  readonly group: Group;
+  /** The copy is made where this holds; it names none of `axes`, so that all threads agree. */
+  readonly when?: Expr;
+}
 
 /** A tile in a scratch buffer: the element it begins at. */
 export interface TileAt {
@@ -106,6 +183,20 @@ export interface MemoryTile {
   readonly base: Expr;
   /** Elements from one row of the tile to the next. */
   readonly stride: number;
+}
+
+/** A tile of logical elements of a scratch buffer: `a_ring[k_tile%3, 64*warp_m + 16*i + x, 16*kk + y]` with x and y over the tile. */
+export interface TileAccess {
+  /** Names that run over the operand's dimensions, in their order. */
+  readonly axes: readonly string[];
+  readonly access: Access;
+  /**
+   * `elements`: each lane moves what its register holds. `ldmatrix`: rows of 16 bytes, along the dimension whose neighbours share a
+   * 32-bit register; `ldmatrix.trans`: along the other. `instruction`: the operand's own load, with the distance between rows.
+   */
+  readonly by: "elements" | "ldmatrix" | "ldmatrix.trans" | "instruction";
+  /** So many registers from the named one on, each a tile further along a dimension of the operand (its position); one when left out. */
+  readonly several?: { readonly count: number; readonly along: number };
 }
 
 export interface LoopNest {
@@ -136,36 +227,40 @@ export function loops(
 
 /** A statement with an axis of the loops around it replaced. */
 export function substituteAxis(s: Statement, name: string, value: Expr): Statement {
-  const change = (e: Expr): Expr => substitute(e, new Map([[name, value]]), "index");
+  const replacement = new Map([[name, value]]);
+  const change = (e: Expr): Expr => substitute(e, replacement, "index");
+  const element = (a: Access): Access => ({ ...a, index: a.index.map(change) });
   const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
+  const changed = ({ target, op, value: what, where }: Equation): Equation => ({
+    target: element(target),
+    op,
+    value: substitute(what, replacement),
+    ...(where && { where: change(where) }),
+  });
   switch (s.kind) {
     case "loop":
       return { ...s, body: s.body.map((inner) => substituteAxis(inner, name, value)) };
-    case "scalar": {
-      const { target, op, value: what, where } = s.equation;
-      const equation = {
-        target: { ...target, index: target.index.map(change) },
-        op,
-        value: substitute(what, new Map([[name, value]])),
-      };
-      const { prefetch } = s;
-      return {
-        ...s,
-        equation: where === undefined ? equation : { ...equation, where: change(where) },
-        ...(prefetch && { prefetch: { ...prefetch, index: prefetch.index.map(change) } }),
-      };
-    }
+    case "scalar":
+      return { ...s, equation: changed(s.equation), ...(s.prefetch && { prefetch: element(s.prefetch) }) };
     case "load":
     case "store":
       return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
+    case "fetch":
+      return { ...s, register: register(s.register), tile: { ...s.tile, access: element(s.tile.access) } };
     case "clear":
       return { ...s, register: register(s.register) };
+    case "drain":
+      return { ...s, register: register(s.register), equation: changed(s.equation) };
+    case "copy":
+      return { ...s, equation: changed(s.equation), ...(s.when && { when: change(s.when) }) };
     case "register-issue": {
       const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
       return { ...s, registers };
     }
     case "issue":
     case "barrier":
+    case "commit":
+    case "wait":
       return s;
     default:
       return s satisfies never;
@@ -174,7 +269,7 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
 
 /** The nest as text, for `explain` and for tests. */
 export function printNest(nest: LoopNest): string {
-  const lines = nest.scratch.map((s) => `${s.scope} ${s.name}: ${s.dtype}[${s.elements}]`);
+  const lines = nest.scratch.map(printScratch);
   for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
   for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
   if (nest.prepare.length > 0) lines.push("prepare", ...printStatements(nest.prepare, "  "), "run");
@@ -182,11 +277,24 @@ export function printNest(nest: LoopNest): string {
   return lines.join("\n");
 }
 
+/** One statement as text, with what is inside it. */
+export function printStatement(statement: Statement): string[] {
+  return printStatements([statement], "");
+}
+
+function printScratch(scratch: Scratch): string {
+  const { scope, name, dtype, elements, dims, storage } = scratch;
+  if (!dims) return `${scope} ${name}: ${dtype}[${elements}]`;
+  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
+  return `${scope} ${name}: ${dtype}[${shape}]${storage ? ` at ${printExpr(storage, "formula")}` : ""}`;
+}
+
 function printStatements(statements: readonly Statement[], indent: string): string[] {
   return statements.flatMap((s): string[] => {
     switch (s.kind) {
       case "loop": {
-        const mode = s.mode === "serial" ? "" : ` ${s.mode}`;
+        const mode =
+          s.mode === "serial" ? "" : s.mode === "block" || s.mode === "warp" ? ` at ${s.mode}` : ` ${s.mode}`;
         return [`${indent}for${mode} ${s.axis} in 0..${s.extent}`, ...printStatements(s.body, `${indent}  `)];
       }
       case "scalar":
@@ -202,6 +310,24 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return [`${indent}${printRegister(s.register)} <- ${printTile(s.memory)}`];
       case "store":
         return [`${indent}${printTile(s.memory)} <- ${printRegister(s.register)}`];
+      case "fetch": {
+        const { access, axes, by, several } = s.tile;
+        const more = several ? ` and ${several.count - 1} more` : "";
+        const how = by === "elements" ? "" : ` by ${by}`;
+        return [`${indent}${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}`];
+      }
+      case "drain":
+        return [`${indent}for ${s.axes.join(", ")} of ${printRegister(s.register)}   ${printEquation(s.equation)}`];
+      case "copy": {
+        const when = s.when ? ` where ${printExpr(s.when)}` : "";
+        const how = [s.width > 1 ? ` by ${s.width}` : "", s.transfer === "async" ? ", async" : "", `, by ${s.group}`];
+        const tile = s.axes.map((a) => `${a.name} ${a.extent}`).join(", ");
+        return [`${indent}copy ${tile}${how.join("")}${when}   ${printEquation(s.equation)}`];
+      }
+      case "commit":
+        return [`${indent}commit`];
+      case "wait":
+        return [`${indent}wait ${s.pending}`];
       case "clear":
         return [`${indent}${printRegister(s.register)} <- identity`];
       case "register-issue": {
@@ -212,7 +338,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];
       }
       case "barrier":
-        return [`${indent}barrier`];
+        return [`${indent}barrier${s.group ? ` ${s.group}` : ""}`];
       default:
         return s satisfies never;
     }

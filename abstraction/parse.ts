@@ -20,13 +20,16 @@ interface Token {
 }
 
 const TOKEN =
-  /\s*(?:((?:sat\+|max|min)=(?!=)|\+=|<=|>=|==|!=)|([A-Za-z_][A-Za-z0-9_]*)|(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|([-+*/%()[\],<>=]))/y;
+  /\s*(?:((?:sat\+|max|min)=(?!=)|\+=|<=|>=|==|!=)|([A-Za-z_][A-Za-z0-9_]*)|(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|([-+*/%^()[\],<>=]))/y;
+
+const COMPARISONS: readonly string[] = ["<", "<=", ">", ">=", "==", "!="];
 
 /** Symbols whose operands are index or value expressions, weakest first; all of them group to the left. */
 const BINARY_LEVELS: readonly (readonly string[])[] = [
   ["or"],
   ["and"],
-  ["<", "<=", ">", ">=", "==", "!="],
+  COMPARISONS,
+  ["^"],
   ["+", "-"],
   ["*", "/", "%"],
 ];
@@ -106,7 +109,7 @@ class Parser {
       this.next();
       const right = this.expression(level + 1);
       const span = { start: this.startOf(left), end: this.lastEnd() };
-      if (level === 2) {
+      if (COMPARISONS.includes(op)) {
         left = this.mark({ kind: "compare", op: op as CompareOp, left, right }, span);
         if (ops.includes(this.peek().text)) this.fail("comparisons do not chain; join them with and", this.peek().span);
       } else if (op === "and" || op === "or") left = this.mark({ kind: "logic", op, left, right }, span);

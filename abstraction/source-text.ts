@@ -66,11 +66,6 @@ export class Code {
     this.pieces = pieces;
     this.apart = apart;
   }
-
-  /** Text of another kind would lose the names. */
-  toString(): never {
-    throw new Error("internal: code is put into code`...`, not into a string");
-  }
 }
 
 /** What stands for itself: a literal type such as `"+" | "-"`, never `string`. */
@@ -278,6 +273,15 @@ export function jsonText(value: unknown, indent = 0): Code {
   const text = JSON.stringify(value, undefined, indent);
   return trustedCode(
     text.replace(/[\u007f-\u009f\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`),
+  );
+}
+
+/** Text of a page of Markdown, on one line: nothing in it marks anything. */
+export function markdownText(text: string): Code {
+  return trustedCode(
+    String(text)
+      .replace(UNPRINTABLE, " ")
+      .replace(/[\\`*_{}[\]<>()#+!|~&-]/g, "\\$&"),
   );
 }
 

@@ -29,12 +29,14 @@ export class CExpressions {
   readonly dtypes: DTypes;
   private readonly buffers: ReadonlySet<string>;
 
-  constructor(computation: Computation, nest: LoopNest) {
+  /** @param others types of names that are neither tensors nor scratch nor vectors */
+  constructor(computation: Computation, nest: LoopNest, others: DTypes = {}) {
     this.computation = computation;
     this.buffers = new Set(nest.scratch.map((s) => s.name));
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
       ...[...nest.scratch, ...(nest.vectors ?? [])].map((s) => [s.name, s.dtype] as const),
+      ...Object.entries(others),
     ]);
   }
 
@@ -59,6 +61,7 @@ export class CExpressions {
         return code`-(${this.index(e.value, extents)})`;
       case "binary": {
         const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
+        if (e.op === "^") return code`((${left}) ^ (${right}))`;
         if (e.op === "+" || e.op === "-")
           return code`${left} ${e.op} ${e.right.kind === "binary" ? code`(${right})` : right}`;
         const wrapped = (text: Code, part: Expr): Code =>

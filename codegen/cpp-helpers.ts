@@ -6,49 +6,46 @@
  * Each is what abstraction/interpret.ts computes, bit for bit, and written so that g++ makes vector code of a loop around it.
  */
 
-import { apart, type Code, code, skeleton } from "../abstraction/source-text.ts";
+import { apart, type Code, skeleton, trustedCode } from "../abstraction/source-text.ts";
 
 export interface Helper {
   readonly name: string;
-  readonly text: Code;
+  readonly text: string;
 }
 
-/** How a language declares a function of a source's own. */
-type Inline = "static inline" | "static __device__ inline" | "_GENX_ inline";
-
 /** In the order they may call one another. 16-bit floats are held as their bits. */
-const helpersOf = (inline: Inline): readonly Helper[] => [
+const HELPERS: readonly Helper[] = [
   {
     name: "floor_div",
-    text: code`${inline} long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }`,
+    text: "static inline long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }",
   },
   {
     name: "floor_mod",
-    text: code`${inline} long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }`,
+    text: "static inline long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }",
   },
   {
     name: "clamp",
-    text: code`template <class T> ${inline} T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }`,
+    text: "template <class T> static inline T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }",
   },
   {
     name: "at_least",
-    text: code`template <class T> ${inline} T at_least(T x, T low) { return x < low ? low : x; } /* keeps NaN */`,
+    text: "template <class T> static inline T at_least(T x, T low) { return x < low ? low : x; } /* keeps NaN */",
   },
   {
     name: "at_most",
-    text: code`template <class T> ${inline} T at_most(T x, T high) { return x > high ? high : x; } /* keeps NaN */`,
+    text: "template <class T> static inline T at_most(T x, T high) { return x > high ? high : x; } /* keeps NaN */",
   },
   {
     name: "most",
-    text: code`template <class T> ${inline} T most(T x, T y) { return x > y || x != x ? x : y; } /* NaN wins */`,
+    text: "template <class T> static inline T most(T x, T y) { return x > y || x != x ? x : y; } /* NaN wins */",
   },
   {
     name: "least",
-    text: code`template <class T> ${inline} T least(T x, T y) { return x < y || x != x ? x : y; } /* NaN wins */`,
+    text: "template <class T> static inline T least(T x, T y) { return x < y || x != x ? x : y; } /* NaN wins */",
   },
   {
     name: "saturate",
-    text: code`template <class T, class I, class F> ${inline} T saturate(F x, F low, F high) { /* NaN becomes 0 */
+    text: `template <class T, class I, class F> static inline T saturate(F x, F low, F high) { /* NaN becomes 0 */
   x = low == 0 || x == x ? x : 0;
   x = x > low ? x : low;
   return (T)(I)(x < high ? x : high);
@@ -56,15 +53,15 @@ const helpersOf = (inline: Inline): readonly Helper[] => [
   },
   {
     name: "quotient",
-    text: code`template <class T> ${inline} T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)-a : (T)(a / b); }`,
+    text: "template <class T> static inline T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)-a : (T)(a / b); }",
   },
   {
     name: "remainder",
-    text: code`template <class T> ${inline} T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }`,
+    text: "template <class T> static inline T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }",
   },
   {
     name: "to_odd",
-    text: code`${inline} float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
+    text: `static inline float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
   float f = (float)x; int32_t bits; memcpy(&bits, &f, 4);
   if ((double)f != x && x == x) bits = (bits - (__builtin_fabs((double)f) > __builtin_fabs(x))) | 1;
   memcpy(&f, &bits, 4); return f;
@@ -72,11 +69,11 @@ const helpersOf = (inline: Inline): readonly Helper[] => [
   },
   {
     name: "from_bf16",
-    text: code`${inline} float from_bf16(uint16_t x) { uint32_t bits = (uint32_t)x << 16; float f; memcpy(&f, &bits, 4); return f; }`,
+    text: "static inline float from_bf16(uint16_t x) { uint32_t bits = (uint32_t)x << 16; float f; memcpy(&f, &bits, 4); return f; }",
   },
   {
     name: "to_bf16",
-    text: code`${inline} uint16_t to_bf16(float f) { /* to nearest, ties to even */
+    text: `static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
   uint32_t bits; memcpy(&bits, &f, 4);
   uint32_t near = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return (uint16_t)(f == f ? near : bits >> 16 | 0x40);
@@ -84,15 +81,15 @@ const helpersOf = (inline: Inline): readonly Helper[] => [
   },
   {
     name: "from_f16",
-    text: code`${inline} float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }`,
+    text: "static inline float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }",
   },
   {
     name: "to_f16",
-    text: code`${inline} uint16_t to_f16(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }`,
+    text: "static inline uint16_t to_f16(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }",
   },
   {
     name: "to_tf32",
-    text: code`${inline} float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
+    text: `static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
   uint32_t bits; memcpy(&bits, &f, 4);
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
   memcpy(&f, &bits, 4); return f;
@@ -103,19 +100,23 @@ const helpersOf = (inline: Inline): readonly Helper[] => [
 /**
  * The functions a text calls, and those that they call.
  * @param declared how the language at hand declares them
+ * @param except functions that the language at hand has in another form
  */
-export function helpersFor(text: Code | readonly Code[], declared: Inline = "static inline"): Code[] {
-  return calledIn(text, helpersOf(declared));
+export function helpersFor(
+  text: Code | readonly Code[],
+  declared: "static inline" | "static __device__ inline" | "_GENX_ inline" = "static inline",
+  except: ReadonlySet<string> = new Set(),
+): Code[] {
+  const own = HELPERS.filter((h) => !except.has(h.name));
+  return calledIn(text, own).map((h) => apart(trustedCode(h.text.replaceAll("static inline", declared))));
 }
 
 /** Of functions in the order they may call one another, those a text calls, directly or not. */
-export function calledIn(text: Code | readonly Code[], helpers: readonly Helper[]): Code[] {
-  const called: Code[] = [];
-  let within = skeleton(text);
-  for (const helper of [...helpers].reverse()) {
-    if (!new RegExp(`\\b${helper.name}[<(]`).test(within)) continue;
-    called.unshift(apart(helper.text));
-    within += skeleton(helper.text);
-  }
+export function calledIn(text: Code | readonly Code[], helpers: readonly Helper[]): Helper[] {
+  const called: Helper[] = [];
+  const within = skeleton(text);
+  for (const helper of [...helpers].reverse())
+    if (new RegExp(`\\b${helper.name}[<(]`).test([within, ...called.map((h) => h.text)].join("\n")))
+      called.unshift(helper);
   return called;
 }

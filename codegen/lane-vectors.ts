@@ -320,7 +320,7 @@ export abstract class LaneVectors implements LanguagePrinter {
     if (op === "+" && before) return this.operation("a*b+c", [of(before[0]), of(before[1]), of(right)], dtype, context);
     if (op === "-" && after) return this.operation("c-a*b", [of(after[0]), of(after[1]), of(left)], dtype, context);
     if (op === "-" && before) return this.operation("a*b-c", [of(before[0]), of(before[1]), of(right)], dtype, context);
-    if (op === "%" || (op === "/" && isInteger(dtype)))
+    if (op === "%" || op === "^" || (op === "/" && isInteger(dtype)))
       throw new Error(`internal: lanes do not compute "${op}" of ${dtype}`);
     return this.operation(op, [of(left), of(right)], dtype, context);
   }

@@ -19,6 +19,7 @@ import { type Access, axesIn, binary, type Expr, number } from "../abstraction/e
 import type { Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
+  apart,
   axisName,
   type Code,
   code,
@@ -33,11 +34,12 @@ import {
   type SourceText,
   skeleton,
   tensorName,
+  trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
-import { calledIn, type Helper, helpersFor } from "./cpp-helpers.ts";
+import { type Helper, helpersFor } from "./cpp-helpers.ts";
 import { dealtLoops, laneLoops, tested } from "./lane-statement.ts";
 import {
   type LaneAccess,
@@ -77,7 +79,7 @@ export function cmSource(
     headOf(computation, [...comments, ...notes.lines]),
     code`#include <cm/cm.h>`,
     NOTHING,
-    ...calledIn(text, HELPERS),
+    ...helpersIn(text),
     ...helpersFor(text, "_GENX_ inline"),
     ...inits,
     NOTHING,
@@ -147,7 +149,7 @@ function initial(numbers: Name): Name {
 const HELPERS: readonly Helper[] = [
   {
     name: "gather_lanes",
-    text: code`/* An element for each lane. Doubles are pairs of dwords. */
+    text: `/* An element for each lane. Doubles are pairs of dwords. */
 template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
   enum { WORDS = sizeof(T) / 4, READS = (N * WORDS + 15) / 16 };
   vector<uint, READS * 16> offsets = 0;
@@ -164,7 +166,7 @@ template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceInd
   },
   {
     name: "scatter_lanes",
-    text: code`/* Each lane's element, where the mask says so. */
+    text: `/* Each lane's element, where the mask says so. */
 template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
   enum { WORDS = sizeof(T) / 4, WRITES = (N * WORDS + 15) / 16 };
   vector<uint, WRITES * 16> offsets = 0;
@@ -190,7 +192,7 @@ template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surf
   },
   {
     name: "load_lanes",
-    text: code`/* Lanes side by side from an element on, in blocks of owords. */
+    text: `/* Lanes side by side from an element on, in blocks of owords. */
 template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
   enum { BYTES = N * sizeof(T), BLOCK = BYTES <= 16 ? 16 : BYTES <= 32 ? 32 : BYTES <= 64 ? 64 : 128 };
   enum { EACH = BLOCK / sizeof(T), READS = (N + EACH - 1) / EACH };
@@ -203,7 +205,7 @@ template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex
   },
   {
     name: "floor_div",
-    text: code`template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
+    text: `template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
   vector<int, N> quotient = a / b;
   quotient.merge(quotient - 1, a - quotient * b < 0);
   return quotient;
@@ -212,7 +214,7 @@ template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex
   },
   {
     name: "floor_mod",
-    text: code`template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
+    text: `template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
   vector<int, N> rest = a % b;
   rest.merge(rest + b, rest < 0);
   return rest;
@@ -221,7 +223,7 @@ template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex
   },
   {
     name: "element",
-    text: code`template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
+    text: `template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
   vector<T, 16 / sizeof(T)> words;
   read(DWALIGNED(surface), (uint)(at * sizeof(T)), words);
   return words(0);
@@ -229,6 +231,11 @@ template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex
 `,
   },
 ];
+
+function helpersIn(text: readonly Code[]): Code[] {
+  const within = skeleton(text);
+  return HELPERS.filter(({ name }) => new RegExp(`\\b${name}[<(]`).test(within)).map((h) => apart(trustedCode(h.text)));
+}
 
 /** Scalars: elements of buffers, and lanes of registers. */
 class CmExpressions extends CExpressions {

@@ -9,7 +9,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { number } from "../abstraction/expression.ts";
-import { type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
+import { type Copy, type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
 import { type Code, indented } from "../abstraction/source-text.ts";
 
 export type Loop = Extract<Statement, { kind: "loop" }>;
@@ -17,6 +17,10 @@ export type Scalar = Extract<Statement, { kind: "scalar" }>;
 export type Move = Extract<Statement, { kind: "load" | "store" }>;
 export type RegisterIssue = Extract<Statement, { kind: "register-issue" }>;
 export type Clear = Extract<Statement, { kind: "clear" }>;
+export type Fetch = Extract<Statement, { kind: "fetch" }>;
+export type Drain = Extract<Statement, { kind: "drain" }>;
+export type Wait = Extract<Statement, { kind: "wait" }>;
+export type Barrier = Extract<Statement, { kind: "barrier" }>;
 
 /** How one language writes the leaves of a nest. Each method returns lines without indentation. */
 export interface LanguagePrinter {
@@ -28,30 +32,44 @@ export interface LanguagePrinter {
   clear(statement: Clear): Code[];
   /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
   lanes?(loop: Loop, extents: Extents): Code[];
+  /** What the warps of a block run; missing where a language's nests have none. */
+  warps?: WarpPrinter;
+  /** Lines above a loop that is written out, unless it stands in one. */
+  above?(loop: Loop): Code[];
   /** The statements that stand for a whole loop, where the language has better ones than its own loops. */
   row?(loop: Loop, extents: Extents): readonly Code[] | undefined;
+}
+
+/** Statements of warps that share memory. */
+export interface WarpPrinter {
+  fetch(statement: Fetch, extents: Extents): Code[];
+  drain(statement: Drain, extents: Extents): Code[];
+  copy(statement: Copy, extents: Extents): Code[];
+  commit(): Code[];
+  wait(statement: Wait): Code[];
+  barrier(statement: Barrier): Code[];
 }
 
 /**
  * The lines of a list of statements.
  * @param extents extents of the loops around them: what bounds of an index are worked out from
+ * @param writtenOut whether they are a step of a loop that is written out
  */
 export function printStatements(
   statements: readonly Statement[],
   language: LanguagePrinter,
   extents: Extents = {},
+  writtenOut = false,
 ): Code[] {
   return statements.flatMap((s): Code[] => {
     switch (s.kind) {
       case "loop": {
         if (s.mode === "unrolled") {
-          return Array.from({ length: s.extent }, (_, i) => i).flatMap((i) =>
-            printStatements(
-              s.body.map((inner) => substituteAxis(inner, s.axis, number(i))),
-              language,
-              extents,
-            ),
+          const steps = Array.from({ length: s.extent }, (_, i) =>
+            s.body.map((inner) => substituteAxis(inner, s.axis, number(i))),
           );
+          const lines = steps.flatMap((step) => printStatements(step, language, extents, true));
+          return [...(writtenOut ? [] : (language.above?.(s) ?? [])), ...lines];
         }
         if (s.mode === "lanes") {
           if (!language.lanes) throw new Error(`internal: lanes of ${s.axis} in a nest of instructions`);
@@ -74,19 +92,36 @@ export function printStatements(
         return language.clear(s);
       case "issue":
         throw new Error(`internal: ${s.intrinsic.name} is issued on memory tiles; only scheduled nests are printed`);
+      case "fetch":
+        return warpsOf(s, language).fetch(s, extents);
+      case "drain":
+        return warpsOf(s, language).drain(s, extents);
+      case "copy":
+        return warpsOf(s, language).copy(s, extents);
+      case "commit":
+        return warpsOf(s, language).commit();
+      case "wait":
+        return warpsOf(s, language).wait(s);
       case "barrier":
-        throw new Error("internal: a barrier stands between phases, not inside one");
+        if (s.group === undefined)
+          throw new Error("internal: a barrier of the call stands between phases, not inside one");
+        return warpsOf(s, language).barrier(s);
       default:
         return s satisfies never;
     }
   });
 }
 
+function warpsOf({ kind }: Statement, { warps }: LanguagePrinter): WarpPrinter {
+  if (!warps) throw new Error(`internal: a ${kind} in a nest without blocks`);
+  return warps;
+}
+
 /** The steps between barriers at the top of a nest. */
 export function phasesOf(body: readonly Statement[]): Statement[][] {
   const phases: Statement[][] = [[]];
   for (const s of body) {
-    if (s.kind === "barrier") phases.push([]);
+    if (s.kind === "barrier" && s.group === undefined) phases.push([]);
     else phases.at(-1)?.push(s);
   }
   return phases;

@@ -8,12 +8,12 @@
  *     best(db, { computation: workload.computation });
  */
 
+export { best } from "./best.ts";
 export { DatabaseError } from "./error.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export { type Database, type OpenOptions, openDatabase } from "./open.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
-  best,
   calibrationOf,
   countTrials,
   extentsIn,
@@ -36,6 +36,7 @@ export {
   computationOf,
   type Environment,
   type EnvironmentRecord,
+  type Finals,
   type RunRecord,
   type RunStatus,
   shapeOf,

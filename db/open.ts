@@ -17,6 +17,8 @@ import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 
 export interface Database {
   readonly path: string;
+  /** Its schema: a reader leaves an older file as it is. */
+  readonly version: number;
   /** Asked for, or because the file is newer than this automap. */
   readonly readonly: boolean;
   /** What the user should hear: the file was migrated, or is newer than this automap. */
@@ -60,7 +62,7 @@ export function openDatabase(
         sqlite.close();
         sqlite = open(true);
         const notice = `${path} was written by a newer automap (schema ${found}, this one knows ${latest}): it is open for reading only`;
-        return handle(sqlite, path, true, patience, notice);
+        return handle(sqlite, path, found, true, patience, notice);
       }
       if (readonly && found === 0)
         throw new UsageError(`${path} is empty`, { hint: "automap tune fills it: automap tune --help" });
@@ -68,7 +70,7 @@ export function openDatabase(
         throw new UsageError(`${path} has schema ${found}, this automap reads ${latest}`, {
           hint: "the first command that writes to it brings it forward and keeps a backup: automap tune --help",
         });
-      if (readonly) return handle(sqlite, path, true, patience, undefined);
+      if (readonly) return handle(sqlite, path, found, true, patience, undefined);
 
       // 2. What keeps a committed row.
       const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
@@ -82,7 +84,7 @@ export function openDatabase(
       const backup = found === latest ? undefined : migrate(sqlite, path, found, migrations);
       const notice =
         backup && `${path} was brought from schema ${found} to ${latest}; the file as it was is kept in ${backup}`;
-      return handle(sqlite, path, false, patience, notice);
+      return handle(sqlite, path, latest, false, patience, notice);
     } catch (error) {
       sqlite.close();
       throw error;
@@ -134,6 +136,7 @@ function sleep(milliseconds: number): void {
 function handle(
   sqlite: Sqlite.Database,
   path: string,
+  version: number,
   readonly: boolean,
   patience: number,
   notice: string | undefined,
@@ -144,7 +147,7 @@ function handle(
   sqlite.pragma("cell_size_check = ON");
   // Kilobytes: the upper pages of the indexes of a million trials stay in memory.
   sqlite.pragma("cache_size = -65536");
-  return { path, readonly, notice, patience, sqlite, close: () => void sqlite.close() };
+  return { path, version, readonly, notice, patience, sqlite, close: () => void sqlite.close() };
 }
 
 /** SQLite says "unable to open database file" for all of these. */

@@ -2,7 +2,6 @@
  * @file Questions to the database. Filters are joined by "and"; times are milliseconds since 1970.
  *
  *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", limit: 10 })
- *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */
 
 import { type Computation, computationKey } from "../abstraction/computation.ts";
@@ -123,9 +122,9 @@ function firstOfEach(db: Database, filter: TrialFilter, count: number): unknown[
   return db.sqlite
     .prepare(
       `SELECT trials.* FROM (
-         SELECT trials.id AS first, operator, row_number() OVER (PARTITION BY computation ORDER BY ${key}, at, trials.id) AS place
+         SELECT trials.id AS first, operator, row_number() OVER (PARTITION BY computation ORDER BY ${key}, at, trials.id) AS rank
          FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
-       ) JOIN trials ON trials.id = first WHERE place <= ? ORDER BY ${key}, at, trials.id LIMIT ?`,
+       ) JOIN trials ON trials.id = first WHERE rank <= ? ORDER BY ${key}, at, trials.id LIMIT ?`,
     )
     .all(...values, count, limit);
 }
@@ -200,26 +199,6 @@ function sparseIndex(db: Database, { since, until, target, trusted }: Filter): s
   return undefined;
 }
 
-/**
- * For each computation, environment, thread count and cache state the trial with the smallest median among those that match;
- * of equal ones the earliest. Fastest first.
- */
-export function best(db: Database, filter: Filter = {}): TrialRecord[] {
-  return read(db, () => {
-    const { sql, values } = trialsWhere(db, { ...filter, status: "ok" });
-    const rows = db.sqlite
-      .prepare(
-        `SELECT trials.* FROM trials JOIN (
-           SELECT id, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
-           FROM (SELECT trials.id AS id, environment, threads, cache, median, at, computation
-                 FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql})
-         ) AS winner ON winner.id = trials.id WHERE place = 1 ORDER BY median, at, trials.id LIMIT ?`,
-      )
-      .all(...values, filter.limit ?? -1);
-    return trialsOfRows(db, rows);
-  });
-}
-
 export interface ResumeOptions {
   /** Instructions as declared now: trials of another declaration, or of none of these, are left out. */
   readonly intrinsics?: readonly Intrinsic[];
@@ -229,7 +208,10 @@ export interface ResumeOptions {
   readonly match?: readonly EnvironmentField[];
 }
 
-/** What was measured of this computation in this environment, earliest first: a search resumes without measuring it twice. */
+/**
+ * What was measured of this computation in this environment, each kernel by itself, earliest first: a search resumes without measuring it
+ * twice. Finals are no part of it: they come after the search and decide nothing of its course.
+ */
 export function trialsOf(
   db: Database,
   workload: Workload,
@@ -254,7 +236,7 @@ export function trialsOf(
     trialsOfRows(
       db,
       db.sqlite.prepare(`SELECT * FROM records WHERE ${where.join(" AND ")} ORDER BY at, id`).all(...values),
-    ),
+    ).filter(({ finals }) => finals === undefined),
   );
 }
 
@@ -318,7 +300,7 @@ export function extentsIn(db: Database): string[] {
 }
 
 /** The condition on a row of `trials`. */
-function trialsWhere(db: Database, filter: TrialFilter): Condition {
+export function trialsWhere(db: Database, filter: TrialFilter): Condition {
   const workloads = onWorkloads(filter);
   return allOf([onTrials(db, filter), workloads && within(workloads)]);
 }
@@ -389,7 +371,7 @@ function strings(db: Database, sql: string, values: readonly (string | number)[]
     .map(String);
 }
 
-function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
+export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
   const world = worldIn(db);
   return rows.map((row) => trialOf(row, world, db.path));
 }

@@ -69,8 +69,18 @@ export interface WorkloadRecord {
 export interface Conditions {
   readonly threads: number;
   readonly cache: "warm" | "flushed";
-  /** Cores it was bound to. */
+  /** Processors its threads were bound to, in their order. */
   readonly affinity?: readonly number[];
+  /** Share of the time of these processors that other programs took while it was timed; of several the most. 0 to 1. */
+  readonly load?: number;
+}
+
+/** Kernels measured in turns, in one process, to decide between them: sample i of each was taken next to sample i of the others. */
+export interface Finals {
+  /** Equal for the trials that were measured beside each other. */
+  readonly comparison: string;
+  /** 1 for the winner; undefined for one that failed in them. */
+  readonly place: number | undefined;
 }
 
 export interface TrialRecord extends Trial {
@@ -83,6 +93,8 @@ export interface TrialRecord extends Trial {
   /** Hash of the intrinsic's declaration when it ran. */
   readonly declaration: string | undefined;
   readonly conditions: Conditions;
+  /** Undefined for a kernel measured by itself. */
+  readonly finals: Finals | undefined;
 }
 
 export type RunStatus = "running" | "done" | "interrupted" | "failed";

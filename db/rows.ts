@@ -23,6 +23,7 @@ import type {
   Conditions,
   Environment,
   EnvironmentRecord,
+  Finals,
   RunRecord,
   TensorRecord,
   TrialRecord,
@@ -182,7 +183,13 @@ const trialFacts = z.object({
   cache: z.enum(["warm", "flushed"]),
   affinity: json(z.array(z.number().int().nonnegative())).nullable(),
   at: time,
+  comparison: z.string().nullable().default(null),
+  place: z.number().int().positive().nullable().default(null),
+  load: z.number().min(0).max(1).nullable().default(null),
 });
+
+/** Columns of trials that came after the first release. Where they hold nothing, a record is written as it was before, and has the same id. */
+export const LATER_COLUMNS: readonly string[] = ["comparison", "place", "load"];
 
 type Failure = Exclude<MeasurementStatus, "ok">;
 const failure = z.enum({
@@ -228,9 +235,12 @@ export const TABLE_NAMES: readonly Table[] = ["environments", "workloads", "runs
 /** The id that the facts of a row make. How a run ended is no part of who it is. */
 export function idOfFacts(table: Table, row: Row): string {
   const { id: _, ...facts } = row;
-  if (table !== "runs") return idOf(facts);
-  const { ended: _ended, status: _status, ...begun } = facts;
-  return idOf(begun);
+  if (table === "runs") {
+    const { ended: _ended, status: _status, ...begun } = facts;
+    return idOf(begun);
+  }
+  if (table !== "trials") return idOf(facts);
+  return idOf(Object.fromEntries(Object.entries(facts).filter(([c, v]) => v !== null || !LATER_COLUMNS.includes(c))));
 }
 
 // ---- From what is given to rows
@@ -285,9 +295,10 @@ export interface TrialFacts {
   readonly declaration: string | undefined;
   readonly trial: Trial;
   readonly conditions: Conditions;
+  readonly finals: Finals | undefined;
 }
 
-export function trialRowOf({ workload, environment, run, declaration, trial, conditions }: TrialFacts): Row {
+export function trialRowOf({ workload, environment, run, declaration, trial, conditions, finals }: TrialFacts): Row {
   const { candidate: tried, prediction, measurement, at } = trial;
   const facts = {
     run: run ?? null,
@@ -304,8 +315,11 @@ export function trialRowOf({ workload, environment, run, declaration, trial, con
     cache: conditions.cache,
     affinity: conditions.affinity === undefined ? null : canonicalJson(conditions.affinity),
     at,
+    comparison: finals?.comparison ?? null,
+    place: finals?.place ?? null,
+    load: conditions.load ?? null,
   };
-  return checked(trialRow, { id: idOf(facts), ...facts }, "trial");
+  return checked(trialRow, { id: idOfFacts("trials", facts), ...facts }, "trial");
 }
 
 /** What the column `intrinsic` holds: what a trial is found by. */
@@ -365,7 +379,7 @@ export interface Referred {
 
 export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
   const facts = readRow(trialRow, row, "trial", path);
-  const { predicted, uncorrected, levels: byLevel, affinity } = facts;
+  const { predicted, uncorrected, levels: byLevel, affinity, load, comparison, place } = facts;
   const prediction =
     predicted === null || uncorrected === null || byLevel === null
       ? undefined
@@ -389,7 +403,13 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
             instructions: facts.instructions,
           }
         : { status: facts.status, log: facts.log },
-    conditions: { threads: facts.threads, cache: facts.cache, ...(affinity === null ? {} : { affinity }) },
+    conditions: {
+      threads: facts.threads,
+      cache: facts.cache,
+      ...(affinity === null ? {} : { affinity }),
+      ...(load === null ? {} : { load }),
+    },
+    finals: comparison === null ? undefined : { comparison, place: place ?? undefined },
     at: facts.at,
   };
 }

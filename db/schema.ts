@@ -19,9 +19,38 @@ export interface Migration {
   readonly version: number;
   readonly summary: string;
   readonly sql: string;
-  /** Only ways to find things faster are added: who reads this schema reads the one before as well. */
+  /** No column goes or changes its meaning, and none that comes must be there: who reads this schema reads the one before as well. */
   readonly additive?: boolean;
 }
+
+// ---- What more than one migration says. As shipped: whoever needs another text writes another.
+
+const TRIALS_INDEXES = `
+      CREATE INDEX trials_by_workload ON trials (workload, environment, median);
+      CREATE INDEX trials_by_environment ON trials (environment);
+      CREATE INDEX trials_by_run ON trials (run);
+      CREATE INDEX trials_by_intrinsic ON trials (intrinsic, declaration);
+      CREATE INDEX trials_by_time ON trials (at);`;
+
+const TRIALS_FASTEST_INDEXES = `
+      CREATE INDEX trials_fastest ON trials (workload, median, at, environment) WHERE status = 'ok';
+      CREATE INDEX trials_fastest_by_intrinsic ON trials (workload, intrinsic, median, at) WHERE status = 'ok';
+      CREATE INDEX trials_by_workload_and_time ON trials (workload, at);
+      CREATE INDEX trials_failed ON trials (status, at) WHERE status <> 'ok';`;
+
+const VIEWS = `
+      -- A trial with its world. The shape is what people filter by: the extents of the axes and the operator's parameters over them.
+      CREATE VIEW records AS
+      SELECT trials.*, operator, computation, equation, json_patch(extents, parameters) AS shape, dtype, sum, points,
+             target, cpu, cores, isa, compiler, compiler_version, flags, kernel, driver, node, automap
+      FROM trials JOIN workloads ON workloads.id = workload JOIN environments ON environments.id = environment;
+
+      -- For each computation, environment, thread count and cache state the smallest median; of equal ones the earliest.
+      CREATE VIEW best AS
+      SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
+        FROM records WHERE status = 'ok'
+      ) WHERE place = 1;`;
 
 /** Forward only, in order. A shipped row is never edited: a file in the world has run it. */
 export const MIGRATIONS: readonly Migration[] = [
@@ -104,11 +133,7 @@ export const MIGRATIONS: readonly Migration[] = [
         CHECK ((median IS NULL) = (low IS NULL) AND (median IS NULL) = (high IS NULL)),
         CHECK ((predicted IS NULL) = (uncorrected IS NULL) AND (predicted IS NULL) = (levels IS NULL))
       ) STRICT;
-      CREATE INDEX trials_by_workload ON trials (workload, environment, median);
-      CREATE INDEX trials_by_environment ON trials (environment);
-      CREATE INDEX trials_by_run ON trials (run);
-      CREATE INDEX trials_by_intrinsic ON trials (intrinsic, declaration);
-      CREATE INDEX trials_by_time ON trials (at);
+      ${TRIALS_INDEXES}
 
       CREATE TABLE calibrations (
         id          TEXT NOT NULL PRIMARY KEY,
@@ -133,18 +158,7 @@ export const MIGRATIONS: readonly Migration[] = [
       CREATE TRIGGER runs_kept BEFORE DELETE ON runs WHEN NOT EXISTS (SELECT 1 FROM pruning)
       BEGIN SELECT RAISE(ABORT, 'runs are facts: only automap db prune deletes them'); END;
 
-      -- A trial with its world. The shape is what people filter by: the extents of the axes and the operator's parameters over them.
-      CREATE VIEW records AS
-      SELECT trials.*, operator, computation, equation, json_patch(extents, parameters) AS shape, dtype, sum, points,
-             target, cpu, cores, isa, compiler, compiler_version, flags, kernel, driver, node, automap
-      FROM trials JOIN workloads ON workloads.id = workload JOIN environments ON environments.id = environment;
-
-      -- For each computation, environment, thread count and cache state the smallest median; of equal ones the earliest.
-      CREATE VIEW best AS
-      SELECT * FROM (
-        SELECT *, row_number() OVER (PARTITION BY computation, environment, threads, cache ORDER BY median, at, id) AS place
-        FROM records WHERE status = 'ok'
-      ) WHERE place = 1;
+      ${VIEWS}
     `,
   },
   {
@@ -152,10 +166,92 @@ export const MIGRATIONS: readonly Migration[] = [
     summary: "indexes for the fastest trials of a million",
     additive: true,
     sql: `
-      CREATE INDEX trials_fastest ON trials (workload, median, at, environment) WHERE status = 'ok';
-      CREATE INDEX trials_fastest_by_intrinsic ON trials (workload, intrinsic, median, at) WHERE status = 'ok';
-      CREATE INDEX trials_by_workload_and_time ON trials (workload, at);
-      CREATE INDEX trials_failed ON trials (status, at) WHERE status <> 'ok';
+      ${TRIALS_FASTEST_INDEXES}
+    `,
+  },
+  {
+    version: 3,
+    summary:
+      "checks that let NULL pass in words: in SQLite 3.40 json_valid(NULL) is false, and every trial broke one of them",
+    additive: true,
+    // A CHECK cannot be altered: the table is made again under another name (https://sqlite.org/lang_altertable.html, section 7).
+    sql: `
+      CREATE TABLE trials_checked (
+        id          TEXT NOT NULL PRIMARY KEY,
+        run         TEXT REFERENCES runs (id),
+        workload    TEXT NOT NULL REFERENCES workloads (id),
+        environment TEXT NOT NULL REFERENCES environments (id),
+        candidate   TEXT NOT NULL CHECK (json_valid(candidate)),
+        intrinsic   TEXT NOT NULL,
+        declaration TEXT,                     -- hash of the intrinsic's declaration then
+        status      TEXT NOT NULL,
+        log         TEXT,                     -- of a failure
+        median      REAL,                     -- seconds of one call
+        low         REAL,                     -- 95 % interval of the median
+        high        REAL,
+        samples     TEXT CHECK (samples IS NULL OR json_valid(samples)),     -- every raw one, seconds
+        instructions INTEGER,                 -- times the promised instruction stands in the disassembly
+        predicted   REAL,                     -- seconds
+        uncorrected REAL,                     -- before the correction learnt from trials
+        levels      TEXT CHECK (levels IS NULL OR json_valid(levels)),       -- the prediction level by level
+        threads     INTEGER NOT NULL CHECK (threads > 0),
+        cache       TEXT NOT NULL CHECK (cache IN ('warm', 'flushed')),
+        affinity    TEXT CHECK (affinity IS NULL OR json_valid(affinity)),   -- the cores it was bound to
+        at          INTEGER NOT NULL,
+        -- A failed run is a status with its log, never a number.
+        CHECK ((status = 'ok') = (median IS NOT NULL)),
+        CHECK ((status = 'ok') = (log IS NULL)),
+        CHECK ((median IS NULL) = (samples IS NULL) AND (median IS NULL) = (instructions IS NULL)),
+        CHECK ((median IS NULL) = (low IS NULL) AND (median IS NULL) = (high IS NULL)),
+        CHECK ((predicted IS NULL) = (uncorrected IS NULL) AND (predicted IS NULL) = (levels IS NULL))
+      ) STRICT;
+      INSERT INTO trials_checked SELECT * FROM trials ORDER BY rowid;
+
+      -- Its indexes and triggers go with the table, the views that read it before it.
+      DROP VIEW best;
+      DROP VIEW records;
+      DROP TABLE trials;
+      ALTER TABLE trials_checked RENAME TO trials;
+      ${TRIALS_INDEXES}
+      ${TRIALS_FASTEST_INDEXES}
+      ${appendOnly("trials")}
+      ${VIEWS}
+    `,
+  },
+  {
+    version: 4,
+    summary:
+      "finals, in which kernels are measured in turns to decide between them; how much of their cores others took",
+    additive: true,
+    sql: `
+      ALTER TABLE trials ADD COLUMN comparison TEXT;                         -- the finals it was measured in; NULL: measured alone
+      ALTER TABLE trials ADD COLUMN place INTEGER CHECK (place IS NULL OR place > 0 AND comparison IS NOT NULL);   -- 1 the winner; NULL: it failed
+      ALTER TABLE trials ADD COLUMN load REAL CHECK (load IS NULL OR load BETWEEN 0 AND 1);            -- share of its cores' time that others took
+      CREATE INDEX trials_that_won ON trials (workload, environment) WHERE place = 1;
+
+      -- For each computation, environment, thread count and cache state one trial that worked: the winner of the newest finals. Finals decide
+      -- over all that was measured before them with an instruction the search was offered. Where there are none, or where several searches were
+      -- offered different instructions, the smallest median of what is left; of equal ones the earliest.
+      DROP VIEW best;
+      CREATE VIEW best AS
+      WITH timed AS (
+        SELECT *, CASE json_extract(candidate, '$.kind') WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
+        FROM records WHERE status = 'ok'
+      ), decided AS (
+        SELECT computation, timed.environment, threads, cache, offered.value AS instruction, kinds.value AS kind, timed.id AS winner, max(at) AS until
+        FROM timed JOIN runs ON runs.id = run, json_each(options, '$.offered') AS offered, json_each('["mappings","lanes"]') AS kinds
+        WHERE place = 1 AND coalesce(json_extract(options, '$.kinds'), 'all') IN ('all', kinds.value)
+        GROUP BY computation, timed.environment, threads, cache, instruction, kinds.value
+      )
+      SELECT * FROM (
+        SELECT timed.*, row_number() OVER (
+          PARTITION BY timed.computation, timed.environment, timed.threads, timed.cache ORDER BY median, at, id
+        ) AS rank
+        FROM timed LEFT JOIN decided
+        ON decided.computation = timed.computation AND decided.environment = timed.environment AND decided.threads = timed.threads
+           AND decided.cache = timed.cache AND decided.kind = timed.kind AND instruction = intrinsic
+        WHERE winner IS NULL OR winner = id OR at > until
+      ) WHERE rank = 1;
     `,
   },
 ];

@@ -23,6 +23,7 @@ import {
   environmentOf,
   environmentRowOf,
   idOfFacts,
+  LATER_COLUMNS,
   problemOf,
   type Row,
   TABLE_NAMES,
@@ -88,14 +89,13 @@ function chosenRows(table: Table): string {
   }
 }
 
-/** Columns of JSON text as data. */
+/** Columns of JSON text as data; a later column that holds nothing is left out, so that an older automap can read the line. */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
-    Object.entries(row).map(([name, value]) => [
-      name,
-      texts.includes(name) && typeof value === "string" ? JSON.parse(value) : value,
-    ]),
+    Object.entries(row)
+      .filter(([name, value]) => value !== null || !LATER_COLUMNS.includes(name))
+      .map(([name, value]) => [name, texts.includes(name) && typeof value === "string" ? JSON.parse(value) : value]),
   );
 }
 
@@ -260,7 +260,7 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
   const texts: readonly string[] = TABLES[table].json;
   return Object.fromEntries(
     names.map((name) => {
-      const value = data[name];
+      const value = LATER_COLUMNS.includes(name) ? (data[name] ?? null) : data[name];
       if (value === undefined) throw new Error(`its field ${name} is missing`);
       if (value === null) return [name, null];
       if (texts.includes(name)) return [name, canonicalJson(value)];
@@ -277,6 +277,7 @@ const COLUMNS: Readonly<Record<Table, readonly string[]>> = {
   trials: [
     ..."id run workload environment candidate intrinsic declaration status log median low high samples".split(" "),
     ..."instructions predicted uncorrected levels threads cache affinity at".split(" "),
+    ...LATER_COLUMNS,
   ],
   calibrations: "id environment data at".split(" "),
 };

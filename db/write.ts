@@ -8,7 +8,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { declarationHash, idOf } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
-import type { Conditions, Environment, RunStatus, Workload } from "./record.ts";
+import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
 import { environmentRowOf, instructionOf, type Row, runRowOf, type Table, trialRowOf, workloadRowOf } from "./rows.ts";
 
 export interface NewTrial {
@@ -20,12 +20,14 @@ export interface NewTrial {
   readonly intrinsic?: Intrinsic;
   readonly trial: Trial;
   readonly conditions: Conditions;
+  /** The finals it was measured in; left out for a kernel measured by itself. */
+  readonly finals?: Finals;
 }
 
 /** @returns the trial's id, the same for the same facts */
 export function recordTrial(db: Database, given: NewTrial): string {
   const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
-  const { run, trial, conditions, intrinsic } = given;
+  const { run, trial, conditions, finals, intrinsic } = given;
   const instruction = instructionOf(trial.candidate);
   if (intrinsic !== undefined && intrinsic.name !== instruction)
     throw new Error(`recordTrial: the candidate uses ${instruction}, given ${intrinsic.name}`);
@@ -36,6 +38,7 @@ export function recordTrial(db: Database, given: NewTrial): string {
     declaration: intrinsic && declarationHash(intrinsic),
     trial,
     conditions,
+    finals,
   });
   write(db, "recording a trial", () => {
     if (run !== undefined) checkRun(db, run);

@@ -10,23 +10,7 @@
 
 import { equationText } from "../abstraction/computation.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
-import {
-  apart,
-  type Code,
-  code,
-  comment,
-  identifier,
-  join,
-  lines as linesOf,
-  list,
-  NOTHING,
-  quoted,
-  replaced,
-  type SourceText,
-  stringLiteral,
-} from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
-import { describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
+import { comment, describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 const MESSAGES = [
   ["OK", "ok"],
@@ -37,36 +21,30 @@ const MESSAGES = [
   ["NO_THREAD", "a thread could not be started"],
 ] as const;
 
-const pointer = ({ tensor, name, role }: Parameter): Code =>
-  code`${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
+const pointer = ({ tensor, name, role }: Parameter): string =>
+  `${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
 
 /** What run and prepare take, by role. */
-function signatures(parameters: readonly Parameter[]): { prepare: Code; run: Code } {
-  const behind = (chosen: readonly Parameter[]): Code => join(chosen.map((p) => code`, ${pointer(p)}`));
+function signatures(parameters: readonly Parameter[]): { prepare: string; run: string } {
+  const list = (chosen: readonly Parameter[]): string => chosen.map((p) => `, ${pointer(p)}`).join("");
   return {
-    prepare: behind(parameters.filter((p) => p.role === "constant")),
-    run: behind(parameters.filter((p) => p.role !== "constant")),
+    prepare: list(parameters.filter((p) => p.role === "constant")),
+    run: list(parameters.filter((p) => p.role !== "constant")),
   };
 }
 
-/** The name of a package, for functions and for macros. */
-function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
-  return { name: identifier(name), upper: identifier(name.toUpperCase()) };
-}
-
-/** The header; its parameters are spelled with what else others read of a package (public.ts). */
-export function headerText(subject: EmitSubject): Code {
-  const { computation, tuned, threads, provenance } = subject;
-  const { name, upper } = namesOf(subject);
+export function headerText(subject: EmitSubject): string {
+  const { name, computation, tuned, threads, provenance } = subject;
+  const upper = name.toUpperCase();
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const { prepare, run } = signatures(parameters);
-  const about = (p: Parameter): (Code | string)[] => [
-    code`${p.name}   ${p.role}, ${p.elements} elements of ${C_TYPES[p.tensor.dtype]}${isHalf(p) ? code` (the bits of a ${p.tensor.dtype})` : NOTHING}, ${p.bytes} bytes`,
-    `${" ".repeat(p.name.wish.length)}   ${describeTensor(p.tensor)}`,
+  const about = (p: Parameter): string[] => [
+    `${p.name}   ${p.role}, ${p.elements} elements of ${C_TYPES[p.tensor.dtype]}${isHalf(p) ? ` (the bits of a ${p.tensor.dtype})` : ""}, ${p.bytes} bytes`,
+    `${" ".repeat(p.name.length)}   ${describeTensor(p.tensor)}`,
   ];
-  return code`${comment([
-    `${subject.name}: ${equationText(computation)}`,
+  return `${comment([
+    `${name}: ${equationText(computation)}`,
     "",
     ...parameters.flatMap(about),
     "",
@@ -94,7 +72,7 @@ extern "C" {
 #define ${upper}_API __attribute__((visibility("default")))
 
 /* What a function returns; ${name}_message says it in words. */
-enum { ${list(MESSAGES.map(([word], value) => code`${upper}_${word} = ${value}`))} };
+enum { ${MESSAGES.map(([word], code) => `${upper}_${word} = ${code}`).join(", ")} };
 
 /* Which code a plan runs: BEST is the tuned one where the CPU has what it needs. */
 enum { ${upper}_BEST = 0, ${upper}_TUNED = 1, ${upper}_PORTABLE = 2 };
@@ -105,10 +83,10 @@ typedef struct ${name}_plan ${name}_plan;
 ${upper}_API int ${name}_create(${name}_plan** plan, int which);
 ${
   constants.length > 0
-    ? code`/* Before the first run, and again whenever a constant has changed. What it is given is packed or copied and may be freed. */
+    ? `/* Before the first run, and again whenever a constant has changed. What it is given is packed or copied and may be freed. */
 ${upper}_API int ${name}_prepare(${name}_plan* plan${prepare});
 `
-    : NOTHING
+    : ""
 }/* One call of the kernel. */
 ${upper}_API int ${name}_run(${name}_plan* plan${run});
 /* Frees a plan; null is allowed. */
@@ -130,19 +108,11 @@ ${upper}_API const char* ${name}_message(int code);
 const isHalf = ({ tensor }: Parameter): boolean => tensor.dtype === "f16" || tensor.dtype === "bf16";
 
 /** The tuned kernel with names of its own, so that two packages fit into one program. */
-export function tunedSource(subject: EmitSubject, kernel: Kernel): SourceText {
-  const { name } = namesOf(subject);
-  const renamed = FUNCTIONS.reduce(
-    (source, word) => replaced(source, new RegExp(`\\bautomap_${word}\\b`, "g"), () => code`${name}_tuned_${word}`),
-    kernel.source,
-  );
-  const hidden = replaced(renamed, /^extern "C" /gm, () => code`extern "C" __attribute__((visibility("hidden"))) `);
-  if (subject.provenance.length === 0) return hidden;
-  return spell(linesOf([comment(subject.provenance), quoted(hidden)]), "c++");
+export function tunedSource({ name, provenance }: EmitSubject, kernel: Kernel): string {
+  const renamed = kernel.source.replaceAll(/\bautomap_(workspace_bytes|prepare|phases|run)\b/g, `${name}_tuned_$1`);
+  const hidden = renamed.replaceAll(/^extern "C" /gm, 'extern "C" __attribute__((visibility("hidden"))) ');
+  return provenance.length === 0 ? hidden : `${comment(provenance)}\n${hidden}`;
 }
-
-/** Of the C interface of a kernel (abstraction/kernel.ts). */
-const FUNCTIONS = ["workspace_bytes", "prepare", "phases", "run"] as const;
 
 /** Whether a kernel reads tensor `place` when it runs, and not only when it is prepared. */
 export function readsAtRun({ source }: Kernel, place: number): boolean {
@@ -151,28 +121,46 @@ export function readsAtRun({ source }: Kernel, place: number): boolean {
 }
 
 /** How a feature of the compiler is looked for: by name where every compiler knows it, else by the bit of the CPUID leaf (Intel SDM vol. 2, CPUID). */
-const TESTS: Readonly<Record<string, Code>> = {
-  avxvnni: code`bit(7, 1, EAX, 4)`,
-  avx512bf16: code`bit(7, 1, EAX, 5)`,
-  avx512fp16: code`bit(7, 0, EDX, 23)`,
-  "amx-bf16": code`bit(7, 0, EDX, 22)`,
-  "amx-tile": code`bit(7, 0, EDX, 24) && tiles_allowed()`,
-  "amx-int8": code`bit(7, 0, EDX, 25)`,
+const TESTS: Readonly<Record<string, string>> = {
+  avxvnni: "bit(7, 1, EAX, 4)",
+  avx512bf16: "bit(7, 1, EAX, 5)",
+  avx512fp16: "bit(7, 0, EDX, 23)",
+  "amx-bf16": "bit(7, 0, EDX, 22)",
+  "amx-tile": "bit(7, 0, EDX, 24) && tiles_allowed()",
+  "amx-int8": "bit(7, 0, EDX, 25)",
 };
 
-function featureTests(features: readonly string[]): Code {
-  if (features.length === 0) return code`static const char* missing_words(void) { return ""; }`;
-  const tests = features.map((f) => {
-    const test = TESTS[f] ?? code`__builtin_cpu_supports(${stringLiteral(f)})`;
-    return code`    if (!(${test})) add(${stringLiteral(f)});`;
-  });
-  const bits = features.some((f) => TESTS[f] !== undefined);
-  const tiles = features.includes("amx-tile");
-  return linesOf([
-    code`#if defined(__x86_64__)`,
-    ...(bits ? [CPUID_BITS] : []),
-    ...(tiles ? [TILES_ALLOWED] : []),
-    code`namespace {
+function featureTests(features: readonly string[]): string {
+  if (features.length === 0) return 'static const char* missing_words(void) { return ""; }';
+  const tests = features.map((f) => `  if (!(${TESTS[f] ?? `__builtin_cpu_supports("${f}")`})) add("${f}");`);
+  const bits = tests.some((t) => t.includes("bit("));
+  const tiles = tests.some((t) => t.includes("tiles_allowed"));
+  return `#if defined(__x86_64__)
+${
+  bits
+    ? `#include <cpuid.h>
+enum Register { EAX, EBX, ECX, EDX };
+static bool bit(unsigned leaf, unsigned subleaf, Register which, int place) {
+  unsigned values[4] = {};
+  return __get_cpuid_count(leaf, subleaf, &values[0], &values[1], &values[2], &values[3]) && (values[which] >> place & 1);
+}
+`
+    : ""
+}${
+  tiles
+    ? `#include <sys/syscall.h>
+#include <unistd.h>
+/* The state of tiles must be enabled by the system and asked for: arch_prctl 0x1023 is ARCH_REQ_XCOMP_PERM, 18 the tile data. */
+static bool tiles_allowed(void) {
+  unsigned low, high;
+  if (!bit(1, 0, ECX, 27)) return false;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+}
+`
+    : ""
+}
+namespace {
 struct Missing {
   char words[256] = "";
   void add(const char* word) {
@@ -180,9 +168,9 @@ struct Missing {
     strcat(words, word);
   }
   Missing() {
-    __builtin_cpu_init();`,
-    ...tests,
-    code`  }
+    __builtin_cpu_init();
+${tests.map((t) => `  ${t}`).join("\n")}
+  }
 };
 } // namespace
 static const char* missing_words(void) {
@@ -191,29 +179,11 @@ static const char* missing_words(void) {
 }
 #else
 static const char* missing_words(void) { return "x86-64"; }
-#endif`,
-  ]);
+#endif`;
 }
 
-const CPUID_BITS = code`#include <cpuid.h>
-enum Register { EAX, EBX, ECX, EDX };
-static bool bit(unsigned leaf, unsigned subleaf, Register which, int place) {
-  unsigned values[4] = {};
-  return __get_cpuid_count(leaf, subleaf, &values[0], &values[1], &values[2], &values[3]) && (values[which] >> place & 1);
-}`;
-
-const TILES_ALLOWED = code`#include <sys/syscall.h>
-#include <unistd.h>
-/* The state of tiles must be enabled by the system and asked for: arch_prctl 0x1023 is ARCH_REQ_XCOMP_PERM, 18 the tile data. */
-static bool tiles_allowed(void) {
-  unsigned low, high;
-  if (!bit(1, 0, ECX, 27)) return false;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (low & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-}`;
-
 /** Threads that wait for the parts of a phase; they spin for a moment before they sleep. */
-const POOL = code`
+const POOL = `
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -274,28 +244,25 @@ struct Pool {
 } // namespace
 `;
 
-export function librarySource(subject: EmitSubject): SourceText {
-  const { computation, tuned, threads } = subject;
-  const { name, upper } = namesOf(subject);
+export function librarySource(subject: EmitSubject): string {
+  const { name, computation, tuned, threads } = subject;
+  const upper = name.toUpperCase();
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const { prepare, run } = signatures(parameters);
   const pooled = threads > 1;
   const kept = (p: Parameter): boolean => tuned === undefined || readsAtRun(tuned, p.place);
-  const declared = (
-    kind: "tuned" | "portable",
-  ): Code => code`extern "C" unsigned long ${name}_${kind}_workspace_bytes(void);
+  const code = (kind: "tuned" | "portable"): string => `extern "C" unsigned long ${name}_${kind}_workspace_bytes(void);
 extern "C" void ${name}_${kind}_prepare(void* workspace, const void* const* tensors);
 extern "C" int ${name}_${kind}_phases(void);
 extern "C" void ${name}_${kind}_run(void* workspace, void* const* tensors, int phase, int part, int parts);
 static const Code ${kind} = {${name}_${kind}_workspace_bytes, ${name}_${kind}_prepare, ${name}_${kind}_phases, ${name}_${kind}_run};`;
-  const nulls = (chosen: readonly Parameter[]): Code =>
-    join([code`!plan`, ...chosen.map((p) => code`!${p.name}`)], code` || `);
+  const nulls = (chosen: readonly Parameter[]): string => ["!plan", ...chosen.map((p) => `!${p.name}`)].join(" || ");
   const places = [...parameters].sort((a, b) => a.place - b.place);
-  const text = code`${comment([
-    `${subject.name}: chooses the code for this CPU, and keeps what calls share.`,
+  return `${comment([
+    `${name}: chooses the code for this CPU, and keeps what calls share.`,
     "",
-    `The kernels are in ${tuned ? `${subject.name}_tuned.cpp and ` : ""}${subject.name}_portable.cpp; only the first is compiled for more than the plainest CPU.`,
+    `The kernels are in ${tuned ? `${name}_tuned.cpp and ` : ""}${name}_portable.cpp; only the first is compiled for more than the plainest CPU.`,
   ])}
 #include "${name}.h"
 
@@ -311,29 +278,29 @@ struct Code {
   void (*run)(void* workspace, void* const* tensors, int phase, int part, int parts);
 };
 } // namespace
-${declared("portable")}
+${code("portable")}
 ${
   tuned
-    ? code`#if !defined(${upper}_NO_TUNED)
-${declared("tuned")}
+    ? `#if !defined(${upper}_NO_TUNED)
+${code("tuned")}
 ${featureTests(tuned.features)}
 #else
 static const Code tuned = portable;
 static const char* missing_words(void) { return "x86-64"; }
 #endif
 `
-    : code`static const Code tuned = portable;
+    : `static const Code tuned = portable;
 static const char* missing_words(void) { return "a-tuned-kernel"; }
 `
 }
 enum { THREADS = ${threads}, ALIGNMENT = 64 };
-${pooled ? apart(POOL) : NOTHING}
+${pooled ? POOL : ""}
 struct ${name}_plan {
   Code code;
   int chosen;
   void* workspace;
-${join(constants.map((p) => code`  void* ${p.name}; /* a copy${kept(p) ? "" : ", for the portable code: the tuned kernel has it packed"} */\n`))}  bool prepared;
-${pooled ? code`  Pool* pool;\n` : NOTHING}};
+${constants.map((p) => `  void* ${p.name}; /* a copy${kept(p) ? "" : ", for the portable code: the tuned kernel has it packed"} */\n`).join("")}  bool prepared;
+${pooled ? "  Pool* pool;\n" : ""}};
 
 static void* aligned(unsigned long bytes) {
   return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
@@ -350,16 +317,16 @@ extern "C" int ${name}_create(${name}_plan** made, int which) {
   plan->code = plan->chosen == ${upper}_TUNED ? tuned : portable;
   plan->workspace = aligned(plan->code.workspace_bytes());
   bool complete = plan->workspace;
-${join(
-  constants.map((p) =>
+${constants
+  .map((p) =>
     kept(p)
-      ? code`  complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`
-      : code`  if (plan->chosen == ${upper}_PORTABLE) complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`,
-  ),
-)}  if (!complete) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
+      ? `  complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`
+      : `  if (plan->chosen == ${upper}_PORTABLE) complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`,
+  )
+  .join("")}  if (!complete) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
 ${
   pooled
-    ? code`  if (plan->chosen == ${upper}_TUNED) {
+    ? `  if (plan->chosen == ${upper}_TUNED) {
     plan->pool = new (std::nothrow) Pool;
     if (!plan->pool) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
     plan->pool->code = &plan->code;
@@ -367,50 +334,50 @@ ${
     if (!plan->pool->start()) return ${name}_destroy(plan), ${upper}_NO_THREAD;
   }
 `
-    : NOTHING
+    : ""
 }${
   constants.length === 0
-    ? code`  plan->code.prepare(plan->workspace, nullptr);
+    ? `  plan->code.prepare(plan->workspace, nullptr);
   plan->prepared = true;
 `
-    : NOTHING
+    : ""
 }  *made = plan;
   return ${upper}_OK;
 }
 ${
   constants.length > 0
-    ? code`
+    ? `
 extern "C" int ${name}_prepare(${name}_plan* plan${prepare}) {
   if (${nulls(constants)}) return ${upper}_NULL;
-${join(constants.map((p) => code`  if (plan->${p.name}) memcpy(plan->${p.name}, ${p.name}, ${p.bytes});\n`))}  const void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? p.name : code`nullptr`)))}};
+${constants.map((p) => `  if (plan->${p.name}) memcpy(plan->${p.name}, ${p.name}, ${p.bytes});\n`).join("")}  const void* const tensors[] = {${places.map((p) => (p.role === "constant" ? p.name : "nullptr")).join(", ")}};
   plan->code.prepare(plan->workspace, tensors);
   plan->prepared = true;
   return ${upper}_OK;
 }
 `
-    : NOTHING
+    : ""
 }
 extern "C" int ${name}_run(${name}_plan* plan${run}) {
   if (${nulls(parameters.filter((p) => p.role !== "constant"))}) return ${upper}_NULL;
   if (!plan->prepared) return ${upper}_NOT_PREPARED;
-  void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? code`plan->${p.name}` : code`(void*)${p.name}`)))}};
+  void* const tensors[] = {${places.map((p) => (p.role === "constant" ? `plan->${p.name}` : `(void*)${p.name}`)).join(", ")}};
   const int phases = plan->code.phases();
 ${
   pooled
-    ? code`  if (plan->pool) {
+    ? `  if (plan->pool) {
     plan->pool->tensors = tensors;
     for (int phase = 0; phase < phases; phase++) plan->pool->run(phase);
     return ${upper}_OK;
   }
 `
-    : NOTHING
+    : ""
 }  for (int phase = 0; phase < phases; phase++) plan->code.run(plan->workspace, tensors, phase, 0, 1);
   return ${upper}_OK;
 }
 
 extern "C" void ${name}_destroy(${name}_plan* plan) {
   if (!plan) return;
-${pooled ? code`  delete plan->pool;\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->workspace);
+${pooled ? "  delete plan->pool;\n" : ""}${constants.map((p) => `  free(plan->${p.name});\n`).join("")}  free(plan->workspace);
   free(plan);
 }
 
@@ -420,9 +387,8 @@ extern "C" const char* ${name}_missing(void) { return missing_words(); }
 
 extern "C" const char* ${name}_message(int code) {
   static const char* const messages[] = {
-${join(MESSAGES.map(([, message]) => code`    ${stringLiteral(message)},\n`))}  };
+${MESSAGES.map(([, text]) => `    "${text}",\n`).join("")}  };
   return code >= 0 && code < ${MESSAGES.length} ? messages[code] : "an unknown code";
 }
 `;
-  return spell(text, "c++");
 }

@@ -24,6 +24,7 @@ template <class T, int N> __device__ inline void store_fragment(void* tile, cons
 
 const LOAD = "load_fragment({reg}, {ptr});";
 const STORE = "store_fragment({ptr}, {reg});";
+const CLEAR = "for (auto& word : {reg}) word = 0;";
 
 interface Form {
   /** Types of the PTX instruction in its order: d, a, b, c. */
@@ -80,7 +81,7 @@ function mma({ name, isa, compute, k, operands, cost, ...form }: Row) {
     operands: {
       a: { load: LOAD, ...operands.a },
       b: { load: LOAD, ...operands.b },
-      c: { load: LOAD, store: STORE, ...operands.c },
+      c: { load: LOAD, store: STORE, clear: CLEAR, ...operands.c },
     },
     emit: `${fn}({c}, {a}, {b});`,
     prelude: prelude(fn, shape, form),

@@ -53,6 +53,7 @@ function accumulator({ dtype, memory, bytes }: Sums): OperandSpec {
     storage: "wmma::accumulator",
     load: `wmma::load_matrix_sync({reg}, (const ${memory}*)({ptr}), {stride} / ${bytes}, wmma::mem_row_major);`,
     store: `wmma::store_matrix_sync((${memory}*)({ptr}), {reg}, {stride} / ${bytes}, wmma::mem_row_major);`,
+    clear: "wmma::fill_fragment({reg}, 0);",
   };
 }
 

@@ -9,8 +9,7 @@ import { type AffineForm, affineForm, boundsOf, pointsOf } from "../abstraction/
 import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../abstraction/expression.ts";
-import { tilePlaces } from "../abstraction/interpret.ts";
-import { type Intrinsic, type Operand, sizesOf, tileRowElements } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type Operand, sizesOf, tilePlaces, tileRowElements } from "../abstraction/intrinsic.ts";
 import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
 

@@ -21,7 +21,6 @@ import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, DTYPES } from "../abstraction/dtype.ts";
 import { printEquation } from "../abstraction/equation.ts";
-import { tilePlaces } from "../abstraction/interpret.ts";
 import {
   fillTemplate,
   type Intrinsic,
@@ -30,6 +29,7 @@ import {
   registerElements,
   sizesOf,
   tileElements,
+  tilePlaces,
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { rowMajor } from "../abstraction/layout.ts";

@@ -15,26 +15,36 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
-import {
-  type Code,
-  code,
-  identifier,
-  lines,
-  list,
-  NOTHING,
-  quoted,
-  replaced,
-  type SourceText,
-} from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { decodeElement, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
 import { emulationFolder } from "./conformance.ts";
+
+/** How the threads of an emulated GPU take turns between the places where they wait, and when asynchronous copies arrive. */
+export interface ThreadOrder {
+  /** Of the threads that can go on: the first, the last, or any. */
+  readonly threads: "forward" | "reversed" | "shuffled";
+  /** At once, or when they are waited for. */
+  readonly copies: "early" | "late";
+  /** Of a shuffled order. */
+  readonly seed?: number;
+}
+
+/** Orders that show a missing barrier or wait: whoever may run ahead does so, and whatever may be late is. */
+export const ADVERSE_ORDERS: readonly ThreadOrder[] = [
+  { threads: "forward", copies: "early" },
+  { threads: "reversed", copies: "late" },
+  { threads: "reversed", copies: "early" },
+  { threads: "forward", copies: "late" },
+  { threads: "shuffled", copies: "late", seed: 1 },
+  { threads: "shuffled", copies: "early", seed: 2 },
+];
 
 export interface EmulatedJob {
   readonly kernel: Kernel;
   /** Values of every tensor but the output, by name, in memory order. */
   readonly inputs: Inputs;
+  /** Of CUDA; forward with early copies when left out. */
+  readonly order?: ThreadOrder;
 }
 
 export type EmulatedRun =
@@ -51,7 +61,7 @@ export interface EmulationOptions {
 
 const BATCH = 100;
 
-/** Runs kernels; one result each, in their order. Never throws for a kernel that is wrong. */
+/** Runs kernels, one that several jobs share compiled once; one result a job, in their order. Never throws for a kernel that is wrong. */
 export async function runEmulated(
   jobs: readonly EmulatedJob[],
   options: EmulationOptions = {},
@@ -87,12 +97,13 @@ async function runBatch(
   const outputs = join(folder, "outputs");
 
   // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
-  const features = [...new Set(jobs.flatMap((job) => job.kernel.features))].map((f) => `-m${f}`);
+  // A GPU's features are none of this CPU.
+  const needed = language === "cuda" ? [] : jobs.flatMap((job) => job.kernel.features);
+  const features = [...new Set(needed)].map((f) => `-m${f}`);
   // The vectors of cm.h are many small templates: optimising them takes longer than running them.
   const level = language === "cm" ? "-O0" : "-O1";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`, ...features];
-  const kernels = jobs.map((job) => job.kernel);
-  await writeFile(source, emulatedProgram(kernels, language));
+  await writeFile(source, programOf(jobs, language));
   const compiled = await runChild([options.compiler ?? "g++", ...flags, "-o", program, source], { timeLimitMs });
   if (compiled.status !== "ok") {
     const log = `${explainRun(compiled)}\n${compiled.stderr.slice(0, 4000)}`;
@@ -127,10 +138,15 @@ async function runBatch(
   return results;
 }
 
+/** As `take_turns` of emulation/cuda-memory.h reads it. */
+const TURNS = { forward: 0, reversed: 1, shuffled: 2 } as const;
+const LATE_COPIES = 16;
+
 /** As `emulation/driver.h` reads it. */
-function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
+function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {
   const sizes = kernel.arguments.map((a) => a.elements * bytesOf(a.dtype));
-  const head = new Uint32Array([sizes.length, ...sizes]);
+  const turns = TURNS[order?.threads ?? "forward"] + (order?.copies === "late" ? LATE_COPIES : 0);
+  const head = new Uint32Array([turns, order?.seed ?? 0, sizes.length, ...sizes]);
   const tensors = kernel.arguments
     .filter((a) => a.role !== "output")
     .map((a) => {
@@ -142,70 +158,84 @@ function dataOf({ kernel, inputs }: EmulatedJob): Uint8Array[] {
   return [new Uint8Array(head.buffer), ...tensors];
 }
 
-/** The program that runs kernels of a language: each in a namespace of its own, its C functions renamed, its macros forgotten behind it. */
-export function emulatedProgram(kernels: readonly Kernel[], language: Kernel["language"]): SourceText {
-  const parts = kernels.flatMap((kernel, i) => {
-    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].map(([, name = ""]) => identifier(name));
-    const macros = [...kernel.source.matchAll(/^#define (\w+)/gm)].map(([, name = ""]) => identifier(name));
+/** Each kernel in a namespace of its own, its C functions renamed. */
+function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): string {
+  const kernels = [...new Set(jobs.map((job) => job.kernel))];
+  const parts = kernels.map((kernel, i) => {
+    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].flatMap(([, name]) => name ?? []);
     return [
-      ...functions.map((name) => code`#define ${name} ${name}_of_${i}`),
-      code`namespace kernel_${i} {`,
-      quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING)),
+      ...functions.map((name) => `#define ${name} ${name}_of_${i}`),
+      `namespace kernel_${i} {`,
+      ...(language === "cuda" ? sharedSection(i) : []),
+      kernel.source.replace(/^#include .*$/gm, ""),
       runFunction(kernel),
-      code`}`,
-      ...[...functions, ...macros].map((name) => code`#undef ${name}`),
-    ];
+      "}",
+      ...functions.map((name) => `#undef ${name}`),
+    ].join("\n");
   });
-  const table = kernels.map((kernel, i) =>
-    kernel.language === "cm"
-      ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
-      : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`,
-  );
-  const text = lines([
-    code`#include <stdint.h>`,
-    code`#include <string.h>`,
-    language === "c++" ? code`#include <immintrin.h>` : code`#include "${language}.h"`,
-    code`#include "driver.h"`,
+  const table = jobs.map(({ kernel }) => {
+    const i = kernels.indexOf(kernel);
+    return kernel.language === "cm"
+      ? `  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
+      : `  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
+  });
+  return [
+    "#include <stdint.h>",
+    "#include <string.h>",
+    language === "c++" ? "#include <immintrin.h>" : `#include "${language}.h"`,
+    '#include "driver.h"',
     ...parts,
-    code`static const Job jobs[] = {`,
-    ...table,
-    code`};`,
-    code`int main(int, char** argv) { return run_jobs(jobs, ${kernels.length}, argv); }`,
-    NOTHING,
-  ]);
-  return spell(text, "c++");
+    `static const Job jobs[] = {\n${table.join("\n")}\n};`,
+    `int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
+    "",
+  ].join("\n");
 }
 
-function runFunction(kernel: Kernel): Code {
+/** Where the static shared memory of a kernel lies, which holds nothing usable when a block begins. A kernel may have none. */
+function sharedSection(i: number): string[] {
+  const section = `automap_shared_${i}`;
+  return [
+    "#undef AUTOMAP_SHARED_SECTION",
+    `#define AUTOMAP_SHARED_SECTION "${section}"`,
+    "#if defined(__ELF__)",
+    `extern "C" char __start_${section}[] __attribute__((weak)), __stop_${section}[] __attribute__((weak));`,
+    `static void take_shared() { emulation::use_static_shared(__start_${section}, __stop_${section}); }`,
+    "#else",
+    "static void take_shared() {}",
+    "#endif",
+  ];
+}
+
+function runFunction(kernel: Kernel): string {
   const { language } = kernel;
   switch (language) {
     case "c++":
       // In three parts, as three threads would take them.
-      return code`static void run(void* workspace, void** tensors, const uint32_t*) {
+      return `static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t*) {
   automap_prepare(workspace, tensors);
   for (int phase = 0; phase < automap_phases(); phase++)
     for (int part = 0; part < 3; part++) automap_run(workspace, tensors, phase, part, 3);
 }`;
     case "cuda":
-      return code`static void run(void* workspace, void** tensors, const uint32_t*) {
+      return `static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
+  take_shared();
+  emulation::take_turns(turns[0], turns[1]);
   if (automap_prepare(workspace, tensors, nullptr) || automap_launch(workspace, tensors, nullptr)) exit(4);
 }`;
     case "cm":
-      return lines([
-        code`static const unsigned long workspace_bytes = 0;`,
-        code`static void run(void*, void** tensors, const uint32_t* bytes) {`,
-        ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
-        code`}`,
-      ]);
+      return `static const unsigned long workspace_bytes = 0;
+static void run(void*, void** tensors, const uint32_t* bytes, const uint32_t*) {
+${(kernel.launches ?? []).map((launch) => launchText(kernel, launch)).join("\n")}
+}`;
     default:
       return language satisfies never;
   }
 }
 
-function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {
+function launchText({ arguments: tensors }: Kernel, launch: Launch): string {
   const surfaces = launch.arguments.map((name) => {
     const at = tensors.findIndex((t) => t.tensor === name);
-    return code`{(unsigned char*)tensors[${at}], bytes[${at}]}`;
+    return `{(unsigned char*)tensors[${at}], bytes[${at}], false}`;
   });
-  return code`  emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(surfaces)}); });`;
+  return `  for (emulation::group = 0; emulation::group < ${launch.groups}; emulation::group++) ${launch.function}(${surfaces.join(", ")});`;
 }

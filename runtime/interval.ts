@@ -178,6 +178,8 @@ function arithmetic(op: BinaryOp, a: Interval, b: Interval, dtype: DType): Inter
     }
     case "%":
       return a[0] === a[1] && b[0] === b[1] ? within(dtype, a[0] % b[0], a[0] % b[0]) : whole(dtype);
+    case "^":
+      throw new Error(`internal: "^" stands in storage formulas only`);
     default:
       return op satisfies never;
   }

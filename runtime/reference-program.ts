@@ -314,6 +314,7 @@ function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
     case "negate":
       return code`negate<${dtype}>(${print(e.value)})`;
     case "binary":
+      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
       return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
     case "call": {
       const args = list(e.args.map(print));

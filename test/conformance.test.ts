@@ -5,7 +5,6 @@ import { describe, expect, test } from "vitest";
 import { wrap } from "../abstraction/dtype.ts";
 import { defineIntrinsic, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import { declareRegister } from "../abstraction/register.ts";
-import { code } from "../abstraction/source-text.ts";
 import { hasFeature } from "../abstraction/target.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { decodeElement, encodeElement, encodeElements } from "../runtime/bytes.ts";
@@ -14,7 +13,6 @@ import { checkIntrinsics, compilerFlags, cudaConformanceSource } from "../runtim
 import { rowFunction } from "../runtime/conformance-source.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { parseCache, parseCpuInfo, targetFrom } from "../targets/native.ts";
-import { textOf } from "./support/source.ts";
 
 function rowNamed(name: string): Intrinsic {
   const [row] = intrinsicsNamed(name);
@@ -24,65 +22,2417 @@ function rowNamed(name: string): Intrinsic {
 
 describe("the program that proves rows", () => {
   test("holds each row's own text", () => {
-    expect(textOf(rowFunction(rowNamed("avx512.vpdpbusd"), code`row_0`))).toMatchInlineSnapshot(`
-      "// avx512.vpdpbusd: c[n] += s32(a[k]) * s32(b[k,n])
-      #line 1 "avx512.vpdpbusd"
-      static void row_0(unsigned char* frame) {
-        __m512i c;
-        __m512i a;
-        __m512i b;
-        c = _mm512_loadu_si512(frame + 0);
-        record(frame + 64, &c, sizeof c);
-        a = _mm512_broadcastd_epi32(_mm_loadu_si32(frame + 4224));
-        record(frame + 4288, &a, sizeof a);
-        b = _mm512_loadu_si512(frame + 8448);
-        record(frame + 8512, &b, sizeof b);
-        c = dot_bytes(c, a, b);
-        _mm512_storeu_si512(frame + 0, c);
+    expect(rowFunction(rowNamed("avx512.vpdpbusd"), "row_0")).toMatchInlineSnapshot(`
+      Code {
+        "apart": false,
+        "made": Symbol(made by source-text.ts),
+        "pieces": [
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "// ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "avx512.vpdpbusd: c[n] += s32(a[k]) * s32(b[k,n])",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "#line 1 ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  ""avx512.vpdpbusd"",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "static",
+              " void ",
+              "row_0",
+              "(unsigned char* frame) {",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "__m512",
+                  "i",
+                  " ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "c",
+                    ],
+                  },
+                  ";",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "__m512",
+                  "i",
+                  " ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "a",
+                    ],
+                  },
+                  ";",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "__m512",
+                  "i",
+                  " ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "b",
+                    ],
+                  },
+                  ";",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      " = _mm512_loadu_si512(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record",
+                  "(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "64",
+                    ],
+                  },
+                  ", &",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  ", sizeof ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      " = _mm512_broadcastd_epi32(_mm_loadu_si32(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "4224",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "));",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record",
+                  "(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "4288",
+                    ],
+                  },
+                  ", &",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  ", sizeof ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      " = _mm512_loadu_si512(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "8448",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record",
+                  "(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "8512",
+                    ],
+                  },
+                  ", &",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  ", sizeof ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      " = dot_bytes(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "_mm512_storeu_si512(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "}",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [],
+          },
+        ],
       }
-      "
     `);
-    expect(textOf(rowFunction(rowNamed("mma.m16n8k16.f32.f16"), code`row_1`))).toMatchInlineSnapshot(`
-      "// mma.m16n8k16.f32.f16: c[m,n] += f32(a[m,k]) * f32(b[k,n])
-      #line 1 "mma.m16n8k16.f32.f16"
-      __global__ void row_1(unsigned char* frame) {
-        float c[4];
-        unsigned a[4];
-        unsigned b[2];
-        load_fragment(c, frame + 0);
-        record_lane(frame + 512, &c, sizeof c);
-        load_fragment(a, frame + 4672);
-        record_lane(frame + 5184, &a, sizeof a);
-        load_fragment(b, frame + 9344);
-        record_lane(frame + 9600, &b, sizeof b);
-        mma_m16n8k16_f32_f16(c, a, b);
-        store_fragment(frame + 0, c);
+    expect(rowFunction(rowNamed("mma.m16n8k16.f32.f16"), "row_1")).toMatchInlineSnapshot(`
+      Code {
+        "apart": false,
+        "made": Symbol(made by source-text.ts),
+        "pieces": [
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "// ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "mma.m16n8k16.f32.f16: c[m,n] += f32(a[m,k]) * f32(b[k,n])",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "#line 1 ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  ""mma.m16n8k16.f32.f16"",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "__global__",
+              " void ",
+              "row_1",
+              "(unsigned char* frame) {",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "float",
+                  " ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "c",
+                    ],
+                  },
+                  "[",
+                  "4",
+                  "];",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "unsigned",
+                  " ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "a",
+                    ],
+                  },
+                  "[",
+                  "4",
+                  "];",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "unsigned",
+                  " ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "b",
+                    ],
+                  },
+                  "[",
+                  "2",
+                  "];",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "load_fragment(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record_lane",
+                  "(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "512",
+                    ],
+                  },
+                  ", &",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  ", sizeof ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "load_fragment(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "4672",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record_lane",
+                  "(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "5184",
+                    ],
+                  },
+                  ", &",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  ", sizeof ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "load_fragment(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "9344",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record_lane",
+                  "(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "9600",
+                    ],
+                  },
+                  ", &",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  ", sizeof ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "mma_m16n8k16_f32_f16(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "a",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "b",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "store_fragment(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      Code {
+                        "apart": false,
+                        "made": Symbol(made by source-text.ts),
+                        "pieces": [
+                          "c",
+                        ],
+                      },
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "}",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [],
+          },
+        ],
       }
-      "
     `);
-    expect(textOf(rowFunction(rowNamed("amx.tdpbf16ps"), code`row_2`))).toMatchInlineSnapshot(`
-      "// amx.tdpbf16ps: c[m,n] += f32(a[m,k]) * f32(b[k,n])
-      #line 1 "amx.tdpbf16ps"
-      static void row_2(unsigned char* frame) {
-        amx_begin();
-        asm volatile("" ::: "memory"); _tile_loadd(0, frame + 0, 64);
-        record_tile(frame + 1024, 0);
-        asm volatile("" ::: "memory"); _tile_loadd(1, frame + 5184, 64);
-        record_tile(frame + 6208, 1);
-        asm volatile("" ::: "memory"); _tile_loadd(2, frame + 10368, 64);
-        record_tile(frame + 11392, 2);
-        _tile_dpbf16ps(0, 1, 2);
-        _tile_stored(0, frame + 0, 64); asm volatile("" ::: "memory");
+    expect(rowFunction(rowNamed("amx.tdpbf16ps"), "row_2")).toMatchInlineSnapshot(`
+      Code {
+        "apart": false,
+        "made": Symbol(made by source-text.ts),
+        "pieces": [
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "// ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "amx.tdpbf16ps: c[m,n] += f32(a[m,k]) * f32(b[k,n])",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "#line 1 ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  ""amx.tdpbf16ps"",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "static",
+              " void ",
+              "row_2",
+              "(unsigned char* frame) {",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "amx_begin();",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "asm volatile("" ::: "memory"); _tile_loadd(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "64",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record_tile(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "1024",
+                    ],
+                  },
+                  ", ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "0",
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "asm volatile("" ::: "memory"); _tile_loadd(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "1",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "5184",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "64",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record_tile(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "6208",
+                    ],
+                  },
+                  ", ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "1",
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "asm volatile("" ::: "memory"); _tile_loadd(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "2",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "10368",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "64",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  "record_tile(",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "11392",
+                    ],
+                  },
+                  ", ",
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "2",
+                    ],
+                  },
+                  ");",
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "_tile_dpbf16ps(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "1",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "2",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "  ",
+              Code {
+                "apart": false,
+                "made": Symbol(made by source-text.ts),
+                "pieces": [
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "_tile_stored(",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "frame + ",
+                      "0",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      ", ",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "64",
+                    ],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [],
+                  },
+                  Code {
+                    "apart": false,
+                    "made": Symbol(made by source-text.ts),
+                    "pieces": [
+                      "); asm volatile("" ::: "memory");",
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "}",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [
+              "
+      ",
+            ],
+          },
+          Code {
+            "apart": false,
+            "made": Symbol(made by source-text.ts),
+            "pieces": [],
+          },
+        ],
       }
-      "
     `);
   });
 
   test("declares every register of every row", () => {
     for (const row of INTRINSICS)
-      if (row.language !== "none") for (const operand of row.operands) declareRegister(row, operand, code`x`);
+      if (row.language !== "none") for (const operand of row.operands) declareRegister(row, operand, "x");
     const wmma = rowNamed("wmma.m32n8k16.f32.bf16");
-    expect(textOf(declareRegister(wmma, operandOf(wmma, "b"), code`b`))).toBe(
+    expect(declareRegister(wmma, operandOf(wmma, "b"), "b")).toBe(
       "wmma::fragment<wmma::matrix_b, 32, 8, 16, __nv_bfloat16, wmma::row_major> b;",
     );
   });

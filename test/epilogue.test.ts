@@ -15,13 +15,13 @@ import {
 import { rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import type { SourceText } from "../abstraction/source-text.ts";
 import { readComputation } from "../cli/subject.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/enumerate.ts";
@@ -37,7 +37,6 @@ import { fromMemory } from "../runtime/verify.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
-import { sourceOf } from "./support/source.ts";
 
 const PRODUCT = {
   equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
@@ -307,7 +306,7 @@ afterAll(() => runner.close());
 /** The same kernel against the emulation header: what this CPU lacks runs too. */
 function emulated(kernel: Kernel, on: Intrinsic): Kernel {
   const header = fileURLToPath(new URL("../runtime/emulation/x86.h", import.meta.url));
-  const source = sourceOf(kernel.source.replace(on.prelude ?? "#include <immintrin.h>", `#include "${header}"`));
+  const source = kernel.source.replace(on.prelude ?? "#include <immintrin.h>", `#include "${header}"`);
   return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
 }
 
@@ -407,7 +406,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
     const schedule = randomSchedule(mapping, seededRandom(1));
     const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
     const reference = await runner.reference(computation, 3);
-    const of = async (source: SourceText): Promise<string> =>
+    const of = async (source: string): Promise<string> =>
       (
         await runner.measure(
           nativeTarget().isa.includes(on.isa) ? { ...right, source } : emulated({ ...right, source }, on),
@@ -432,7 +431,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
         ] as const);
     for (const [from, to] of wrongs) {
       expect(right.source).toContain(from);
-      expect([from, await of(sourceOf(right.source.replaceAll(from, to)))]).toEqual([from, "wrong"]);
+      expect([from, await of(right.source.replaceAll(from, to))]).toEqual([from, "wrong"]);
     }
   }, 60_000);
 });

@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { interpretNest } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 

@@ -2,7 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { type ComputationSpec, defineComputation } from "../abstraction/computation.ts";
-import { type Inputs, interpret, interpretInPlace, interpretNest } from "../abstraction/interpret.ts";
+import { type Inputs, interpret, interpretInPlace } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops, printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";

@@ -28,7 +28,8 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import { boundLabel, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";

@@ -1,7 +1,8 @@
 /** Rows of results stored beside the next block's products: the order of statements, and that nothing else changes. */
 import { describe, expect, it } from "vitest";
 import { inputsOf } from "../abstraction/computation.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type LoopNest, printNest } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";

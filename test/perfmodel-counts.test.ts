@@ -5,8 +5,7 @@ import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
 import { defineComputation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { tilePlaces } from "../abstraction/interpret.ts";
-import { operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
+import { operandOf, tilePlaces, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -268,6 +267,11 @@ function walk(
         case "clear":
         case "barrier":
         case "issue":
+        case "fetch":
+        case "drain":
+        case "copy":
+        case "commit":
+        case "wait":
           break;
         default:
           s satisfies never;

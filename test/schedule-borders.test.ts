@@ -2,7 +2,8 @@
 import { expect, test } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";

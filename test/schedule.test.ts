@@ -2,7 +2,8 @@
 import { expect, test } from "vitest";
 import { type Computation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
 import { rangeOf } from "../abstraction/dtype.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";

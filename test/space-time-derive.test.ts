@@ -2,7 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { parseRecurrence, printRecurrence } from "../abstraction/parse-recurrence.ts";
 import { arrayPass, derive, recurrenceOf } from "../mapper/space-time/derive.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";

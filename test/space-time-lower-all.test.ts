@@ -2,7 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
 import { arrayPass, derive } from "../mapper/space-time/derive.ts";

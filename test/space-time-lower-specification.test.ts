@@ -3,7 +3,8 @@
 import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { interpret, interpretNest } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, printNest } from "../abstraction/loop-nest.ts";
 import { parseRecurrence } from "../abstraction/parse-recurrence.ts";
 import {

@@ -1,7 +1,8 @@
 /*
  * Runs generated kernels one after another on prepared inputs: ./program DATA OUTPUTS FIRST
  *
- *     data       for each kernel: how many tensors, the bytes of each, the bytes of the inputs; the output is the first tensor
+ *     data       for each kernel: how its threads take turns (two words), how many tensors, the bytes of each, the bytes of the inputs;
+ *                the output is the first tensor
  *     outputs    for each kernel from FIRST on: the output's bytes
  *
  * Every tensor ends at a page that may not be touched, so that an access beyond it ends the program. What a kernel leaves of its
@@ -18,7 +19,7 @@
 
 struct Job {
   unsigned long (*workspace_bytes)();
-  void (*run)(void* workspace, void** tensors, const uint32_t* bytes);
+  void (*run)(void* workspace, void** tensors, const uint32_t* bytes, const uint32_t* turns);
 };
 
 static uint32_t next_word(FILE* from) {
@@ -45,6 +46,7 @@ static int run_jobs(const Job* jobs, int count, char** argv) {
   for (int job = 0; job < count; job++) {
     void* tensors[32];
     uint32_t bytes[32];
+    const uint32_t turns[2] = {next_word(data), next_word(data)};
     const uint32_t held = next_word(data);
     for (uint32_t t = 0; t < held; t++) bytes[t] = next_word(data);
     for (uint32_t t = 0; t < held; t++) {
@@ -55,7 +57,7 @@ static int run_jobs(const Job* jobs, int count, char** argv) {
     }
     if (job < first) continue;
     void* workspace = aligned_alloc(64, (jobs[job].workspace_bytes() + 63) / 64 * 64);
-    jobs[job].run(workspace, tensors, bytes);
+    jobs[job].run(workspace, tensors, bytes, turns);
     fwrite(tensors[0], 1, bytes[0], outputs);
     fflush(outputs);
     printf("%d\n", job);

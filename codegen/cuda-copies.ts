@@ -1,0 +1,305 @@
+/**
+ * @file Copies of a nest in CUDA: pieces dealt to the threads of a block or a warp, moved by vectors, asynchronously, or element by element.
+ *
+ *     copy m_in 128, k_in 64 by 8, async, by block     ->     copy_async<16>(&a_ring[a_ring_to], &x[x_from + 64 * k_tile]);
+ *                                                             copy_async<16>(&a_ring[a_ring_to + 1024], &x[x_from + 64 * k_tile + 16384]);
+ *
+ * Thread t takes the pieces t, t + threads, ...: written out where they are few, else a loop.
+ */
+
+import { affineForm, type Extents } from "../abstraction/affine.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  axis,
+  binary,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { Copy, Group } from "../abstraction/loop-nest.ts";
+import { type Code, code, indented, keyOf, tensorName } from "../abstraction/source-text.ts";
+import { allOf } from "./c-expressions.ts";
+import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
+import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
+import { conjunction, guarded } from "./lane-statement.ts";
+
+/** Pieces of one thread that are written out; more of them are a loop. */
+const MOST_WRITTEN_OUT = 32;
+/** Bytes that one access of a thread moves at most. */
+const MOST_BYTES = 16;
+
+/** The number of a piece, and of an element in it. */
+const PIECE = ownAxis("piece");
+const ELEMENT = ownAxis("element");
+
+/** What a copy needs to know of the kernel it stands in. */
+export interface CopyContext {
+  readonly c: CudaExpressions;
+  /** The axis that counts the threads of a group, and how many there are. */
+  readonly threadsOf: (group: Group) => { readonly axis: string; readonly count: number };
+  /** Told of every access of several elements of a tensor: it must begin at a multiple of so many bytes. */
+  readonly aligned: (tensor: string, bytes: number) => void;
+}
+
+/** A copy with its axes as functions of a piece's number and an element's. */
+interface Pieces {
+  readonly copy: Copy;
+  readonly target: Access;
+  readonly value: Expr;
+  /** What must hold for an element to be written. */
+  readonly where: readonly Expr[];
+  readonly count: number;
+}
+
+export function printCopy(copy: Copy, context: CopyContext, around: Extents): Code[] {
+  const { c, threadsOf } = context;
+  const outside = conjunction(copy.when).reduce(narrowed, around);
+  const pieces = piecesOf(copy);
+  const threads = threadsOf(copy.group);
+  const self = axis(threads.axis);
+  checkTogether(c, pieces, outside);
+  const one = (piece: Expr, extents: Extents): Code[] => printPiece(at(pieces, piece), context, extents);
+
+  const { count } = pieces;
+  const whole = Math.floor(count / threads.count);
+  const rest = count % threads.count;
+  const lines: Code[] = [];
+  if (whole + (rest > 0 ? 1 : 0) > MOST_WRITTEN_OUT) {
+    const name = c.axis(PIECE);
+    lines.push(
+      code`for (${c.indexType} ${name} = ${c.axis(threads.axis)}; ${name} < ${count}; ${name} += ${threads.count}) {`,
+      ...indented(one(axis(PIECE), { ...outside, [PIECE]: count })),
+      code`}`,
+    );
+  } else {
+    for (let i = 0; i < whole; i++) lines.push(...one(binary("+", self, number(i * threads.count)), outside));
+    if (rest > 0) {
+      const last = one(binary("+", self, number(whole * threads.count)), { ...outside, [threads.axis]: rest });
+      lines.push(...guarded([code`${c.axis(threads.axis)} < ${rest}`], last, last.length > 1));
+    }
+  }
+  return guarded(copy.when ? [c.condition(copy.when, around)] : [], lines, copy.when !== undefined);
+}
+
+/** `k_tile + 2 < 64`: k_tile below 62. */
+function narrowed(extents: Extents, condition: Expr): Extents {
+  if (condition.kind !== "compare" || condition.op !== "<") return extents;
+  const form = affineForm(binary("-", condition.left, condition.right));
+  const [[name, factor] = ["", 0]] = form?.terms ?? [];
+  const extent = extents[name];
+  if (form?.terms.size !== 1 || factor !== 1 || extent === undefined) return extents;
+  return { ...extents, [name]: Math.max(1, Math.min(extent, -form.constant)) };
+}
+
+/** Pieces are numbered row-major over the axes, of `width` elements along the last. */
+function piecesOf(copy: Copy): Pieces {
+  const { axes, width, equation } = copy;
+  if (equation.op !== "=") throw new Error("internal: a copy assigns");
+  const counts = axes.map((a, i) => (i === axes.length - 1 ? a.extent / width : a.extent));
+  const digits = new Map<string, Expr>();
+  let below = 1;
+  for (const [i, { name }] of [...axes.entries()].reverse()) {
+    const quotient = binary("/", axis(PIECE), number(below));
+    const digit = i === 0 ? quotient : binary("%", quotient, number(counts[i] ?? 1));
+    digits.set(name, i < axes.length - 1 ? digit : binary("+", binary("*", number(width), digit), axis(ELEMENT)));
+    below *= counts[i] ?? 1;
+  }
+  if (!Number.isInteger(below)) throw new Error(`internal: pieces of ${width} do not divide ${axes.at(-1)?.extent}`);
+  const { target, value, where } = equation;
+  return substituted({ copy, target, value, where: conjunction(where), count: below }, digits);
+}
+
+const at = (pieces: Pieces, piece: Expr): Pieces => substituted(pieces, new Map([[PIECE, piece]]));
+
+function substituted(pieces: Pieces, known: ReadonlyMap<string, Expr>): Pieces {
+  const index = (e: Expr): Expr => substitute(e, known, "index");
+  const target = { ...pieces.target, index: pieces.target.index.map(index) };
+  return { ...pieces, target, value: substitute(pieces.value, known), where: pieces.where.map(index) };
+}
+
+/** What is read where conditions hold, and what stands there otherwise. */
+interface Chosen {
+  readonly conditions: readonly Expr[];
+  readonly value: Expr;
+  /** Undefined without conditions. */
+  readonly otherwise: Expr | undefined;
+}
+
+function chosenOf(value: Expr): Chosen {
+  if (value.kind !== "select") return { conditions: [], value, otherwise: undefined };
+  const { condition, whenTrue, whenFalse } = value;
+  const inner = chosenOf(whenTrue);
+  const same = inner.otherwise === undefined || printExpr(inner.otherwise) === printExpr(whenFalse);
+  if (!same) return { conditions: conjunction(condition), value: whenTrue, otherwise: whenFalse };
+  return { conditions: [...conjunction(condition), ...inner.conditions], value: inner.value, otherwise: whenFalse };
+}
+
+/** Accesses that move with the elements of a piece and can be one access of memory. */
+function movingIn(c: CudaExpressions, { copy, value }: Pieces, extents: Extents): Access[] {
+  const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
+  const distinct = [...new Map(moving.map((a) => [printAccess(a), a])).values()];
+  return distinct.filter(
+    (a) => sideBySide(c, a, ELEMENT, copy.width, extents) && insideTogether(c, a, ELEMENT, copy.width, extents),
+  );
+}
+
+/** What a copy promises of its pieces is proved of all of them at once. */
+function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): void {
+  const { copy, target, value, where } = pieces;
+  const { width, transfer } = copy;
+  if (width === 1 && transfer === "plain") return;
+  const extents = { ...outside, [PIECE]: pieces.count, [ELEMENT]: width };
+  requireTogether(c, target, ELEMENT, width, extents);
+  const { conditions, value: read } = chosenOf(value);
+  if (read.kind === "access") requireTogether(c, read, ELEMENT, width, extents);
+  const asked = [...where, ...(transfer === "async" || read.kind === "access" ? conditions : [])];
+  const apart = asked.find((e) => !holdsTogether(e, ELEMENT, width, extents));
+  if (apart) throw new Error(`internal: ${printExpr(apart)} parts ${width} elements that are to move at once`);
+}
+
+function printPiece(pieces: Pieces, context: CopyContext, outside: Extents): Code[] {
+  const { c } = context;
+  const { copy, value } = pieces;
+  const extents = { ...outside, [ELEMENT]: copy.width };
+  const { conditions, value: read, otherwise } = chosenOf(stepped(value, ELEMENT, 0));
+  const to = placeWhere(
+    c,
+    steppedAccess(pieces.target, ELEMENT, 0),
+    pieces.where.map((e) => stepped(e, ELEMENT, 0)),
+    extents,
+  );
+  const dtype = typeOf(c, pieces.target);
+  if (read.kind === "access" && (copy.width > 1 || copy.transfer === "async")) {
+    const from = c.place(read, extents, "from");
+    const tested = c.untested(conditions, extents, c.placeOf(read, extents).guards).map((e) => c.condition(e, extents));
+    const inside = [...tested, ...from.guards];
+    const same = typeOf(c, read) === dtype;
+    if (copy.transfer === "async") {
+      const zero = (e: Expr | undefined): boolean => e === undefined || (e.kind === "number" && e.value === 0);
+      const identity = from.guards.length === 0 ? 0 : identityOf(c.computation.equation.op, dtype);
+      if (!same || !zero(otherwise) || identity !== 0 || to.guards.length > 0)
+        throw new Error(`internal: an asynchronous copy moves elements, or fills with zeros: ${printAccess(read)}`);
+      return asyncPiece(pieces, read, to.at, from.at, inside, context);
+    }
+    const fills = distinct([
+      ...(from.guards.length > 0 ? [c.outside(read.tensor, dtype)] : []),
+      ...(conditions.length > 0 && inside.length > 0 && otherwise ? [c.value(otherwise, dtype, extents)] : []),
+    ]);
+    if (same && fills.length <= 1) {
+      const piece = pieceType(dtype, copy.width);
+      const loaded = vectorAt(context, read, dtype, copy.width, from.at);
+      const [fill] = fills;
+      const chosen = fill === undefined ? loaded : code`${allOf(inside)} ? ${loaded} : filled<${piece}>(${fill})`;
+      return guarded(to.guards, [
+        code`${vectorAt(context, pieces.target, dtype, copy.width, to.at, true)} = ${chosen};`,
+      ]);
+    }
+  }
+  if (copy.transfer === "async") throw new Error(`internal: an asynchronous copy cannot compute ${printExpr(value)}`);
+  return computedPiece(pieces, context, to, extents);
+}
+
+function asyncPiece(
+  { copy, target, ...pieces }: Pieces,
+  read: Access,
+  to: Code,
+  from: Code,
+  inside: readonly Code[],
+  context: CopyContext,
+): Code[] {
+  const bytes = copy.width * bytesOf(typeOf(context.c, target));
+  if (bytes !== 4 && bytes !== 8 && bytes !== 16)
+    throw new Error(`internal: ${bytes} bytes at once of ${pieces.count} pieces: cp.async moves 4, 8 or 16`);
+  context.aligned(read.tensor, bytes);
+  const [shared, source] = [context.c.tensor(target.tensor), context.c.tensor(read.tensor)];
+  if (inside.length === 0) return [code`copy_async<${bytes}>(&${shared}[${to}], &${source}[${from}]);`];
+  return [code`copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
+}
+
+/** Each element computed by itself; what lies side by side in memory is loaded at once, and the piece stored at once. */
+function computedPiece(
+  pieces: Pieces,
+  context: CopyContext,
+  to: { readonly at: Code; readonly guards: readonly Code[] },
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  const { copy, target, value } = pieces;
+  const { width } = copy;
+  const dtype = typeOf(c, target);
+  if (width === 1) {
+    const plain = c.value(stepped(value, ELEMENT, 0), dtype, extents);
+    return guarded(to.guards, [code`${c.tensor(target.tensor)}[${to.at}] = ${plain};`]);
+  }
+  const loaded = new Map<string, Code>();
+  const lines = movingIn(c, pieces, extents).map((access, i): Code => {
+    const first = steppedAccess(access, ELEMENT, 0);
+    const from = c.place(first, extents, "from");
+    const own = typeOf(c, access);
+    const name = tensorName(access.tensor).with(`_piece_${i}`);
+    for (let e = 0; e < width; e++)
+      loaded.set(printAccess(steppedAccess(access, ELEMENT, e)), code`${name}.values[${e}]`);
+    const vector = vectorAt(context, first, own, width, from.at);
+    const fill = code`filled<${pieceType(own, width)}>(${c.outside(access.tensor, own)})`;
+    const chosen = from.guards.length === 0 ? vector : code`${allOf(from.guards)} ? ${vector} : ${fill}`;
+    return code`const ${pieceType(own, width)} ${name} = ${chosen};`;
+  });
+  c.atHand = (access) => loaded.get(printAccess(access));
+  try {
+    const values = Array.from({ length: width }, (_, e) => c.value(stepped(value, ELEMENT, e), dtype, extents));
+    const stored = [
+      code`${vectorAt(context, target, dtype, width, to.at, true)} = {{`,
+      ...indented(values.map((v) => code`${v},`)),
+      code`}};`,
+    ];
+    return guarded([], [...lines, ...guarded(to.guards, stored)], true);
+  } finally {
+    c.atHand = () => undefined;
+  }
+}
+
+/** A place that is written, and all that must hold for it: no condition twice. */
+export function placeWhere(
+  c: CudaExpressions,
+  target: Access,
+  where: readonly Expr[],
+  extents: Extents,
+): { readonly at: Code; readonly guards: readonly Code[] } {
+  const { at: place, guards } = c.place(target, extents, "to");
+  const more = c.untested(where, extents, c.placeOf(target, extents).guards);
+  return { at: place, guards: [...more.map((e) => c.condition(e, extents)), ...guards] };
+}
+
+/** Elements of memory as one value. */
+export function vectorAt(
+  { c, aligned }: Pick<CopyContext, "c" | "aligned">,
+  { tensor }: Access,
+  dtype: DType,
+  width: number,
+  at: Code,
+  written = false,
+): Code {
+  aligned(tensor, Math.min(MOST_BYTES, width * bytesOf(dtype)));
+  return code`*(${written ? "" : "const "}${pieceType(dtype, width)}*)&${c.tensor(tensor)}[${at}]`;
+}
+
+export function pieceType(dtype: DType, width: number): Code {
+  return code`Piece<${C_TYPES[dtype]}, ${width}>`;
+}
+
+function typeOf(c: CudaExpressions, { tensor }: Access): DType {
+  const dtype = c.dtypes[tensor];
+  if (dtype === undefined) throw new Error(`internal: no type of "${tensor}"`);
+  return dtype;
+}
+
+function distinct(texts: readonly Code[]): Code[] {
+  return [...new Map(texts.map((t) => [keyOf(t), t])).values()];
+}

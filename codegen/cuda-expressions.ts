@@ -1,0 +1,242 @@
+/**
+ * @file Expressions of one CUDA thread: short indices, shared memory with storage formulas, sums in registers; what no loop changes has a name
+ * above the loops.
+ *
+ *     a_ring[512*(k_tile%3) + 16*m + 8*((k/8) ^ (m/4%2)) + k%8]      const int a_ring_row = 16 * (lane % 16) + 8 * (lane / 16 ^ lane / 4 % 2);
+ *                                                                    a_ring[a_ring_row + 512 * (k_tile % 3)]
+ */
+
+import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { type Computation, memoryElements, tensorOf } from "../abstraction/computation.ts";
+import { type DType, isInteger } from "../abstraction/dtype.ts";
+import {
+  type Access,
+  axesIn,
+  axis,
+  compare,
+  type Expr,
+  number,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
+import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
+import { type Code, code, Name } from "../abstraction/source-text.ts";
+import { typeOf } from "../abstraction/typing.ts";
+import { CExpressions, type Place } from "./c-expressions.ts";
+import { always } from "./lane-statement.ts";
+import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
+
+/** Axes that stand for words of the printer begin so; those of a computation are identifiers. */
+const OWN = "$";
+
+/** An axis for a word of the printer. */
+export const ownAxis = (word: string): string => OWN + word;
+
+/** More elements than an `int` counts. */
+const MANY = 2 ** 31;
+
+/** Values that a drain or a copy has at hand under a name: an element of a register, or of a piece that was loaded. */
+export type AtHand = (e: Access) => Code | undefined;
+
+/** What a place is for: what is written, what is read, the row of a matrix that a lane names. */
+export type Role = "at" | "to" | "from" | "row";
+
+export class CudaExpressions extends CExpressions {
+  private readonly scratch: ReadonlyMap<string, Scratch>;
+  /** What indices are counted in. */
+  readonly indexType: "int" | "long";
+  /** Looked at before memory. */
+  atHand: AtHand = () => undefined;
+  /** Of the kernel that is printed. */
+  hoisted: Hoisted | undefined;
+
+  constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
+    super(computation, nest, elements);
+    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    const sizes = [...Object.values(computation.tensors).map(memoryElements), ...nest.scratch.map((s) => s.elements)];
+    this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
+  }
+
+  override axis(name: string): Name {
+    return name.startsWith(OWN) ? new Name("local", name.slice(OWN.length)) : super.axis(name);
+  }
+
+  /** Places in scratch by its storage formula, of which nothing lies outside; tensors with what must hold. */
+  override placeOf({ tensor, index }: Access, extents: Extents): Place {
+    const scratch = this.scratch.get(tensor);
+    const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
+    const storage = scratch ? storageOf(scratch) : tensorOf(this.computation, tensor).storage;
+    const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
+    const at = shortIndex(substitute(storage, places, "index"), extents);
+    return { at, guards: this.tested(tensor, index, extents).flatMap((t) => inside(t.index, t.extent, extents)) };
+  }
+
+  /** The indices of a tensor that may lie outside it. */
+  private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
+    if (this.scratch.has(tensor)) return [];
+    return tensorOf(this.computation, tensor).dims.flatMap(({ name, extent }, i): Tested[] => {
+      const e = index[i] ?? number(0);
+      if (inside(e, extent, extents).length === 0) return [];
+      const short = shortIndex(e, extents);
+      return inside(short, extent, extents).length === 0 ? [] : [{ name, extent, index: short }];
+    });
+  }
+
+  /** A place with what no loop changes under names of its own: `x_at`, and `x_row` of a dimension `row` that is tested. */
+  override place(access: Access, extents: Extents, role: Role = "at"): { at: Code; guards: Code[] } {
+    const { tensor, index } = access;
+    const at = this.hoist(this.placeOf(access, extents).at, `${tensor}_${role}`);
+    const guards = this.tested(tensor, index, extents).flatMap((t) => {
+      const named = this.hoist(t.index, `${tensor}_${t.name}`);
+      return inside(named, t.extent, { ...extents, ...this.hoisted?.extents });
+    });
+    return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
+  }
+
+  /** Conditions that need a test: those that neither hold wherever the loops go nor are among others, which are short. */
+  untested(conditions: readonly Expr[], extents: Extents, others: readonly Expr[] = []): Expr[] {
+    const seen = new Set(others.map((e) => printExpr(e)));
+    return conditions.flatMap((e) => {
+      const short = shortCondition(e, extents);
+      const text = printExpr(short);
+      if (seen.has(text) || always(short, extents)) return [];
+      seen.add(text);
+      return [short];
+    });
+  }
+
+  /** What a loop changes in a short index, beside a constant for the rest. */
+  hoist(e: Expr, wish: string): Expr {
+    return this.hoisted?.index(e, wish) ?? e;
+  }
+
+  /** Precedence as C has it; `/` and `%` round down, which C does only for what is not negative. */
+  override index(e: Expr, extents: Extents): Code {
+    if (e.kind === "negate") return code`-${this.operand(e.value, extents, STRENGTH.negate)}`;
+    if (e.kind !== "binary") return super.index(e, extents);
+    const { op, left, right } = e;
+    if ((op === "/" || op === "%") && boundsOf(left, { ...extents, ...this.hoisted?.extents })[0] < 0)
+      return code`floor_${op === "/" ? "div" : "mod"}(${this.index(left, extents)}, ${this.index(right, extents)})`;
+    // C has ^ weaker than sums, which nobody remembers: compilers ask for parentheses.
+    const strength = op === "^" ? STRENGTH.negate : STRENGTH[op];
+    return code`${this.operand(left, extents, strength)} ${op} ${this.operand(right, extents, strength + 1)}`;
+  }
+
+  private operand(e: Expr, extents: Extents, floor: number): Code {
+    const text = this.index(e, extents);
+    const own = e.kind === "binary" ? STRENGTH[e.op] : e.kind === "negate" ? STRENGTH.negate : STRENGTH.atom;
+    return own < floor ? code`(${text})` : text;
+  }
+
+  protected override element(e: Access, dtype: DType, extents: Extents): Code {
+    return this.atHand(e) ?? super.element(e, dtype, extents);
+  }
+
+  /** Floats and 32-bit integers as a reader writes them: no casts to what C computes anyway. */
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    const own = typeOf(e, this.dtypes) ?? dtype;
+    if (own !== "f32" && own !== "f64" && own !== "s32") return super.value(e, dtype, extents);
+    const part = (inner: Expr, floor: number): Code => {
+      const text = this.value(inner, own, extents);
+      return strengthOf(inner) < floor ? code`(${text})` : text;
+    };
+    switch (e.kind) {
+      case "binary": {
+        if (e.op === "%" || (isInteger(own) && e.op === "/")) return super.value(e, dtype, extents);
+        const strength = e.op === "+" || e.op === "-" ? STRENGTH.sum : STRENGTH.factor;
+        return code`${part(e.left, strength)} ${e.op} ${part(e.right, strength + 1)}`;
+      }
+      case "negate":
+        return code`-${part(e.value, STRENGTH.negate)}`;
+      default:
+        return super.value(e, dtype, extents);
+    }
+  }
+}
+
+/** An index of a tensor that may lie outside. */
+interface Tested {
+  readonly name: string;
+  readonly extent: number;
+  readonly index: Expr;
+}
+
+function shortCondition(e: Expr, extents: Extents): Expr {
+  if (e.kind === "logic")
+    return { ...e, left: shortCondition(e.left, extents), right: shortCondition(e.right, extents) };
+  if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+  return { ...e, left: shortIndex(e.left, extents), right: shortIndex(e.right, extents) };
+}
+
+/** What must hold for an index to be inside its dimension; nothing where its bounds prove it. */
+export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
+  const [least, most] = boundsOf(e, extents);
+  return [
+    ...(least < 0 ? [compare(">=", e, number(0))] : []),
+    ...(most >= extent ? [compare("<", e, number(extent))] : []),
+  ];
+}
+
+/** Binding strengths of C; a weaker operator inside a stronger one stands in parentheses. */
+const STRENGTH = {
+  "^": 0,
+  "+": 1,
+  "-": 1,
+  sum: 1,
+  "*": 2,
+  "/": 2,
+  "%": 2,
+  factor: 2,
+  negate: 3,
+  atom: 4,
+} as const;
+
+function strengthOf(e: Expr): number {
+  if (e.kind === "binary") return STRENGTH[e.op];
+  return e.kind === "negate" || (e.kind === "number" && e.value < 0) ? STRENGTH.negate : STRENGTH.atom;
+}
+
+/** Parts of indices that no loop of a kernel changes, each a constant above the loops. */
+export class Hoisted {
+  private readonly c: CudaExpressions;
+  /** Axes that loops inside the kernel do not change, and how far they go. */
+  private readonly fixed: Extents;
+  private readonly names = new Map<string, string>();
+  /** How far the constants go. */
+  readonly extents: Record<string, number> = {};
+  readonly declarations: { readonly name: Name; readonly line: Code }[] = [];
+
+  constructor(c: CudaExpressions, fixed: Extents) {
+    this.c = c;
+    this.fixed = fixed;
+  }
+
+  /**
+   * A short index with the part of its sum that is fixed under a name, unless that part is simple.
+   * @param wish the name's beginning
+   */
+  index(e: Expr, wish: string): Expr {
+    const terms = termsOfShort(e);
+    const isFixed = (of: Expr): boolean => of.kind !== "number" && axesIn(of).every((a) => this.fixed[a] !== undefined);
+    const fixed = terms.filter((t) => isFixed(t.of));
+    const simple = fixed.length === 0 || (fixed.length === 1 && fixed[0]?.of.kind === "axis");
+    const sum = sumOf(fixed);
+    const [least, most] = boundsOf(sum, this.fixed);
+    if (simple || least < 0) return sumOf(terms);
+    const name = this.name(sum, wish, most);
+    return sumOf([{ factor: 1, of: axis(name) }, ...terms.filter((t) => !isFixed(t.of))]);
+  }
+
+  private name(sum: Expr, wish: string, most: number): string {
+    const text = `${wish} ${printExpr(sum)}`;
+    const before = this.names.get(text);
+    if (before !== undefined) return before;
+    let name = ownAxis(wish);
+    for (let n = 1; this.extents[name] !== undefined; n++) name = ownAxis(`${wish}_${n}`);
+    this.names.set(text, name);
+    this.extents[name] = most + 1;
+    const line = code`const ${this.c.indexType} ${this.c.axis(name)} = ${this.c.index(sum, this.fixed)};`;
+    this.declarations.push({ name: this.c.axis(name), line });
+    return name;
+  }
+}

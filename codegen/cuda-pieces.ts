@@ -1,0 +1,75 @@
+/**
+ * @file Elements that move together on a GPU: whether neighbours lie side by side, begin at a multiple of their number, and are inside a
+ * tensor or outside together. Proved from the indices, for every place the axes reach.
+ *
+ *     x[64*m + 8*j + e], e in 0..8        side by side, at multiples of 8: one access of 16 bytes
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import {
+  type Access,
+  axesIn,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
+import type { CudaExpressions } from "./cuda-expressions.ts";
+import { isRun, shortIndex } from "./short-index.ts";
+
+/** An expression at step e of one axis, the others as they are. */
+export function stepped(e: Expr, axis: string, step: number): Expr {
+  return substitute(e, new Map([[axis, number(step)]]));
+}
+
+export function steppedAccess(a: Access, axis: string, step: number): Access {
+  return { ...a, index: a.index.map((e) => stepped(e, axis, step)) };
+}
+
+/**
+ * Whether the first `count` elements along an axis lie side by side from a multiple of `count` on.
+ * @param axis counts the elements from 0
+ */
+export function sideBySide(c: CudaExpressions, access: Access, axis: string, count: number, extents: Extents): boolean {
+  return count === 1 || isRun(c.placeOf(access, extents).at, axis, count, extents);
+}
+
+/**
+ * Whether a condition holds for all of `count` elements along an axis or for none: it asks for less than a multiple of their number, of an index that
+ * begins at one.
+ */
+export function holdsTogether(condition: Expr, axis: string, count: number, extents: Extents): boolean {
+  if (count === 1 || !axesIn(condition).includes(axis)) return true;
+  if (condition.kind === "logic")
+    return holdsTogether(condition.left, axis, count, extents) && holdsTogether(condition.right, axis, count, extents);
+  if (condition.kind !== "compare" || (condition.op !== "<" && condition.op !== ">=")) return false;
+  const { left, right } = condition;
+  return right.kind === "number" && right.value % count === 0 && isRun(left, axis, count, extents);
+}
+
+/** What is guarded by the tensor's own ends holds for all of `count` elements or for none. */
+export function insideTogether(
+  c: CudaExpressions,
+  access: Access,
+  axis: string,
+  count: number,
+  extents: Extents,
+): boolean {
+  return c.placeOf(access, extents).guards.every((g) => holdsTogether(g, axis, count, extents));
+}
+
+/** @throws Error when a nest moves elements together that are not certain to */
+export function requireTogether(
+  c: CudaExpressions,
+  access: Access,
+  axis: string,
+  count: number,
+  extents: Extents,
+): void {
+  if (sideBySide(c, access, axis, count, extents) && insideTogether(c, access, axis, count, extents)) return;
+  const place = printExpr(shortIndex(c.placeOf(access, extents).at, extents), "formula");
+  throw new Error(
+    `internal: ${count} elements of ${printAccess(access)} are to move at once, which lie at ${place} for ${axis} in 0..${count}`,
+  );
+}

@@ -1,0 +1,152 @@
+/**
+ * @file Kernels as a CUDA program: their text, their launches, and the interface of abstraction/kernel.ts around them.
+ *
+ *     static __global__ void __launch_bounds__(256) phase_0(float* __restrict__ out, const uint16_t* __restrict__ x) { ... }
+ *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) { ... }
+ */
+
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import {
+  type Code,
+  code,
+  indented,
+  join,
+  lines as linesOf,
+  list,
+  type Name,
+  NOTHING,
+  namesIn,
+  type SourceText,
+  tensorName,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { headOf, workspaceOf } from "./cpp-frame.ts";
+import { helpersFor } from "./cpp-helpers.ts";
+import { guarded } from "./lane-statement.ts";
+
+/** A pointer that a kernel takes, and where the host has it from. */
+export interface Pointer {
+  readonly name: Name;
+  readonly type: Code;
+  readonly restrict: boolean;
+  readonly from: Code;
+}
+
+export interface CudaKernel {
+  readonly name: Name;
+  readonly pointers: readonly Pointer[];
+  readonly blocks: number;
+  /** Of a block. */
+  readonly threads: number;
+  /** Shared memory that its launch asks for. */
+  readonly sharedBytes: number;
+  readonly body: readonly Code[];
+}
+
+export interface CudaParts {
+  /** Lines of the head, below the equations and tensors. */
+  readonly comments: readonly string[];
+  /** Functions of the source's own. */
+  readonly prelude: readonly Code[];
+  /** Functions of cpp-helpers.ts that the prelude has in another form. */
+  readonly replaced: ReadonlySet<string>;
+  readonly prepare: readonly CudaKernel[];
+  readonly run: readonly CudaKernel[];
+  /** Bytes at whose multiples tensors must begin. */
+  readonly aligned: ReadonlyMap<string, number>;
+}
+
+/** The tensors and buffers of the workspace that lines mention. */
+export function pointersOf(computation: Computation, nest: LoopNest, lines: readonly Code[]): Pointer[] {
+  const mentioned = namesIn(lines);
+  const output = outputOf(computation).name;
+  const tensors = Object.values(computation.tensors).map(({ name, dtype }, i): Pointer => {
+    const type = code`${name === output ? "" : "const "}${C_TYPES[dtype]}*`;
+    return { name: tensorName(name), type, restrict: true, from: code`tensors[${i}]` };
+  });
+  const buffers = workspaceOf(nest).buffers.map(
+    ({ name, dtype, offset }): Pointer => ({
+      name,
+      type: code`${C_TYPES[dtype]}*`,
+      restrict: false,
+      from: code`((char*)workspace + ${offset})`,
+    }),
+  );
+  return [...tensors, ...buffers].filter(({ name }) => mentioned.has(name.id));
+}
+
+export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): SourceText {
+  const { prepare, run } = parts;
+  const workspace = workspaceOf(nest);
+  const kernels = [...prepare, ...run].map(kernelText);
+  const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
+  const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => !p.restrict));
+  const text = linesOf([
+    headOf(computation, parts.comments),
+    code`#include <stdint.h>`,
+    code`#include <string.h>`,
+    ...parts.prelude,
+    ...helpersFor(kernels, "static __device__ inline", parts.replaced),
+    NOTHING,
+    ...kernels,
+    code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
+    NOTHING,
+    code`extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {`,
+    ...(prepare.length === 0 ? [code`  (void)tensors;`] : []),
+    code`  cudaError_t error = cudaMemsetAsync(workspace, 0, automap_workspace_bytes(), stream);`,
+    code`  if (error != cudaSuccess) return error;`,
+    ...indented([...asked.flat(), ...prepare.flatMap(launchOf)]),
+    code`  return cudaSuccess;`,
+    code`}`,
+    NOTHING,
+    code`extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {`,
+    ...(uses(run) ? [] : [code`  (void)workspace;`]),
+    ...indented(alignment(computation, parts.aligned)),
+    code`  cudaError_t error = cudaSuccess;`,
+    ...indented(run.flatMap(launchOf)),
+    code`  return cudaSuccess;`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "cuda");
+}
+
+function kernelText({ name, pointers, threads, body }: CudaKernel): Code {
+  const parameters = list(pointers.map((p) => code`${p.type}${p.restrict ? " __restrict__ " : " "}${p.name}`));
+  return linesOf([
+    code`static __global__ void __launch_bounds__(${threads}) ${name}(${parameters}) {`,
+    ...indented(body),
+    code`}`,
+    NOTHING,
+  ]);
+}
+
+function launchOf({ name, pointers, blocks, threads, sharedBytes }: CudaKernel): Code[] {
+  const given = pointers.length === 0 ? code`nullptr` : list(pointers.map((p) => code`(void*)&${p.name}`));
+  const lines = [
+    ...pointers.map((p) => code`${p.type} ${p.name} = (${p.type})${p.from};`),
+    code`void* arguments[] = {${given}};`,
+    code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
+    code`if (error != cudaSuccess) return error;`,
+  ];
+  return guarded([], lines, true);
+}
+
+/** More shared memory than a kernel may declare must be allowed before its launch. */
+function allowance({ name, sharedBytes }: CudaKernel): Code[] {
+  return [
+    code`error = cudaFuncSetAttribute(${name}, cudaFuncAttributeMaxDynamicSharedMemorySize, ${sharedBytes});`,
+    code`if (error != cudaSuccess) return error;`,
+  ];
+}
+
+/** Several elements at once want tensors that begin at multiples of their bytes. */
+function alignment(computation: Computation, aligned: ReadonlyMap<string, number>): Code[] {
+  const tests = Object.keys(computation.tensors).flatMap((name, i): Code[] => {
+    const bytes = aligned.get(name) ?? 1;
+    return bytes > 1 ? [code`(uintptr_t)tensors[${i}] % ${bytes} != 0`] : [];
+  });
+  return tests.length === 0 ? [] : [code`if (${join(tests, code` || `)}) return cudaErrorMisalignedAddress;`];
+}

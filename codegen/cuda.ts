@@ -1,0 +1,339 @@
+/**
+ * @file A nest of blocks and warps as CUDA: one self-contained source with the interface of abstraction/kernel.ts.
+ *
+ *     const int m_tile = blockIdx.x / 16;                                       for at block m_tile in 0..32, n_tile in 0..16
+ *     const int warp_m = threadIdx.x / 128;                                       for at warp warp_m in 0..2, warp_n in 0..4
+ *     for (auto& word : c[0]) word = 0;                                             c{0} <- identity
+ *     copy_async<16>(&a_ring[a_ring_to], &x[x_from]);                               copy 128 x 64 by 8, async, by block
+ *     commit_copies();                                                              commit
+ *     for (int k_tile = 0; k_tile < 64; k_tile++) {                                 for k_tile in 0..64
+ *       wait_for_copies<1>();                                                         wait 1
+ *       __syncthreads();                                                              barrier block
+ *
+ * Each loop over blocks is a kernel of its own. Registers are arrays that constants alone index, so that they stay registers; what no loop
+ * changes in an index has a name above the loops.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
+import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import { type Group, type LoopNest, printStatement, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
+import { WARP } from "../abstraction/register.ts";
+import {
+  apart,
+  type Code,
+  code,
+  commentText,
+  indented,
+  Name,
+  namesIn,
+  tensorName,
+} from "../abstraction/source-text.ts";
+import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { type CopyContext, printCopy } from "./cuda-copies.ts";
+import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
+import { deviceCode, forDevice } from "./cuda-helpers.ts";
+import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
+import { CudaTiles } from "./cuda-tiles.ts";
+import { LANE } from "./fragment.ts";
+import {
+  type Barrier,
+  type Clear,
+  type Drain,
+  type Fetch,
+  type LanguagePrinter,
+  type Loop,
+  type Move,
+  phasesOf,
+  printStatements,
+  type RegisterIssue,
+  type Scalar,
+  type Wait,
+  type WarpPrinter,
+} from "./walk.ts";
+
+/** Number of a thread in its block. */
+const THREAD = ownAxis("thread");
+
+/** Bytes at whose multiples buffers of shared memory begin: eight rows of 16 bytes, which meet all banks once. */
+const SHARED_ALIGNMENT = 128;
+/** Shared memory that a kernel may declare; more is asked for when it is launched. CUDA C++ Programming Guide, Shared Memory. */
+const STATIC_SHARED_BYTES = 48 * 1024;
+/** Threads of a block. CUDA C++ Programming Guide, Technical Specifications. */
+const MOST_THREADS = 1024;
+
+/**
+ * The kernel of a nest of blocks and warps.
+ * @throws Error when the instruction is not reached from CUDA
+ * @throws UsageError when a block has too many threads
+ */
+export function generateCuda(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  nest: LoopNest,
+  notes: SourceNotes,
+): Kernel {
+  if (intrinsic.language !== "cuda")
+    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
+  const printed = (name: "prepare" | "phase", statements: readonly Statement[]): PrintedKernel[] =>
+    statements.map((s, i) => new KernelPrinter(computation, nest).kernel(new Name("local", `${name}_${i}`), s));
+  const prepare = printed("prepare", nest.prepare);
+  const run = printed("phase", phasesOf(nest.body).flat());
+  const kernels = [...prepare, ...run];
+  const text = kernels.flatMap((k) => k.kernel.body);
+  const { device, portable, replaced, features } = deviceCode(text);
+  const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
+  const aligned = new Map<string, number>();
+  for (const k of kernels)
+    for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
+  const source = cudaProgram(computation, nest, {
+    comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
+    prelude: [
+      ...forDevice([...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]), ...device]),
+      ...portable,
+    ],
+    replaced,
+    prepare: prepare.map((k) => k.kernel),
+    run: run.map((k) => k.kernel),
+    aligned,
+  });
+  return {
+    language: "cuda",
+    source,
+    features: [[intrinsic.isa, ...features].reduce((most, f) => (capability(f) > capability(most) ? f : most))],
+    promises: undefined,
+    arguments: argumentsOf(computation),
+  };
+}
+
+/** 80 of `sm_80`. */
+const capability = (feature: string): number => Number.parseInt(feature.slice("sm_".length), 10);
+
+interface PrintedKernel {
+  readonly kernel: CudaKernel;
+  /** Bytes at whose multiples a tensor must begin. */
+  readonly aligned: ReadonlyMap<string, number>;
+}
+
+/** Prints one kernel: loops over blocks, loops over warps, and what each warp runs. */
+class KernelPrinter implements LanguagePrinter, WarpPrinter {
+  readonly warps: WarpPrinter = this;
+  private readonly nest: LoopNest;
+  private readonly c: CudaExpressions;
+  private readonly tiles: CudaTiles;
+  private readonly context: CopyContext;
+  private readonly aligned = new Map<string, number>();
+  private threads = WARP;
+
+  constructor(computation: Computation, nest: LoopNest) {
+    this.nest = nest;
+    this.c = new CudaExpressions(computation, nest, elementTypes(nest));
+    this.context = {
+      c: this.c,
+      threadsOf: (group: Group) =>
+        group === "warp" ? { axis: LANE, count: WARP } : { axis: THREAD, count: this.threads },
+      aligned: (tensor, bytes) => this.aligned.set(tensor, Math.max(bytes, this.aligned.get(tensor) ?? 0)),
+    };
+    this.tiles = new CudaTiles(this.context, nest);
+  }
+
+  kernel(name: Name, statement: Statement): PrintedKernel {
+    const { blocks, warps, inner } = gridOf(statement);
+    this.threads = WARP * stepsOf(warps);
+    if (this.threads > MOST_THREADS)
+      throw new UsageError(`a block of ${this.threads} threads: CUDA has at most ${MOST_THREADS}`, {
+        hint: "take fewer warps a block",
+      });
+    const fixed: Extents = {
+      ...Object.fromEntries([...blocks, ...warps].map((l) => [l.axis, l.extent])),
+      [LANE]: WARP,
+      [THREAD]: this.threads,
+    };
+    this.c.hoisted = new Hoisted(this.c, fixed);
+    const lines = printStatements(inner, this, fixed);
+    const constants = mentionedIn(lines, this.c.hoisted.declarations);
+    const body = [...constants, ...lines];
+    const shared = this.shared(body);
+    const indices = mentionedIn(body, this.indices(blocks, warps));
+    const pointers = pointersOf(this.c.computation, this.nest, body);
+    return {
+      aligned: this.aligned,
+      kernel: {
+        name,
+        pointers,
+        blocks: stepsOf(blocks),
+        threads: this.threads,
+        sharedBytes: shared.bytes,
+        body: [...shared.lines, ...indices, ...this.tiles.declarations(lines), ...constants, ...lines],
+      },
+    };
+  }
+
+  /** Constants that say where a thread stands. */
+  private indices(blocks: readonly Loop[], warps: readonly Loop[]): Declared[] {
+    const { c, threads } = this;
+    const type = c.indexType;
+    // A mask tells the compiler that the number is not negative.
+    const thread = code`const ${type} ${c.axis(THREAD)} = threadIdx.x % ${2 ** Math.ceil(Math.log2(threads))};`;
+    const dealt = (loops: readonly Loop[], from: Code): Declared[] =>
+      loops.map(({ axis, extent }, i) => {
+        const below = stepsOf(loops.slice(i + 1));
+        const whole = below === 1 ? from : code`${from} / ${below}`;
+        return {
+          name: c.axis(axis),
+          line: code`const ${type} ${c.axis(axis)} = ${i === 0 ? whole : code`${whole} % ${extent}`};`,
+        };
+      });
+    return [
+      ...dealt(blocks, code`blockIdx.x`),
+      ...dealt(warps, code`threadIdx.x / ${WARP}`),
+      { name: c.axis(THREAD), line: thread },
+      { name: c.axis(LANE), line: code`const ${type} ${c.axis(LANE)} = threadIdx.x % ${WARP};` },
+    ];
+  }
+
+  /** Buffers of shared memory that lines mention: declared where they fit, else parts of what the launch asks for. */
+  private shared(lines: readonly Code[]): { readonly lines: readonly Code[]; readonly bytes: number } {
+    const mentioned = namesIn(lines);
+    const buffers = this.nest.scratch.filter((s) => s.scope !== "workspace" && mentioned.has(tensorName(s.name).id));
+    const local = buffers.find((s) => s.scope === "local");
+    if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
+    let bytes = 0;
+    const placed = buffers.map((scratch) => {
+      const offset = bytes;
+      bytes += Math.ceil(bytesIn(scratch) / SHARED_ALIGNMENT) * SHARED_ALIGNMENT;
+      return { scratch, offset };
+    });
+    if (bytes <= STATIC_SHARED_BYTES) {
+      const declared = placed.map(
+        ({ scratch: { name, dtype, elements } }) =>
+          code`__shared__ __align__(${SHARED_ALIGNMENT}) ${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
+      );
+      return { lines: declared, bytes: 0 };
+    }
+    const parts = placed.map(({ scratch: { name, dtype }, offset }) => {
+      const type = C_TYPES[dtype];
+      return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
+    });
+    return { lines: parts, bytes };
+  }
+
+  // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
+
+  /** Loops that are to be written out are: the nest says so, and the compiler keeps to it. */
+  row(loop: Loop, extents: Extents): readonly Code[] {
+    const inside = printStatements(loop.body, this, extents);
+    return [code`#pragma unroll 1`, this.openLoop(loop), ...indented(inside), this.closeLoop()];
+  }
+
+  openLoop({ axis, extent, mode }: Loop): Code {
+    if (mode !== "serial") throw new Error(`internal: the loop ${axis} at ${mode} stands within what warps run`);
+    const name = this.c.axis(axis);
+    return code`for (${this.c.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+  }
+
+  closeLoop(): Code {
+    return code`}`;
+  }
+
+  above(loop: Loop): Code[] {
+    return printStatement(loop).map((line) => code`// ${commentText(line)}`);
+  }
+
+  /** One lane of every warp. */
+  scalar({ equation }: Scalar, extents: Extents): Code[] {
+    throw new Error(
+      `internal: a scalar statement on ${equation.target.tensor} among warps ${Object.keys(extents).length}`,
+    );
+  }
+
+  move(statement: Move, extents: Extents): Code[] {
+    return this.tiles.move(statement, extents);
+  }
+
+  issue(statement: RegisterIssue): Code[] {
+    return this.tiles.issue(statement);
+  }
+
+  clear(statement: Clear): Code[] {
+    return this.tiles.clear(statement);
+  }
+
+  fetch(statement: Fetch, extents: Extents): Code[] {
+    return this.tiles.fetch(statement, extents);
+  }
+
+  drain(statement: Drain, extents: Extents): Code[] {
+    return this.tiles.drain(statement, extents);
+  }
+
+  copy(statement: Extract<Statement, { kind: "copy" }>, extents: Extents): Code[] {
+    return [
+      ...printStatement(statement).map((l) => code`// ${commentText(l)}`),
+      ...printCopy(statement, this.context, extents),
+    ];
+  }
+
+  commit(): Code[] {
+    return [code`commit_copies();`];
+  }
+
+  wait({ pending }: Wait): Code[] {
+    return [code`wait_for_copies<${pending}>();`];
+  }
+
+  barrier({ group }: Barrier): Code[] {
+    return [group === "warp" ? code`__syncwarp();` : code`__syncthreads();`];
+  }
+}
+
+interface Declared {
+  readonly name: Name;
+  readonly line: Code;
+}
+
+/** Declarations of what lines mention. */
+function mentionedIn(lines: readonly Code[], all: readonly Declared[]): Code[] {
+  const names = namesIn(lines);
+  return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
+}
+
+/** Loops over blocks around a statement, over warps inside them, and what each warp runs. */
+function gridOf(statement: Statement): {
+  readonly blocks: readonly Loop[];
+  readonly warps: readonly Loop[];
+  readonly inner: readonly Statement[];
+} {
+  const blocks: Loop[] = [];
+  const warps: Loop[] = [];
+  let inner: readonly Statement[] = [statement];
+  for (;;) {
+    const [only] = inner;
+    if (inner.length !== 1 || only?.kind !== "loop") break;
+    if (only.mode === "warp") warps.push(only);
+    else if (only.mode === "block" && warps.length === 0) blocks.push(only);
+    else break;
+    inner = only.body;
+  }
+  return { blocks, warps, inner };
+}
+
+const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);
+
+const bytesIn = ({ elements, dtype }: Scratch): number => elements * bytesOf(dtype);
+
+/** Types of what drains call the elements of registers. */
+function elementTypes(nest: LoopNest): Record<string, DType> {
+  const types: Record<string, DType> = {};
+  const visit = (s: Statement): void => {
+    if (s.kind === "loop") for (const inner of s.body) visit(inner);
+    if (s.kind !== "drain") return;
+    const file = nest.registers.find((r) => r.name === s.register.file);
+    if (file) types[s.element] = operandOf(file.intrinsic, file.operand).dtype;
+  };
+  for (const s of [...nest.prepare, ...nest.body]) visit(s);
+  return types;
+}

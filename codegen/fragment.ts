@@ -1,0 +1,147 @@
+/**
+ * @file What each lane of a warp holds: the storage formula of an operand turned round.
+ *
+ *     mma.m16n8k16 c      frag[4*(4*(m%8) + n/2) + 2*(m/8) + n%2]
+ *     heldElements        [lane/4, 2*(lane%4)], [lane/4, 2*(lane%4)+1], [lane/4+8, 2*(lane%4)], [lane/4+8, 2*(lane%4)+1]
+ *
+ * A formula `frag[elements*lane + element]` says in which lane an element of the tile lies; a lane that moves its own elements asks which
+ * those are. Every bit of the lane's number moves along the tile by itself, or there is no such list.
+ */
+
+import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { axis, binary, type Expr, number } from "../abstraction/expression.ts";
+import { type Intrinsic, type Operand, printStorage, registerElements, sizesOf } from "../abstraction/intrinsic.ts";
+import { WARP } from "../abstraction/register.ts";
+import { shortIndex } from "./short-index.ts";
+
+/** The axis that stands for the number of a lane in its warp; no axis of a computation has such a name. */
+export const LANE = "$lane";
+
+/**
+ * The place in the tile of each element of a lane, in the order of its registers: one index a dimension, over {@link LANE}.
+ * @throws Error where the layout is the vendor's secret, or no sum of the lane's bits
+ */
+export function heldElements(intrinsic: Intrinsic, operand: Operand): readonly (readonly Expr[])[] {
+  const known = heldByOperand.get(operand);
+  if (known) return known;
+  const held = placesByLane(intrinsic, operand).map((byLane) =>
+    operand.dims.map((d, i) =>
+      overLanes(
+        byLane.map((place) => place[i] ?? 0),
+        intrinsic,
+        d.name,
+      ),
+    ),
+  );
+  heldByOperand.set(operand, held);
+  return held;
+}
+
+/** For each element of a lane the place in the tile of each lane. */
+type PlacesByLane = readonly (readonly (readonly number[])[])[];
+
+/** Worked out once an operand. */
+const heldByOperand = new WeakMap<Operand, readonly (readonly Expr[])[]>();
+const placesByOperand = new WeakMap<Operand, PlacesByLane>();
+
+function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
+  const known = placesByOperand.get(operand);
+  if (known) return known;
+  const { storage, dims, name } = operand;
+  if (storage === undefined)
+    throw new Error(`internal: which lane holds what of ${intrinsic.name}.${name} is the vendor's secret`);
+  const elements = registerElements(intrinsic, operand) / WARP;
+  const places: number[][][] = Array.from({ length: elements }, () => []);
+  const names = dims.map((d) => d.name);
+  for (const point of pointsOf(names, sizesOf(operand))) {
+    const held = evaluateIndex(storage, point);
+    const byLane = places[held % elements];
+    if (byLane) byLane[Math.floor(held / elements)] = names.map((n) => point[n] ?? 0);
+  }
+  const held = places.reduce((sum, byLane) => sum + Object.keys(byLane).length, 0);
+  if (held !== elements * WARP)
+    throw new Error(
+      `internal: ${intrinsic.name}: ${name} at ${printStorage(operand)} leaves registers of a lane empty`,
+    );
+  placesByOperand.set(operand, places);
+  return places;
+}
+
+/** `2*(lane%4)` of [0, 2, 4, 6, 0, 2, ...]. */
+function overLanes(values: readonly number[], { name }: Intrinsic, dimension: string): Expr {
+  const [origin = 0] = values;
+  const bits = [1, 2, 4, 8, 16].map((bit) => ({ bit, step: (values[bit] ?? 0) - origin }));
+  for (const [lane, value] of values.entries()) {
+    const sum = bits.reduce((total, { bit, step }) => total + ((lane & bit) === 0 ? 0 : step), origin);
+    if (sum !== value) throw new Error(`internal: ${name}: ${dimension} is no sum of the bits of a lane's number`);
+  }
+  const sum = bits.reduce<Expr>((e, { bit, step }) => {
+    const digit = binary("%", binary("/", axis(LANE), number(bit)), number(2));
+    return binary("+", e, binary("*", number(step), digit));
+  }, number(origin));
+  return shortIndex(sum, { [LANE]: WARP });
+}
+
+/** Rows and bytes of the matrices that `ldmatrix` moves. */
+const ROWS = 8;
+const ROW_BYTES = 16;
+
+/** How an operand's registers are made of matrices of eight rows of 16 bytes, one matrix a 32-bit register of a lane. */
+export interface Matrices {
+  /** Positions of the dimension along which the bytes of a row lie, and of the one that counts rows. */
+  readonly along: number;
+  readonly across: number;
+  /** Elements of a row. */
+  readonly columns: number;
+  /** The place in the tile where the matrix of each register begins. */
+  readonly origins: readonly (readonly number[])[];
+}
+
+/**
+ * PTX ISA, ldmatrix: the register of lane l holds columns l%4 of row l/4, 32 bits of it, or with .trans, of 16-bit elements, row and
+ * column exchanged.
+ * @throws Error where the operand's registers hold anything else
+ */
+export function matricesOf(intrinsic: Intrinsic, operand: Operand, transposed: boolean): Matrices {
+  const size = bytesOf(operand.dtype);
+  const inRegister = 4 / size;
+  const places = placesByLane(intrinsic, operand);
+  const origins = Array.from({ length: places.length / inRegister }, (_, r) => places[r * inRegister]?.[0] ?? []);
+  const fits = (along: number): boolean =>
+    places.every((byLane, i) =>
+      byLane.every((place, lane) => {
+        const origin = origins[Math.floor(i / inRegister)] ?? [];
+        const [row, column] = [Math.floor(lane / 4), inRegister * (lane % 4) + (i % inRegister)];
+        const [wantAlong, wantAcross] = transposed ? [row, column] : [column, row];
+        return place.every((at, d) => at - (origin[d] ?? 0) === (d === along ? wantAlong : wantAcross));
+      }),
+    );
+  const along = [0, 1].find(fits);
+  const possible = Number.isInteger(inRegister) && (!transposed || size === 2) && operand.dims.length === 2;
+  if (along === undefined || !possible)
+    throw new Error(
+      `internal: ldmatrix${transposed ? ".trans" : ""} does not fill registers of ${intrinsic.name}.${operand.name}`,
+    );
+  return { along, across: 1 - along, columns: ROW_BYTES / size, origins };
+}
+
+/**
+ * Where a lane's row begins, for an instruction that moves one, two or four matrices: lanes 0 to 7 name the rows of the first, 8 to 15 those
+ * of the second, and so on. Undefined where four matrices lie in no rectangle.
+ */
+export function rowOfLane(matrices: Matrices, origins: readonly (readonly number[])[]): readonly Expr[] | undefined {
+  const [first = [], second = first, third = first, fourth] = origins;
+  const step = (to: readonly number[], d: number): number => (to[d] ?? 0) - (first[d] ?? 0);
+  if (fourth?.some((at, d) => at - (first[d] ?? 0) !== step(second, d) + step(third, d))) return undefined;
+  return first.map((origin, d) => {
+    const row = d === matrices.across ? binary("%", axis(LANE), number(ROWS)) : number(0);
+    const digit = (bit: number): Expr => binary("%", binary("/", axis(LANE), number(bit)), number(2));
+    const moved = binary(
+      "+",
+      binary("*", number(step(second, d)), digit(ROWS)),
+      binary("*", number(step(third, d)), digit(2 * ROWS)),
+    );
+    return shortIndex(binary("+", binary("+", number(origin), row), moved), { [LANE]: WARP });
+  });
+}

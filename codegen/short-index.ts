@@ -1,0 +1,260 @@
+/**
+ * @file Index arithmetic made short: quotients and remainders of sums fall apart into what they divide and what is left.
+ *
+ *     (64*warp + 16*i + lane%16) % 8          ->    lane % 8
+ *     (16*part + 8*(lane/16)) / 8             ->    2*part + lane/16
+ *     8*(lane/8%2) + lane%8                   ->    lane % 16                    digits of one number are that number
+ *
+ * `/` rounds down and `%` is never negative, so every rule holds for negative numbers too.
+ */
+
+import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { axesIn, binary, type Expr, number, printExpr } from "../abstraction/expression.ts";
+
+/** A part of a sum: a constant factor, and an axis, a quotient, a remainder or an exclusive or; the number 1 for a constant. */
+export interface Term {
+  readonly factor: number;
+  readonly of: Expr;
+}
+
+/** The same index with fewer operations, where the extents of its axes prove it. */
+export function shortIndex(e: Expr, extents: Extents): Expr {
+  return sumOf(shortTerms(e, extents));
+}
+
+/** An index as a sum of short terms, none of them twice; the constant last. */
+export function shortTerms(e: Expr, extents: Extents): Term[] {
+  return joinedDigits(collected(termsIn(e, 1, extents)), extents);
+}
+
+/** The terms of an index that is short already. */
+export function termsOfShort(e: Expr, factor = 1): Term[] {
+  if (e.kind === "number") return e.value === 0 ? [] : [{ factor: factor * e.value, of: number(1) }];
+  if (e.kind === "negate") return termsOfShort(e.value, -factor);
+  if (e.kind !== "binary") return [{ factor, of: e }];
+  const { op, left, right } = e;
+  if (op === "+" || op === "-")
+    return [...termsOfShort(left, factor), ...termsOfShort(right, op === "-" ? -factor : factor)];
+  return op === "*" && left.kind === "number" ? [{ factor: factor * left.value, of: right }] : [{ factor, of: e }];
+}
+
+/** How far two places are apart, where that is one number wherever the axes stand. */
+export function distance(from: Expr, to: Expr, extents: Extents): number | undefined {
+  const apart = shortIndex(binary("-", to, from), extents);
+  return apart.kind === "number" ? apart.value : undefined;
+}
+
+/** The largest number that is certain to divide an index; 0 for an index that is 0. */
+export function divisorOf(e: Expr, extents: Extents): number {
+  return divisorOfTerms(shortTerms(e, extents));
+}
+
+export function divisorOfTerms(terms: readonly Term[]): number {
+  return terms.reduce((all, { factor }) => divisor(all, factor), 0);
+}
+
+/** Whether an index is an axis and, beside it, what a number divides. */
+export function isRun(e: Expr, name: string, by: number, extents: Extents): boolean {
+  const [moving, still] = [[], []] as [Term[], Term[]];
+  for (const t of shortTerms(e, extents)) (axesIn(t.of).includes(name) ? moving : still).push(t);
+  const [only] = moving;
+  return moving.length === 1 && only?.factor === 1 && only.of.kind === "axis" && divisorOfTerms(still) % by === 0;
+}
+
+/** The index that terms are the sum of. */
+export function sumOf(terms: readonly Term[]): Expr {
+  // What is added comes first, so that no index begins with a minus.
+  const ordered = [...terms.filter((t) => t.factor > 0), ...terms.filter((t) => t.factor < 0)];
+  const part = ({ factor, of }: Term): Expr => binary("*", number(Math.abs(factor)), of);
+  const [first, ...others] = ordered;
+  if (!first) return number(0);
+  const begin: Expr = first.factor < 0 ? negative(part(first)) : part(first);
+  return others.reduce((sum, t) => binary(t.factor < 0 ? "-" : "+", sum, part(t)), begin);
+}
+
+const negative = (e: Expr): Expr => (e.kind === "number" ? number(-e.value) : { kind: "negate", value: e });
+
+function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
+  switch (e.kind) {
+    case "number":
+      return [{ factor: factor * e.value, of: number(1) }];
+    case "axis":
+      // A loop of one step has a known counter.
+      return extents[e.name] === 1 ? [] : [{ factor, of: e }];
+    case "negate":
+      return termsIn(e.value, -factor, extents);
+    case "binary": {
+      const { op, left, right } = e;
+      switch (op) {
+        case "+":
+        case "-":
+          return [...termsIn(left, factor, extents), ...termsIn(right, op === "-" ? -factor : factor, extents)];
+        case "*":
+          if (left.kind === "number") return termsIn(right, factor * left.value, extents);
+          if (right.kind === "number") return termsIn(left, factor * right.value, extents);
+          return [{ factor, of: binary("*", shortIndex(left, extents), shortIndex(right, extents)) }];
+        case "/":
+        case "%": {
+          if (right.kind !== "number") throw new Error(`internal: ${printExpr(e)} divides by what is no number`);
+          const parts = shortTerms(left, extents);
+          const whole = op === "/" ? quotient(parts, right.value, extents) : remainder(parts, right.value, extents);
+          return whole.map((t) => ({ factor: t.factor * factor, of: t.of }));
+        }
+        case "^":
+          return exclusiveOr(shortTerms(left, extents), shortTerms(right, extents), extents).map((t) => ({
+            factor: t.factor * factor,
+            of: t.of,
+          }));
+        default:
+          return op satisfies never;
+      }
+    }
+    default:
+      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+  }
+}
+
+/** Terms of one thing together, those without any gone, the constant last. */
+function collected(terms: readonly Term[]): Term[] {
+  const sums = new Map<string, Term>();
+  for (const { factor, of } of terms) {
+    const key = printExpr(of);
+    sums.set(key, { factor: factor + (sums.get(key)?.factor ?? 0), of });
+  }
+  const left = [...sums.values()].filter((t) => t.factor !== 0);
+  return [...left.filter((t) => !isConstant(t)), ...left.filter(isConstant)];
+}
+
+const isConstant = ({ of }: Term): boolean => of.kind === "number";
+
+/** The number that divides both; 0 divides into everything. */
+function divisor(a: number, b: number): number {
+  return b === 0 ? Math.abs(a) : divisor(b, a % b);
+}
+
+/** Terms split at a number: those that it divides, and the rest, which is known to lie between 0 and it. */
+interface Split {
+  readonly by: number;
+  readonly high: readonly Term[];
+  readonly low: readonly Term[];
+}
+
+/** The largest divisor of `most` that splits the terms; `most` itself where all that is not divided is small. */
+function splitOf(terms: readonly Term[], most: number, extents: Extents): Split | undefined {
+  const candidates = new Set([most, ...terms.filter((t) => !isConstant(t)).map((t) => divisor(most, t.factor))]);
+  for (const by of [...candidates].sort((a, b) => b - a)) {
+    if (by <= 1) break;
+    const high: Term[] = [];
+    const low: Term[] = [];
+    for (const t of terms) {
+      if (t.factor % by === 0) high.push(t);
+      else if (!isConstant(t)) low.push(t);
+      else {
+        const whole = Math.floor(t.factor / by);
+        if (whole !== 0) high.push({ factor: whole * by, of: t.of });
+        low.push({ factor: t.factor - whole * by, of: t.of });
+      }
+    }
+    const [least, largest] = boundsOf(sumOf(low), extents);
+    if (least >= 0 && largest < by) return { by, high, low };
+  }
+  return undefined;
+}
+
+const divided = (terms: readonly Term[], by: number): Term[] =>
+  terms.map(({ factor, of }) => ({ factor: factor / by, of }));
+
+function quotient(terms: readonly Term[], by: number, extents: Extents): Term[] {
+  if (by === 1) return [...terms];
+  const split = splitOf(terms, by, extents);
+  // (h*x + low) / (h*n)  ->  x / n
+  if (split)
+    return split.by === by ? divided(split.high, by) : quotient(divided(split.high, split.by), by / split.by, extents);
+  // Of a constant what is left lies between 0 and `by`, as of a remainder: digits of one number stay alike.
+  const [whole, rest]: [Term[], Term[]] = [[], []];
+  for (const { factor, of } of terms) {
+    const out = of.kind === "number" ? by * Math.floor(factor / by) : factor % by === 0 ? factor : 0;
+    if (out !== 0) whole.push({ factor: out / by, of });
+    if (factor !== out) rest.push({ factor: factor - out, of });
+  }
+  if (whole.length > 0) return collected([...whole, ...quotient(rest, by, extents)]);
+  const [only, constant] = terms;
+  if (only?.factor === 1 && isDivision(only.of) && (terms.length === 1 || (constant && isConstant(constant)))) {
+    const { op, left, right } = only.of;
+    // (x / n + m) / by  ->  (x + n*m) / (n*by)
+    if (op === "/" && terms.length <= 2) {
+      const more = constant ? [{ factor: constant.factor * right.value, of: constant.of }] : [];
+      return quotient(collected([...shortTerms(left, extents), ...more]), right.value * by, extents);
+    }
+    // (x % (n*by)) / by  ->  (x / by) % n
+    if (op === "%" && terms.length === 1 && right.value % by === 0) {
+      const above = quotient(shortTerms(left, extents), by, extents);
+      return remainder(above, right.value / by, extents);
+    }
+  }
+  return [{ factor: 1, of: binary("/", sumOf(terms), number(by)) }];
+}
+
+function remainder(terms: readonly Term[], by: number, extents: Extents): Term[] {
+  if (by === 1) return [];
+  const kept = terms.flatMap(({ factor, of }): Term[] => {
+    if (factor % by === 0) return [];
+    return [{ factor: of.kind === "number" ? factor - by * Math.floor(factor / by) : factor, of }];
+  });
+  const split = splitOf(kept, by, extents);
+  if (split?.by === by) return [...split.low];
+  // (h*x + low) % (h*n)  ->  h*(x % n) + low
+  if (split) {
+    const above = remainder(divided(split.high, split.by), by / split.by, extents);
+    return collected([...above.map((t) => ({ factor: t.factor * split.by, of: t.of })), ...split.low]);
+  }
+  const [only] = kept;
+  if (kept.length === 1 && only?.factor === 1 && isDivision(only.of, "%") && only.of.right.value % by === 0)
+    return remainder(shortTerms(only.of.left, extents), by, extents);
+  return kept.length === 0 ? [] : [{ factor: 1, of: binary("%", sumOf(kept), number(by)) }];
+}
+
+/** (8*x + low) ^ y  ->  8*x + (low ^ y), where low and y are below 8. */
+function exclusiveOr(left: readonly Term[], right: readonly Term[], extents: Extents): Term[] {
+  const most = (terms: readonly Term[]): number => boundsOf(sumOf(terms), extents)[1];
+  for (const [wide, narrow] of [
+    [left, right],
+    [right, left],
+  ] as const) {
+    const by = 2 ** Math.ceil(Math.log2(most(narrow) + 1));
+    const high = wide.filter((t) => t.factor % by === 0);
+    const low = wide.filter((t) => t.factor % by !== 0);
+    const [least, largest] = boundsOf(sumOf(low), extents);
+    if (high.length > 0 && least >= 0 && largest < by)
+      return collected([...high, ...exclusiveOr(low, narrow, extents)]);
+  }
+  const both = binary("^", sumOf(left), sumOf(right));
+  return both.kind === "binary" && both.op === "^" ? [{ factor: 1, of: both }] : termsOfShort(both);
+}
+
+type Division = Extract<Expr, { kind: "binary" }> & { readonly right: Extract<Expr, { kind: "number" }> };
+
+function isDivision(e: Expr, op?: "/" | "%"): e is Division {
+  if (e.kind !== "binary" || e.right.kind !== "number") return false;
+  return op === undefined ? e.op === "/" || e.op === "%" : e.op === op;
+}
+
+/** `x % n` beside n times `x / n`, or n times `x / n % m`, is x, or `x % (n*m)`. */
+function joinedDigits(terms: readonly Term[], extents: Extents): Term[] {
+  for (const low of terms) {
+    if (!isDivision(low.of, "%")) continue;
+    const { left, right } = low.of;
+    const above = sumOf(quotient(shortTerms(left, extents), right.value, extents));
+    const quotientText = printExpr(above);
+    for (const high of terms) {
+      if (high === low || high.factor !== low.factor * right.value) continue;
+      const more =
+        isDivision(high.of, "%") && printExpr(high.of.left) === quotientText ? high.of.right.value : undefined;
+      if (printExpr(high.of) !== quotientText && more === undefined) continue;
+      const whole = more === undefined ? left : binary("%", left, number(right.value * more));
+      const others = terms.filter((t) => t !== low && t !== high);
+      return joinedDigits(collected([...termsIn(whole, low.factor, extents), ...others]), extents);
+    }
+  }
+  return [...terms];
+}

@@ -1,0 +1,160 @@
+/*
+ * Shared memory, what moves between it, global memory and registers, and conversions, for cuda.h. The functions below `as generated sources
+ * call them` are those that codegen/cuda-helpers.ts writes with PTX for a GPU.
+ *
+ * Shared memory holds nothing usable when a block begins. What a thread copies asynchronously arrives at once (early) or when it waits for it
+ * (late), and until then its place holds nothing usable: a kernel must be right either way.
+ */
+#ifndef AUTOMAP_EMULATION_CUDA_MEMORY_H
+#define AUTOMAP_EMULATION_CUDA_MEMORY_H
+
+#include <vector>
+
+namespace emulation {
+
+/* CUDA C++ Programming Guide, Technical Specifications: 227 KiB a block on compute capability 9.0. */
+enum { MOST_SHARED_BYTES = 232448, UNUSABLE = 0xff /* NaN, or -1 */ };
+enum Arrival { EARLY, LATE };
+
+static Arrival arrival = EARLY;
+static unsigned char* static_shared; /* of the kernel that runs; null where it is not known */
+static size_t static_shared_bytes;
+alignas(1024) static unsigned char dynamic_memory[MOST_SHARED_BYTES];
+static size_t dynamic_bytes;
+
+/* How the kernels that follow run: 0 to 2 as Order lists them, plus 16 for copies that arrive late. */
+static inline void take_turns(uint32_t how, uint32_t seed) {
+  order = (Order)(how % 16), arrival = how / 16 % 2 ? LATE : EARLY;
+  random_state = 0x9e3779b97f4a7c15ull ^ seed;
+}
+static inline void use_static_shared(char* begin, char* end) {
+  static_shared = (unsigned char*)begin, static_shared_bytes = end - begin;
+}
+
+static inline bool holds(const unsigned char* memory, size_t size, const void* p, size_t bytes) {
+  return memory && (const unsigned char*)p >= memory && (const unsigned char*)p + bytes <= memory + size;
+}
+static inline void check_shared(const void* p, size_t bytes, const char* what) {
+  if ((uintptr_t)p % bytes != 0) misuse(what);
+  if (static_shared == nullptr && dynamic_bytes == 0) return;
+  if (!holds(static_shared, static_shared_bytes, p, bytes) && !holds(dynamic_memory, dynamic_bytes, p, bytes)) misuse(what);
+}
+
+struct PendingCopy {
+  void* to;
+  const void* from;
+  unsigned bytes, taken, group;
+};
+static std::vector<PendingCopy> pending[MAX_THREADS];
+static unsigned committed[MAX_THREADS]; /* groups of each thread */
+
+static void arrive(const PendingCopy& c) {
+  memcpy(c.to, c.from, c.taken);
+  memset((char*)c.to + c.taken, 0, c.bytes - c.taken);
+}
+
+static void begin_block(unsigned threads) {
+  if (static_shared) memset(static_shared, UNUSABLE, static_shared_bytes);
+  memset(dynamic_memory, UNUSABLE, dynamic_bytes);
+  for (unsigned t = 0; t < threads; t++) pending[t].clear(), committed[t] = 0;
+}
+
+/* Every block of a grid, one after the other, in an order of its own where threads have one. */
+static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), void* with) {
+  const unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z;
+  gridDim = grid, blockDim = block, body = run, argument = with, dynamic_bytes = shared;
+  std::vector<unsigned> turns(blocks);
+  for (unsigned i = 0; i < blocks; i++) turns[i] = order == REVERSED ? blocks - 1 - i : i;
+  for (unsigned i = blocks; order == SHUFFLED && i > 1; i--) std::swap(turns[i - 1], turns[next_random() % i]);
+  for (unsigned b : turns) {
+    blockIdx = dim3(b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y));
+    begin_block(threads);
+    run_block(threads);
+  }
+}
+
+}  // namespace emulation
+
+/* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
+
+static inline unsigned char* dynamic_shared() { return emulation::dynamic_memory; }
+
+/* PTX ISA, cp.async: bytes beyond `src-size` are zero. */
+namespace emulation {
+template <int BYTES> static void begin_copy(void* to, const void* from, bool inside) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async moves 4, 8 or 16 bytes");
+  check_shared(to, BYTES, "cp.async wants shared memory, aligned to its size");
+  if ((uintptr_t)from % BYTES != 0) misuse("cp.async wants its source aligned to its size");
+  const PendingCopy copy = {to, from, BYTES, inside ? BYTES : 0u, committed[running]};
+  if (arrival == EARLY) return arrive(copy);
+  memset(to, UNUSABLE, BYTES);
+  pending[running].push_back(copy);
+}
+}  // namespace emulation
+template <int BYTES> static inline void copy_async(void* to, const void* from) { emulation::begin_copy<BYTES>(to, from, true); }
+template <int BYTES, class T> static inline void copy_async_where(bool inside, void* to, const T* tensor, long at) {
+  emulation::begin_copy<BYTES>(to, inside ? tensor + at : tensor, inside);
+}
+static inline void commit_copies() { emulation::committed[emulation::running]++; }
+/* PTX ISA, cp.async.wait_group: until all but the newest groups of this thread have arrived; what it has not committed is in none. */
+template <int NEWEST> static inline void wait_for_copies() {
+  using namespace emulation;
+  auto& own = pending[running];
+  size_t left = 0;
+  for (const PendingCopy& c : own)
+    if (c.group + NEWEST < committed[running]) arrive(c);
+    else own[left++] = c;
+  own.resize(left);
+}
+
+/* PTX ISA, ldmatrix: lane 8*i + j names row j of matrix i; lane l receives 32 bits of row l/4, or with .trans of column l/4. */
+namespace emulation {
+template <int COUNT, bool TRANSPOSED> static void load_matrices(const void* row, unsigned* (&registers)[COUNT]) {
+  const unsigned self = lane();
+  if (self < 8 * COUNT) check_shared(row, 16, "ldmatrix wants rows in shared memory, aligned to 16 bytes");
+  exchange(row, [&](auto other) {
+    for (int i = 0; i < COUNT; i++) {
+      if (!TRANSPOSED) memcpy(registers[i], (const char*)other(8 * i + self / 4) + 4 * (self % 4), 4);
+      else
+        for (int half = 0; half < 2; half++)
+          memcpy((char*)registers[i] + 2 * half, (const char*)other(8 * i + 2 * (self % 4) + half) + 2 * (self / 4), 2);
+    }
+    return 0;
+  });
+}
+}  // namespace emulation
+#define AUTOMAP_LDMATRIX(form, transposed)                                                                            \
+  static inline void load_1_matrix##form(unsigned& a, const void* row) {                                              \
+    unsigned* all[] = {&a};                                                                                           \
+    emulation::load_matrices<1, transposed>(row, all);                                                                \
+  }                                                                                                                   \
+  static inline void load_2_matrices##form(unsigned& a, unsigned& b, const void* row) {                               \
+    unsigned* all[] = {&a, &b};                                                                                       \
+    emulation::load_matrices<2, transposed>(row, all);                                                                \
+  }                                                                                                                   \
+  static inline void load_4_matrices##form(unsigned& a, unsigned& b, unsigned& c, unsigned& d, const void* row) {     \
+    unsigned* all[] = {&a, &b, &c, &d};                                                                               \
+    emulation::load_matrices<4, transposed>(row, all);                                                                \
+  }
+AUTOMAP_LDMATRIX(, false)
+AUTOMAP_LDMATRIX(_transposed, true)
+
+/* Conversions round to nearest, ties to even; what is not a number becomes one such. */
+static inline uint16_t to_f16(float f) {
+  _Float16 h = (_Float16)f;
+  uint16_t bits;
+  memcpy(&bits, &h, 2);
+  return f == f ? bits : 0x7fff;
+}
+static inline float from_f16(uint16_t bits) {
+  _Float16 h;
+  memcpy(&h, &bits, 2);
+  return (float)h;
+}
+static inline uint16_t to_bf16(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  return f == f ? (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16) : 0x7fff;
+}
+
+#endif

@@ -1,0 +1,198 @@
+/*
+ * Threads of a block as fibers, for cuda.h. A thread runs until it waits for its warp or its block; who goes on next is an order that is
+ * chosen, since a kernel must be right in all of them:
+ *
+ *     forward     the ready thread with the lowest number: the first warp runs ahead as far as a barrier lets it
+ *     reversed    the one with the highest
+ *     shuffled    any, by a seed; blocks run in any order too
+ *
+ * A block in which nobody can go on ends the program and says who waits for whom.
+ */
+#ifndef AUTOMAP_EMULATION_CUDA_THREADS_H
+#define AUTOMAP_EMULATION_CUDA_THREADS_H
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace emulation {
+
+enum { STACK_BYTES = 256 * 1024, MAX_THREADS = 1024, WARP_LANES = 32 };
+enum Order { FORWARD, REVERSED, SHUFFLED };
+enum State { READY, AT_WARP, AT_BLOCK, FINISHED };
+
+static Order order = FORWARD;
+static uint64_t random_state = 1;
+static State states[MAX_THREADS];
+static uint64_t ready[MAX_THREADS / 64];           /* a bit for each ready thread */
+static unsigned waiting_warp[MAX_THREADS / WARP_LANES]; /* lanes that wait for their warp */
+static unsigned living_warp[MAX_THREADS / WARP_LANES];  /* lanes that have not finished */
+static unsigned waiting_block, living_block, threads_of_block;
+static const void* offered[MAX_THREADS]; /* what each thread shows the others at a collective */
+static unsigned running;
+static void (*body)(void*);
+static void* argument;
+
+[[noreturn]] static inline void misuse(const char* what) {
+  fprintf(stderr, "cuda.h: thread %u of block %u: %s\n", running, blockIdx.x, what);
+  abort();
+}
+
+/* xorshift64* */
+static inline uint32_t next_random() {
+  random_state ^= random_state >> 12, random_state ^= random_state << 25, random_state ^= random_state >> 27;
+  return (uint32_t)((random_state * 0x2545f4914f6cdd1dull) >> 32);
+}
+
+/* ---- going on and leaving off ------------------------------------------------------------------------------------------------- */
+
+static void finish();
+static void begin() {
+  body(argument);
+  finish();
+}
+
+#if defined(__x86_64__)
+
+/* Keeps what a called function must keep, and goes on where another stack left off: much faster than swapcontext, which asks the kernel. */
+__attribute__((naked, noinline)) static void switch_stacks(void** /* left */, void* /* entered */) {
+  __asm__ volatile(
+      "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+      "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+      "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
+}
+static void *scheduler, *fibers[MAX_THREADS];
+static void leave() { switch_stacks(&fibers[running], scheduler); }
+static void enter(unsigned t) { switch_stacks(&scheduler, fibers[t]); }
+static void first_step() {
+  begin();
+  leave();
+}
+static void prepare_fiber(unsigned t, char* stack) {
+  void** top = (void**)(stack + STACK_BYTES) - 7; /* as after a call: 8 beyond a multiple of 16 */
+  top[0] = nullptr; /* where the first function would return to */
+  *--top = (void*)first_step;
+  for (int kept = 0; kept < 6; kept++) *--top = nullptr;
+  fibers[t] = top;
+}
+
+#else
+
+static ucontext_t scheduler, fibers[MAX_THREADS];
+static void leave() {
+  unsigned self = running;
+  swapcontext(&fibers[self], &scheduler);
+}
+static void enter(unsigned t) { swapcontext(&scheduler, &fibers[t]); }
+static void prepare_fiber(unsigned t, char* stack) {
+  getcontext(&fibers[t]);
+  fibers[t].uc_stack.ss_sp = stack;
+  fibers[t].uc_stack.ss_size = STACK_BYTES;
+  fibers[t].uc_link = &scheduler;
+  makecontext(&fibers[t], begin, 0);
+}
+
+#endif
+
+/* ---- waiting ------------------------------------------------------------------------------------------------------------------- */
+
+static void set_state(unsigned t, State state) {
+  states[t] = state;
+  if (state == READY) ready[t / 64] |= 1ull << t % 64;
+  else ready[t / 64] &= ~(1ull << t % 64);
+}
+static void release(unsigned from, unsigned to, State waiting) {
+  for (unsigned t = from; t < to; t++)
+    if (states[t] == waiting) set_state(t, READY);
+}
+static void release_complete(unsigned warp) {
+  if (waiting_warp[warp] > 0 && waiting_warp[warp] == living_warp[warp]) {
+    waiting_warp[warp] = 0;
+    unsigned last = (warp + 1) * WARP_LANES;
+    release(warp * WARP_LANES, last < threads_of_block ? last : threads_of_block, AT_WARP);
+  }
+  if (waiting_block > 0 && waiting_block == living_block) {
+    waiting_block = 0;
+    release(0, threads_of_block, AT_BLOCK);
+  }
+}
+static void finish() {
+  set_state(running, FINISHED);
+  living_warp[running / WARP_LANES]--, living_block--;
+  release_complete(running / WARP_LANES);
+}
+
+/* Until every living lane of the warp has come here. */
+static inline void wait_for_warp() {
+  set_state(running, AT_WARP);
+  waiting_warp[running / WARP_LANES]++;
+  release_complete(running / WARP_LANES);
+  leave();
+}
+/* Until every living thread of the block has come here. */
+static inline void wait_for_block() {
+  set_state(running, AT_BLOCK);
+  waiting_block++;
+  release_complete(running / WARP_LANES);
+  leave();
+}
+
+/* A ready thread as the order has it; MAX_THREADS when there is none. */
+static unsigned next_thread() {
+  const int words = MAX_THREADS / 64, first = order == SHUFFLED ? (int)(next_random() % words) : 0;
+  for (int i = 0; i < words; i++) {
+    const int word = order == REVERSED ? words - 1 - i : (first + i) % words;
+    uint64_t bits = ready[word];
+    if (bits == 0) continue;
+    if (order == REVERSED) return word * 64 + 63 - __builtin_clzll(bits);
+    if (order == SHUFFLED)
+      for (unsigned skipped = next_random() % __builtin_popcountll(bits); skipped > 0; skipped--) bits &= bits - 1;
+    return word * 64 + __builtin_ctzll(bits);
+  }
+  return MAX_THREADS;
+}
+
+[[noreturn]] static void deadlock() {
+  fprintf(stderr, "cuda.h: block %u: nobody can go on:", blockIdx.x);
+  for (unsigned t = 0; t < threads_of_block; t++)
+    if (states[t] != FINISHED && (t == 0 || states[t] != states[t - 1]))
+      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : "block");
+  fprintf(stderr, "\n");
+  abort();
+}
+
+static void run_block(unsigned threads) {
+  static char* stacks = (char*)aligned_alloc(64, (size_t)STACK_BYTES * MAX_THREADS);
+  threads_of_block = living_block = threads, waiting_block = 0;
+  memset(waiting_warp, 0, sizeof waiting_warp), memset(living_warp, 0, sizeof living_warp), memset(ready, 0, sizeof ready);
+  for (unsigned t = 0; t < threads; t++) {
+    set_state(t, READY);
+    living_warp[t / WARP_LANES]++;
+    prepare_fiber(t, stacks + (size_t)STACK_BYTES * t);
+  }
+  while (living_block > 0) {
+    running = next_thread();
+    if (running == MAX_THREADS) deadlock();
+    threadIdx = dim3(running % blockDim.x, running / blockDim.x % blockDim.y, running / (blockDim.x * blockDim.y));
+    enter(running);
+  }
+}
+
+static inline unsigned lane() { return running % WARP_LANES; }
+
+/* Shows `mine` to the warp, runs `read` on what the others show, and lets go when all have read. */
+template <class T, class F> static auto exchange(const T& mine, F read) {
+  unsigned self = running;
+  offered[self] = &mine;
+  wait_for_warp();
+  auto result = read([self](unsigned other) -> const T& { return *(const T*)offered[self / WARP_LANES * WARP_LANES + other]; });
+  wait_for_warp();
+  return result;
+}
+
+}  // namespace emulation
+
+static inline void __syncthreads() { emulation::wait_for_block(); }
+static inline void __syncwarp(unsigned = ~0u) { emulation::wait_for_warp(); }
+
+#endif

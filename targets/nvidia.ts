@@ -1,0 +1,455 @@
+/**
+ * @file NVIDIA GPUs: what each compute capability can do, and the machines with figures known to us.
+ *
+ *     nvidiaTarget("h100").isa                           ["sm_61", "sm_70", ..., "sm_90a", "wmma", "mma", "cp_async", "wgmma", ...]
+ *     mostBytes(nvidiaTarget("h100"), "shared", "block") 232448
+ *
+ * A block runs on one multiprocessor, so the hardware's units of the level `block` are multiprocessors, and those of the level `warp` the
+ * four quarters that issue instructions.
+ */
+
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import type {
+  Bandwidth,
+  CopyForm,
+  Feature,
+  Figure,
+  Level,
+  Memory,
+  Rate,
+  Target,
+  Unit,
+} from "../abstraction/machine.ts";
+
+const KIB = 1024;
+const MIB = 1024 ** 2;
+const GIB = 1024 ** 3;
+
+const GUIDE = "CUDA C++ Programming Guide, Technical Specifications per Compute Capability";
+/** Probes of every figure, each result compared; CUDA 13.0, driver 580.159. */
+const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 700 W, CUDA 13.0)";
+const H200_PROBES = "own micro-benchmarks on an H200, 2026-11-21 (CUDA 13.0)";
+const LUO = "Luo et al., Hopper micro-benchmarks";
+
+const sm = (capability: number): Feature => ({
+  name: `sm_${capability}`,
+  summary: `compute capability ${capability / 10}`,
+  capability,
+  source: GUIDE,
+});
+
+const feature = (name: string, capability: number, summary: string, source: string, only?: true): Feature => ({
+  name,
+  summary,
+  capability,
+  source,
+  ...(only && { only }),
+});
+
+/** What instructions ask for, by the compute capability it comes with. */
+export const NVIDIA_FEATURES: readonly Feature[] = [
+  ...[61, 70, 72, 75, 80, 89, 90].map(sm),
+  feature("sm_90a", 90, "what only Hopper has", "PTX ISA, Target directive: sm_90a", true),
+  feature("dp4a", 61, "dot product of four bytes in each lane", "PTX ISA, dp4a"),
+  feature("wmma", 70, "warp matrix functions on f16", "CUDA C++ Programming Guide, Warp Matrix Functions"),
+  feature("wmma_int8", 72, "the same on bytes", "CUDA C++ Programming Guide, Warp Matrix Functions"),
+  feature("ldmatrix", 75, "eight rows of 16 bytes to the lanes of a warp", "PTX ISA, ldmatrix"),
+  feature("mma", 80, "mma.sync m16n8k16 on 16-bit factors, m16n8k8 on tf32, m16n8k32 on bytes", "PTX ISA, mma"),
+  feature("cp_async", 80, "asynchronous copies of 4, 8 and 16 bytes into shared memory", "PTX ISA, cp.async"),
+  feature("mbarrier", 80, "barriers that count arrivals", "PTX ISA, mbarrier"),
+  feature("mbarrier_tx", 90, "barriers that count bytes", "PTX ISA, mbarrier.expect_tx"),
+  feature("stmatrix", 90, "the lanes of a warp to eight rows of 16 bytes", "PTX ISA, stmatrix"),
+  feature("tma", 90, "copies of boxes by an engine", "PTX ISA, cp.async.bulk.tensor"),
+  feature("cluster", 90, "blocks that share their memories", "CUDA C++ Programming Guide, Thread Block Clusters"),
+  feature("dependent_launch", 90, "a kernel begins before its predecessor ends", "PTX ISA, griddepcontrol"),
+  feature("setmaxnreg", 90, "registers moved between warpgroups", "PTX ISA, setmaxnreg", true),
+  feature("wgmma", 90, "a warpgroup's matrix product from shared memory", "PTX ISA, wgmma.mma_async", true),
+];
+
+/** Features of a compute capability, 80 for 8.0. */
+export function featuresOfCapability(capability: number): string[] {
+  return NVIDIA_FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)).map(
+    (f) => f.name,
+  );
+}
+
+/** What differs between the machines of this file. */
+interface Machine {
+  readonly name: string;
+  readonly summary: string;
+  readonly capability: 70 | 80 | 90;
+  readonly multiprocessors: number;
+  readonly clockHz: Figure;
+  readonly loadedClockHz?: Figure;
+  readonly dram: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
+  readonly l2: { readonly bytes: Figure; readonly latencyCycles?: Figure; readonly bandwidth: readonly Bandwidth[] };
+  /** Of a multiprocessor, and of a block that asks. */
+  readonly shared: { readonly bytes: number; readonly block: number; readonly latencyCycles?: Figure };
+  readonly copies: readonly CopyForm[];
+  readonly units: readonly Unit[];
+  readonly rates: readonly Rate[];
+  readonly fixed: Target["fixed"];
+  readonly cluster?: { readonly level: Level; readonly atOnce: NonNullable<Target["clusters"]> };
+}
+
+function target({ name, summary, capability, multiprocessors, shared, cluster, ...machine }: Machine): Target {
+  const hopper = capability === 90;
+  const memory = (m: Memory): Memory => m;
+  return {
+    name,
+    summary,
+    isa: featuresOfCapability(capability),
+    compilerFlags: [`-arch=sm_${capability}${hopper ? "a" : ""}`],
+    clockHz: machine.clockHz,
+    ...(machine.loadedClockHz && { loadedClockHz: machine.loadedClockHz }),
+    levels: [
+      { name: "grid", units: 1 },
+      ...(cluster ? [cluster.level] : []),
+      {
+        name: "block",
+        units: multiprocessors,
+        most: cluster ? 8 : 2 ** 31 - 1,
+        resident: 32,
+        barrier: { cycles: { value: 22, source: "audit of a B300" }, cyclesPerUnit: 2 },
+      },
+      ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, feature: "wgmma" } as const] : []),
+      { name: "warp", units: 4, most: hopper ? 4 : 32, resident: 64 },
+      { name: "lane", units: 32, most: 32 },
+    ],
+    memories: [
+      memory({
+        name: "dram",
+        kind: "addressed",
+        at: "grid",
+        ...machine.dram,
+        copies: [
+          { into: "registers", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" },
+          ...machine.copies,
+        ],
+      }),
+      memory({ name: "l2", kind: "cache", at: "grid", ...machine.l2 }),
+      memory({
+        name: "shared",
+        kind: "addressed",
+        at: "block",
+        bytes: { value: shared.bytes, source: GUIDE },
+        limits: [{ of: "block", bytes: shared.block, unasked: 48 * KIB, ...(capability >= 80 && { reserved: KIB }) }],
+        banks: { count: 32, bytes: 4 },
+        ...(shared.latencyCycles && { latencyCycles: shared.latencyCycles }),
+        bandwidth: [
+          { value: 128, per: "cycle", direction: "both", of: "block", source: `${GUIDE}: 32 banks of 4 bytes` },
+        ],
+        copies: [{ into: "registers", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" }],
+      }),
+      memory({
+        name: "registers",
+        kind: "addressed",
+        at: "block",
+        bytes: { value: 256 * KIB, source: `${GUIDE}: 65,536 of 32 bits a multiprocessor` },
+        limits: [
+          { of: "lane", bytes: 255 * 4 },
+          { of: "warp", bytes: 255 * 4 * 32, granule: KIB },
+        ],
+        bandwidth: [],
+      }),
+    ],
+    units: machine.units,
+    rates: machine.rates,
+    fixed: machine.fixed,
+    ...(cluster && { clusters: cluster.atOnce }),
+  };
+}
+
+const perSecond = (
+  value: number,
+  direction: Bandwidth["direction"],
+  of: Bandwidth["of"],
+  source: string,
+): Bandwidth => ({
+  value,
+  per: "second",
+  direction,
+  of,
+  source,
+});
+
+/** Without asynchronous copies what goes to shared memory passes through registers. */
+const PLAIN: readonly CopyForm[] = [{ into: "shared", name: "plain", bytes: [1, 2, 4, 8, 16], completes: "at once" }];
+const cpAsync = (latencyCycles?: Figure): CopyForm => ({
+  into: "shared",
+  name: "cp.async",
+  bytes: [4, 8, 16],
+  completes: "group",
+  feature: "cp_async",
+  ...(latencyCycles && { latencyCycles }),
+});
+
+/** The same on every machine here, by micro-benchmarks of V100, Hopper and B300. */
+const shuffleUnit: Unit = {
+  name: "shuffle",
+  at: "block",
+  issueCycles: 1,
+  latencyCycles: 24.2,
+  source: `${H200_PROBES}: dependent 24.2 cycles, 8.3 T lane operations a second, 32 lanes a cycle and multiprocessor`,
+};
+
+/** What a family reaches of the Tensor Cores where nobody measured it. */
+const AT_PEAK: Figure = { value: 1, source: "assumed: the peak of the data sheet; not measured" };
+
+const V100 = target({
+  name: "v100",
+  summary: "NVIDIA V100 SXM2 16 GB",
+  capability: 70,
+  multiprocessors: 80,
+  clockHz: { value: 1.53e9, source: "NVIDIA V100 whitepaper: boost clock" },
+  dram: {
+    bytes: { value: 16 * GIB, source: "NVIDIA V100 whitepaper" },
+    bandwidth: [perSecond(900e9, "both", "grid", "NVIDIA V100 whitepaper")],
+  },
+  l2: { bytes: { value: 6 * MIB, source: "NVIDIA V100 whitepaper" }, bandwidth: [] },
+  shared: { bytes: 96 * KIB, block: 96 * KIB },
+  copies: PLAIN,
+  units: [
+    {
+      name: "tensor",
+      at: "block",
+      operationsPerCycle: { f16: 1024 },
+      source: "NVIDIA V100 whitepaper: 8 Tensor Cores of 64 multiply-adds a multiprocessor; 125 TFLOP/s",
+    },
+    {
+      name: "fma",
+      at: "block",
+      operationsPerCycle: { f16: 256, f32: 128, f64: 64 },
+      latencyCycles: 4,
+      source: "NVIDIA V100 whitepaper: 15.7 TFLOP/s f32, 7.8 f64, twice f32 in f16; latency by micro-benchmarks",
+    },
+    shuffleUnit,
+  ],
+  rates: [{ family: "wmma", unit: "tensor", share: AT_PEAK, feature: "wmma" }],
+  fixed: {},
+});
+
+const A100 = target({
+  name: "a100",
+  summary: "NVIDIA A100 SXM4 40 GB",
+  capability: 80,
+  multiprocessors: 108,
+  clockHz: { value: 1.41e9, source: "NVIDIA A100 whitepaper: boost clock" },
+  dram: {
+    bytes: { value: 40 * GIB, source: "NVIDIA A100 whitepaper" },
+    bandwidth: [perSecond(1555e9, "both", "grid", "NVIDIA A100 whitepaper")],
+  },
+  l2: { bytes: { value: 40 * MIB, source: "NVIDIA A100 whitepaper" }, bandwidth: [] },
+  shared: { bytes: 164 * KIB, block: 163 * KIB },
+  copies: [...PLAIN, cpAsync()],
+  units: [
+    {
+      name: "tensor",
+      at: "block",
+      operationsPerCycle: { f16: 2048, bf16: 2048, tf32: 1024, s8: 4096, u8: 4096, f64: 128 },
+      source: "NVIDIA A100 whitepaper: 312 TFLOP/s f16 and bf16, 156 tf32, 624 TOP/s int8, 19.5 TFLOP/s f64",
+    },
+    {
+      name: "fma",
+      at: "block",
+      operationsPerCycle: { f16: 512, bf16: 256, f32: 128, f64: 64 },
+      source: "NVIDIA A100 whitepaper: 78 TFLOP/s f16, 39 bf16, 19.5 f32, 9.7 f64",
+    },
+    shuffleUnit,
+  ],
+  rates: [
+    {
+      family: "mma",
+      unit: "tensor",
+      share: AT_PEAK,
+      latencyCycles: { value: 24.6, source: `${LUO}: m16n8k16 f16 on an A100` },
+      feature: "mma",
+    },
+    { family: "wmma", unit: "tensor", share: AT_PEAK, feature: "wmma" },
+  ],
+  fixed: {},
+});
+
+const HOPPER_TENSOR: Unit = {
+  name: "tensor",
+  at: "block",
+  operationsPerCycle: { f16: 4096, bf16: 4096, tf32: 2048, s8: 8192, u8: 8192, f64: 256 },
+  source: "NVIDIA H100 whitepaper: 989 TFLOP/s f16 and bf16, 495 tf32, 1,979 TOP/s int8 at 1.83 GHz; 67 TFLOP/s f64",
+};
+
+const HOPPER_FMA: Unit = {
+  name: "fma",
+  at: "block",
+  operationsPerCycle: { f16: 512, bf16: 512, f32: 256, f64: 128 },
+  latencyCycles: 4.7,
+  source: `NVIDIA H100 data sheet: 67 TFLOP/s f32, 34 f64; dependent FFMA 4.7 cycles, loop overhead included: ${H200_PROBES}`,
+};
+
+const MMA_SHARE: Figure = {
+  value: 0.63,
+  source: `${LUO}, H800: mma.sync m16n8k16 f16 494 TFLOP/s, m16n8k32 s8 978 TOP/s, 63 % of peak on average`,
+};
+
+/** TFLOP/s of wgmma m64nNk16 in f16, both factors in shared memory, two warpgroups a multiprocessor, random data. */
+const WGMMA_BY_N = [
+  [8, 209],
+  [16, 379],
+  [32, 633],
+  [64, 847],
+  [128, 872],
+  [200, 879],
+  [256, 889],
+] as const;
+
+/**
+ * Luo et al.: n 256 takes 128 cycles and more than 95 % of the peak on zeros. Random data run at a lower clock, so the share of a smaller n
+ * is that of n 256 times the ratio of their rates.
+ */
+const WGMMA_SHARE = 0.97;
+
+const HOPPER_RATES: readonly Rate[] = [
+  {
+    family: "mma",
+    unit: "tensor",
+    share: MMA_SHARE,
+    latencyCycles: { value: 25, source: `${H200_PROBES}: m16n8k16 f16` },
+    feature: "mma",
+  },
+  {
+    family: "wmma",
+    unit: "tensor",
+    share: { ...MMA_SHARE, source: `${H200_PROBES}: wmma and mma.sync f16 alike, 627 TFLOP/s` },
+    feature: "wmma",
+  },
+  {
+    family: "wgmma",
+    unit: "tensor",
+    share: {
+      axis: "n",
+      points: WGMMA_BY_N.map(([n, teraflops]) => [n, (WGMMA_SHARE * teraflops) / 889] as const),
+      source: `${H100_PROBES}, two warpgroups; ${LUO}: more than 95 % at n 256`,
+    },
+    latencyCycles: { value: 206, source: `${H100_PROBES}: one n 256 issued and awaited; n 8 61, n 64 88, n 128 117` },
+    feature: "wgmma",
+  },
+];
+
+const HOPPER_COPIES: readonly CopyForm[] = [
+  ...PLAIN,
+  cpAsync({ value: 345, source: `${H100_PROBES}: 16 bytes from L2, 300 to 390` }),
+  {
+    into: "shared",
+    name: "tma",
+    bytes: [16],
+    completes: "barrier",
+    feature: "tma",
+    latencyCycles: { value: 590, source: `${H100_PROBES}: a box of 16 KB from L2 to the barrier's release` },
+  },
+];
+
+const HOPPER_L2_TO_SHARED = [
+  perSecond(7.66e12, "read", "grid", `${H100_PROBES}: to shared memory, by boxes and by 16 bytes alike`),
+  perSecond(58e9, "read", "block", `${H100_PROBES}: 58 bytes a nanosecond and multiprocessor`),
+  perSecond(25e9, "write", "block", `${H100_PROBES}: stores of a block as its time model fits them, about`),
+] as const;
+
+const HOPPER_CLUSTER: Machine["cluster"] = {
+  level: {
+    name: "cluster",
+    units: 1,
+    feature: "cluster",
+    barrier: {
+      cycles: { value: 784, source: `${H100_PROBES}: 755 to 812 with release and acquire, 79 to 92 relaxed` },
+    },
+  },
+  atOnce: (
+    [
+      [2, 66],
+      [4, 30],
+      [8, 15],
+    ] as const
+  ).map(([blocks, value]) => ({ blocks, value, source: `${H100_PROBES}, blocks of 200 KB` })),
+};
+
+const HOPPER_SHARED = {
+  bytes: 228 * KIB,
+  block: 227 * KIB,
+  latencyCycles: { value: 28.6, source: "study of an H100 SXM; 29.3 with loop overhead on an H200" },
+};
+const HOPPER_L2_LATENCY = {
+  value: 260,
+  source: "study of an H100 SXM; near partition 258, far 414 (Luo et al., H800)",
+};
+const HOPPER_CLOCK = { value: 1.98e9, source: "the highest an H100 SXM or H200 runs at" };
+const LOADED = (teraflops: number, where: string): Figure => ({
+  value: (teraflops * 1e12) / (132 * 4096 * MMA_SHARE.value),
+  source: `${where}: ${teraflops} TFLOP/s of mma.sync m16n8k16 f16 at 63 % of the Tensor Cores`,
+});
+
+const H100 = target({
+  name: "h100",
+  summary: "NVIDIA H100 SXM 80 GB",
+  capability: 90,
+  multiprocessors: 132,
+  clockHz: HOPPER_CLOCK,
+  loadedClockHz: LOADED(547, `${H100_PROBES}, random data`),
+  dram: {
+    bytes: { value: 80 * GIB, source: "NVIDIA H100 data sheet" },
+    latencyCycles: { value: 570, source: "study of an H100 SXM" },
+    bandwidth: [perSecond(3.15e12, "both", "grid", H100_PROBES)],
+  },
+  l2: {
+    bytes: { value: 50 * MIB, source: H100_PROBES },
+    latencyCycles: HOPPER_L2_LATENCY,
+    bandwidth: HOPPER_L2_TO_SHARED,
+  },
+  shared: HOPPER_SHARED,
+  copies: HOPPER_COPIES,
+  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit],
+  rates: HOPPER_RATES,
+  fixed: {
+    launch: { value: 0.95e-6, per: "second", source: `${H100_PROBES}: empty kernels in a graph, 0.81 to 1.16 us` },
+    dependentLaunch: { value: 0.65e-6, per: "second", source: `${H100_PROBES}: programmatic dependent launch` },
+    fill: { value: 0.35e-6, per: "second", source: `${H100_PROBES}: fitted, before the first operands' bytes` },
+    drain: { value: 0.5e-6, per: "second", source: `${H100_PROBES}: fitted, before the stored bytes` },
+  },
+  cluster: HOPPER_CLUSTER,
+});
+
+const H200 = target({
+  name: "h200",
+  summary: "NVIDIA H200 SXM 141 GB",
+  capability: 90,
+  multiprocessors: 132,
+  clockHz: HOPPER_CLOCK,
+  loadedClockHz: LOADED(627, H200_PROBES),
+  dram: {
+    bytes: { value: 141 * GIB, source: "NVIDIA H200 data sheet" },
+    latencyCycles: { value: 570, source: "study of an H100 SXM" },
+    bandwidth: [perSecond(4.3e12, "both", "grid", `${H200_PROBES}: a device copy, read and written`)],
+  },
+  l2: {
+    bytes: { value: 60 * MIB, source: H200_PROBES },
+    latencyCycles: HOPPER_L2_LATENCY,
+    bandwidth: HOPPER_L2_TO_SHARED,
+  },
+  shared: HOPPER_SHARED,
+  copies: HOPPER_COPIES,
+  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit],
+  rates: HOPPER_RATES,
+  fixed: {
+    ...H100.fixed,
+    launch: { value: 2.1e-6, per: "second", source: `${H200_PROBES}: a kernel in a graph, at least about so much` },
+  },
+  cluster: HOPPER_CLUSTER,
+});
+
+export const NVIDIA_TARGETS: readonly Target[] = [V100, A100, H100, H200];
+
+/** @throws UsageError for a name that is none */
+export function nvidiaTarget(name: string): Target {
+  const found = NVIDIA_TARGETS.find((t) => t.name === name);
+  if (found) return found;
+  const names = NVIDIA_TARGETS.map((t) => t.name);
+  throw new UsageError(`no GPU "${name}"`, { hint: suggestion(name, names) });
+}

@@ -1,0 +1,79 @@
+/** @file Kernels as nvcc takes them: several in one program behind their own names, no warning, no stack frame, nothing spilled. */
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { generateCuda } from "../codegen/cuda.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { findProgram, runChild } from "../runtime/child.ts";
+import { ringMatmul } from "./support/ring-matmul.ts";
+import { type WarpMatmulOptions, warpMatmul } from "./support/warp-matmul.ts";
+
+const nvcc = findProgram("nvcc");
+const folder = mkdtempSync(join(tmpdir(), "automap-nvcc-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function row(name: string): Intrinsic {
+  const [found] = intrinsicsNamed(name);
+  if (!found) throw new Error(`no row ${name}`);
+  return found;
+}
+
+const kernel = (intrinsic: Intrinsic, { computation, nest }: { computation: Computation; nest: LoopNest }): Kernel =>
+  generateCuda(computation, intrinsic, nest, { lines: [] });
+
+function product(name: string, l: number, options: WarpMatmulOptions): Kernel {
+  const intrinsic = row(name);
+  return kernel(intrinsic, warpMatmul(intrinsic, { i: 37, j: 22, l }, options));
+}
+
+const SAMPLES: readonly Kernel[] = [
+  kernel(row("mma.m16n8k16.f32.f16"), ringMatmul()),
+  kernel(row("mma.m16n8k16.f32.f16"), ringMatmul({ transfer: "plain" })),
+  // More shared memory than a kernel may declare.
+  product("mma.m16n8k16.f32.bf16", 700, { a: "ldmatrix", b: "ldmatrix.trans", store: "direct", epilogue: "bf16" }),
+  product("mma.m16n8k8.f32.tf32", 29, { a: "ldmatrix", b: "elements", store: "direct", epilogue: "f16" }),
+  product("mma.m16n8k32.s32.u8s8", 61, { a: "ldmatrix", b: "elements", store: "staged", epilogue: "u8" }),
+  product("mma.m16n8k16.f16.f16", 48, { a: "elements", b: "ldmatrix", store: "direct" }),
+  product("wmma.m16n16k16.f32.f16", 48, { a: "instruction", b: "instruction", store: "staged" }),
+];
+
+/** All kernels in one program, each in a namespace, its interface renamed; what a host would call them by. */
+function programOf(kernels: readonly Kernel[]): { readonly text: string; readonly names: readonly string[] } {
+  const includes = new Set<string>();
+  const names: string[] = [];
+  const parts = kernels.map(({ source }, i) => {
+    for (const [line] of source.matchAll(/^#include .*$/gm)) includes.add(line);
+    const functions = [...source.matchAll(/^extern "C".*?\b(automap_\w+)\(/gm)].map(([, name = ""]) => name);
+    names.push(...functions.map((name) => `${name}_of_${i}`));
+    const text = source.replace(/^#include .*$/gm, "").replace(/\bautomap_\w+(?=\()/g, (name) => `${name}_of_${i}`);
+    return `namespace kernel_${i} {\n${text}\n}`;
+  });
+  return { text: [...includes, ...parts].join("\n"), names };
+}
+
+describe(`nvcc${nvcc === undefined ? " (skipped: no nvcc on the PATH)" : ""}`, () => {
+  it.skipIf(nvcc === undefined).each([["sm_80"], ["sm_90a"]])(
+    "compiles kernels of every kind for %s without a warning or a byte of stack",
+    async (architecture) => {
+      const { text, names } = programOf(SAMPLES);
+      expect(names.length).toBe(3 * SAMPLES.length);
+      const file = join(folder, `${architecture}.cu`);
+      writeFileSync(file, text);
+      const flags = ["-std=c++17", "-O3", `-arch=${architecture}`, "-Werror", "all-warnings", "-Xptxas", "-v"];
+      const run = await runChild([nvcc ?? "nvcc", ...flags, "-c", file, "-o", join(folder, `${architecture}.o`)], {
+        timeLimitMs: 300_000,
+      });
+      const said = `${run.stdout}${run.stderr}`;
+      expect([run.status, ...(said.match(/.*(?:error|warning).*/g) ?? [])]).toEqual(["ok"]);
+      const stacks = said.match(/\d+ bytes stack frame, \d+ bytes spill stores, \d+ bytes spill loads/g);
+      expect(stacks).toEqual(SAMPLES.map(() => "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"));
+    },
+    300_000,
+  );
+});

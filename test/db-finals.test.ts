@@ -1,0 +1,195 @@
+/** @file Finals in the database: which kernel is best where first times and finals disagree, and that records of before are what they were. */
+
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Candidate } from "../abstraction/candidate.ts";
+import {
+  beginRun,
+  best,
+  type Database,
+  exportLines,
+  importLines,
+  openDatabase,
+  pruneTrials,
+  recordTrial,
+  showTrial,
+  trialsOf,
+  verifyDatabase,
+} from "../db/index.ts";
+import { CONV, candidate, MACHINE, measured, newTrial, trial, VNNI, WARM, workshop } from "./support/database.ts";
+
+const AMX = "amx.tdpbusd";
+const names = [VNNI?.name ?? "", AMX];
+
+const DESIGN: Candidate = {
+  kind: "lanes",
+  intrinsic: names[0] ?? "",
+  schedule: {
+    dataflow: "FBS-load",
+    lanes: 16,
+    rows: 1,
+    vectors: 1,
+    rolled: [],
+    weights: "registers",
+    streaming: false,
+    prefetchBytes: 0,
+    borders: "peeled",
+    strip: 0,
+    threads: 1,
+  },
+};
+
+let shop: ReturnType<typeof workshop>;
+let db: Database;
+beforeEach(() => {
+  shop = workshop();
+  db = openDatabase(shop.path("automap.db"));
+});
+afterEach(() => {
+  db.close();
+  shop.remove();
+});
+
+let started = 1;
+/** A search that was offered these instructions. */
+function search(offered: readonly string[] = names, kinds = "all"): string {
+  const options = { offered, kinds };
+  return beginRun(db, { workload: CONV, environment: MACHINE, seed: 1, options, budget: {}, started: started++ });
+}
+
+/** Microseconds of a candidate, by itself or in finals. */
+function took(
+  microseconds: number,
+  {
+    at,
+    run,
+    block,
+    intrinsic = names[0],
+    comparison,
+    place,
+  }: {
+    at: number;
+    run?: string;
+    block: number;
+    intrinsic?: string | undefined;
+    comparison?: string;
+    place?: number;
+  },
+): string {
+  const tried = candidate(block, intrinsic);
+  return recordTrial(db, {
+    workload: CONV,
+    environment: MACHINE,
+    trial: trial(measured(microseconds), at, tried),
+    conditions: WARM,
+    ...(run === undefined ? {} : { run }),
+    ...(comparison === undefined ? {} : { finals: { comparison, place } }),
+  });
+}
+
+const bestId = (filter = {}): (string | undefined)[] => [
+  best(db, filter)[0]?.id,
+  ...(Object.keys(filter).length === 0
+    ? db.sqlite.prepare<[], string>("SELECT id FROM best ORDER BY median").pluck().all().slice(0, 1)
+    : []),
+];
+
+describe("finals", () => {
+  it("decide: the winner is best although others were faster by themselves, in them or not", () => {
+    const run = search();
+    took(10, { at: 1, run, block: 1 });
+    took(10.2, { at: 2, run, block: 2 });
+    took(10.05, { at: 3, run, block: 3 });
+    took(10.6, { at: 9, run, block: 1, comparison: "a", place: 2 });
+    const winner = took(10.1, { at: 9, run, block: 2, comparison: "a", place: 1 });
+    expect(bestId()).toEqual([winner, winner]);
+    expect(showTrial(db, winner)).toMatchObject({ finals: { comparison: "a", place: 1 }, candidate: candidate(2) });
+  });
+
+  it("decide by place, not by time: among equals the tie rule has the last word", () => {
+    const run = search();
+    took(10, { at: 9, run, block: 1, comparison: "a", place: 2 });
+    const winner = took(10.1, { at: 9, run, block: 2, comparison: "a", place: 1 });
+    expect(bestId()).toEqual([winner, winner]);
+  });
+
+  it("count also against what an earlier search measured that never came to finals", () => {
+    took(9, { at: 1, run: search(), block: 1 });
+    const winner = took(10, { at: 9, run: search(), block: 2, comparison: "a", place: 1 });
+    expect(bestId()).toEqual([winner, winner]);
+    const later = took(9.5, { at: 10, run: search(), block: 3 });
+    expect(bestId()).toEqual([later, later]);
+  });
+
+  it("of a search that was offered less leave the rest as it is", () => {
+    const all = took(10, { at: 5, run: search(), block: 1, intrinsic: AMX, comparison: "a", place: 1 });
+    took(11, { at: 5, run: search(), block: 1, comparison: "a", place: 2 });
+    const few = took(20, { at: 9, run: search([names[0] ?? ""]), block: 2, comparison: "b", place: 1 });
+    expect(bestId()).toEqual([all, all]);
+    expect(bestId({ intrinsic: names[0] })).toEqual([few]);
+  });
+
+  it("of a search for designs on lanes leave the mappings as they are", () => {
+    const mapping = took(10, { at: 5, run: search(), block: 1 });
+    recordTrial(db, {
+      workload: CONV,
+      environment: MACHINE,
+      run: search(names, "lanes"),
+      trial: trial(measured(20), 9, DESIGN),
+      conditions: WARM,
+      finals: { comparison: "a", place: 1 },
+    });
+    expect(bestId()).toEqual([mapping, mapping]);
+  });
+
+  it("between those that a filter leaves are decided by their places", () => {
+    const run = search();
+    took(10, { at: 9, run, block: 1, intrinsic: AMX, comparison: "a", place: 1 });
+    took(9, { at: 1, run, block: 3 });
+    const second = took(11, { at: 9, run, block: 2, comparison: "a", place: 2 });
+    expect(bestId({ intrinsic: names[0] })).toEqual([second]);
+  });
+
+  it("at one instant are decided by one of them", () => {
+    const ids = ["a", "b"].map((comparison, i) =>
+      took(10 + i, { at: 9, run: search(), block: i + 1, comparison, place: 1 }),
+    );
+    expect(best(db)).toHaveLength(1);
+    expect(ids).toContain(best(db)[0]?.id);
+  });
+
+  it("are no part of what a search resumes from", () => {
+    const run = search();
+    const first = took(10, { at: 1, run, block: 1 });
+    took(10.6, { at: 9, run, block: 1, comparison: "a", place: 1 });
+    expect(trialsOf(db, CONV, MACHINE).map((t) => t.id)).toEqual([first]);
+  });
+
+  it("go with exports and merges, and a winner is not pruned", () => {
+    const run = search();
+    took(10, { at: 1, run, block: 1 });
+    const winner = took(10.6, { at: 9, run, block: 1, comparison: "a", place: 1 });
+    const other = openDatabase(shop.path("other.db"));
+    const report = importLines(other, exportLines(db));
+    expect(report).toMatchObject({ rejected: [], added: { trials: 2 } });
+    expect(best(other).map((t) => t.id)).toEqual([winner]);
+    expect(verifyDatabase(other).problems).toEqual([]);
+    other.close();
+    pruneTrials(db, {}, { reason: "test" });
+    expect(best(db).map((t) => t.id)).toEqual([winner]);
+  });
+});
+
+describe("a record without finals and load", () => {
+  it("has the id it had before there were any, and its line no field an older automap does not know", () => {
+    recordTrial(db, newTrial(60));
+    const [line] = [...exportLines(db)].filter((l) => l.includes('"kind":"trial"'));
+    const fields = Object.keys(JSON.parse(line ?? "{}"));
+    expect(fields).not.toContain("place");
+    expect(fields).toContain("affinity");
+  });
+
+  it("says how much others took of its processors where that is known", () => {
+    const id = recordTrial(db, newTrial(60, { conditions: { threads: 1, cache: "warm", affinity: [1], load: 0.25 } }));
+    expect(showTrial(db, id).conditions).toEqual({ threads: 1, cache: "warm", affinity: [1], load: 0.25 });
+  });
+});
