@@ -54,10 +54,10 @@ export {
   verifyDatabase,
 } from "./db/index.ts";
 export { INTRINSICS, intrinsicsNamed } from "./intrinsics/index.ts";
-export { type MappingOptions, type MappingSet, mappings } from "./mapper/enumerate.ts";
-export { lowerMapping } from "./mapper/lower.ts";
-export { lowerSchedule } from "./mapper/lower-schedule.ts";
-export { type PhysicalMapping, physicalMapping } from "./mapper/physical.ts";
+export { lowerMapping } from "./mapper/lower/plain.ts";
+export { lowerSchedule } from "./mapper/lower/scheduled.ts";
+export { type MappingOptions, type MappingSet, mappings } from "./mapper/match/enumerate.ts";
+export { type PhysicalMapping, physicalMapping } from "./mapper/match/physical.ts";
 export { scheduleProblem } from "./mapper/schedule.ts";
 export { plainSchedule, randomSchedule } from "./mapper/schedule-space.ts";
 export { type ArrayPass, arrayPass, derive, recurrenceOf } from "./mapper/space-time/derive.ts";

@@ -9,11 +9,11 @@ import { cpus, loadavg } from "node:os";
 import { afterAll, bench } from "vitest";
 import { parseEquation } from "../abstraction/parse.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { bindOperands } from "../mapper/bind.ts";
-import { mappings } from "../mapper/enumerate.ts";
-import { lowerMapping } from "../mapper/lower.ts";
-import { defineProblem } from "../mapper/problem.ts";
-import { validate } from "../mapper/validate.ts";
+import { lowerMapping } from "../mapper/lower/plain.ts";
+import { bindOperands } from "../mapper/match/bind.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
+import { validate } from "../mapper/match/validate.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 
 const RESULTS = new URL("results/mapper.md", import.meta.url);

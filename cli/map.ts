@@ -12,8 +12,8 @@ import { type Computation, computationKey, equationText } from "../abstraction/c
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
-import { type MappingSet, mappings } from "../mapper/enumerate.ts";
-import { physicalMapping } from "../mapper/physical.ts";
+import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
+import { physicalMapping } from "../mapper/match/physical.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
 import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";

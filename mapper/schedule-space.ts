@@ -11,11 +11,11 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger } from "../abstraction/random.ts";
-import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
+import { dimensionsOf, type LoopDimension } from "./schedule/dimensions.ts";
+import { dimensionsUnder, spreadable } from "./schedule/spread.ts";
+import { blocksOf, parseLoop, printLoop } from "./schedule/tiles.ts";
+import { legalCopies, movedCopy } from "./schedule/within-space.ts";
 import { type PlacementChoice, placementsOf, scheduleProblem, unschedulable } from "./schedule.ts";
-import { dimensionsUnder, spreadable } from "./spread.ts";
-import { blocksOf, parseLoop, printLoop } from "./tiles.ts";
-import { legalCopies, movedCopy } from "./within-space.ts";
 
 /**
  * The plainest legal schedule: loops as the computation has them, no register block, every input where it may lie most simply.

@@ -22,15 +22,15 @@ import { access, axesIn } from "../abstraction/expression.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { registerClass } from "../targets/index.ts";
-import { type Border, borderBlocks, bordersOf } from "./borders.ts";
-import { conditionProblem, partsPackedIn, scheduledParts } from "./conditions.ts";
-import { gapsOf, type LoopDimension } from "./dimensions.ts";
-import { writesApart } from "./elements.ts";
-import { defineProblem } from "./problem.ts";
-import { type Reach, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
-import { dimensionsUnder, spreadable } from "./spread.ts";
-import { orderProblem } from "./tiles.ts";
-import { copyWithin } from "./within.ts";
+import { conditionProblem, partsPackedIn, scheduledParts } from "./match/conditions.ts";
+import { writesApart } from "./match/elements.ts";
+import { defineProblem } from "./match/problem.ts";
+import { type Border, borderBlocks, bordersOf } from "./schedule/borders.ts";
+import { gapsOf, type LoopDimension } from "./schedule/dimensions.ts";
+import { type Reach, reachInPlace, reachPadded, reachWindowed } from "./schedule/reach.ts";
+import { dimensionsUnder, spreadable } from "./schedule/spread.ts";
+import { orderProblem } from "./schedule/tiles.ts";
+import { copyWithin } from "./schedule/within.ts";
 
 /** The placements open to each input of a mapping, and why the others are closed. */
 export interface PlacementChoice {

@@ -9,9 +9,9 @@
 import { type Condition, conditionOf, type Outlook, outlook } from "../abstraction/condition.ts";
 import { number } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { comparisons, loopsIn, scheduledParts, spanOf, storedCondition } from "../mapper/conditions.ts";
-import type { LoopDimension } from "../mapper/dimensions.ts";
-import { defineProblem } from "../mapper/problem.ts";
+import { comparisons, loopsIn, scheduledParts, spanOf, storedCondition } from "../mapper/match/conditions.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
+import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { at, type DimensionState } from "./placed.ts";
 
 /** A dimension that the condition speaks of. */
@@ -54,7 +54,7 @@ export function censusOf(
   const speaksOf = (c: Condition, { dimension }: Tied): boolean =>
     dimension.loops.some((l) => loopsIn(c).includes(l.name));
   const keptTied = all.filter((t) => t.state.spatial && speaksOf(whole, t));
-  // Of summed dimensions those whose loop begins or ends where a comparison says (mapper/conditions.ts).
+  // Of summed dimensions those whose loop begins or ends where a comparison says (mapper/match/conditions.ts).
   const summedTied = all.filter((t) => !t.state.spatial && t.dimension.loops.length === 1 && speaksOf(must, t));
   const extents = new Map(computation.axes.map((a) => [a.name, a.extent]));
   return {

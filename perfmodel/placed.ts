@@ -21,12 +21,12 @@ import { epilogueAt } from "../abstraction/epilogue.ts";
 import { type Access, access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
 import { type Operand, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import type { Border, BorderBlocks } from "../mapper/borders.ts";
-import { copyParts, elementsOf } from "../mapper/copies.ts";
-import { gapsOf, type LoopDimension } from "../mapper/dimensions.ts";
-import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/reach.ts";
+import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
+import type { Border, BorderBlocks } from "../mapper/schedule/borders.ts";
+import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
+import { STILL } from "../mapper/schedule/within.ts";
 import { dependsOn } from "../mapper/schedule.ts";
-import { STILL } from "../mapper/within.ts";
 import {
   AffineFootprint,
   type Covered,
@@ -252,7 +252,7 @@ export function resultDimension(
   };
 }
 
-/** Quotients and remainders that take a fused dimension apart, and tests of its gaps, as mapper/dimensions.ts writes them. */
+/** Quotients and remainders that take a fused dimension apart, and tests of its gaps, as mapper/schedule/dimensions.ts writes them. */
 function digitsIn(d: LoopDimension): number {
   let digits = gapsOf(d).length;
   // A loop of one step is no digit: compilers see that its quotient is 0 and drop the remainder that would keep it out.

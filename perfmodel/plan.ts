@@ -14,12 +14,12 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { access } from "../abstraction/expression.ts";
 import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { borderBlocks } from "../mapper/borders.ts";
-import type { LoopDimension } from "../mapper/dimensions.ts";
-import { reachInPlace } from "../mapper/reach.ts";
+import { borderBlocks } from "../mapper/schedule/borders.ts";
+import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { reachInPlace } from "../mapper/schedule/reach.ts";
+import { dimensionsUnder, spreadable } from "../mapper/schedule/spread.ts";
+import { PASS_LOOPS, parseLoop } from "../mapper/schedule/tiles.ts";
 import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf, unschedulable } from "../mapper/schedule.ts";
-import { dimensionsUnder, spreadable } from "../mapper/spread.ts";
-import { PASS_LOOPS, parseLoop } from "../mapper/tiles.ts";
 import { registerClass, writesVectorRows } from "../targets/index.ts";
 import { type Census, censusOf } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
@@ -383,7 +383,7 @@ export class Plan {
     let tiles = 1;
     let elements = 1;
     let straight = this.straight ? 1 : 0;
-    // The innermost loop over the scratch block is the one whose steps lie closest in the output (mapper/store.ts).
+    // The innermost loop over the scratch block is the one whose steps lie closest in the output (mapper/lower/store.ts).
     let innermost: ResultDimension | undefined;
     let digits = 0;
     for (const r of this.results) {

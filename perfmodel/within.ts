@@ -10,10 +10,10 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { number } from "../abstraction/expression.ts";
 import { type Operand, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { copyParts, elementsOf } from "../mapper/copies.ts";
-import { dimensionsUnder } from "../mapper/spread.ts";
-import { parseLoop } from "../mapper/tiles.ts";
-import { copyWithin, movedBy, type WithinCopy } from "../mapper/within.ts";
+import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
+import { dimensionsUnder } from "../mapper/schedule/spread.ts";
+import { parseLoop } from "../mapper/schedule/tiles.ts";
+import { copyWithin, movedBy, type WithinCopy } from "../mapper/schedule/within.ts";
 import { AffineFootprint, LINE_BYTES, type Term, term } from "./footprint.ts";
 import { at, type DimensionState, type Packing, type PlacedInput, product, straddlingShare } from "./placed.ts";
 

@@ -19,8 +19,8 @@ import {
   printMatching,
   type Refusal,
 } from "../abstraction/mapping.ts";
-import { type AccessMatrices, accessMatrices } from "../mapper/access.ts";
-import { physicalMapping } from "../mapper/physical.ts";
+import { type AccessMatrices, accessMatrices } from "../mapper/match/access.ts";
+import { physicalMapping } from "../mapper/match/physical.ts";
 import { indent, percent, table, WIDTH } from "./text.ts";
 
 /** Everything there is to say about one mapping. */

@@ -7,8 +7,8 @@
 import { equationText } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
-import { matchingMatrix } from "../mapper/access.ts";
-import { physicalMapping } from "../mapper/physical.ts";
+import { matchingMatrix } from "../mapper/match/access.ts";
+import { physicalMapping } from "../mapper/match/physical.ts";
 import { escapeMarkup } from "./html.ts";
 import { percent } from "./text.ts";
 

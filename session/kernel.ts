@@ -16,7 +16,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
 import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
-import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { scheduleProblem } from "../mapper/schedule.ts";
 import { placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";

@@ -22,9 +22,9 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { bindOperands } from "../mapper/bind.ts";
-import { defineProblem } from "../mapper/problem.ts";
-import { validate } from "../mapper/validate.ts";
+import { bindOperands } from "../mapper/match/bind.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
+import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
 

@@ -22,7 +22,7 @@ import {
   wordsOf,
 } from "../db/index.ts";
 import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
 import { neededPoints } from "../perfmodel/roof.ts";
 import { candidateRows } from "../report/describe-candidate.ts";

@@ -7,7 +7,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule-space.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

@@ -15,7 +15,7 @@ import { CExpressions, joinedDigits } from "../codegen/c-expressions.ts";
 import { helpersFor } from "../codegen/cpp-helpers.ts";
 import { Avx512Rows } from "../codegen/rows-avx512.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule-space.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";

@@ -14,8 +14,8 @@ import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import {
   allGridSchedules,
   crossGridSchedules,

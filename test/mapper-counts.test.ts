@@ -7,7 +7,7 @@ import { defineComputation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 
 const wmma = named("wmma.m16n16k16.f32.f16");

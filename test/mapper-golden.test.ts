@@ -10,10 +10,10 @@ import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import { fuseRowMajor } from "../abstraction/layout.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import { accessMatrices, disagreements } from "../mapper/access.ts";
-import { mappings } from "../mapper/enumerate.ts";
-import { lowerMapping } from "../mapper/lower.ts";
-import { physicalMapping } from "../mapper/physical.ts";
+import { lowerMapping } from "../mapper/lower/plain.ts";
+import { accessMatrices, disagreements } from "../mapper/match/access.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { physicalMapping } from "../mapper/match/physical.ts";
 
 const toy = defineIntrinsic({
   name: "toy.2x2x2",

@@ -21,12 +21,12 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundLabel, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";
-import { bindingText, bindOperands } from "../mapper/bind.ts";
-import { mappings } from "../mapper/enumerate.ts";
-import { lowerMapping } from "../mapper/lower.ts";
-import { fuseAxes, physicalMapping } from "../mapper/physical.ts";
-import { defineProblem, type Problem } from "../mapper/problem.ts";
-import { type Astray, astrayOperands, findWitness } from "../mapper/witness.ts";
+import { lowerMapping } from "../mapper/lower/plain.ts";
+import { bindingText, bindOperands } from "../mapper/match/bind.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { fuseAxes, physicalMapping } from "../mapper/match/physical.ts";
+import { defineProblem, type Problem } from "../mapper/match/problem.ts";
+import { type Astray, astrayOperands, findWitness } from "../mapper/match/witness.ts";
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
 

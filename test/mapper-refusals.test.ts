@@ -6,10 +6,10 @@ import { UsageError } from "../abstraction/error.ts";
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Matching, printMatching, type Refusal, type Verdict } from "../abstraction/mapping.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { bindOperands } from "../mapper/bind.ts";
-import { type MappingOptions, mappings } from "../mapper/enumerate.ts";
-import { defineProblem } from "../mapper/problem.ts";
-import { validate } from "../mapper/validate.ts";
+import { bindOperands } from "../mapper/match/bind.ts";
+import { type MappingOptions, mappings } from "../mapper/match/enumerate.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
+import { validate } from "../mapper/match/validate.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { SMALL_INTRINSICS } from "./support/random-computation.ts";
 

@@ -9,7 +9,7 @@ import { DTYPES } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { PORTABLE } from "../intrinsics/portable.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { unschedulable } from "../mapper/schedule.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";

@@ -11,7 +11,7 @@ import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { EXIT } from "../cli/output.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { commandLine, shellWords } from "./support/command-line.ts";
 

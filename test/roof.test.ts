@@ -10,7 +10,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Memory } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule-space.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound, neededPoints } from "../perfmodel/roof.ts";

@@ -11,12 +11,12 @@ import { type LoopNest, printNest, type Statement } from "../abstraction/loop-ne
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { dimensionsOf } from "../mapper/dimensions.ts";
-import { mappings } from "../mapper/enumerate.ts";
-import { lowerSchedule } from "../mapper/lower-schedule.ts";
+import { lowerSchedule } from "../mapper/lower/scheduled.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { dimensionsOf } from "../mapper/schedule/dimensions.ts";
+import { nestedLoops, parseLoop, printLoop } from "../mapper/schedule/tiles.ts";
 import { scheduleProblem } from "../mapper/schedule.ts";
 import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
-import { nestedLoops, parseLoop, printLoop } from "../mapper/tiles.ts";
 import type { OperandTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

@@ -14,12 +14,12 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { type Random, seededRandom } from "../abstraction/random.ts";
-import { dimensionsOf } from "../mapper/dimensions.ts";
-import { mappings } from "../mapper/enumerate.ts";
-import { defineProblem } from "../mapper/problem.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
+import { validate } from "../mapper/match/validate.ts";
+import { dimensionsOf } from "../mapper/schedule/dimensions.ts";
 import { placementsOf, unschedulable } from "../mapper/schedule.ts";
 import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
-import { validate } from "../mapper/validate.ts";
 import type { SearchSpace } from "./space.ts";
 
 /** A mapping and what the model expects of the best of a few schedules. */

@@ -13,7 +13,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { type Random, seededRandom } from "../abstraction/random.ts";
-import { mappings } from "../mapper/enumerate.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import {
   allGridSchedules,
   crossGridSchedules,

@@ -9,11 +9,11 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { digitsOf } from "../dimensions.ts";
-import { FreshNames } from "../names.ts";
+import { digitsOf } from "../schedule/dimensions.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
 import { tilesAlong } from "../schedule/order.ts";
 import { fragmentsAlong, stepsOf } from "../schedule/tile.ts";
+import { FreshNames } from "./names.ts";
 
 export const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
 export const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);

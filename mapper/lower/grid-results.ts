@@ -16,7 +16,7 @@ import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
-import { storedSum } from "../conditions.ts";
+import { storedSum } from "../match/conditions.ts";
 import { runAlong } from "../schedule/grid-context.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";

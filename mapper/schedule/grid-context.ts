@@ -13,11 +13,11 @@ import { type Expr, number } from "../../abstraction/expression.ts";
 import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../conditions.ts";
-import { dimensionsOf, type LoopDimension } from "../dimensions.ts";
-import { writesAll, writesApart } from "../elements.ts";
-import { defineProblem } from "../problem.ts";
+import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
+import { writesAll, writesApart } from "../match/elements.ts";
+import { defineProblem } from "../match/problem.ts";
 import { inputOperands, targetOperand } from "../schedule.ts";
+import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 
 /** What a block may take of its machine. */
 export interface GridLimits {

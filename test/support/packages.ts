@@ -10,7 +10,7 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import type { Environment } from "../../db/index.ts";
 import { openDatabase, recordTrial } from "../../db/index.ts";
 import { type EmitSubject, packageName } from "../../emit/index.ts";
-import { mappings } from "../../mapper/enumerate.ts";
+import { mappings } from "../../mapper/match/enumerate.ts";
 import { unschedulable } from "../../mapper/schedule.ts";
 import { plainSchedule } from "../../mapper/schedule-space.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";

@@ -16,10 +16,10 @@
  * copies of operands, written once, so the inner loops know nothing of it.
  */
 
-import type { Schedule } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import { access, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
-import { type Operand, tileElements, tileRowElements } from "../abstraction/intrinsic.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { access, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { type Operand, tileElements, tileRowElements } from "../../abstraction/intrinsic.ts";
 import {
   type Loop,
   type LoopNest,
@@ -29,24 +29,16 @@ import {
   type RegisterFile,
   type Statement,
   type StepRange,
-} from "../abstraction/loop-nest.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import { registerClass } from "../targets/index.ts";
-import { type Border, type BorderBlocks, borderBlocks, isInside } from "./borders.ts";
-import { Conditions, type StretchOf, wholeStretch } from "./conditions.ts";
-import type { LoopDimension } from "./dimensions.ts";
-import { clearOutput } from "./elements.ts";
-import {
-  type BlockRange,
-  OperandPlacement,
-  type Part,
-  type Placed,
-  type Position,
-  type Tiles,
-} from "./lower-operands.ts";
-import { FreshNames } from "./names.ts";
-import { overlapStores } from "./overlap.ts";
-import { reachInPlace } from "./reach.ts";
+} from "../../abstraction/loop-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { registerClass } from "../../targets/index.ts";
+import { Conditions, type StretchOf, wholeStretch } from "../match/conditions.ts";
+import { clearOutput } from "../match/elements.ts";
+import { type Border, type BorderBlocks, borderBlocks, isInside } from "../schedule/borders.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import { reachInPlace } from "../schedule/reach.ts";
+import { dimensionsUnder } from "../schedule/spread.ts";
+import { type NestedLoop, nestedLoops, printLoop } from "../schedule/tiles.ts";
 import {
   blockedDimensions,
   blockOf,
@@ -57,10 +49,11 @@ import {
   registersOf,
   scheduleProblem,
   targetOperand,
-} from "./schedule.ts";
-import { dimensionsUnder } from "./spread.ts";
+} from "../schedule.ts";
+import { FreshNames } from "./names.ts";
+import { type BlockRange, OperandPlacement, type Part, type Placed, type Position, type Tiles } from "./operands.ts";
+import { overlapStores } from "./overlap.ts";
 import { storeElements } from "./store.ts";
-import { type NestedLoop, nestedLoops, printLoop } from "./tiles.ts";
 
 /** The loop nest of a mapping under a schedule. @throws Error when {@link scheduleProblem} has something to say */
 export function lowerSchedule(mapping: Mapping, schedule: Schedule): LoopNest {

@@ -13,8 +13,8 @@
  * innermost loop around a block is taken apart, and the statements after it join in; what is dealt to several threads stays whole.
  */
 
-import { accessesIn, axis, binary, type Expr, number } from "../abstraction/expression.ts";
-import { loop, type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
+import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { loop, type Statement, substituteAxis } from "../../abstraction/loop-nest.ts";
 
 /**
  * @param spilled the scratch buffers that blocks of results are spilled to

@@ -12,17 +12,17 @@
  * It uses the addresses of the physical mapping and nothing else, so that interpreting it proves them.
  */
 
-import { epilogueAt } from "../abstraction/epilogue.ts";
-import { type Equation, identityOf } from "../abstraction/equation.ts";
-import { access, and, axis, binary, compare, type Expr, number, substitute } from "../abstraction/expression.ts";
-import { type Operand, operandOf, tileOffset } from "../abstraction/intrinsic.ts";
-import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../abstraction/loop-nest.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import { conditionParts, partsPackedIn, storedCondition, storedSum } from "./conditions.ts";
-import { clearOutput } from "./elements.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { type Equation, identityOf } from "../../abstraction/equation.ts";
+import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { type Operand, operandOf, tileOffset } from "../../abstraction/intrinsic.ts";
+import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../../abstraction/loop-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../match/conditions.ts";
+import { clearOutput } from "../match/elements.ts";
+import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "../match/physical.ts";
+import { defineProblem } from "../match/problem.ts";
 import { FreshNames } from "./names.ts";
-import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "./physical.ts";
-import { defineProblem } from "./problem.ts";
 
 /** The loop nest of a mapping under the trivial schedule. */
 export function lowerMapping(mapping: Mapping): LoopNest {

@@ -11,9 +11,9 @@
  * Source: AMOS, ISCA 2022, and its released matcher; the axes must be fed by disjoint sets of loops here.
  */
 
-import { bitAt } from "../abstraction/binary-matrix.ts";
-import { accessesIn, axesIn, type Expr, printExpr } from "../abstraction/expression.ts";
-import { boundLabel, type Matching } from "../abstraction/mapping.ts";
+import { bitAt } from "../../abstraction/binary-matrix.ts";
+import { accessesIn, axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
+import { boundLabel, type Matching } from "../../abstraction/mapping.ts";
 import type { Problem } from "./problem.ts";
 
 /** Why a valid gather is no union of match points; undefined when it is one. */

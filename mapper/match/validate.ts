@@ -8,9 +8,9 @@
  */
 
 import { createHash } from "node:crypto";
-import { bitAt } from "../abstraction/binary-matrix.ts";
-import { type Axis, extentsOf } from "../abstraction/computation.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { bitAt } from "../../abstraction/binary-matrix.ts";
+import { type Axis, extentsOf } from "../../abstraction/computation.ts";
+import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   boundLabel,
   type Matching,
@@ -19,7 +19,7 @@ import {
   type Rule,
   type Verdict,
   type Witness,
-} from "../abstraction/mapping.ts";
+} from "../../abstraction/mapping.ts";
 import { combineMatrices, type Disagreement, disagreements, matchingMatrix } from "./access.ts";
 import { conditionParts, conditionProblem } from "./conditions.ts";
 import { matchPointProblem } from "./match-points.ts";

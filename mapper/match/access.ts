@@ -15,11 +15,11 @@ import {
   booleanProduct,
   differences,
   transpose,
-} from "../abstraction/binary-matrix.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import { axesIn } from "../abstraction/expression.ts";
-import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
-import type { Binding, Matching } from "../abstraction/mapping.ts";
+} from "../../abstraction/binary-matrix.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { axesIn } from "../../abstraction/expression.ts";
+import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
+import type { Binding, Matching } from "../../abstraction/mapping.ts";
 
 /** Operands as rows: inputs in the order the instruction reads them, then its target. */
 export function operandRows(intrinsic: Intrinsic): string[] {

@@ -2,7 +2,7 @@
  * @file Names for what a lowered program adds: loops, buffers, registers.
  */
 
-import { type Computation, targetOf } from "../abstraction/computation.ts";
+import { type Computation, targetOf } from "../../abstraction/computation.ts";
 
 /** Names that no loop or tensor of the computation already has; the same wish gives the same name. */
 export class FreshNames {

@@ -5,11 +5,11 @@
  *     the same in NCHW                                 c lies 3136 elements apart: four of them are no one load
  */
 
-import { type AffineForm, affineForm, boundsOf, pointsOf } from "../abstraction/affine.ts";
-import { type Computation, tensorOf } from "../abstraction/computation.ts";
-import { isInteger } from "../abstraction/dtype.ts";
-import { type Access, axis, binary, type Expr, number } from "../abstraction/expression.ts";
-import { type Intrinsic, type Operand, sizesOf, tilePlaces, tileRowElements } from "../abstraction/intrinsic.ts";
+import { type AffineForm, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
+import { type Computation, tensorOf } from "../../abstraction/computation.ts";
+import { isInteger } from "../../abstraction/dtype.ts";
+import { type Access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Intrinsic, type Operand, sizesOf, tilePlaces, tileRowElements } from "../../abstraction/intrinsic.ts";
 import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
 

@@ -13,10 +13,10 @@
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  */
 
-import type { AffineForm } from "../abstraction/affine.ts";
-import { bitAt } from "../abstraction/binary-matrix.ts";
-import type { Schedule } from "../abstraction/candidate.ts";
-import { type Computation, targetOf } from "../abstraction/computation.ts";
+import type { AffineForm } from "../../abstraction/affine.ts";
+import { bitAt } from "../../abstraction/binary-matrix.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { type Computation, targetOf } from "../../abstraction/computation.ts";
 import {
   type Condition,
   conditionOf,
@@ -28,12 +28,12 @@ import {
   type Span,
   somewhere,
   type Truth,
-} from "../abstraction/condition.ts";
-import { identityOf } from "../abstraction/equation.ts";
-import { and, axesIn, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
-import type { Statement, StepRange } from "../abstraction/loop-nest.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import type { LoopDimension } from "./dimensions.ts";
+} from "../../abstraction/condition.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { and, axesIn, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { Statement, StepRange } from "../../abstraction/loop-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
 import { defineProblem, leavesAlone, type Problem } from "./problem.ts";
 
 /** A part of the condition, and what keeps points out where it fails. */

@@ -8,8 +8,8 @@
  * Each answers with the address of a tile for where the loops stand.
  */
 
-import type { Schedule } from "../abstraction/candidate.ts";
-import { type Computation, inputsOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { type Computation, inputsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import {
   type Access,
   access,
@@ -21,19 +21,19 @@ import {
   number,
   printExpr,
   substitute,
-} from "../abstraction/expression.ts";
-import { type Operand, tileElements, tileOffset, tileRowElements } from "../abstraction/intrinsic.ts";
-import { loop, loops, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import { partsPackedIn, scheduledParts } from "./conditions.ts";
+} from "../../abstraction/expression.ts";
+import { type Operand, tileElements, tileOffset, tileRowElements } from "../../abstraction/intrinsic.ts";
+import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
+import { defineProblem, type Problem } from "../match/problem.ts";
+import { digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
+import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
+import { blocksOf, type NestedLoop } from "../schedule/tiles.ts";
+import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
+import { blockOf, dependsOn, partialReach } from "../schedule.ts";
 import { copyParts } from "./copies.ts";
-import { digitsOf, type LoopDimension } from "./dimensions.ts";
 import type { FreshNames } from "./names.ts";
-import { defineProblem, type Problem } from "./problem.ts";
-import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
-import { blockOf, dependsOn, partialReach } from "./schedule.ts";
-import { blocksOf, type NestedLoop } from "./tiles.ts";
-import { type Around, copyWithin, type Moved, movedBy, STILL } from "./within.ts";
 
 /** Where an operand's tiles are loaded from. */
 export interface Placed {

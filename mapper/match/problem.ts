@@ -7,14 +7,14 @@
  */
 
 import { createHash } from "node:crypto";
-import { type BinaryMatrix, bitAt } from "../abstraction/binary-matrix.ts";
-import { type Axis, type Computation, computationKey } from "../abstraction/computation.ts";
-import { saturate, wrap } from "../abstraction/dtype.ts";
-import { identityOf } from "../abstraction/equation.ts";
-import { type Expr, integerOp, number } from "../abstraction/expression.ts";
-import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
-import type { Binding, Matching } from "../abstraction/mapping.ts";
-import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { type BinaryMatrix, bitAt } from "../../abstraction/binary-matrix.ts";
+import { type Axis, type Computation, computationKey } from "../../abstraction/computation.ts";
+import { saturate, wrap } from "../../abstraction/dtype.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { type Expr, integerOp, number } from "../../abstraction/expression.ts";
+import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
+import type { Binding, Matching } from "../../abstraction/mapping.ts";
+import { type DTypes, typeOf } from "../../abstraction/typing.ts";
 import { intrinsicAccessMatrix, softwareAccessMatrix } from "./access.ts";
 import { bindingText } from "./bind.ts";
 

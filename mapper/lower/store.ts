@@ -12,10 +12,10 @@
  * is too short for that, an epilogue is computed along the rows of the tiles.
  */
 
-import { evaluateIndex } from "../abstraction/affine.ts";
-import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { epilogueAt } from "../abstraction/epilogue.ts";
-import type { Equation } from "../abstraction/equation.ts";
+import { evaluateIndex } from "../../abstraction/affine.ts";
+import { type Computation, outputOf } from "../../abstraction/computation.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import type { Equation } from "../../abstraction/equation.ts";
 import {
   access,
   and,
@@ -26,11 +26,11 @@ import {
   type Expr,
   number,
   substitute,
-} from "../abstraction/expression.ts";
-import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
-import { loops, type Statement } from "../abstraction/loop-nest.ts";
-import { storedSum } from "./conditions.ts";
-import { digitsOf, gapsOf, type LoopDimension } from "./dimensions.ts";
+} from "../../abstraction/expression.ts";
+import { type Operand, tileElements, tileOffset } from "../../abstraction/intrinsic.ts";
+import { loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { storedSum } from "../match/conditions.ts";
+import { digitsOf, gapsOf, type LoopDimension } from "../schedule/dimensions.ts";
 
 /** Tiles that lie side by side in a scratch buffer. */
 export interface ResultBlock {

@@ -6,11 +6,11 @@
  *       q 0 with s 3..6             q 1 with s 1..6             q 111 with s 0..4
  */
 
-import { boundsOf } from "../abstraction/affine.ts";
-import type { Tensor } from "../abstraction/computation.ts";
-import { type Access, axesIn, number, substitute } from "../abstraction/expression.ts";
-import type { PaddedCopy } from "./reach.ts";
-import type { Moved } from "./within.ts";
+import { boundsOf } from "../../abstraction/affine.ts";
+import type { Tensor } from "../../abstraction/computation.ts";
+import { type Access, axesIn, number, substitute } from "../../abstraction/expression.ts";
+import type { PaddedCopy } from "../schedule/reach.ts";
+import type { Moved } from "../schedule/within.ts";
 
 /** Some of the values of a loop. */
 export interface Range {

@@ -13,7 +13,7 @@
  * A tile of one block puts a dimension's whole loop at the tile loop's place: order `p/1 c/4 p q c` is p, tiles of c, q, c.
  */
 
-import type { Schedule } from "../abstraction/candidate.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** An entry of a schedule's order: a loop over the blocks of a dimension, or over tiles of so many blocks. */

@@ -9,10 +9,10 @@
  * number the tiles, which lie one behind the other: base = (tile row * tiles per row + tile column) * tile elements.
  */
 
-import { axis, binary, type Expr, number, printExpr } from "../abstraction/expression.ts";
-import { type Operand, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
-import { fuseRowMajor, rowMajor } from "../abstraction/layout.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
+import { axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";
+import { type Operand, tileElements, tileOffset } from "../../abstraction/intrinsic.ts";
+import { fuseRowMajor, rowMajor } from "../../abstraction/layout.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
 
 /** One axis of the instruction and the loops fused to feed it. */
 export interface FusedAxis {

@@ -7,9 +7,9 @@
  * leaves are edges: each is written for itself, its summed dimension step by step, without the issues that would read outside.
  */
 
-import { affineForm, boundsOf } from "../abstraction/affine.ts";
-import { type Computation, extentsOf, tensorOf } from "../abstraction/computation.ts";
-import type { Access } from "../abstraction/expression.ts";
+import { affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { type Computation, extentsOf, tensorOf } from "../../abstraction/computation.ts";
+import type { Access } from "../../abstraction/expression.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** `perSpatial * p + perReduce * r + constant` must lie in 0 .. extent-1. */

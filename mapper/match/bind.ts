@@ -8,15 +8,15 @@
  * A product of three or more factors is split over the operands in every way.
  */
 
-import { affineForm, boundsOf, extentOf } from "../abstraction/affine.ts";
-import { type Computation, extentsOf, targetOf, tensorOf } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
-import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
-import { accessesOf, identityOf } from "../abstraction/equation.ts";
-import { access, accessesIn, axesIn, type BinaryOp, type Expr, printExpr } from "../abstraction/expression.ts";
-import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
-import type { Binding, Refusal, Rule } from "../abstraction/mapping.ts";
-import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
+import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import type { DType } from "../../abstraction/dtype.ts";
+import { isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
+import { accessesOf, identityOf } from "../../abstraction/equation.ts";
+import { access, accessesIn, axesIn, type BinaryOp, type Expr, printExpr } from "../../abstraction/expression.ts";
+import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
+import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
+import { type DTypes, typeOf } from "../../abstraction/typing.ts";
 
 export interface Bindings {
   /** In the order of the text first, commuted ones after. */

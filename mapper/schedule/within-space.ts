@@ -4,9 +4,9 @@
  *     order n p q k | s_c r, in windowed      in windowed within p            in windowed within p/4, order n p/4 p q k | s_c r
  */
 
-import type { Schedule } from "../abstraction/candidate.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import { pick, type Random } from "../abstraction/random.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { pick, type Random } from "../../abstraction/random.ts";
 import { dimensionsUnder } from "./spread.ts";
 import { blocksOf, parseLoop, printLoop } from "./tiles.ts";
 import { copyWithin } from "./within.ts";

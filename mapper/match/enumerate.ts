@@ -9,11 +9,11 @@
  * can feed are padded.
  */
 
-import { bitAt } from "../abstraction/binary-matrix.ts";
-import type { Axis, Computation } from "../abstraction/computation.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
-import { pick, type Random, seededRandom } from "../abstraction/random.ts";
+import { bitAt } from "../../abstraction/binary-matrix.ts";
+import type { Axis, Computation } from "../../abstraction/computation.ts";
+import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../../abstraction/mapping.ts";
+import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { bindOperands } from "./bind.ts";
 import { defineProblem, type Problem } from "./problem.ts";
 import { type EnumerationRule, validate } from "./validate.ts";

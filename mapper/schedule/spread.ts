@@ -7,11 +7,11 @@
  *       p,q spread     i = 9*p + q, 61 values, 4 tiles: one load each; what q = 7, 8 computes is left behind at the store
  */
 
-import { affineForm } from "../abstraction/affine.ts";
-import type { Schedule } from "../abstraction/candidate.ts";
-import { axesIn, number } from "../abstraction/expression.ts";
-import { operandOf } from "../abstraction/intrinsic.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
+import { affineForm } from "../../abstraction/affine.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { axesIn, number } from "../../abstraction/expression.ts";
+import { operandOf } from "../../abstraction/intrinsic.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { copyOf, reachPadded } from "./reach.ts";
 

@@ -4,10 +4,10 @@
  *     conv2d, n <- k, k <- c on avx512.vpdpbusd:    k: 4 steps of 16    c: 16 steps of 4    p, q, r, s: steps of 1
  */
 
-import type { Axis } from "../abstraction/computation.ts";
-import { binary, type Expr, number } from "../abstraction/expression.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import { fuseAxes } from "./physical.ts";
+import type { Axis } from "../../abstraction/computation.ts";
+import { binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { fuseAxes } from "../match/physical.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {

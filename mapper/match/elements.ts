@@ -5,12 +5,12 @@
  *     y[g*16+k]   each once            c[i,j+1]  none writes c[i,0]: it holds the identity
  */
 
-import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
-import { type Computation, elementCount, extentsOf, outputOf, targetOf } from "../abstraction/computation.ts";
-import { identityOf } from "../abstraction/equation.ts";
-import { access, axis, number } from "../abstraction/expression.ts";
-import { loop, type Statement } from "../abstraction/loop-nest.ts";
-import type { FreshNames } from "./names.ts";
+import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf } from "../../abstraction/affine.ts";
+import { type Computation, elementCount, extentsOf, outputOf, targetOf } from "../../abstraction/computation.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { access, axis, number } from "../../abstraction/expression.ts";
+import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { FreshNames } from "../lower/names.ts";
 
 /** Kept points that are looked at one by one where the target's index divides. */
 const MOST_POINTS = 100_000;

@@ -8,12 +8,12 @@
  * Neighbouring steps that read the same rows copy them again: a halo. Each thread has a copy of its own.
  */
 
-import { affineForm } from "../abstraction/affine.ts";
-import type { Schedule } from "../abstraction/candidate.ts";
-import { tensorOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
-import { axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
+import { affineForm } from "../../abstraction/affine.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { tensorOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 import { parseLoop } from "./tiles.ts";

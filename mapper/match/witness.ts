@@ -9,11 +9,11 @@
  * wrapped as their types say, all points that join it included: what is shown differs.
  */
 
-import { pointsOf } from "../abstraction/affine.ts";
-import { bitAt } from "../abstraction/binary-matrix.ts";
-import { extentsOf, inputsOf, pointCount, targetOf } from "../abstraction/computation.ts";
-import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
-import { identityOf } from "../abstraction/equation.ts";
+import { pointsOf } from "../../abstraction/affine.ts";
+import { bitAt } from "../../abstraction/binary-matrix.ts";
+import { extentsOf, inputsOf, pointCount, targetOf } from "../../abstraction/computation.ts";
+import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
+import { identityOf } from "../../abstraction/equation.ts";
 import {
   type Buffer,
   compileIndex,
@@ -24,11 +24,11 @@ import {
   foldOf,
   joinOf,
   Scope,
-} from "../abstraction/evaluate.ts";
-import { access, accessesIn, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
-import { operandOf } from "../abstraction/intrinsic.ts";
-import type { Matching, Witness } from "../abstraction/mapping.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
+} from "../../abstraction/evaluate.ts";
+import { access, accessesIn, type Expr, number, printExpr, rewrite, substitute } from "../../abstraction/expression.ts";
+import { operandOf } from "../../abstraction/intrinsic.ts";
+import type { Matching, Witness } from "../../abstraction/mapping.ts";
+import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import type { Problem } from "./problem.ts";
 
 /** An operand that is given another step's element. */
