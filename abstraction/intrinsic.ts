@@ -20,6 +20,7 @@ import { UsageError } from "./error.ts";
 import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
 import { parseExpr, spanOf } from "./parse.ts";
+import { type Code, code, join, type Name, trustedCode } from "./source-text.ts";
 
 /** The language the instruction is reached from; `none` for accelerators that exist on paper. */
 export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
@@ -83,6 +84,10 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly source: string;
 }
 
+/** Text of a row of the table, which {@link defineIntrinsic} alone makes: it is printed as it stands. */
+export type RowText = string & { readonly [ofRow]: true };
+declare const ofRow: unique symbol;
+
 export interface Operand {
   readonly name: string;
   readonly dtype: DType;
@@ -95,9 +100,9 @@ export interface Operand {
   readonly dims: readonly Dimension[];
   /** Axes of the instruction along which one logical element is held several times. */
   readonly broadcast: readonly string[];
-  readonly load: string | undefined;
-  readonly store: string | undefined;
-  readonly clear: string | undefined;
+  readonly load: RowText | undefined;
+  readonly store: RowText | undefined;
+  readonly clear: RowText | undefined;
 }
 
 export interface Intrinsic {
@@ -113,9 +118,9 @@ export interface Intrinsic {
   readonly computation: Computation;
   /** Target first, then inputs as the equation reads them. */
   readonly operands: readonly Operand[];
-  readonly emit: string;
-  readonly prelude: string | undefined;
-  readonly setup: string | undefined;
+  readonly emit: RowText;
+  readonly prelude: RowText | undefined;
+  readonly setup: RowText | undefined;
   readonly subnormals: "kept" | "flushed";
   readonly cost: Cost | undefined;
   readonly mnemonic: string | undefined;
@@ -176,9 +181,9 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
       layout: operand.layout ?? "row",
       dims,
       broadcast,
-      load: operand.load,
-      store: operand.store,
-      clear: operand.clear,
+      load: rowText(operand.load),
+      store: rowText(operand.store),
+      clear: rowText(operand.clear),
     };
   });
   const intrinsic: Intrinsic = {
@@ -191,9 +196,9 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     summary: spec.summary,
     computation,
     operands,
-    emit: spec.emit,
-    prelude: spec.prelude,
-    setup: spec.setup,
+    emit: rowText(spec.emit),
+    prelude: rowText(spec.prelude),
+    setup: rowText(spec.setup),
     subnormals: spec.subnormals ?? "kept",
     cost: spec.cost,
     mnemonic: spec.mnemonic,
@@ -203,6 +208,13 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
   checkTemplates(intrinsic);
   for (const operand of operands) checkStorage(intrinsic, operand);
   return intrinsic;
+}
+
+/** A declaration is code of this program, or of a program that declares its own. */
+function rowText(text: string): RowText;
+function rowText(text: string | undefined): RowText | undefined;
+function rowText(text: string | undefined): RowText | undefined {
+  return text as RowText | undefined;
 }
 
 export function operandOf(intrinsic: Intrinsic, name: string): Operand {
@@ -271,9 +283,13 @@ function longestStep(offset: Expr): number {
   return factor.kind === "number" ? factor.value * longestStep(of) : 1;
 }
 
-/** Fills the braces of a template. */
-export function fillTemplate(template: string, values: Readonly<Record<string, string>>): string {
-  return template.replace(BRACES, (whole, name: string) => values[name] ?? whole);
+/** The text of a row as code, its braces filled. */
+export function fillTemplate(template: RowText, values: Readonly<Record<string, Code | Name>> = {}): Code {
+  // Every other piece is the word within braces.
+  const pieces = template.split(BRACES);
+  return join(
+    pieces.map((piece, i) => (i % 2 === 0 ? trustedCode(piece) : (values[piece] ?? code`{${trustedCode(piece)}}`))),
+  );
 }
 
 /** `zmm[4*n + k]`, as declared. */

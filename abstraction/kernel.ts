@@ -16,13 +16,14 @@
  *     extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream);
  *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream);
  *
- * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, on how many threads.
+ * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, in how many thread groups.
  */
 
 import type { DType } from "./dtype.ts";
+import type { SourceText } from "./source-text.ts";
 
 /** How an element lies in memory; 16-bit floats as their bits. */
-export const C_TYPES: Readonly<Record<DType, string>> = {
+export const C_TYPES = {
   u8: "uint8_t",
   s8: "int8_t",
   u16: "uint16_t",
@@ -34,7 +35,7 @@ export const C_TYPES: Readonly<Record<DType, string>> = {
   tf32: "float",
   f32: "float",
   f64: "double",
-};
+} as const satisfies Record<DType, string>;
 
 export interface KernelArgument {
   readonly tensor: string;
@@ -44,16 +45,16 @@ export interface KernelArgument {
   readonly role: "output" | "input" | "constant";
 }
 
-/** A function of a CM kernel: so many thread groups of one thread, and the surfaces it takes. */
+/** A function of a CM kernel: so many thread groups of one thread, and the tensors whose surfaces it takes. */
 export interface Launch {
   readonly function: string;
-  readonly threads: number;
+  readonly groups: number;
   readonly arguments: readonly string[];
 }
 
 export interface Kernel {
   readonly language: "c++" | "cuda" | "cm";
-  readonly source: string;
+  readonly source: SourceText;
   /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
   readonly features: readonly string[];
   /** Mnemonic the disassembly must hold, `vpdpbusd`; undefined for the portable fallback. */

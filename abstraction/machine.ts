@@ -138,7 +138,7 @@ export interface RegisterClass {
   /** Its instructions run on a unit of their own, beside vectors and scalars. */
   readonly apart?: true;
   /** Letter that stands for it in inline assembly. */
-  readonly constraint?: string;
+  readonly constraint?: "v" | "w" | "x";
   readonly source: string;
 }
 

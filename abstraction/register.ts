@@ -1,8 +1,8 @@
 /**
  * @file What a register is called in the language its instruction is reached from.
  *
- *     declareRegister(vpdpbusd, operandOf(vpdpbusd, "c"), "c")      __m512i c;
- *     declareRegister(wmma16, operandOf(wmma16, "a"), "a")          wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> a;
+ *     declareRegister(vpdpbusd, operandOf(vpdpbusd, "c"), code`c`)      __m512i c;
+ *     declareRegister(wmma16, operandOf(wmma16, "a"), code`a`)          wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> a;
  *
  * AMX tiles are numbers and not variables: they have a name and no declaration.
  */
@@ -12,47 +12,54 @@ import { extentsOf } from "./computation.ts";
 import { bytesOf, type DType } from "./dtype.ts";
 import { type Intrinsic, type Operand, registerElements } from "./intrinsic.ts";
 import { C_TYPES } from "./kernel.ts";
+import { type Code, code, join, type Name, NOTHING } from "./source-text.ts";
 
 /** Lanes of a warp. */
 export const WARP = 32;
 
 /** What stands for the register in `load`, `store` and `emit`: the variable, or the number of the AMX tile. */
-export function registerName(intrinsic: Intrinsic, operand: Operand, variable: string): string {
-  return operand.file === "tile" ? String(intrinsic.operands.indexOf(operand)) : variable;
+export function registerName(intrinsic: Intrinsic, operand: Operand, variable: Code | Name): Code {
+  return operand.file === "tile" ? code`${intrinsic.operands.indexOf(operand)}` : code`${variable}`;
 }
 
 /** A statement that declares the register; empty where there is nothing to declare. */
-export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable: string): string {
+export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable: Code | Name): Code {
   const { dtype, file } = operand;
   const elements = registerElements(intrinsic, operand);
   switch (file) {
     case "tile":
-      return "";
+      return NOTHING;
     case "zmm":
-      return `${X86_SUFFIX[dtype] === undefined ? "__m512i" : `__m512${X86_SUFFIX[dtype]}`} ${variable};`;
+      return code`__m512${X86_SUFFIX[dtype] ?? "i"} ${variable};`;
     case "ymm":
-      return `${X86_SUFFIX[dtype] === undefined ? "__m256i" : `__m256${X86_SUFFIX[dtype]}`} ${variable};`;
+      return code`__m256${X86_SUFFIX[dtype] ?? "i"} ${variable};`;
     case "xmm":
-      return `${X86_SUFFIX[dtype] === undefined ? "__m128i" : `__m128${X86_SUFFIX[dtype]}`} ${variable};`;
+      return code`__m128${X86_SUFFIX[dtype] ?? "i"} ${variable};`;
     case "v":
-      return `${ARM_TYPE[dtype] ?? unknown(intrinsic, operand)} ${variable};`;
+      return code`${ARM_TYPE[dtype] ?? unknown(intrinsic, operand)} ${variable};`;
     case "vec":
-      return `lanes<${C_TYPES[dtype]}, ${elements}> ${variable};`;
+      return code`lanes<${C_TYPES[dtype]}, ${elements}> ${variable};`;
     case "grf":
-      return `vector<${CM_TYPE[dtype] ?? unknown(intrinsic, operand)}, ${elements}> ${variable};`;
-    case "reg":
-      return `${OPENCL_TYPE[dtype] ?? unknown(intrinsic, operand)}${elements === 1 ? "" : elements} ${variable};`;
+      return code`vector<${CM_TYPE[dtype] ?? unknown(intrinsic, operand)}, ${elements}> ${variable};`;
+    case "reg": {
+      const type = OPENCL_TYPE[dtype] ?? unknown(intrinsic, operand);
+      return elements === 1 ? code`${type} ${variable};` : code`${type}${elements} ${variable};`;
+    }
     case "lane":
-      return `${laneType(dtype)} ${variable};`;
+      return code`${laneType(dtype)} ${variable};`;
     case "frag":
-      return `${fragmentType(dtype)} ${variable}[${(elements / WARP) * (bytesOf(dtype) / 4)}];`;
+      return code`${fragmentType(dtype)} ${variable}[${(elements / WARP) * (bytesOf(dtype) / 4)}];`;
     case "wmma::matrix_a":
     case "wmma::matrix_b":
     case "wmma::accumulator": {
       const extents = extentsOf(intrinsic.computation);
-      const shape = ["m", "n", "k"].map((axis) => extentOf(axis, extents)).join(", ");
+      const shape = join(
+        ["m", "n", "k"].map((axis) => code`${extentOf(axis, extents)}`),
+        code`, `,
+      );
+      const type = WMMA_TYPE[dtype] ?? unknown(intrinsic, operand);
       const layout = file === "wmma::accumulator" ? "" : ", wmma::row_major";
-      return `wmma::fragment<${file}, ${shape}, ${WMMA_TYPE[dtype] ?? unknown(intrinsic, operand)}${layout}> ${variable};`;
+      return code`wmma::fragment<${file}, ${shape}, ${type}${layout}> ${variable};`;
     }
     default:
       return unknown(intrinsic, operand);
@@ -60,42 +67,48 @@ export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable
 }
 
 /** Suffix of `__m512`; integers have `i`. */
-const X86_SUFFIX: Partial<Record<DType, string>> = { f32: "", f64: "d", f16: "h", bf16: "bh" };
+const X86_SUFFIX: Partial<Record<DType, "" | "d" | "h" | "bh">> = { f32: "", f64: "d", f16: "h", bf16: "bh" };
 
-const ARM_TYPE: Partial<Record<DType, string>> = {
-  s8: "int8x16_t",
-  u8: "uint8x16_t",
-  s32: "int32x4_t",
-  u32: "uint32x4_t",
-  f32: "float32x4_t",
+const ARM_TYPE: Partial<Record<DType, Code>> = {
+  s8: code`int8x16_t`,
+  u8: code`uint8x16_t`,
+  s32: code`int32x4_t`,
+  u32: code`uint32x4_t`,
+  f32: code`float32x4_t`,
 };
 
-const CM_TYPE: Partial<Record<DType, string>> = {
-  s8: "char",
-  u8: "uchar",
-  s32: "int",
-  u32: "uint",
-  f16: "half",
-  bf16: "ushort",
-  tf32: "float",
-  f32: "float",
+const CM_TYPE: Partial<Record<DType, Code>> = {
+  s8: code`char`,
+  u8: code`uchar`,
+  s32: code`int`,
+  u32: code`uint`,
+  f16: code`half`,
+  bf16: code`ushort`,
+  tf32: code`float`,
+  f32: code`float`,
 };
 
-const OPENCL_TYPE: Partial<Record<DType, string>> = { s8: "char", u8: "uchar", s32: "int", u32: "uint", f32: "float" };
+const OPENCL_TYPE: Partial<Record<DType, Code>> = {
+  s8: code`char`,
+  u8: code`uchar`,
+  s32: code`int`,
+  u32: code`uint`,
+  f32: code`float`,
+};
 
-const WMMA_TYPE: Partial<Record<DType, string>> = {
-  f16: "__half",
-  bf16: "__nv_bfloat16",
-  tf32: "wmma::precision::tf32",
-  s8: "signed char",
-  u8: "unsigned char",
-  s32: "int",
-  f32: "float",
-  f64: "double",
+const WMMA_TYPE: Partial<Record<DType, Code>> = {
+  f16: code`__half`,
+  bf16: code`__nv_bfloat16`,
+  tf32: code`wmma::precision::tf32`,
+  s8: code`signed char`,
+  u8: code`unsigned char`,
+  s32: code`int`,
+  f32: code`float`,
+  f64: code`double`,
 };
 
 /** Four bytes share a lane's register. */
-function laneType(dtype: DType): string {
+function laneType(dtype: DType): "float" | "double" | "unsigned" | "int" {
   switch (dtype) {
     case "f32":
       return "float";
@@ -110,7 +123,7 @@ function laneType(dtype: DType): string {
 }
 
 /** PTX passes f32 and s32 as such and everything else as 32 bits. */
-function fragmentType(dtype: DType): string {
+function fragmentType(dtype: DType): "float" | "int" | "unsigned" {
   switch (dtype) {
     case "f32":
       return "float";

@@ -49,15 +49,16 @@ export function dropIdleCasts(e: Expr, tensors: DTypes): Expr {
 }
 
 function common(e: Expr, parts: readonly Expr[], tensors: DTypes): DType | undefined {
+  // Each part once: a sum of many terms is nested as deep as it is long.
+  const types = parts.map((part) => typeOf(part, tensors));
   let found: DType | undefined;
-  for (const part of parts) {
-    const dtype = typeOf(part, tensors);
+  for (const dtype of types) {
     if (found !== undefined && dtype !== undefined && dtype !== found)
       throw problem(e, `operands have types ${found} and ${dtype}; cast one, for example f32(...)`);
     found ??= dtype;
   }
   if (found !== undefined)
-    for (const part of parts) if (typeOf(part, tensors) === undefined) checkLiterals(part, found);
+    for (const [i, part] of parts.entries()) if (types[i] === undefined) checkLiterals(part, found);
   return found;
 }
 

@@ -19,6 +19,8 @@ import { type Computation, defineComputation, elementCount, inputsOf, outputOf }
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { code, type SourceText } from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { lowerLanes } from "../mapper/lanes/lower.ts";
@@ -233,8 +235,8 @@ async function copySeconds(elements: number, runner: Runner): Promise<number> {
   return Math.min(...measured.map(secondsOf));
 }
 
-function memcpySource(elements: number, bytes: number): string {
-  return `#include <string.h>
+function memcpySource(elements: number, bytes: number): SourceText {
+  const text = code`#include <string.h>
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
 extern "C" int automap_phases(void) { return 1; }
 extern "C" void automap_prepare(void*, const void* const*) {}
@@ -243,6 +245,7 @@ extern "C" void automap_run(void*, void* const* tensors, int, int part, int part
   memcpy((char*)tensors[0] + from, (const char*)tensors[1] + from, to - from);
 }
 `;
+  return spell(text, "c++");
 }
 
 /** A product and a sum for each tap of each output. */

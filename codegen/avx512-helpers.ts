@@ -1,25 +1,28 @@
 /**
  * @file C++ functions on AVX-512 registers that a generated source carries when it calls them: what no single instruction does.
  *
- *     vectorHelpersFor("Z0 = most_lanes(Z0, X0);")      the text of `most_lanes`, and nothing else
+ *     vectorHelpersFor(code`Z0 = most_lanes(Z0, X0);`)      the text of `most_lanes`, and nothing else
  *
  * Each gives on every lane what the scalar function of cpp-helpers.ts gives, NaN, ties and the ends of a range included.
  */
 
+import { type Code, code } from "../abstraction/source-text.ts";
+import { calledIn, type Helper } from "./cpp-helpers.ts";
+
 /** In the order they may call one another. */
-const HELPERS: readonly { readonly name: string; readonly text: string }[] = [
+const HELPERS: readonly Helper[] = [
   {
     name: "lanes_below",
-    text: `/* The lanes before the n-th. */
+    text: code`/* The lanes before the n-th. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,
   },
   {
     name: "only_lane",
-    text: "static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }",
+    text: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
   },
   {
     name: "lanes_from",
-    text: `/* As many lanes of low:high from the N-th on. */
+    text: code`/* As many lanes of low:high from the N-th on. */
 template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {
   return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(high), _mm512_castps_si512(low), N));
 }
@@ -30,13 +33,13 @@ template <int N> static inline __m512i lanes_from(__m512i low, __m512i high) { r
   },
   {
     name: "lane_of",
-    text: `static inline float lane_of(__m512 v, long n) { alignas(64) float lanes[16]; _mm512_store_ps(lanes, v); return lanes[n]; }
+    text: code`static inline float lane_of(__m512 v, long n) { alignas(64) float lanes[16]; _mm512_store_ps(lanes, v); return lanes[n]; }
 static inline double lane_of(__m512d v, long n) { alignas(64) double lanes[8]; _mm512_store_pd(lanes, v); return lanes[n]; }
 static inline int32_t lane_of(__m512i v, long n) { alignas(64) int32_t lanes[16]; _mm512_store_si512(lanes, v); return lanes[n]; }`,
   },
   {
     name: "most_lanes",
-    text: `static inline __m512 most_lanes(__m512 a, __m512 b) { /* NaN wins */
+    text: code`static inline __m512 most_lanes(__m512 a, __m512 b) { /* NaN wins */
   return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 static inline __m512d most_lanes(__m512d a, __m512d b) {
@@ -46,7 +49,7 @@ static inline __m512i most_lanes(__m512i a, __m512i b) { return _mm512_max_epi32
   },
   {
     name: "least_lanes",
-    text: `static inline __m512 least_lanes(__m512 a, __m512 b) { /* NaN wins */
+    text: code`static inline __m512 least_lanes(__m512 a, __m512 b) { /* NaN wins */
   return _mm512_mask_mov_ps(_mm512_min_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 static inline __m512d least_lanes(__m512d a, __m512d b) {
@@ -56,14 +59,14 @@ static inline __m512i least_lanes(__m512i a, __m512i b) { return _mm512_min_epi3
   },
   {
     name: "stream_lanes",
-    text: `/* Past the caches where the address allows it. */
+    text: code`/* Past the caches where the address allows it. */
 static inline void stream_lanes(float* p, __m512 v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_ps(p, v); else _mm512_storeu_ps(p, v); }
 static inline void stream_lanes(double* p, __m512d v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_pd(p, v); else _mm512_storeu_pd(p, v); }
 static inline void stream_lanes(int32_t* p, __m512i v) { if ((uintptr_t)p % 64 == 0) _mm512_stream_si512((__m512i*)p, v); else _mm512_storeu_si512(p, v); }`,
   },
   {
     name: "bf16_bits",
-    text: `/* To nearest, ties to even. */
+    text: code`/* To nearest, ties to even. */
 static inline __m256i bf16_bits(__m512 x) {
 #ifdef __AVX512BF16__
   if (__builtin_expect(_mm512_fpclass_ps_mask(x, 0x20) == 0, 1)) return (__m256i)_mm512_cvtneps_pbh(x); /* it takes denormals for zeros */
@@ -77,26 +80,26 @@ static inline __m256i bf16_bits(__m512 x) {
   },
   {
     name: "bf16_lanes",
-    text: `static inline __m512 bf16_lanes(__m256i bits) {
+    text: code`static inline __m512 bf16_lanes(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }`,
   },
   {
     name: "number_lanes",
-    text: `static inline __m512 number_lanes(__m512 x) { /* 0 for NaN */
+    text: code`static inline __m512 number_lanes(__m512 x) { /* 0 for NaN */
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
 }`,
   },
   {
     name: "saturated_lanes",
-    text: `static inline __m512i saturated_lanes(__m512 x) { /* to 32 bits; NaN becomes 0 */
+    text: code`static inline __m512i saturated_lanes(__m512 x) { /* to 32 bits; NaN becomes 0 */
   const __m512i near = _mm512_maskz_cvttps_epi32(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
   return _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(x, _mm512_set1_ps(2147483648.0f), _CMP_GE_OQ), _mm512_set1_epi32(0x7fffffff));
 }`,
   },
   {
     name: "wrapped_lanes",
-    text: `static inline __m512i wrapped_lanes(__m512 x) { /* the low 32 bits of 64 */
+    text: code`static inline __m512i wrapped_lanes(__m512 x) { /* the low 32 bits of 64 */
   const __m256i low = _mm512_cvtepi64_epi32(_mm512_cvttps_epi64(_mm512_castps512_ps256(x)));
   const __m256i high = _mm512_cvtepi64_epi32(_mm512_cvttps_epi64(_mm512_extractf32x8_ps(x, 1)));
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
@@ -105,9 +108,6 @@ static inline __m256i bf16_bits(__m512 x) {
 ];
 
 /** The functions a text calls, and those that they call. */
-export function vectorHelpersFor(text: string): string[] {
-  const called: string[] = [];
-  for (const helper of [...HELPERS].reverse())
-    if (new RegExp(`\\b${helper.name}[<(]`).test([text, ...called].join("\n"))) called.unshift(helper.text);
-  return called;
+export function vectorHelpersFor(text: Code | readonly Code[]): Code[] {
+  return calledIn(text, HELPERS);
 }

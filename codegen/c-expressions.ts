@@ -14,6 +14,7 @@ import { identityOf } from "../abstraction/equation.ts";
 import { type Access, binary, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, join, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
 /** Where an element lies in flat memory, and what must hold for it to be inside its tensor (nothing when the bounds prove it). */
@@ -39,34 +40,45 @@ export class CExpressions {
     ]);
   }
 
+  /** The word for a loop. */
+  axis(name: string): Name {
+    return axisName(name);
+  }
+
+  /** What a tensor or a buffer is reached by. */
+  tensor(name: string): Code {
+    return code`${tensorName(name)}`;
+  }
+
   /** An index as C: `/` and `%` round down, which C does only for what is not negative. */
-  index(e: Expr, extents: Extents): string {
+  index(e: Expr, extents: Extents): Code {
     switch (e.kind) {
       case "number":
-        return String(e.value);
+        return code`${e.value}`;
       case "axis":
-        return e.name;
+        return code`${this.axis(e.name)}`;
       case "negate":
-        return `-(${this.index(e.value, extents)})`;
+        return code`-(${this.index(e.value, extents)})`;
       case "binary": {
         const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
-        if (e.op === "^") return `((${left}) ^ (${right}))`;
-        if (e.op === "+" || e.op === "-") return `${left} ${e.op} ${e.right.kind === "binary" ? `(${right})` : right}`;
-        const wrapped = (text: string, part: Expr): string =>
-          part.kind === "binary" || part.kind === "negate" ? `(${text})` : text;
+        if (e.op === "^") return code`((${left}) ^ (${right}))`;
+        if (e.op === "+" || e.op === "-")
+          return code`${left} ${e.op} ${e.right.kind === "binary" ? code`(${right})` : right}`;
+        const wrapped = (text: Code, part: Expr): Code =>
+          part.kind === "binary" || part.kind === "negate" ? code`(${text})` : text;
         if (e.op === "*" || boundsOf(e.left, extents)[0] >= 0)
-          return `${wrapped(left, e.left)} ${e.op} ${wrapped(right, e.right)}`;
-        return `${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
+          return code`${wrapped(left, e.left)} ${e.op} ${wrapped(right, e.right)}`;
+        return code`${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
       }
       default:
         throw new Error(`internal: "${e.kind}" cannot stand in an index`);
     }
   }
 
-  condition(e: Expr, extents: Extents): string {
+  condition(e: Expr, extents: Extents): Code {
     if (e.kind === "logic")
-      return `(${this.condition(e.left, extents)} ${e.op === "and" ? "&&" : "||"} ${this.condition(e.right, extents)})`;
-    if (e.kind === "compare") return `${this.index(e.left, extents)} ${e.op} ${this.index(e.right, extents)}`;
+      return code`(${this.condition(e.left, extents)} ${e.op === "and" ? "&&" : "||"} ${this.condition(e.right, extents)})`;
+    if (e.kind === "compare") return code`${this.index(e.left, extents)} ${e.op} ${this.index(e.right, extents)}`;
     throw new Error(`internal: "${e.kind}" is no condition`);
   }
 
@@ -86,22 +98,22 @@ export class CExpressions {
   }
 
   /** A place as text. */
-  place(access: Access, extents: Extents): { at: string; guards: string[] } {
+  place(access: Access, extents: Extents): { at: Code; guards: Code[] } {
     const { at, guards } = this.placeOf(access, extents);
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
 
   /** A value of the given type; 16-bit floats as their bits. */
-  value(e: Expr, dtype: DType, extents: Extents): string {
+  value(e: Expr, dtype: DType, extents: Extents): Code {
     switch (e.kind) {
       case "number":
         return this.literal(e.value, dtype);
       case "axis":
-        return `(int32_t)${e.name}`;
+        return code`(int32_t)${this.axis(e.name)}`;
       case "access":
         return this.element(e, dtype, extents);
       case "select":
-        return `(${this.condition(e.condition, extents)} ? ${this.value(e.whenTrue, dtype, extents)} : ${this.value(e.whenFalse, dtype, extents)})`;
+        return code`(${this.condition(e.condition, extents)} ? ${this.value(e.whenTrue, dtype, extents)} : ${this.value(e.whenFalse, dtype, extents)})`;
       case "cast": {
         // A literal without a typed neighbour is what it says: `sat_s8(200)` is 127.
         const from = typeOf(e.value, this.dtypes) ?? "f64";
@@ -113,30 +125,30 @@ export class CExpressions {
         return this.convert(this.value(e.value, from, extents), from, e.dtype, e.saturate);
       }
       case "negate":
-        return this.computed(`-${this.number(e.value, dtype, extents)}`, dtype);
+        return this.computed(code`-${this.number(e.value, dtype, extents)}`, dtype);
       case "binary":
         return this.arithmetic(e, dtype, extents);
       case "call": {
-        const [first, second] = e.args.map((arg) => this.number(arg, dtype, extents));
+        const [first = NOTHING, second = NOTHING] = e.args.map((arg) => this.number(arg, dtype, extents));
         const type = calculationType(dtype);
         switch (e.fn) {
           case "square":
-            return this.computed(`${first} * ${first}`, dtype);
+            return this.computed(code`${first} * ${first}`, dtype);
           case "min":
           case "max": {
-            const [bound, either] = e.fn === "max" ? ["at_least", "most"] : ["at_most", "least"];
+            const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
             // A constant is a number: one comparison, which is one instruction.
-            if (e.args[1]?.kind === "number") return this.computed(`${bound}<${type}>(${first}, ${second})`, dtype);
-            if (e.args[0]?.kind === "number") return this.computed(`${bound}<${type}>(${second}, ${first})`, dtype);
-            return this.computed(`${either}<${type}>(${first}, ${second})`, dtype);
+            if (e.args[1]?.kind === "number") return this.computed(code`${bound}<${type}>(${first}, ${second})`, dtype);
+            if (e.args[0]?.kind === "number") return this.computed(code`${bound}<${type}>(${second}, ${first})`, dtype);
+            return this.computed(code`${either}<${type}>(${first}, ${second})`, dtype);
           }
           case "abs":
             if (!isInteger(dtype))
-              return this.computed(`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);
-            return this.computed(`${first} < 0 ? -${first} : ${first}`, dtype);
+              return this.computed(code`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);
+            return this.computed(code`${first} < 0 ? -${first} : ${first}`, dtype);
           case "round":
-            if (isInteger(dtype)) return this.computed(`${first}`, dtype);
-            return this.computed(`${dtype === "f64" ? "__builtin_rint" : "__builtin_rintf"}(${first})`, dtype);
+            if (isInteger(dtype)) return this.computed(first, dtype);
+            return this.computed(code`${dtype === "f64" ? "__builtin_rint" : "__builtin_rintf"}(${first})`, dtype);
           default:
             return e.fn satisfies never;
         }
@@ -147,82 +159,84 @@ export class CExpressions {
   }
 
   /** An element that is read; outside its tensor it is the identity of the combine. */
-  protected element(e: Access, dtype: DType, extents: Extents): string {
+  protected element(e: Access, dtype: DType, extents: Extents): Code {
     const { at, guards } = this.place(e, extents);
-    const element = `${e.tensor}[${at}]`;
-    return guards.length === 0 ? element : `(${guards.join(" && ")} ? ${element} : ${this.outside(e.tensor, dtype)})`;
+    const element = code`${this.tensor(e.tensor)}[${at}]`;
+    return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
   }
 
   /** What a read outside a tensor gives. */
-  outside(tensor: string, dtype: DType): string {
+  outside(tensor: string, dtype: DType): Code {
     return this.literal(identityOf(this.computation.equation.op, this.dtypes[tensor] ?? dtype), dtype);
   }
 
   /** The same as something C can calculate with: 16-bit floats as float. */
-  private number(e: Expr, dtype: DType, extents: Extents): string {
+  private number(e: Expr, dtype: DType, extents: Extents): Code {
     const own = typeOf(e, this.dtypes) ?? dtype;
     const text = this.value(e, own, extents);
-    return own === "bf16" || own === "f16" ? `from_${own}(${text})` : `(${text})`;
+    return own === "bf16" || own === "f16" ? code`from_${own}(${text})` : code`(${text})`;
   }
 
-  private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): string {
+  private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): Code {
     const [a, b] = [this.number(left, dtype, extents), this.number(right, dtype, extents)];
     if (isInteger(dtype) && (op === "/" || op === "%")) {
-      if (right.kind === "number" && right.value > 0) return this.computed(`${a} ${op} ${b}`, dtype);
-      return `${op === "/" ? "quotient" : "remainder"}<${C_TYPES[dtype]}>(${a}, ${b})`;
+      if (right.kind === "number" && right.value > 0) return this.computed(code`${a} ${op} ${b}`, dtype);
+      return code`${op === "/" ? "quotient" : "remainder"}<${C_TYPES[dtype]}>(${a}, ${b})`;
     }
     if (op === "%")
-      return this.computed(`${dtype === "f64" ? "__builtin_fmod" : "__builtin_fmodf"}(${a}, ${b})`, dtype);
-    return this.computed(`${a} ${op} ${b}`, dtype);
+      return this.computed(code`${dtype === "f64" ? "__builtin_fmod" : "__builtin_fmodf"}(${a}, ${b})`, dtype);
+    return this.computed(code`${a} ${op} ${b}`, dtype);
   }
 
   /** A calculated number brought back to its type. */
-  private computed(text: string, dtype: DType): string {
-    return ROUNDED.has(dtype) ? `to_${dtype}(${text})` : `(${C_TYPES[dtype]})(${text})`;
+  private computed(text: Code, dtype: DType): Code {
+    return ROUNDED.has(dtype) ? code`to_${dtype}(${text})` : code`(${C_TYPES[dtype]})(${text})`;
   }
 
-  private convert(text: string, from: DType, to: DType, saturate: boolean): string {
+  private convert(text: Code, from: DType, to: DType, saturate: boolean): Code {
     if (from === to) return text;
-    const plain = from === "bf16" || from === "f16" ? `from_${from}(${text})` : text;
+    const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
     if (ROUNDED.has(to)) {
       // Through a float, which does not hold every double and every integer of 32 bits.
       const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
-      return wide ? `to_${to}(to_odd(${plain}))` : `to_${to}((float)(${plain}))`;
+      return wide ? code`to_${to}(to_odd(${plain}))` : code`to_${to}((float)(${plain}))`;
     }
-    if (!isInteger(to)) return `(${C_TYPES[to]})(${plain})`;
+    if (!isInteger(to)) return code`(${C_TYPES[to]})(${plain})`;
     if (saturate) return this.saturated(text, from, to, to);
     // A float by way of a wider integer, whose low bits are the answer.
-    return isInteger(from) ? `(${C_TYPES[to]})(${plain})` : `(${C_TYPES[to]})(int64_t)(${plain})`;
+    return isInteger(from) ? code`(${C_TYPES[to]})(${plain})` : code`(${C_TYPES[to]})(int64_t)(${plain})`;
   }
 
   /** A number clamped to the range of an integer type, held in `held`. */
-  private saturated(text: string, from: DType, to: DType, held: DType): string {
+  private saturated(text: Code, from: DType, to: DType, held: DType): Code {
     const [min, max] = rangeOf(to);
     if (isInteger(from)) {
       const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
-      return `(${C_TYPES[held]})clamp<${between}>(${text}, ${min}, ${max})`;
+      return code`(${C_TYPES[held]})clamp<${between}>(${text}, ${min}, ${max})`;
     }
-    const plain = from === "bf16" || from === "f16" ? `from_${from}(${text})` : text;
+    const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
     // A float does not hold the ends of 32 bits.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
-    const ends = [this.literal(min, wide), this.literal(max, wide)];
-    const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]];
-    return `saturate<${types.join(", ")}>(${[plain, ...ends].join(", ")})`;
+    const types = code`${C_TYPES[held]}, ${to === "u32" ? "int64_t" : "int32_t"}, ${C_TYPES[wide]}`;
+    return code`saturate<${types}>(${plain}, ${this.literal(min, wide)}, ${this.literal(max, wide)})`;
   }
 
-  literal(value: number, dtype: DType): string {
+  literal(value: number, dtype: DType): Code {
     const half = dtype === "bf16" || dtype === "f16";
-    if (half && value === 0) return "(uint16_t)0";
-    if (half) return `to_${dtype}(${this.literal(value, "f32")})`;
-    if (!Number.isFinite(value)) return value > 0 ? "__builtin_inff()" : "-__builtin_inff()";
-    if (isInteger(dtype)) return String(value);
-    const text = Number.isInteger(value) ? `${value}.0` : String(value);
-    return dtype === "f64" ? text : `${text}f`;
+    if (half && value === 0) return code`(uint16_t)0`;
+    if (half) return code`to_${dtype}(${this.literal(value, "f32")})`;
+    if (!Number.isFinite(value)) return value > 0 ? code`__builtin_inff()` : code`-__builtin_inff()`;
+    if (isInteger(dtype)) return code`${value}`;
+    // Beyond 1e21 a number prints with an exponent, and is a float as it is.
+    const text = Number.isInteger(value) && Math.abs(value) < 1e21 ? code`${value}.0` : code`${value}`;
+    return dtype === "f64" ? text : code`${text}f`;
   }
 }
 
 /** Conditions that must all hold. */
-export const allOf = (conditions: readonly string[]): string => conditions.join(" && ");
+export function allOf(conditions: readonly Code[]): Code {
+  return join(conditions, code` && `);
+}
 
 /** A part of a sum: a constant factor, and an axis, a quotient or a remainder. */
 interface Term {
@@ -313,7 +327,9 @@ function termsOf(e: Expr, factor: number): Term[] | undefined {
 /** Types that C has no arithmetic of: results are rounded to them. */
 const ROUNDED: ReadonlySet<DType> = new Set(["bf16", "f16", "tf32"]);
 
+type CType = (typeof C_TYPES)[DType];
+
 /** What C calculates in. */
-function calculationType(dtype: DType): string {
+function calculationType(dtype: DType): CType {
   return ROUNDED.has(dtype) ? "float" : C_TYPES[dtype];
 }

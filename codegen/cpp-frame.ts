@@ -7,12 +7,28 @@
  */
 
 import { type Computation, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type KernelArgument } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
+import {
+  axisName,
+  type Code,
+  code,
+  comment,
+  commentText,
+  indented,
+  lines,
+  type Name,
+  NOTHING,
+  namesIn,
+  type SourceText,
+  tensorName,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { helpersFor } from "./cpp-helpers.ts";
+import type { Loop } from "./walk.ts";
 
 /** What the head of a source tells its reader. */
 export interface SourceNotes {
@@ -25,85 +41,103 @@ export interface CppParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
   /** Includes and functions of the source's own. */
-  readonly prelude: readonly string[];
-  readonly prepare: readonly string[];
-  readonly phases: readonly (readonly string[])[];
+  readonly prelude: readonly Code[];
+  readonly prepare: readonly Code[];
+  readonly phases: readonly (readonly Code[])[];
   /** Registers that the text of a phase needs. */
-  readonly registers: (body: readonly string[]) => readonly string[];
+  readonly registers: (body: readonly Code[]) => readonly Code[];
 }
 
 /** Vector loads of the last tile of a buffer may read beyond it. */
 const SLACK_BYTES = 64;
 
-export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): string {
+/** A declaration, and what it declares. */
+interface Declared {
+  readonly name: Name;
+  readonly line: Code;
+}
+
+export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): SourceText {
   const { prepare, phases } = parts;
   const workspace = workspaceOf(nest);
   const tensors = Object.values(computation.tensors);
   const output = outputOf(computation).name;
-  const pointers = (constant: boolean): string[] => [
-    ...workspace.buffers.map(
-      ({ name, type, offset }) => `${type}* const ${name} = (${type}*)((char*)workspace + ${offset});`,
-    ),
-    ...tensors.map((t, i) =>
-      t.name === output && !constant
-        ? `${C_TYPES[t.dtype]}* const ${t.name} = (${C_TYPES[t.dtype]}*)tensors[${i}];`
-        : `const ${C_TYPES[t.dtype]}* const ${t.name} = (const ${C_TYPES[t.dtype]}*)tensors[${i}];`,
-    ),
+  const pointers = (constant: boolean): Declared[] => [
+    ...workspace.buffers.map(({ name, dtype, offset }) => {
+      const type = C_TYPES[dtype];
+      return { name, line: code`${type}* const ${name} = (${type}*)((char*)workspace + ${offset});` };
+    }),
+    ...tensors.map((t, i) => {
+      const name = tensorName(t.name);
+      const kept = t.name === output && !constant ? "" : "const ";
+      const type = code`${kept}${C_TYPES[t.dtype]}*`;
+      return { name, line: code`${type} const ${name} = (${type})tensors[${i}];` };
+    }),
   ];
-  const mentioned = (lines: readonly string[], all: readonly string[]): string[] =>
-    all.filter((line) => new RegExp(`\\b${/const (\w+) =/.exec(line)?.[1] ?? "?"}\\b`).test(lines.join("\n")));
+  const locals = nest.scratch
+    .filter((s) => s.scope === "local")
+    .map((s): Declared => {
+      const name = tensorName(s.name);
+      return { name, line: code`alignas(64) ${C_TYPES[s.dtype]} ${name}[${s.elements}];` };
+    });
   const run = phases.map((body, i) =>
-    phaseFunction(i, localsFor(nest, body), [...mentioned(body, pointers(false)), ...parts.registers(body), ...body]),
+    phaseFunction(i, [...mentioned(body, [...locals, ...pointers(false)]), ...parts.registers(body), ...body]),
   );
-  return [
-    ...headOf(computation, parts.comments),
-    "#include <stdint.h>",
-    "#include <string.h>",
+  const text = lines([
+    headOf(computation, parts.comments),
+    code`#include <stdint.h>`,
+    code`#include <string.h>`,
     ...parts.prelude,
-    ...helpersFor([...prepare, ...phases.flat()].join("\n")),
-    "",
-    `extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
-    `extern "C" int automap_phases(void) { return ${phases.length}; }`,
-    "",
-    'extern "C" void automap_prepare(void* workspace, const void* const* tensors) {',
-    "  memset(workspace, 0, automap_workspace_bytes());",
-    ...(prepare.length > 0 ? ["  const int part = 0, parts = 1;"] : ["  (void)tensors;"]),
-    ...[...mentioned(prepare, pointers(true)), ...prepare].map((l) => `  ${l}`),
-    "}",
-    "",
+    ...helpersFor([...prepare, ...phases.flat()]),
+    NOTHING,
+    code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
+    code`extern "C" int automap_phases(void) { return ${phases.length}; }`,
+    NOTHING,
+    code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) {`,
+    code`  memset(workspace, 0, automap_workspace_bytes());`,
+    prepare.length > 0 ? code`  const int part = 0, parts = 1;` : code`  (void)tensors;`,
+    ...indented([...mentioned(prepare, pointers(true)), ...prepare]),
+    code`}`,
+    NOTHING,
     ...run,
-    'extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {',
-    "  switch (phase) {",
-    ...phases.map((_, i) => `    case ${i}: return phase_${i}(workspace, tensors, part, parts);`),
-    "  }",
-    "}",
-    "",
-  ].join("\n");
+    code`extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {`,
+    code`  switch (phase) {`,
+    ...phases.map((_, i) => code`    case ${i}: return phase_${i}(workspace, tensors, part, parts);`),
+    code`  }`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
+}
+
+/** Declarations of what a text mentions. */
+function mentioned(body: readonly Code[], all: readonly Declared[]): Code[] {
+  const names = namesIn(body);
+  return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
 }
 
 /** The comment a source begins with, in every language. */
-export function headOf(computation: Computation, comments: readonly string[]): string[] {
+export function headOf(computation: Computation, comments: readonly string[]): Code {
   const { epilogue } = computation;
-  const lines = [
+  return comment([
     ...[computation.equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation),
     ...Object.values(computation.tensors).map(describeTensor),
     ...comments,
-  ];
-  return ["/*", ...lines.map((l) => ` * ${l}`), " */"];
+  ]);
 }
 
 /** Offsets in the workspace, each buffer on a cache line. */
 export function workspaceOf(nest: LoopNest): {
   readonly bytes: number;
-  readonly buffers: readonly { readonly name: string; readonly type: string; readonly offset: number }[];
+  readonly buffers: readonly { readonly name: Name; readonly dtype: DType; readonly offset: number }[];
 } {
   let bytes = 0;
   const buffers = nest.scratch
     .filter((s) => s.scope === "workspace")
-    .map((s) => {
+    .map(({ name, dtype, elements }) => {
       const offset = bytes;
-      bytes += Math.ceil((s.elements * bytesOf(s.dtype) + SLACK_BYTES) / 64) * 64;
-      return { name: s.name, type: C_TYPES[s.dtype], offset };
+      bytes += Math.ceil((elements * bytesOf(dtype) + SLACK_BYTES) / 64) * 64;
+      return { name: tensorName(name), dtype, offset };
     });
   return { bytes: Math.max(64, bytes), buffers };
 }
@@ -118,24 +152,27 @@ export function argumentsOf(computation: Computation): KernelArgument[] {
   }));
 }
 
-function localsFor(nest: LoopNest, body: readonly string[]): string[] {
-  const text = body.join("\n");
-  return nest.scratch
-    .filter((s) => s.scope === "local" && new RegExp(`\\b${s.name}\\b`).test(text))
-    .map((s) => `alignas(64) ${C_TYPES[s.dtype]} ${s.name}[${s.elements}];`);
+function phaseFunction(number: number, body: readonly Code[]): Code {
+  return lines([
+    code`static void phase_${number}(void* workspace, void* const* tensors, int part, int parts) {`,
+    code`  (void)workspace, (void)tensors, (void)part, (void)parts;`,
+    ...indented(body),
+    code`}`,
+    NOTHING,
+  ]);
 }
 
-function phaseFunction(number: number, locals: readonly string[], body: readonly string[]): string {
-  const lines = [...locals, ...body].map((l) => `  ${l}`);
-  return [
-    `static void phase_${number}(void* workspace, void* const* tensors, int part, int parts) {`,
-    "  (void)workspace, (void)tensors, (void)part, (void)parts;",
-    ...lines,
-    "}",
-    "",
-  ].join("\n");
+/** A loop in order, or dealt to threads in equal ranges. */
+export function openLoop({ axis, extent, mode }: Loop): Code {
+  const name = axisName(axis);
+  if (mode === "parallel")
+    return code`for (long ${name} = ${extent}L * part / parts; ${name} < ${extent}L * (part + 1) / parts; ${name}++) {`;
+  return code`for (long ${name} = 0; ${name} < ${extent}; ${name}++) {`;
 }
 
-function describeTensor(t: Tensor): string {
-  return `${t.name}: ${t.dtype}[${t.dims.map((d) => `${d.name} ${d.extent}`).join(", ")}], element at ${printExpr(t.storage, "formula")}${t.constant ? ", packed ahead of time" : ""}`;
+/** The tensor by the word the program has for it. */
+function describeTensor({ name, dtype, dims, storage, constant }: Tensor): Code {
+  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
+  const about = `${dtype}[${shape}], element at ${printExpr(storage, "formula")}${constant ? ", packed ahead of time" : ""}`;
+  return code`${tensorName(name)}: ${commentText(about)}`;
 }

@@ -1,49 +1,54 @@
 /**
  * @file C++ functions that a generated source carries when it calls them: the arithmetic of the notation where C's differs.
  *
- *     helpersFor("x = saturate<uint8_t, int32_t>(y, 0.0f, 255.0f);")      the text of `saturate`, and nothing else
+ *     helpersFor(code`x = saturate<uint8_t, int32_t>(y, 0.0f, 255.0f);`)      the text of `saturate`, and nothing else
  *
  * Each is what abstraction/interpret.ts computes, bit for bit, and written so that g++ makes vector code of a loop around it.
  */
 
+import { apart, type Code, code, skeleton } from "../abstraction/source-text.ts";
+
 export interface Helper {
   readonly name: string;
-  readonly text: string;
+  readonly text: Code;
 }
 
+/** How a language declares a function of a source's own. */
+type Inline = "static inline" | "static __device__ inline" | "_GENX_ inline";
+
 /** In the order they may call one another. 16-bit floats are held as their bits. */
-const HELPERS: readonly Helper[] = [
+const helpersOf = (inline: Inline): readonly Helper[] => [
   {
     name: "floor_div",
-    text: "static inline long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }",
+    text: code`${inline} long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }`,
   },
   {
     name: "floor_mod",
-    text: "static inline long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }",
+    text: code`${inline} long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }`,
   },
   {
     name: "clamp",
-    text: "template <class T> static inline T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }",
+    text: code`template <class T> ${inline} T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }`,
   },
   {
     name: "at_least",
-    text: "template <class T> static inline T at_least(T x, T low) { return x < low ? low : x; } /* keeps NaN */",
+    text: code`template <class T> ${inline} T at_least(T x, T low) { return x < low ? low : x; } /* keeps NaN */`,
   },
   {
     name: "at_most",
-    text: "template <class T> static inline T at_most(T x, T high) { return x > high ? high : x; } /* keeps NaN */",
+    text: code`template <class T> ${inline} T at_most(T x, T high) { return x > high ? high : x; } /* keeps NaN */`,
   },
   {
     name: "most",
-    text: "template <class T> static inline T most(T x, T y) { return x > y || x != x ? x : y; } /* NaN wins */",
+    text: code`template <class T> ${inline} T most(T x, T y) { return x > y || x != x ? x : y; } /* NaN wins */`,
   },
   {
     name: "least",
-    text: "template <class T> static inline T least(T x, T y) { return x < y || x != x ? x : y; } /* NaN wins */",
+    text: code`template <class T> ${inline} T least(T x, T y) { return x < y || x != x ? x : y; } /* NaN wins */`,
   },
   {
     name: "saturate",
-    text: `template <class T, class I, class F> static inline T saturate(F x, F low, F high) { /* NaN becomes 0 */
+    text: code`template <class T, class I, class F> ${inline} T saturate(F x, F low, F high) { /* NaN becomes 0 */
   x = low == 0 || x == x ? x : 0;
   x = x > low ? x : low;
   return (T)(I)(x < high ? x : high);
@@ -51,15 +56,15 @@ const HELPERS: readonly Helper[] = [
   },
   {
     name: "quotient",
-    text: "template <class T> static inline T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)-a : (T)(a / b); }",
+    text: code`template <class T> ${inline} T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)-a : (T)(a / b); }`,
   },
   {
     name: "remainder",
-    text: "template <class T> static inline T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }",
+    text: code`template <class T> ${inline} T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }`,
   },
   {
     name: "to_odd",
-    text: `static inline float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
+    text: code`${inline} float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
   float f = (float)x; int32_t bits; memcpy(&bits, &f, 4);
   if ((double)f != x && x == x) bits = (bits - (__builtin_fabs((double)f) > __builtin_fabs(x))) | 1;
   memcpy(&f, &bits, 4); return f;
@@ -67,11 +72,11 @@ const HELPERS: readonly Helper[] = [
   },
   {
     name: "from_bf16",
-    text: "static inline float from_bf16(uint16_t x) { uint32_t bits = (uint32_t)x << 16; float f; memcpy(&f, &bits, 4); return f; }",
+    text: code`${inline} float from_bf16(uint16_t x) { uint32_t bits = (uint32_t)x << 16; float f; memcpy(&f, &bits, 4); return f; }`,
   },
   {
     name: "to_bf16",
-    text: `static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
+    text: code`${inline} uint16_t to_bf16(float f) { /* to nearest, ties to even */
   uint32_t bits; memcpy(&bits, &f, 4);
   uint32_t near = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return (uint16_t)(f == f ? near : bits >> 16 | 0x40);
@@ -79,15 +84,15 @@ const HELPERS: readonly Helper[] = [
   },
   {
     name: "from_f16",
-    text: "static inline float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }",
+    text: code`${inline} float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }`,
   },
   {
     name: "to_f16",
-    text: "static inline uint16_t to_f16(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }",
+    text: code`${inline} uint16_t to_f16(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }`,
   },
   {
     name: "to_tf32",
-    text: `static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
+    text: code`${inline} float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
   uint32_t bits; memcpy(&bits, &f, 4);
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
   memcpy(&f, &bits, 4); return f;
@@ -95,18 +100,35 @@ const HELPERS: readonly Helper[] = [
   },
 ];
 
-/** The functions a text calls, and those that they call. @param except functions that the language at hand has in another form */
-export function helpersFor(text: string, except: ReadonlySet<string> = new Set()): string[] {
-  const own = HELPERS.filter((h) => !except.has(h.name));
-  return calledIn([text], own).map((h) => h.text);
+/**
+ * The functions a text calls, and those that they call.
+ * @param declared how the language at hand declares them
+ * @param except functions that it has in another form
+ */
+export function helpersFor(
+  text: Code | readonly Code[],
+  declared: Inline = "static inline",
+  except: ReadonlySet<string> = new Set(),
+): Code[] {
+  return calledIn(
+    text,
+    helpersOf(declared).filter((h) => !except.has(h.name)),
+  );
 }
 
-/** Of functions in the order they may call one another, those that lines call, directly or not. */
-export function calledIn(lines: readonly string[], helpers: readonly Helper[]): Helper[] {
-  const called: Helper[] = [];
-  const within = lines.join("\n");
-  for (const helper of [...helpers].reverse())
-    if (new RegExp(`\\b${helper.name}[<(]`).test([within, ...called.map((h) => h.text)].join("\n")))
-      called.unshift(helper);
+/** Of functions in the order they may call one another, those a text calls, directly or not. */
+export function calledIn(text: Code | readonly Code[], helpers: readonly Helper[]): Code[] {
+  return helpersCalled(text, helpers).map((h) => apart(h.text));
+}
+
+/** The same, with what is known of them. */
+export function helpersCalled<H extends Helper>(text: Code | readonly Code[], helpers: readonly H[]): H[] {
+  const called: H[] = [];
+  let within = skeleton(text);
+  for (const helper of [...helpers].reverse()) {
+    if (!new RegExp(`\\b${helper.name}[<(]`).test(within)) continue;
+    called.unshift(helper);
+    within += skeleton(helper.text);
+  }
   return called;
 }

@@ -14,11 +14,12 @@ import { affineForm, type Extents } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
-import type { CExpressions } from "./c-expressions.ts";
+import { type Code, code } from "../abstraction/source-text.ts";
+import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { Loop, Scalar } from "./walk.ts";
 
 /** The copy that stands for a loop and those inside it; undefined when they do more, or what they move does not lie side by side. */
-export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonly string[] | undefined {
+export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
   // 1. Loops one inside the other around one assignment of an element as it is.
   const chain = chainOf(loop);
   if (chain === undefined) return undefined;
@@ -43,15 +44,15 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
   const moving = new Set(loops.map((l) => l.axis));
   if (from.guards.some((g) => axesIn(g).some((name) => moving.has(name)))) return undefined;
   const first = new Map(loops.map((l) => [l.axis, number(0)]));
-  const pointer = (tensor: string, at: Expr): string =>
-    `${tensor} + ${c.index(substitute(at, first, "index"), extents)}`;
+  const pointer = (tensor: string, at: Expr): Code =>
+    code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
   const bytes = run * bytesOf(dtype);
   const destination = pointer(target.tensor, to.at);
-  const copy = `memcpy(${destination}, ${pointer(value.tensor, from.at)}, ${bytes});`;
+  const copy = code`memcpy(${destination}, ${pointer(value.tensor, from.at)}, ${bytes});`;
   if (from.guards.length === 0) return [copy];
   if (identityOf(c.computation.equation.op, dtype) !== 0) return undefined;
-  const inside = from.guards.map((g) => c.condition(g, extents)).join(" && ");
-  return [`if (${inside}) ${copy}`, `else memset(${destination}, 0, ${bytes});`];
+  const inside = allOf(from.guards.map((g) => c.condition(g, extents)));
+  return [code`if (${inside}) ${copy}`, code`else memset(${destination}, 0, ${bytes});`];
 }
 
 /** Loops that hold nothing but the next one, and the one statement in the innermost. */

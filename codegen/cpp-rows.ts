@@ -15,6 +15,7 @@ import type { Extents } from "../abstraction/affine.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
+import { type Code, code, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
@@ -23,7 +24,7 @@ import type { Loop } from "./walk.ts";
 const ROW = { least: 8, most: 64 } as const;
 
 /** The lines that stand for a loop; undefined when it stores nothing narrow that is calculated. */
-export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: Extents): string[] | undefined {
+export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: Extents): Code[] | undefined {
   const [statement] = body;
   if (extent < ROW.least || extent > ROW.most || body.length !== 1 || statement?.kind !== "scalar") return undefined;
   const { target, op, value, where } = statement.equation;
@@ -33,15 +34,16 @@ export function wideRow({ axis, extent, body }: Loop, c: CExpressions, extents: 
   if (wide === undefined) return undefined;
   const { at, guards } = c.place(target, extents);
   if (guards.length > 0) return undefined;
-  const name = `${target.tensor}_wide`;
+  const name = tensorName(target.tensor).with("_wide");
+  const element = code`${name}[${c.axis(axis)}]`;
   const held = c.value(wide.value, wide.dtype, extents);
-  const narrow = isInteger(dtype) ? `(${C_TYPES[dtype]})(${name}[${axis}])` : `to_${dtype}(${name}[${axis}])`;
-  const each = `for (long ${axis} = 0; ${axis} < ${extent}; ${axis}++)`;
+  const narrow = isInteger(dtype) ? code`(${C_TYPES[dtype]})(${element})` : code`to_${dtype}(${element})`;
+  const each = code`for (long ${c.axis(axis)} = 0; ${c.axis(axis)} < ${extent}; ${c.axis(axis)}++)`;
   return [
-    `{ ${C_TYPES[wide.dtype]} ${name}[${extent}];`,
-    `  ${each} ${name}[${axis}] = ${held};`,
-    `  ${each} ${target.tensor}[${at}] = ${narrow};`,
-    "}",
+    code`{ ${C_TYPES[wide.dtype]} ${name}[${extent}];`,
+    code`  ${each} ${element} = ${held};`,
+    code`  ${each} ${c.tensor(target.tensor)}[${at}] = ${narrow};`,
+    code`}`,
   ];
 }
 

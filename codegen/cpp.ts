@@ -15,12 +15,24 @@ import { identityOf } from "../abstraction/equation.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
+import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
+import {
+  apart,
+  axisName,
+  type Code,
+  code,
+  indented,
+  Name,
+  namesIn,
+  type SourceText,
+  skeleton,
+  tensorName,
+} from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
-import { CExpressions } from "./c-expressions.ts";
-import { argumentsOf, cppSource, type SourceNotes } from "./cpp-frame.ts";
+import { allOf, CExpressions } from "./c-expressions.ts";
+import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
@@ -58,7 +70,9 @@ export function generateCpp(
 }
 
 /** Around what only a compiler given AVX-512 takes. */
-const IF_AVX512 = "#ifdef __AVX512BW__";
+const IF_AVX512 = code`#ifdef __AVX512BW__`;
+const ELSE = code`#else`;
+const END_IF = code`#endif`;
 
 class CppWriter implements LanguagePrinter {
   private readonly nest: LoopNest;
@@ -72,16 +86,16 @@ class CppWriter implements LanguagePrinter {
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
-  source(intrinsic: Intrinsic, notes: SourceNotes): string {
+  source(intrinsic: Intrinsic, notes: SourceNotes): SourceText {
     const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
-    const helpers = vectorHelpersFor([...prepare, ...phases.flat()].join("\n"));
+    const helpers = vectorHelpersFor([...prepare, ...phases.flat()]);
     return cppSource(this.c.computation, this.nest, {
       comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
       prelude: [
-        intrinsic.prelude ?? "#include <immintrin.h>",
-        ...(helpers.length > 0 ? [IF_AVX512, ...helpers, "#endif"] : []),
+        intrinsic.prelude === undefined ? code`#include <immintrin.h>` : apart(fillTemplate(intrinsic.prelude)),
+        ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : []),
       ],
       prepare,
       phases,
@@ -91,36 +105,43 @@ class CppWriter implements LanguagePrinter {
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
 
-  openLoop({ axis, extent, mode, range, inTurn }: Loop, extents: Extents): string {
-    if (mode === "parallel" && inTurn) return `for (long ${axis} = part; ${axis} < ${extent}; ${axis} += parts) {`;
-    if (mode === "parallel")
-      return `for (long ${axis} = ${extent}L * part / parts; ${axis} < ${extent}L * (part + 1) / parts; ${axis}++) {`;
-    const bound = (helper: string, first: number, others: readonly Expr[] = []): string =>
-      others.reduce((text, e) => `${helper}<long>(${this.c.index(e, extents)}, ${text})`, String(first));
-    const [from, to] = [bound("at_least", 0, range?.from), bound("at_most", extent, range?.to)];
-    return `for (long ${axis} = ${from}; ${axis} < ${to}; ${axis}++) {`;
+  openLoop(loop: Loop, extents: Extents): Code {
+    const { axis, extent, mode, range, inTurn } = loop;
+    const name = axisName(axis);
+    if (mode === "parallel" && inTurn) return code`for (long ${name} = part; ${name} < ${extent}; ${name} += parts) {`;
+    if (!range) return openLoop(loop);
+    const bound = (helper: "at_least" | "at_most", first: number, others: readonly Expr[]): Code =>
+      others.reduce((text, e) => code`${helper}<long>(${this.c.index(e, extents)}, ${text})`, code`${first}`);
+    const [from, to] = [bound("at_least", 0, range.from), bound("at_most", extent, range.to)];
+    return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
   }
 
-  openWhen({ condition }: When, extents: Extents): string {
-    return `if (${this.c.condition(condition, extents)}) {`;
+  openWhen({ condition }: When, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
-  closeLoop(): string {
-    return "}";
+  closeLoop(): Code {
+    return code`}`;
   }
 
   /** Rows of vectors only for a compiler that is given AVX-512: an emulation of the instruction is not. */
-  row(loop: Loop, extents: Extents): readonly string[] | undefined {
+  row(loop: Loop, extents: Extents): readonly Code[] | undefined {
     const packed = packedRun(loop, this.c, extents);
     if (packed) return packed;
     const wide = wideRow(loop, this.c, extents);
     const vectors = this.rows?.row(loop, extents);
     if (!vectors) return wide;
-    const inside = (): string[] => printStatements(loop.body, this, extents).map((line) => `  ${line}`);
-    return [IF_AVX512, ...vectors, "#else", ...(wide ?? [this.openLoop(loop, extents), ...inside(), "}"]), "#endif"];
+    const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
+    return [
+      IF_AVX512,
+      ...vectors,
+      ELSE,
+      ...(wide ?? [this.openLoop(loop, extents), ...inside(), this.closeLoop()]),
+      END_IF,
+    ];
   }
 
-  clear({ register }: Clear): string[] {
+  clear({ register }: Clear): Code[] {
     const { intrinsic, operand } = this.registerFile(register);
     const declared = operandOf(intrinsic, operand);
     const name = this.register(register);
@@ -128,39 +149,36 @@ class CppWriter implements LanguagePrinter {
     if (identityOf(intrinsic.computation.equation.op, declared.dtype) !== 0)
       throw new Error(`internal: ${intrinsic.name} does not start from zero`);
     // Assigned, not filled by address: g++ would keep a register whose address was taken in memory.
-    return [declared.file === "tile" ? `_tile_zero(${name});` : `${name} = decltype(${name}){};`];
+    return [declared.file === "tile" ? code`_tile_zero(${name});` : code`${name} = decltype(${name}){};`];
   }
 
-  move({ kind, register, memory }: Move, extents: Extents): string[] {
+  move({ kind, register, memory }: Move, extents: Extents): Code[] {
     const { intrinsic, operand } = this.registerFile(register);
     const declared = operandOf(intrinsic, operand);
-    const pointer = `(${memory.buffer} + ${this.c.index(memory.base, extents)})`;
-    const words = {
-      reg: this.register(register),
-      ptr: pointer,
-      stride: String(memory.stride * bytesOf(declared.dtype)),
-    };
+    const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
+    const reg = this.register(register);
+    const words = { reg, ptr: pointer, stride: code`${memory.stride * bytesOf(declared.dtype)}` };
     const template = kind === "load" ? declared.load : declared.store;
     if (template !== undefined) return [fillTemplate(template, words)];
     return kind === "load"
-      ? [`memcpy(&${words.reg}, ${pointer}, sizeof ${words.reg});`]
-      : [`memcpy(${pointer}, &${words.reg}, sizeof ${words.reg});`];
+      ? [code`memcpy(&${reg}, ${pointer}, sizeof ${reg});`]
+      : [code`memcpy(${pointer}, &${reg}, sizeof ${reg});`];
   }
 
-  issue({ intrinsic, registers }: RegisterIssue): string[] {
+  issue({ intrinsic, registers }: RegisterIssue): Code[] {
     const names = Object.fromEntries(Object.entries(registers).map(([o, r]) => [o, this.register(r)]));
     return [fillTemplate(intrinsic.emit, names)];
   }
 
-  scalar({ equation }: Scalar, extents: Extents): string[] {
+  scalar({ equation }: Scalar, extents: Extents): Code[] {
     const { target, op, value, where } = equation;
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
     const place = this.c.place(target, extents);
     const text = this.c.value(value, dtype, extents);
     if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
-    const statement = `${target.tensor}[${place.at}] = ${text};`;
+    const statement = code`${tensorName(target.tensor)}[${place.at}] = ${text};`;
     const guards = [...(where === undefined ? [] : [this.c.condition(where, extents)]), ...place.guards];
-    return [guards.length === 0 ? statement : `if (${guards.join(" && ")}) ${statement}`];
+    return [guards.length === 0 ? statement : code`if (${allOf(guards)}) ${statement}`];
   }
 
   // ---- registers ------------------------------------------------------------------------------------------------------------
@@ -172,26 +190,30 @@ class CppWriter implements LanguagePrinter {
   }
 
   /** `c3`, or for AMX the number of the tile: files follow one another. */
-  private register(at: RegisterAt): string {
+  private register(at: RegisterAt): Code {
     const file = this.registerFile(at);
     if (at.index.kind !== "number")
       throw new Error(`internal: register ${printExpr(at.index)} is not known while printing`);
-    if (operandOf(file.intrinsic, file.operand).file !== "tile") return `${file.operand}${at.index.value}`;
+    if (operandOf(file.intrinsic, file.operand).file !== "tile") return code`${registerIn(file, at.index.value)}`;
     const before = this.nest.registers.slice(0, this.nest.registers.indexOf(file)).reduce((sum, r) => sum + r.count, 0);
-    return String(before + at.index.value);
+    return code`${before + at.index.value}`;
   }
 
-  private registersFor(body: readonly string[], intrinsic: Intrinsic): string[] {
-    const text = body.join("\n");
+  private registersFor(body: readonly Code[], intrinsic: Intrinsic): Code[] {
+    const mentioned = namesIn(body);
     const declared = this.nest.registers.flatMap((file) => {
       const operand = operandOf(file.intrinsic, file.operand);
       if (operand.file === "tile") return [];
-      const names = Array.from({ length: file.count }, (_, i) => `${file.operand}${i}`).filter((n) =>
-        new RegExp(`\\b${n}\\b`).test(text),
-      );
-      return names.map((n) => declareRegister(file.intrinsic, operand, n));
+      return Array.from({ length: file.count }, (_, i) => registerIn(file, i))
+        .filter((name) => mentioned.has(name.id))
+        .map((name) => declareRegister(file.intrinsic, operand, name));
     });
-    const issues = text.includes("_tile_");
-    return [...(intrinsic.setup !== undefined && issues ? [intrinsic.setup] : []), ...declared];
+    const issues = skeleton(body).includes("_tile_");
+    return [...(intrinsic.setup !== undefined && issues ? [fillTemplate(intrinsic.setup)] : []), ...declared];
   }
+}
+
+/** `c3`: the fourth of the registers of an operand. */
+function registerIn({ name, operand }: RegisterFile, index: number): Name {
+  return new Name("register", `${operand}${index}`, `${name} ${index}`);
 }

@@ -24,8 +24,8 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Copy, Group } from "../abstraction/loop-nest.ts";
+import { type Code, code, indented, keyOf, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import { type Code, code, indented, keyOf, tensorName } from "./code.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 import { conjunction, guarded } from "./lane-statement.ts";

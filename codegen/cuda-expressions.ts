@@ -20,9 +20,9 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { CExpressions, type Place } from "./c-expressions.ts";
-import { axisName, type Code, code, Name, tensorName } from "./code.ts";
 import { always } from "./lane-statement.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
 
@@ -58,13 +58,8 @@ export class CudaExpressions extends CExpressions {
   }
 
   /** The word for a loop, or for a constant of the printer. */
-  axis(name: string): Name {
+  override axis(name: string): Name {
     return name.startsWith(OWN) ? new Name("local", name.slice(OWN.length)) : axisName(name);
-  }
-
-  /** What a tensor or a buffer is reached by. */
-  tensor(name: string): Code {
-    return code`${tensorName(name)}`;
   }
 
   /** Places in scratch by its storage formula, of which nothing lies outside; tensors with what must hold. */

@@ -8,8 +8,8 @@
  * runtime/emulation/cuda-memory.h.
  */
 
-import type { Code } from "./code.ts";
-import { calledIn, type Helper } from "./cpp-helpers.ts";
+import { apart, type Code, code, identifier, join, list } from "../abstraction/source-text.ts";
+import { calledIn, type Helper, helpersCalled } from "./cpp-helpers.ts";
 
 /** A function, and the feature of a GPU that it needs. */
 interface DeviceFunction extends Helper {
@@ -18,12 +18,16 @@ interface DeviceFunction extends Helper {
 
 /** `load_4_matrices(a, b, c, d, row)`; the row of this lane begins at `row`, lanes 8*i to 8*i+7 name those of matrix i. */
 const loadMatrices = (count: 1 | 2 | 4, form: ".trans" | ""): DeviceFunction => {
-  const words = ["a", "b", "c", "d"].slice(0, count);
-  const outputs = words.map((_, i) => `%${i}`).join(",");
+  const words = (["a", "b", "c", "d"] as const).slice(0, count);
+  const outputs = join(
+    words.map((_, i) => code`%${i}`),
+    code`,`,
+  );
   const name = `load_${count}_matri${count === 1 ? "x" : "ces"}${form === "" ? "" : "_transposed"}`;
-  const text = `static __device__ inline void ${name}(${words.map((w) => `unsigned& ${w}`).join(", ")}, const void* row) {
+  const results = list(words.map((w) => code`unsigned& ${w}`));
+  const text = code`static __device__ inline void ${identifier(name)}(${results}, const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x${count}${form}.shared.b16 {${outputs}}, [%${count}];"
-    : ${words.map((w) => `"=r"(${w})`).join(", ")} : "r"(shared_address(row)) : "memory");
+    : ${list(words.map((w) => code`"=r"(${w})`))} : "r"(shared_address(row)) : "memory");
 }`;
   return { name, feature: "ldmatrix", text };
 };
@@ -32,11 +36,11 @@ const loadMatrices = (count: 1 | 2 | 4, form: ".trans" | ""): DeviceFunction => 
 const DEVICE: readonly DeviceFunction[] = [
   {
     name: "shared_address",
-    text: "static __device__ inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }",
+    text: code`static __device__ inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }`,
   },
   {
     name: "dynamic_shared",
-    text: `static __device__ inline unsigned char* dynamic_shared() {
+    text: code`static __device__ inline unsigned char* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char memory[];
   return memory;
 }`,
@@ -44,7 +48,7 @@ const DEVICE: readonly DeviceFunction[] = [
   {
     name: "copy_async",
     feature: "cp_async",
-    text: `template <int BYTES> static __device__ inline void copy_async(void* to, const void* from) {
+    text: code`template <int BYTES> static __device__ inline void copy_async(void* to, const void* from) {
   if (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(shared_address(to)), "l"(from) : "memory");
   else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(shared_address(to)), "l"(from), "n"(BYTES) : "memory");
 }`,
@@ -52,7 +56,7 @@ const DEVICE: readonly DeviceFunction[] = [
   {
     name: "copy_async_where",
     feature: "cp_async",
-    text: `/* Of the elements at a place of a tensor; where they are not inside nothing is read, and zeros are written. */
+    text: code`/* Of the elements at a place of a tensor; where they are not inside nothing is read, and zeros are written. */
 template <int BYTES, class T> static __device__ inline void copy_async_where(bool inside, void* to, const T* tensor, long at) {
   const T* from = inside ? tensor + at : tensor;
   if (BYTES == 16)
@@ -64,28 +68,28 @@ template <int BYTES, class T> static __device__ inline void copy_async_where(boo
   {
     name: "commit_copies",
     feature: "cp_async",
-    text: `static __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }`,
+    text: code`static __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }`,
   },
   {
     name: "wait_for_copies",
     feature: "cp_async",
-    text: `/* Until all but the newest groups of this thread have arrived. */
+    text: code`/* Until all but the newest groups of this thread have arrived. */
 template <int NEWEST> static __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(NEWEST) : "memory"); }`,
   },
   ...(["", ".trans"] as const).flatMap((form) => ([1, 2, 4] as const).map((count) => loadMatrices(count, form))),
   // To nearest, ties to even, as cpp-helpers.ts computes them; what is not a number may have other bits.
   {
     name: "to_f16",
-    text: `static __device__ inline uint16_t to_f16(float f) { uint16_t x; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
+    text: code`static __device__ inline uint16_t to_f16(float f) { uint16_t x; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
   },
   {
     name: "from_f16",
-    text: `static __device__ inline float from_f16(uint16_t x) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x)); return f; }`,
+    text: code`static __device__ inline float from_f16(uint16_t x) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x)); return f; }`,
   },
   {
     name: "to_bf16",
     feature: "sm_80",
-    text: `static __device__ inline uint16_t to_bf16(float f) { uint16_t x; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
+    text: code`static __device__ inline uint16_t to_bf16(float f) { uint16_t x; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(x) : "f"(f)); return x; }`,
   },
 ];
 
@@ -93,12 +97,12 @@ template <int NEWEST> static __device__ inline void wait_for_copies() { asm vola
 const PORTABLE: readonly Helper[] = [
   {
     name: "Piece",
-    text: `/* Elements that move at once. */
+    text: code`/* Elements that move at once. */
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };`,
   },
   {
     name: "filled",
-    text: `template <class P> static __device__ inline P filled(typename P::Element value) {
+    text: code`template <class P> static __device__ inline P filled(typename P::Element value) {
   P piece;
   for (auto& element : piece.values) element = value;
   return piece;
@@ -119,20 +123,18 @@ export interface DeviceCode {
 
 /** What the text of kernels calls. */
 export function deviceCode(text: readonly Code[]): DeviceCode {
-  const called = calledIn(text, DEVICE);
-  const texts = (of: readonly Helper[]): Code[] => of.map((h) => h.text);
+  const called = helpersCalled(text, DEVICE);
   return {
-    device: texts(called),
-    portable: texts(calledIn(text, PORTABLE)),
+    device: called.map((h) => apart(h.text)),
+    portable: calledIn(text, PORTABLE),
     replaced: new Set(DEVICE.map((h) => h.name)),
-    features: DEVICE.flatMap((d) =>
-      d.feature !== undefined && called.some((h) => h.name === d.name) ? [d.feature] : [],
-    ),
+    features: called.flatMap(({ feature }) => feature ?? []),
   };
 }
 
 /** Text for a GPU alone: an emulation on the host has its own. */
 export function forDevice(parts: readonly Code[]): Code[] {
   if (parts.length === 0) return [];
-  return ["#ifdef __CUDACC__ /* for a GPU: an emulation on the host has functions of its own */", ...parts, "#endif"];
+  const only = code`#ifdef __CUDACC__ /* for a GPU: an emulation on the host has functions of its own */`;
+  return [only, ...parts, code`#endif`];
 }

@@ -8,7 +8,20 @@
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented, join, list, type Name, NOTHING, namesIn, tensorName } from "./code.ts";
+import {
+  type Code,
+  code,
+  indented,
+  join,
+  lines as linesOf,
+  list,
+  type Name,
+  NOTHING,
+  namesIn,
+  type SourceText,
+  tensorName,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { headOf, workspaceOf } from "./cpp-frame.ts";
 import { helpersFor } from "./cpp-helpers.ts";
 import { guarded } from "./lane-statement.ts";
@@ -54,9 +67,9 @@ export function pointersOf(computation: Computation, nest: LoopNest, lines: read
     return { name: tensorName(name), type, restrict: true, from: code`tensors[${i}]` };
   });
   const buffers = workspaceOf(nest).buffers.map(
-    ({ name, type, offset }): Pointer => ({
-      name: tensorName(name),
-      type: code`${type}*`,
+    ({ name, dtype, offset }): Pointer => ({
+      name,
+      type: code`${C_TYPES[dtype]}*`,
       restrict: false,
       from: code`((char*)workspace + ${offset})`,
     }),
@@ -64,20 +77,18 @@ export function pointersOf(computation: Computation, nest: LoopNest, lines: read
   return [...tensors, ...buffers].filter(({ name }) => mentioned.has(name.id));
 }
 
-export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): string {
+export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): SourceText {
   const { prepare, run } = parts;
   const workspace = workspaceOf(nest);
   const kernels = [...prepare, ...run].map(kernelText);
   const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
   const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => !p.restrict));
-  return [
-    ...headOf(computation, parts.comments),
+  const text = linesOf([
+    headOf(computation, parts.comments),
     code`#include <stdint.h>`,
     code`#include <string.h>`,
     ...parts.prelude,
-    ...helpersFor(kernels.join("\n"), parts.replaced).map((text) =>
-      text.replaceAll("static inline", "static __device__ inline"),
-    ),
+    ...helpersFor(kernels, "static __device__ inline", parts.replaced),
     NOTHING,
     ...kernels,
     code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
@@ -98,17 +109,18 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,
-  ].join("\n");
+  ]);
+  return spell(text, "cuda");
 }
 
 function kernelText({ name, pointers, threads, body }: CudaKernel): Code {
   const parameters = list(pointers.map((p) => code`${p.type}${p.restrict ? " __restrict__ " : " "}${p.name}`));
-  return [
+  return linesOf([
     code`static __global__ void __launch_bounds__(${threads}) ${name}(${parameters}) {`,
     ...indented(body),
     code`}`,
     NOTHING,
-  ].join("\n");
+  ]);
 }
 
 function launchOf({ name, pointers, blocks, threads, sharedBytes }: CudaKernel): Code[] {

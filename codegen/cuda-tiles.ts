@@ -20,10 +20,17 @@ import {
   printExpr,
   substitute,
 } from "../abstraction/expression.ts";
-import { fillTemplate, type Intrinsic, type Operand, operandOf, tileOffset } from "../abstraction/intrinsic.ts";
+import {
+  fillTemplate,
+  type Intrinsic,
+  type Operand,
+  operandOf,
+  type RowText,
+  tileOffset,
+} from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
-import { type Code, code, list, Name, namesIn } from "./code.ts";
+import { type Code, code, list, Name, namesIn } from "../abstraction/source-text.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { placeWhere, vectorAt } from "./cuda-copies.ts";
 import { ownAxis } from "./cuda-expressions.ts";
@@ -213,7 +220,7 @@ export class CudaTiles {
 
   // ---- the instruction's own moves ---------------------------------------------------------------------------------------------
 
-  private byInstruction(template: string | undefined, register: RegisterAt, pointer: Code, stride: number): Code {
+  private byInstruction(template: RowText | undefined, register: RegisterAt, pointer: Code, stride: number): Code {
     const { intrinsic, operand } = this.fileOf(register);
     if (template === undefined) throw new Error(`internal: ${intrinsic.name} does not move ${operand} by itself`);
     const bytes = stride * bytesOf(operandOf(intrinsic, operand).dtype);

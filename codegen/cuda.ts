@@ -18,11 +18,21 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import { type Group, type LoopNest, printStatement, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
 import { WARP } from "../abstraction/register.ts";
-import { type Code, code, commentText, indented, Name, NOTHING, namesIn, tensorName } from "./code.ts";
+import {
+  apart,
+  type Code,
+  code,
+  commentText,
+  indented,
+  Name,
+  NOTHING,
+  namesIn,
+  tensorName,
+} from "../abstraction/source-text.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CopyContext, placeWhere, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
@@ -83,7 +93,10 @@ export function generateCuda(
     for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
   const source = cudaProgram(computation, nest, {
     comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
-    prelude: [...forDevice([...(intrinsic.prelude === undefined ? [] : [intrinsic.prelude]), ...device]), ...portable],
+    prelude: [
+      ...forDevice([...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]), ...device]),
+      ...portable,
+    ],
     replaced,
     prepare: prepare.map((k) => k.kernel),
     run: run.map((k) => k.kernel),

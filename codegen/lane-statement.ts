@@ -11,6 +11,8 @@ import type { Equation } from "../abstraction/equation.ts";
 import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
+import { type Code, code, indented, NOTHING } from "../abstraction/source-text.ts";
+import { allOf } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
 /** Whether a comparison holds wherever the loops go. */
@@ -129,16 +131,16 @@ export function joinedValue({ target, op, value }: Equation): Expr {
 }
 
 /** What a target holds joined with a scalar, as C. */
-export function joinScalars(op: Equation["op"], held: string, scalar: string, dtype: DType): string {
+export function joinScalars(op: Equation["op"], held: Code, scalar: Code, dtype: DType): Code {
   switch (op) {
     case "=":
       return scalar;
     case "+=":
-      return `${held} + ${scalar}`;
+      return code`${held} + ${scalar}`;
     case "max=":
-      return `most<${C_TYPES[dtype]}>(${held}, ${scalar})`;
+      return code`most<${C_TYPES[dtype]}>(${held}, ${scalar})`;
     case "min=":
-      return `least<${C_TYPES[dtype]}>(${held}, ${scalar})`;
+      return code`least<${C_TYPES[dtype]}>(${held}, ${scalar})`;
     case "sat+=":
       throw new Error("internal: lanes do not saturate");
     default:
@@ -147,10 +149,10 @@ export function joinScalars(op: Equation["op"], held: string, scalar: string, dt
 }
 
 /** Lines under a condition; a block where they declare something. */
-export function guarded(conditions: readonly string[], lines: readonly string[], block = false): string[] {
-  const test = conditions.length === 0 ? "" : `if (${conditions.join(" && ")}) `;
+export function guarded(conditions: readonly Code[], lines: readonly Code[], block = false): Code[] {
+  const test = conditions.length === 0 ? NOTHING : code`if (${allOf(conditions)}) `;
   const [only] = lines;
-  if (lines.length === 1 && only !== undefined && !block) return [test + only];
-  if (test === "" && !block) return [...lines];
-  return [`${test}{`, ...lines.map((l) => `  ${l}`), "}"];
+  if (lines.length === 1 && only !== undefined && !block) return [code`${test}${only}`];
+  if (conditions.length === 0 && !block) return [...lines];
+  return [code`${test}{`, ...indented(lines), code`}`];
 }

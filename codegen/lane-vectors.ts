@@ -27,8 +27,9 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
+import { bare, type Code, code, Name, NOTHING, namesIn, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import type { CExpressions } from "./c-expressions.ts";
+import { allOf, type CExpressions } from "./c-expressions.ts";
 import { always, conjunction, guarded, joinedValue, joinScalars, pinnedLane, split } from "./lane-statement.ts";
 import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
 
@@ -41,7 +42,7 @@ export interface LaneContext {
   /** Type of what is computed; it decides how many lanes a vector holds. */
   readonly dtype: DType;
   /** Lines that must run before the statement. */
-  readonly before: string[];
+  readonly before: Code[];
   /** What is tested around the statement. */
   readonly known?: readonly Expr[];
 }
@@ -80,45 +81,45 @@ export abstract class LaneVectors implements LanguagePrinter {
 
   // ---- what a language says -----------------------------------------------------------------------------------------------------
 
-  abstract openLoop(loop: Loop): string;
+  abstract openLoop(loop: Loop): Code;
   /** Lanes of one register of this type, for a loop of so many lanes. */
   protected abstract width(dtype: DType, lanes: number): number;
-  protected abstract splat(text: string, dtype: DType): string;
+  protected abstract splat(text: Code, dtype: DType): Code;
   /** Each lane's number of a lane-dependent integer expression. */
-  protected abstract numbers(e: Expr, context: LaneContext): string;
+  protected abstract numbers(e: Expr, context: LaneContext): Code;
   /** The register's value `by` lanes on: lane l gets lane l + by; beyond the ends anything. */
-  protected abstract shifted(at: LaneAccess, by: number, context: LaneContext): string;
+  protected abstract shifted(at: LaneAccess, by: number, context: LaneContext): Code;
   /** One lane's value on every lane. */
-  protected abstract broadcast(at: LaneAccess, context: LaneContext): string;
+  protected abstract broadcast(at: LaneAccess, context: LaneContext): Code;
   /** Lanes in the order of an index that is no shift. */
-  protected abstract permuted(at: LaneAccess, context: LaneContext): string;
-  protected abstract load(place: LanePlace, context: LaneContext): string;
-  protected abstract store(place: LanePlace, mask: readonly Expr[], value: string, context: LaneContext): string;
-  protected abstract blend(mask: readonly Expr[], whenTrue: string, whenFalse: string, context: LaneContext): string;
+  protected abstract permuted(at: LaneAccess, context: LaneContext): Code;
+  protected abstract load(place: LanePlace, context: LaneContext): Code;
+  protected abstract store(place: LanePlace, mask: readonly Expr[], value: Code, context: LaneContext): Code;
+  protected abstract blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code;
   /** The fold of the lanes that meet a condition. */
-  protected abstract reduced(op: Equation["op"], value: string, mask: readonly Expr[], context: LaneContext): string;
+  protected abstract reduced(op: Equation["op"], value: Code, mask: readonly Expr[], context: LaneContext): Code;
   /** Writes one lane of a register. */
-  protected abstract insert(at: LaneAccess, scalar: string, context: LaneContext): string;
-  protected abstract operation(op: LaneOperation, args: readonly string[], dtype: DType, context: LaneContext): string;
-  protected abstract convert(text: string, from: DType, to: DType, context: LaneContext): string;
+  protected abstract insert(at: LaneAccess, scalar: Code, context: LaneContext): Code;
+  protected abstract operation(op: LaneOperation, args: readonly Code[], dtype: DType, context: LaneContext): Code;
+  protected abstract convert(text: Code, from: DType, to: DType, context: LaneContext): Code;
 
   /** One of two vectors for all lanes alike. */
-  protected chosen(tests: string, whenTrue: string, whenFalse: string, _: LaneContext): string {
-    return `(${tests} ? ${whenTrue} : ${whenFalse})`;
+  protected chosen(tests: Code, whenTrue: Code, whenFalse: Code, _: LaneContext): Code {
+    return code`(${tests} ? ${whenTrue} : ${whenFalse})`;
   }
 
   /** Writes one element of memory. */
-  protected assignElement(tensor: string, at: string, scalar: string, _: DType): string {
-    return `${tensor}[${at}] = ${scalar};`;
+  protected assignElement(tensor: string, at: Code, scalar: Code, _: DType): Code {
+    return code`${this.c.tensor(tensor)}[${at}] = ${scalar};`;
   }
 
   /** Brings an element into the cache; nothing where a language leaves that to the hardware. */
-  protected prefetched(_at: Access, _extents: Extents): string[] {
+  protected prefetched(_at: Access, _extents: Extents): Code[] {
     return [];
   }
 
   /** A value as {@link store} takes it. */
-  protected stored(e: Expr, context: LaneContext): string {
+  protected stored(e: Expr, context: LaneContext): Code {
     return this.vector(e, context);
   }
 
@@ -129,24 +130,24 @@ export abstract class LaneVectors implements LanguagePrinter {
 
   // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
 
-  closeLoop(): string {
-    return "}";
+  closeLoop(): Code {
+    return code`}`;
   }
 
-  move(): string[] {
+  move(): Code[] {
     throw new Error("internal: tiles move in a nest of lanes");
   }
 
-  issue(): string[] {
+  issue(): Code[] {
     throw new Error("internal: an instruction is issued in a nest of lanes");
   }
 
-  clear(): string[] {
+  clear(): Code[] {
     throw new Error("internal: a tile is cleared in a nest of lanes");
   }
 
   /** A statement outside a loop of lanes. */
-  scalar({ equation }: Scalar, extents: Extents): string[] {
+  scalar({ equation }: Scalar, extents: Extents): Code[] {
     const { target, value, where } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const context: LaneContext = { axis: "", extents, dtype, before: [] };
@@ -154,8 +155,8 @@ export abstract class LaneVectors implements LanguagePrinter {
     return guarded(where === undefined ? [] : [this.c.condition(where, extents)], [...context.before, ...lines]);
   }
 
-  lanes(loop: Loop, extents: Extents): string[] {
-    return loop.body.flatMap((s): string[] => {
+  lanes(loop: Loop, extents: Extents): Code[] {
+    return loop.body.flatMap((s): Code[] => {
       if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
       const lines = this.statement(s.equation, loop, extents);
       return s.prefetch ? [...lines, ...this.prefetched(s.prefetch, extents)] : lines;
@@ -163,7 +164,7 @@ export abstract class LaneVectors implements LanguagePrinter {
   }
 
   /** One statement on all lanes: every lane reads before any writes. */
-  private statement(equation: Equation, { axis: lane, extent }: Loop, extents: Extents): string[] {
+  private statement(equation: Equation, { axis: lane, extent }: Loop, extents: Extents): Code[] {
     const { target } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const width = this.width(dtype, extent);
@@ -184,24 +185,24 @@ export abstract class LaneVectors implements LanguagePrinter {
     const values = parts.map((part) => this.stored(joinedValue(part.equation), part.context));
     const lines = parts.flatMap(({ context }) => context.before);
     const hazard = parts.length > 1 && accessesIn(equation.value).some((a) => a.tensor === target.tensor);
-    const names = hazard ? values.map((_, i) => `part_${i}`) : values;
-    if (hazard) lines.push(...values.map((v, i) => `const auto part_${i} = ${v};`));
+    const names = hazard ? values.map((_, i) => code`part_${i}`) : values;
+    if (hazard) lines.push(...values.map((v, i) => code`const auto part_${i} = ${v};`));
     for (const [i, { equation: own, context }] of parts.entries()) {
       const mask = split(conjunction(own.where), lane)[1];
-      lines.push(...this.write(own, mask, names[i] ?? "", { ...context, before: lines }));
+      lines.push(...this.write(own, mask, names[i] ?? NOTHING, { ...context, before: lines }));
     }
     return guarded(conditions, lines, lines.length > parts.length);
   }
 
-  private write({ target }: Equation, mask: readonly Expr[], value: string, context: LaneContext): string[] {
+  private write({ target }: Equation, mask: readonly Expr[], value: Code, context: LaneContext): Code[] {
     const register = this.registerOf(target);
     if (register === undefined) return [this.store(this.placeOf(target, context), mask, value, context)];
     const by = this.shiftOf(register.lane, context);
     const place = by === undefined ? undefined : this.partAt(register, by);
     if (place === undefined || place.shift !== 0)
       throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
-    const merged = mask.length === 0 ? value : this.blend(mask, value, place.name, context);
-    return [`${place.name} = ${bare(merged)};`];
+    const merged = mask.length === 0 ? value : this.blend(mask, value, code`${place.name}`, context);
+    return [code`${place.name} = ${bare(merged)};`];
   }
 
   /** A target without the lane axis: one value from all lanes, or with `=` from the one that meets the condition. */
@@ -209,7 +210,7 @@ export abstract class LaneVectors implements LanguagePrinter {
     equation: Equation,
     where: readonly Expr[],
     parts: readonly { readonly equation: Equation; readonly context: LaneContext }[],
-  ): string[] {
+  ): Code[] {
     const [first] = parts;
     if (!first) throw new Error("internal: a loop of no lanes");
     const { op, target } = equation;
@@ -237,15 +238,15 @@ export abstract class LaneVectors implements LanguagePrinter {
       const own = { ...part.context, before: context.before };
       return this.reduced(op, this.vector(part.equation.value, own), mask, own);
     });
-    const [start = "", ...others] = sums;
+    const [start = NOTHING, ...others] = sums;
     const all = others.reduce((whole, sum) => joinScalars(op, whole, sum, dtype), start);
-    const scalar = `${C_TYPES[dtype]} ${target.tensor}_sum = ${all};`;
-    const lines = this.assignScalar(equation, `${target.tensor}_sum`, context);
-    return guarded([], [...context.before, `const ${scalar}`, ...lines], true);
+    const sum = tensorName(target.tensor).with("_sum");
+    const lines = this.assignScalar(equation, code`${sum}`, context);
+    return guarded([], [...context.before, code`const ${C_TYPES[dtype]} ${sum} = ${all};`, ...lines], true);
   }
 
   /** `target op scalar`, of memory or of one lane of a register. */
-  private assignScalar({ target, op }: Equation, scalar: string, context: LaneContext): string[] {
+  private assignScalar({ target, op }: Equation, scalar: Code, context: LaneContext): Code[] {
     const { dtype, extents } = context;
     const held = this.c.value(target, dtype, extents);
     const joined = joinScalars(op, held, scalar, dtype);
@@ -257,7 +258,7 @@ export abstract class LaneVectors implements LanguagePrinter {
 
   // ---- expressions ------------------------------------------------------------------------------------------------------------
 
-  protected vector(e: Expr, context: LaneContext): string {
+  protected vector(e: Expr, context: LaneContext): Code {
     const { axis: lane, dtype, extents } = context;
     const own = typeOf(e, this.c.dtypes) ?? dtype;
     this.checkType(own, e, context);
@@ -294,7 +295,7 @@ export abstract class LaneVectors implements LanguagePrinter {
         const whenFalse = this.vector(e.whenFalse, context);
         const blended = varying.length === 0 ? whenTrue : this.blend(varying, whenTrue, whenFalse, context);
         if (alike.length === 0) return blended;
-        const tests = alike.map((x) => this.c.condition(x, extents)).join(" && ");
+        const tests = allOf(alike.map((x) => this.c.condition(x, extents)));
         return this.chosen(tests, blended, whenFalse, { ...context, dtype: own });
       }
       case "compare":
@@ -306,9 +307,9 @@ export abstract class LaneVectors implements LanguagePrinter {
   }
 
   /** `a*b + c` is one operation of floats. */
-  protected arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): string {
+  protected arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
     const { dtype } = context;
-    const of = (e: Expr): string => this.vector(e, context);
+    const of = (e: Expr): Code => this.vector(e, context);
     const product = (e: Expr): readonly [Expr, Expr] | undefined => {
       if (isInteger(dtype) || !this.fuses()) return undefined;
       if (e.kind === "binary" && e.op === "*") return [e.left, e.right];
@@ -324,13 +325,13 @@ export abstract class LaneVectors implements LanguagePrinter {
     return this.operation(op, [of(left), of(right)], dtype, context);
   }
 
-  private read(e: Access, context: LaneContext): string {
+  private read(e: Access, context: LaneContext): Code {
     const register = this.registerOf(e);
     if (register === undefined) {
       const place = this.placeOf(e, context);
       const loaded = this.load(place, context);
       if (place.uniform.length === 0) return loaded;
-      const tests = place.uniform.map((g) => this.c.condition(g, context.extents)).join(" && ");
+      const tests = allOf(place.uniform.map((g) => this.c.condition(g, context.extents)));
       const outside = this.splat(this.c.outside(e.tensor, context.dtype), context.dtype);
       return this.chosen(tests, loaded, outside, context);
     }
@@ -364,28 +365,23 @@ export abstract class LaneVectors implements LanguagePrinter {
   }
 
   /** The register that lane `lane + by` of a file's vector is in, and how far its lane 0 is from ours. */
-  protected partAt({ file, register }: LaneAccess, by: number): { name: string; next: string; shift: number } {
+  protected partAt({ file, register }: LaneAccess, by: number): { name: Name; next: Name; shift: number } {
     const width = this.width(file.dtype, file.lanes);
     const parts = Math.ceil(file.lanes / width);
     const part = Math.floor(by / width);
-    const name = (i: number): string => this.registerName(file.name, register, clampTo(i, parts), parts);
+    const name = (i: number): Name => registerName(file.name, register, clampTo(i, parts), parts);
     return { name: name(part), next: name(part + 1), shift: by - part * width };
   }
 
-  /** `Z0`, or `Z0_1` where a vector takes several registers. */
-  protected registerName(file: string, register: number, part: number, parts: number): string {
-    return parts === 1 ? `${file}${register}` : `${file}${register}_${part}`;
-  }
-
   /** Every register of the nest that a text mentions, with its type. */
-  protected registersIn(body: readonly string[]): { readonly name: string; readonly file: VectorFile }[] {
-    const words = new Set(body.join("\n").match(/\w+/g));
+  protected registersIn(body: readonly Code[]): { readonly name: Name; readonly file: VectorFile }[] {
+    const mentioned = namesIn(body);
     return (this.nest.vectors ?? []).flatMap((file) => {
       const parts = Math.ceil(file.lanes / this.width(file.dtype, file.lanes));
       return Array.from({ length: file.count * parts }, (_, i) =>
-        this.registerName(file.name, Math.floor(i / parts), i % parts, parts),
+        registerName(file.name, Math.floor(i / parts), i % parts, parts),
       )
-        .filter((name) => words.has(name))
+        .filter((name) => mentioned.has(name.id))
         .map((name) => ({ name, file }));
     });
   }
@@ -422,15 +418,10 @@ export type LaneOperation =
   | ("a*b+c" | "c-a*b" | "a*b-c")
   | ("negate" | "min" | "max" | "square" | "abs" | "round");
 
-/** `(a * b)` without the parentheses around everything. */
-function bare(text: string): string {
-  if (!text.startsWith("(") || !text.endsWith(")")) return text;
-  let depth = 0;
-  for (let i = 0; i < text.length - 1; i++) {
-    depth += text[i] === "(" ? 1 : text[i] === ")" ? -1 : 0;
-    if (depth === 0) return text;
-  }
-  return text.slice(1, -1);
+/** `Z0`, or `Z0_1` where a vector takes several registers. */
+export function registerName(file: string, register: number, part = 0, parts = 1): Name {
+  const word = `${file}${register}`;
+  return new Name("register", parts === 1 ? word : `${word}_${part}`, `${file} ${register} ${part}`);
 }
 
 /** The statement with its lanes counted from `from`. */

@@ -18,18 +18,35 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import {
+  type Code,
+  code,
+  hexadecimal,
+  join,
+  list,
+  NOTHING,
+  type SourceText,
+  skeleton,
+} from "../abstraction/source-text.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
-import { CExpressions } from "./c-expressions.ts";
-import { cppSource, type SourceNotes } from "./cpp-frame.ts";
+import { allOf, CExpressions } from "./c-expressions.ts";
+import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
 import { tested } from "./lane-statement.ts";
-import { type LaneAccess, type LaneContext, type LaneOperation, type LanePlace, LaneVectors } from "./lane-vectors.ts";
+import {
+  type LaneAccess,
+  type LaneContext,
+  type LaneOperation,
+  type LanePlace,
+  LaneVectors,
+  registerName,
+} from "./lane-vectors.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
 interface Format {
-  readonly register: string;
+  readonly register: "__m512" | "__m512d" | "__m512i";
   readonly lanes: number;
   /** Suffix of intrinsics: `_mm512_add_ps`. */
-  readonly suffix: string;
+  readonly suffix: "ps" | "pd" | "epi32";
   /** The same lanes as integers and back, for what exists on integers only. */
   readonly bits: "epi32" | "epi64";
   /** Vector of 32-bit indices, one a lane. */
@@ -62,19 +79,18 @@ export function avx512Source(
   notes: SourceNotes,
   comments: readonly string[],
   options: Avx512Options,
-): string {
+): SourceText {
   const writer = new Avx512Lanes(new LaneExpressions(c.computation, nest), nest, options.streaming ?? false);
   const phases = phasesOf(nest.body).map((phase) => {
     const lines = printStatements(phase, writer);
-    const streamed = lines.some((l) => l.includes("stream_lanes(")) ? ["_mm_sfence();"] : [];
+    const streamed = skeleton(lines).includes("stream_lanes(") ? [code`_mm_sfence();`] : [];
     const dealt = phase.some(isDealt);
-    return [...(dealt ? [] : ["if (part != 0) return;"]), ...lines, ...streamed];
+    return [...(dealt ? [] : [code`if (part != 0) return;`]), ...lines, ...streamed];
   });
   const prepare = printStatements(nest.prepare, writer);
-  const text = [...prepare, ...phases.flat()].join("\n");
   return cppSource(c.computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: ["#include <immintrin.h>", ...vectorHelpersFor(text)],
+    prelude: [code`#include <immintrin.h>`, ...vectorHelpersFor([...prepare, ...phases.flat()])],
     prepare: [...writer.declarations(prepare), ...prepare],
     phases,
     registers: (body) => writer.declarations(body),
@@ -95,21 +111,35 @@ class LaneExpressions extends CExpressions {
     this.vectors = nest.vectors;
   }
 
-  protected override element(e: Access, dtype: DType, extents: Extents): string {
+  protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const file = this.vectors?.find((v) => v.name === e.tensor);
     if (!file) return super.element(e, dtype, extents);
     const [register, lane] = e.index;
     if (register?.kind !== "number" || !lane) throw new Error(`internal: register of ${e.tensor} is not known`);
     const { lanes: width } = formatOf(file.dtype);
-    if (file.lanes <= width) return `lane_of(${file.name}${register.value}, ${this.index(lane, extents)})`;
-    const part = (i: number): string => `${file.name}${register.value}_${i}`;
-    if (lane.kind === "number") return `lane_of(${part(Math.floor(lane.value / width))}, ${lane.value % width})`;
+    const parts = Math.ceil(file.lanes / width);
+    const part = (i: number): Code => code`${registerName(file.name, register.value, i, parts)}`;
     const at = this.index(lane, extents);
-    const last = Math.ceil(file.lanes / width) - 1;
-    const choices = Array.from({ length: last }, (_, i) => `(${at}) < ${(i + 1) * width} ? ${part(i)} : `);
-    return `lane_of(${choices.join("")}${part(last)}, (${at}) % ${width})`;
+    if (parts === 1) return code`lane_of(${part(0)}, ${at})`;
+    if (lane.kind === "number") return code`lane_of(${part(Math.floor(lane.value / width))}, ${lane.value % width})`;
+    const last = parts - 1;
+    const choices = Array.from({ length: last }, (_, i) => code`(${at}) < ${(i + 1) * width} ? ${part(i)} : `);
+    return code`lane_of(${join(choices)}${part(last)}, (${at}) % ${width})`;
   }
 }
+
+type LaneFunction =
+  | "add"
+  | "sub"
+  | "mul"
+  | "mullo"
+  | "div"
+  | "fmadd"
+  | "fnmadd"
+  | "fmsub"
+  | "xor"
+  | "abs"
+  | "roundscale";
 
 export class Avx512Lanes extends LaneVectors {
   private readonly streaming: boolean;
@@ -119,139 +149,149 @@ export class Avx512Lanes extends LaneVectors {
     this.streaming = streaming;
   }
 
-  declarations(body: readonly string[]): string[] {
-    return this.registersIn(body).map(({ name, file }) => `${formatOf(file.dtype).register} ${name} = {};`);
+  declarations(body: readonly Code[]): Code[] {
+    return this.registersIn(body).map(({ name, file }) => code`${formatOf(file.dtype).register} ${name} = {};`);
   }
 
-  openLoop({ axis, extent, mode }: Loop): string {
-    if (mode === "parallel")
-      return `for (long ${axis} = ${extent}L * part / parts; ${axis} < ${extent}L * (part + 1) / parts; ${axis}++) {`;
-    return `for (long ${axis} = 0; ${axis} < ${extent}; ${axis}++) {`;
+  openLoop(loop: Loop): Code {
+    return openLoop(loop);
   }
 
-  protected override prefetched({ tensor, index }: Access, extents: Extents): string[] {
+  protected override prefetched({ tensor, index }: Access, extents: Extents): Code[] {
     // Of a line that may lie outside nothing is read, and nothing is tested.
     const { at } = this.c.place({ kind: "access", tensor, index }, extents);
-    return [`_mm_prefetch((const char*)(${pointer(tensor, at)}), _MM_HINT_T0);`];
+    return [code`_mm_prefetch((const char*)(${this.pointer(tensor, at)}), _MM_HINT_T0);`];
   }
 
   protected width(dtype: DType): number {
     return formatOf(dtype).lanes;
   }
 
-  protected splat(text: string, dtype: DType): string {
-    return `_mm512_set1_${formatOf(dtype).suffix}(${text})`;
+  protected splat(text: Code, dtype: DType): Code {
+    return code`_mm512_set1_${formatOf(dtype).suffix}(${text})`;
   }
 
-  protected numbers(e: Expr, context: LaneContext): string {
+  protected numbers(e: Expr, context: LaneContext): Code {
     return this.indices(e, { ...context, dtype: "s32" });
   }
 
-  protected shifted(at: LaneAccess, by: number): string {
+  protected shifted(at: LaneAccess, by: number): Code {
     const { name, next, shift } = this.partAt(at, by);
-    return shift === 0 ? name : `lanes_from<${shift}>(${name}, ${next})`;
+    return shift === 0 ? code`${name}` : code`lanes_from<${shift}>(${name}, ${next})`;
   }
 
-  protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): string {
+  protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): Code {
     return this.splat(
       this.c.value({ kind: "access", tensor: file.name, index: [number(register), lane] }, file.dtype, context.extents),
       file.dtype,
     );
   }
 
-  protected permuted(at: LaneAccess, context: LaneContext): string {
+  protected permuted(at: LaneAccess, context: LaneContext): Code {
     const { bits, suffix } = formatOf(at.file.dtype);
     if (at.file.lanes > this.width(at.file.dtype))
       throw new Error(`internal: lanes of ${at.file.name} are permuted over several registers`);
     const order = this.indices(at.lane, context);
-    const wide = bits === "epi64" ? `_mm512_cvtepi32_epi64(${order})` : order;
-    return `_mm512_permutexvar_${suffix}(${wide}, ${this.partAt(at, 0).name})`;
+    const wide = bits === "epi64" ? code`_mm512_cvtepi32_epi64(${order})` : order;
+    return code`_mm512_permutexvar_${suffix}(${wide}, ${this.partAt(at, 0).name})`;
   }
 
   /** An index for each lane, in 32 bits. */
-  private indices(e: Expr, { axis, dtype, extents }: LaneContext): string {
+  private indices(e: Expr, { axis, dtype, extents }: LaneContext): Code {
     const { lanes, indices } = formatOf(dtype);
     const used = extents[axis] ?? lanes;
     const each = Array.from({ length: lanes }, (_, l) =>
       // Lanes that are not in use do as the last one.
       this.c.index(substitute(e, new Map([[axis, number(Math.min(l, used - 1))]]), "index"), extents),
     );
-    return `${indices}_setr_epi32(${each.join(", ")})`;
+    return code`${indices}_setr_epi32(${list(each)})`;
   }
 
-  protected load(place: LanePlace, context: LaneContext): string {
+  /** The address of an element. */
+  protected pointer(tensor: string, at: Code): Code {
+    return skeleton(at) === "0" ? this.c.tensor(tensor) : code`${this.c.tensor(tensor)} + ${at}`;
+  }
+
+  /** What is tested before a statement for all lanes alike. */
+  protected guard(uniform: readonly Expr[], { extents }: LaneContext): Code {
+    return uniform.length === 0 ? NOTHING : code`if (${allOf(uniform.map((g) => this.c.condition(g, extents)))}) `;
+  }
+
+  protected load(place: LanePlace, context: LaneContext): Code {
     const { suffix, bytes } = formatOf(context.dtype);
     const mask = this.mask(place.varying, context, true);
     const outside = this.c.outside(place.tensor, context.dtype);
     if (place.stride === 1) {
-      const from = pointer(place.tensor, this.c.index(place.first, context.extents));
-      const unmasked = suffix === "epi32" ? "_mm512_loadu_si512" : `_mm512_loadu_${suffix}`;
-      if (mask === undefined) return `${unmasked}(${from})`;
-      if (outsideIsZero(outside)) return `_mm512_maskz_loadu_${suffix}(${mask}, ${from})`;
-      return `_mm512_mask_loadu_${suffix}(${this.splat(outside, context.dtype)}, ${mask}, ${from})`;
+      const from = this.pointer(place.tensor, this.c.index(place.first, context.extents));
+      const unmasked = suffix === "epi32" ? code`_mm512_loadu_si512` : code`_mm512_loadu_${suffix}`;
+      if (mask === undefined) return code`${unmasked}(${from})`;
+      if (outsideIsZero(outside)) return code`_mm512_maskz_loadu_${suffix}(${mask}, ${from})`;
+      return code`_mm512_mask_loadu_${suffix}(${this.splat(outside, context.dtype)}, ${mask}, ${from})`;
     }
     const { base, order } = this.gathered(place, context);
-    if (mask === undefined) return `_mm512_i32gather_${suffix}(${order}, ${base}, ${bytes})`;
-    return `_mm512_mask_i32gather_${suffix}(${this.splat(outside, context.dtype)}, ${mask}, ${order}, ${base}, ${bytes})`;
+    if (mask === undefined) return code`_mm512_i32gather_${suffix}(${order}, ${base}, ${bytes})`;
+    return code`_mm512_mask_i32gather_${suffix}(${this.splat(outside, context.dtype)}, ${mask}, ${order}, ${base}, ${bytes})`;
   }
 
   /** The element of lane 0 and every lane's distance from it; or, of what is no line, from the tensor's first. */
-  private gathered({ tensor, at, first, stride }: LanePlace, context: LaneContext): { base: string; order: string } {
-    if (stride === undefined) return { base: tensor, order: this.indices(at, context) };
+  private gathered({ tensor, at, first, stride }: LanePlace, context: LaneContext): { base: Code; order: Code } {
+    if (stride === undefined) return { base: this.c.tensor(tensor), order: this.indices(at, context) };
     const steps = binary("*", { kind: "axis", name: context.axis }, number(stride));
-    return { base: pointer(tensor, this.c.index(first, context.extents)), order: this.indices(steps, context) };
+    return { base: this.pointer(tensor, this.c.index(first, context.extents)), order: this.indices(steps, context) };
   }
 
-  protected store(place: LanePlace, where: readonly Expr[], value: string, context: LaneContext): string {
+  protected store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
     const { suffix, bytes } = formatOf(context.dtype);
     const mask = this.mask([...where, ...place.varying], context, true);
-    const test = place.uniform.map((g) => this.c.condition(g, context.extents)).join(" && ");
-    const guard = test === "" ? "" : `if (${test}) `;
+    const guard = this.guard(place.uniform, context);
     if (place.stride === 1) {
-      const to = pointer(place.tensor, this.c.index(place.first, context.extents));
-      if (mask !== undefined) return `${guard}_mm512_mask_storeu_${suffix}(${to}, ${mask}, ${value});`;
+      const to = this.pointer(place.tensor, this.c.index(place.first, context.extents));
+      if (mask !== undefined) return code`${guard}_mm512_mask_storeu_${suffix}(${to}, ${mask}, ${value});`;
       if (this.streaming && place.tensor === outputOf(this.c.computation).name)
-        return `${guard}stream_lanes(${to}, ${value});`;
-      return `${guard}_mm512_storeu_${suffix === "epi32" ? "si512" : suffix}(${to}, ${value});`;
+        return code`${guard}stream_lanes(${to}, ${value});`;
+      return code`${guard}_mm512_storeu_${suffix === "epi32" ? "si512" : suffix}(${to}, ${value});`;
     }
     const { base, order } = this.gathered(place, context);
-    if (mask === undefined) return `${guard}_mm512_i32scatter_${suffix}(${base}, ${order}, ${value}, ${bytes});`;
-    return `${guard}_mm512_mask_i32scatter_${suffix}(${base}, ${mask}, ${order}, ${value}, ${bytes});`;
+    if (mask === undefined) return code`${guard}_mm512_i32scatter_${suffix}(${base}, ${order}, ${value}, ${bytes});`;
+    return code`${guard}_mm512_mask_i32scatter_${suffix}(${base}, ${mask}, ${order}, ${value}, ${bytes});`;
   }
 
-  protected blend(mask: readonly Expr[], whenTrue: string, whenFalse: string, context: LaneContext): string {
+  protected blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code {
     const { suffix } = formatOf(context.dtype);
     const text = this.mask(mask, context, false);
-    return text === undefined ? whenTrue : `_mm512_mask_mov_${suffix}(${whenFalse}, ${text}, ${whenTrue})`;
+    return text === undefined ? whenTrue : code`_mm512_mask_mov_${suffix}(${whenFalse}, ${text}, ${whenTrue})`;
   }
 
-  protected reduced(op: Equation["op"], value: string, where: readonly Expr[], context: LaneContext): string {
+  protected reduced(op: Equation["op"], value: Code, where: readonly Expr[], context: LaneContext): Code {
     const { suffix } = formatOf(context.dtype);
     const name = op === "+=" ? "add" : op === "max=" ? "max" : "min";
     const mask = this.mask(where, context, true);
     return mask === undefined
-      ? `_mm512_reduce_${name}_${suffix}(${value})`
-      : `_mm512_mask_reduce_${name}_${suffix}(${mask}, ${value})`;
+      ? code`_mm512_reduce_${name}_${suffix}(${value})`
+      : code`_mm512_mask_reduce_${name}_${suffix}(${mask}, ${value})`;
   }
 
-  protected insert({ file, register, lane }: LaneAccess, scalar: string, context: LaneContext): string {
+  protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code {
     const { suffix, lanes } = formatOf(file.dtype);
     const parts = Math.ceil(file.lanes / lanes);
-    const write = (part: number, one: string): string => {
-      const name = this.registerName(file.name, register, part, parts);
-      return `${name} = _mm512_mask_mov_${suffix}(${name}, ${one}, ${this.splat(scalar, file.dtype)});`;
+    const write = (part: number, one: Code): Code => {
+      const name = registerName(file.name, register, part, parts);
+      return code`${name} = _mm512_mask_mov_${suffix}(${name}, ${one}, ${this.splat(scalar, file.dtype)});`;
     };
-    if (lane.kind === "number") return write(Math.floor(lane.value / lanes), maskText(1 << (lane.value % lanes)));
-    const inPart = (part: number): string =>
-      `only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
-    return Array.from({ length: parts }, (_, part) => write(part, inPart(part))).join(" ");
+    if (lane.kind === "number") return write(Math.floor(lane.value / lanes), hexadecimal(1 << (lane.value % lanes)));
+    const inPart = (part: number): Code =>
+      code`only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
+    return join(
+      Array.from({ length: parts }, (_, part) => write(part, inPart(part))),
+      code` `,
+    );
   }
 
-  protected operation(op: LaneOperation, args: readonly string[], dtype: DType): string {
+  protected operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {
     const { suffix } = formatOf(dtype);
-    const call = (name: string, ...list: (string | undefined)[]): string =>
-      `_mm512_${name}_${suffix}(${list.join(", ")})`;
-    const [a = "", b = "", c = ""] = args;
+    const call = (name: LaneFunction, ...given: readonly Code[]): Code =>
+      code`_mm512_${name}_${suffix}(${list(given)})`;
+    const [a = NOTHING, b = NOTHING, c = NOTHING] = args;
     const integer = dtype === "s32";
     switch (op) {
       case "+":
@@ -270,53 +310,53 @@ export class Avx512Lanes extends LaneVectors {
         return call("fmsub", a, b, c);
       case "negate":
         return integer
-          ? call("sub", "_mm512_setzero_si512()", a)
-          : call("xor", a, this.splat(dtype === "f64" ? "-0.0" : "-0.0f", dtype));
+          ? call("sub", code`_mm512_setzero_si512()`, a)
+          : call("xor", a, this.splat(dtype === "f64" ? code`-0.0` : code`-0.0f`, dtype));
       case "max":
-        return `most_lanes(${a}, ${b})`;
+        return code`most_lanes(${a}, ${b})`;
       case "min":
-        return `least_lanes(${a}, ${b})`;
+        return code`least_lanes(${a}, ${b})`;
       case "square":
         return call(integer ? "mullo" : "mul", a, a);
       case "abs":
         return call("abs", a);
       case "round":
-        return integer ? a : call("roundscale", a, "_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC");
+        return integer ? a : call("roundscale", a, code`_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC`);
       default:
         return op satisfies never;
     }
   }
 
-  protected convert(text: string, from: DType, to: DType): string {
-    if (from === "s32" && to === "f32") return `_mm512_cvtepi32_ps(${text})`;
-    if (from === "f32" && to === "s32") return `_mm512_cvttps_epi32(${text})`;
+  protected convert(text: Code, from: DType, to: DType): Code {
+    if (from === "s32" && to === "f32") return code`_mm512_cvtepi32_ps(${text})`;
+    if (from === "f32" && to === "s32") return code`_mm512_cvttps_epi32(${text})`;
     throw new Error(`internal: lanes do not convert ${from} to ${to}`);
   }
 
   // ---- masks ------------------------------------------------------------------------------------------------------------------
 
   /** Lanes where all conditions hold, and that are in use if that matters; undefined for every lane. */
-  protected mask(conditions: readonly Expr[], context: LaneContext, inUse: boolean): string | undefined {
+  protected mask(conditions: readonly Expr[], context: LaneContext, inUse: boolean): Code | undefined {
     const { lanes } = formatOf(context.dtype);
     const { axis, extents } = context;
     const used = extents[axis] ?? lanes;
     const all = 2 ** lanes - 1;
     let known = inUse ? 2 ** used - 1 : all;
-    const texts: string[] = [];
+    const texts: Code[] = [];
     for (const e of tested(conditions, axis, extents)) {
       if (axesIn(e).every((name) => name === axis)) known &= tableOf(e, axis, lanes);
       else texts.push(this.maskOf(e, context));
     }
-    if (known !== all) texts.push(maskText(known));
-    return texts.length === 0 ? undefined : texts.length === 1 ? texts[0] : `(${texts.join(" & ")})`;
+    if (known !== all) texts.push(hexadecimal(known));
+    return texts.length === 0 ? undefined : texts.length === 1 ? texts[0] : code`(${join(texts, code` & `)})`;
   }
 
-  private maskOf(e: Expr, context: LaneContext): string {
+  private maskOf(e: Expr, context: LaneContext): Code {
     const { axis, extents, dtype } = context;
     if (e.kind === "logic")
-      return `(${this.maskOf(e.left, context)} ${e.op === "and" ? "&" : "|"} ${this.maskOf(e.right, context)})`;
+      return code`(${this.maskOf(e.left, context)} ${e.op === "and" ? "&" : "|"} ${this.maskOf(e.right, context)})`;
     if (e.kind === "compare") {
-      if (!axesIn(e).includes(axis)) return `(${this.c.condition(e, extents)} ? ~0u : 0u)`;
+      if (!axesIn(e).includes(axis)) return code`(${this.c.condition(e, extents)} ? ~0u : 0u)`;
       const difference = binary("-", e.left, e.right);
       const factor = affineForm(difference)?.terms.get(axis);
       const rest = substitute(difference, new Map([[axis, number(0)]]), "index");
@@ -327,14 +367,14 @@ export class Avx512Lanes extends LaneVectors {
     const { lanes } = formatOf(dtype);
     const each = Array.from({ length: lanes }, (_, l) => {
       const one = substitute(e, new Map([[axis, number(l)]]), "index");
-      return `(unsigned)(${this.c.condition(one, extents)}) << ${l}`;
+      return code`(unsigned)(${this.c.condition(one, extents)}) << ${l}`;
     });
-    return `(${each.join(" | ")})`;
+    return code`(${join(each, code` | `)})`;
   }
 
   /** `lane op bound` */
-  private lanesWhere(op: CompareOp, bound: Expr, { extents }: LaneContext): string {
-    const below = (e: Expr): string => `lanes_below(${this.c.index(tidy(e), extents)})`;
+  private lanesWhere(op: CompareOp, bound: Expr, { extents }: LaneContext): Code {
+    const below = (e: Expr): Code => code`lanes_below(${this.c.index(tidy(e), extents)})`;
     const next = binary("+", bound, number(1));
     switch (op) {
       case "<":
@@ -342,13 +382,13 @@ export class Avx512Lanes extends LaneVectors {
       case "<=":
         return below(next);
       case ">=":
-        return `~${below(bound)}`;
+        return code`~${below(bound)}`;
       case ">":
-        return `~${below(next)}`;
+        return code`~${below(next)}`;
       case "==":
-        return `only_lane(${this.c.index(tidy(bound), extents)})`;
+        return code`only_lane(${this.c.index(tidy(bound), extents)})`;
       case "!=":
-        return `~only_lane(${this.c.index(tidy(bound), extents)})`;
+        return code`~only_lane(${this.c.index(tidy(bound), extents)})`;
       default:
         return op satisfies never;
     }
@@ -386,14 +426,6 @@ function tidy(e: Expr): Expr {
   return binary("+", sum(number(0), terms), number(form.constant));
 }
 
-function maskText(bits: number): string {
-  return `0x${bits.toString(16)}`;
-}
-
-export function pointer(tensor: string, at: string): string {
-  return at === "0" ? tensor : `${tensor} + ${at}`;
-}
-
-function outsideIsZero(text: string): boolean {
-  return /^0(\.0f?)?$/.test(text);
+function outsideIsZero(text: Code): boolean {
+  return /^0(\.0f?)?$/.test(skeleton(text));
 }

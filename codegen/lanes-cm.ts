@@ -5,8 +5,9 @@
  *     Z0_up1.select<15, 1>(1) = Z0.select<15, 1>(0);
  *     Z0 = load_lanes<float, 16>(x, 16 * b) * element<float>(w, q) + Z0_up1;
  *
- * Each step of the parallel loops is a thread, numbered by `cm_group_id(0)`. Reads beyond a buffer give 0. Emulation:
- * runtime/emulation/cm.h, written from the CM language specification.
+ * Each step of the parallel loops is a thread group of one thread, numbered by `cm_group_id(0)`; the text says how a host starts them.
+ * Reads beyond a buffer give 0. Lengths are `uint`, as in Intel's headers: `template <uint N>` would not be deduced. Emulation:
+ * runtime/emulation/cm.h, written from the CM language specification and as strict as those headers.
  */
 
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
@@ -14,17 +15,41 @@ import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Access, axesIn, axis, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { type Access, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
 import type { Launch } from "../abstraction/kernel.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { CExpressions } from "./c-expressions.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import {
+  axisName,
+  type Code,
+  code,
+  indented,
+  join,
+  keyOf,
+  lines as linesOf,
+  list,
+  Name,
+  NOTHING,
+  namesIn,
+  type SourceText,
+  skeleton,
+  tensorName,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { allOf, CExpressions } from "./c-expressions.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
-import { helpersFor } from "./cpp-helpers.ts";
+import { calledIn, type Helper, helpersFor } from "./cpp-helpers.ts";
 import { dealtLoops, laneLoops, tested } from "./lane-statement.ts";
-import { type LaneAccess, type LaneContext, type LaneOperation, type LanePlace, LaneVectors } from "./lane-vectors.ts";
+import {
+  type LaneAccess,
+  type LaneContext,
+  type LaneOperation,
+  type LanePlace,
+  LaneVectors,
+  registerName,
+} from "./lane-vectors.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
-const TYPES: Partial<Record<DType, string>> = { f32: "float", f64: "double", s32: "int" };
+const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
 
 /** @throws UsageError when the nest keeps something in scratch memory */
 export function cmSource(
@@ -32,85 +57,104 @@ export function cmSource(
   nest: LoopNest,
   notes: SourceNotes,
   comments: readonly string[],
-): { readonly source: string; readonly launches: readonly Launch[] } {
+): { readonly source: SourceText; readonly launches: readonly Launch[] } {
   const [scratch] = nest.scratch;
   if (scratch)
     throw new UsageError(`CM: the program keeps ${scratch.name} in memory besides its tensors`, {
       hint: "choose a design that keeps its values in vectors, or emit another language",
     });
-  const c = new CmExpressions(computation, nest);
-  const writer = new CmLanes(c, nest);
-  const launches: Launch[] = [];
-  const kernels = phasesOf(nest.body).flatMap((phase, i) => {
-    const { dealt, inner, extents } = dealtLoops(phase);
-    const lines = printStatements(inner, writer, extents);
-    const words = new Set(lines.join("\n").match(/\w+/g));
-    const threads = dealt.reduce((product, d) => product * d.extent, 1);
-    const surfaces = Object.keys(computation.tensors).filter((name) => words.has(name));
-    const name = `phase_${i}`;
-    launches.push({ function: name, threads, arguments: surfaces });
-    const indices = dealt.map((d, at) => {
-      const below = dealt.slice(at + 1).reduce((product, x) => product * x.extent, 1);
-      const whole = below === 1 ? "thread" : `thread / ${below}`;
-      return `const int ${d.axis} = ${at === 0 ? whole : `${whole} % ${d.extent}`};`;
+  const writer = new CmLanes(new CmExpressions(computation, nest), nest);
+  const kernels = phasesOf(nest.body).map((phase, i) => kernelOf(phase, i, writer, Object.keys(computation.tensors)));
+  const text = kernels.map((k) => k.text);
+  const mentioned = namesIn(text);
+  const inits = laneVectors(nest.body)
+    .filter(({ name }) => mentioned.has(initial(name).id))
+    .map(({ name, extent }) => {
+      const numbers = Array.from({ length: extent }, (_, lane) => code`${lane}`);
+      return code`static const int ${initial(name)}[${extent}] = {${list(numbers)}};`;
     });
-    const body = [
-      ...(dealt.length > 0 ? ["const int thread = cm_group_id(0);"] : []),
-      ...indices,
-      ...laneLoops(phase)
-        .filter(({ axis: lane, extent }) => words.has(laneName(lane, extent)))
-        .map(({ axis: lane, extent }) => laneName(lane, extent))
-        .filter((lane, at, all) => all.indexOf(lane) === at)
-        .map((lane) => `vector<int, ${lane.split("_").at(-1)}> ${lane}(${lane}_init);`),
-      ...writer.declarations(lines),
-      ...lines,
-    ];
-    return [
-      `/* ${threads} threads */`,
-      `extern "C" _GENX_MAIN_ void ${name}(${surfaces.map((s) => `SurfaceIndex ${s}`).join(", ")}) {`,
-      ...body.map((l) => `  ${l}`),
-      "}",
-      "",
-    ];
-  });
-  const text = kernels.join("\n");
-  const lanes = laneLoops(nest.body).map(({ axis: lane, extent }) => ({ name: laneName(lane, extent), extent }));
-  const inits = lanes.filter(
-    (l, i) => lanes.findIndex((o) => o.name === l.name) === i && text.includes(`${l.name}_init`),
-  );
-  const source = [
-    ...headOf(computation, [...comments, ...notes.lines]),
-    "#include <cm/cm.h>",
-    "",
-    ...helpersIn(text),
-    ...helpersFor(text).map((h) => h.replaceAll("static inline", "_GENX_ inline")),
-    ...inits.map(
-      ({ name, extent }) =>
-        `static const int ${name}_init[${extent}] = {${Array.from({ length: extent }, (_, i) => i).join(", ")}};`,
-    ),
-    "",
-    ...kernels,
-  ].join("\n");
-  return { source, launches };
+  const source = linesOf([
+    headOf(computation, [...comments, ...notes.lines]),
+    code`#include <cm/cm.h>`,
+    NOTHING,
+    ...calledIn(text, HELPERS),
+    ...helpersFor(text, "_GENX_ inline"),
+    ...inits,
+    NOTHING,
+    ...text,
+  ]);
+  return { source: spell(source, "cm"), launches: kernels.map((k) => k.launch) };
 }
 
-/** The lane numbers of a loop of so many lanes. */
-function laneName(lane: string, extent: number): string {
-  return `${lane}_of_${extent}`;
+function kernelOf(
+  phase: readonly Statement[],
+  number: number,
+  writer: CmLanes,
+  tensors: readonly string[],
+): { readonly text: Code; readonly launch: Launch } {
+  const { dealt, inner, extents } = dealtLoops(phase);
+  const lines = printStatements(inner, writer, extents);
+  const mentioned = namesIn(lines);
+  const groups = dealt.reduce((product, d) => product * d.extent, 1);
+  const surfaces = tensors.filter((name) => mentioned.has(tensorName(name).id));
+  const indices = dealt.map((d, at) => {
+    const below = dealt.slice(at + 1).reduce((product, x) => product * x.extent, 1);
+    const whole = below === 1 ? code`thread` : code`thread / ${below}`;
+    return code`const int ${axisName(d.axis)} = ${at === 0 ? whole : code`${whole} % ${d.extent}`};`;
+  });
+  const body = [
+    ...(dealt.length > 0 ? [code`const int thread = cm_group_id(0);`] : []),
+    ...indices,
+    ...laneVectors(phase)
+      .filter(({ name }) => mentioned.has(name.id))
+      .map(({ name, extent }) => code`vector<int, ${extent}> ${name}(${initial(name)});`),
+    ...writer.declarations(lines),
+    ...lines,
+  ];
+  const parameters = surfaces.map((name) => code`SurfaceIndex ${tensorName(name)}`);
+  const text = linesOf([
+    code`/* ${groups} thread groups of one thread. CM runtime: CreateThreadGroupSpace(1, 1, ${groups}, 1, ...), EnqueueWithGroup.`,
+    code`   Level Zero: group size 1, 1, 1 and group count {${groups}, 1, 1}. */`,
+    code`extern "C" _GENX_MAIN_ void phase_${number}(${list(parameters)}) {`,
+    ...indented(body),
+    code`}`,
+    NOTHING,
+  ]);
+  return { text, launch: { function: `phase_${number}`, groups, arguments: surfaces } };
+}
+
+/** The numbers of the lanes of a loop, as a vector. */
+interface LaneVector {
+  readonly name: Name;
+  readonly extent: number;
+}
+
+/** One for each lane axis and number of lanes. */
+function laneVectors(body: readonly Statement[]): LaneVector[] {
+  const all = laneLoops(body).map(({ axis: lane, extent }) => ({ name: laneNumbers(lane, extent), extent }));
+  return all.filter((l, i) => all.findIndex((o) => o.name.id === l.name.id) === i);
+}
+
+function laneNumbers(lane: string, extent: number): Name {
+  return axisName(lane).with(`_of_${extent}`);
+}
+
+function initial(numbers: Name): Name {
+  return numbers.with("_init");
 }
 
 /** In the order they may call one another, the last first. */
-const HELPERS: readonly { readonly name: string; readonly text: string }[] = [
+const HELPERS: readonly Helper[] = [
   {
     name: "gather_lanes",
-    text: `/* An element for each lane. Doubles are pairs of dwords. */
-template <typename T, int N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
+    text: code`/* An element for each lane. Doubles are pairs of dwords. */
+template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
   enum { WORDS = sizeof(T) / 4, READS = (N * WORDS + 15) / 16 };
   vector<uint, READS * 16> offsets = 0;
   for (int word = 0; word < WORDS; word++) offsets.template select<N, WORDS>(word) = at * (int)WORDS + word;
   vector<uint, READS * 16> words;
   for (int i = 0; i < READS; i++) {
-    const vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
+    vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
     read(surface, 0, own, words.template select<16, 1>(16 * i));
   }
   vector<T, READS * 16 / WORDS> lanes = words.template format<T>();
@@ -120,8 +164,8 @@ template <typename T, int N> _GENX_ inline vector<T, N> gather_lanes(SurfaceInde
   },
   {
     name: "scatter_lanes",
-    text: `/* Each lane's element, where the mask says so. */
-template <typename T, int N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
+    text: code`/* Each lane's element, where the mask says so. */
+template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
   enum { WORDS = sizeof(T) / 4, WRITES = (N * WORDS + 15) / 16 };
   vector<uint, WRITES * 16> offsets = 0;
   vector<ushort, WRITES * 16> active = 0;
@@ -133,9 +177,9 @@ template <typename T, int N> _GENX_ inline void scatter_lanes(SurfaceIndex surfa
   lanes.template select<N, 1>(0) = value;
   vector<uint, WRITES * 16> words = lanes.template format<uint>();
   for (int i = 0; i < WRITES; i++) {
-    const vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
-    const vector<uint, 16> written = words.template select<16, 1>(16 * i);
-    const vector<ushort, 16> taken = active.template select<16, 1>(16 * i);
+    vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
+    vector<uint, 16> written = words.template select<16, 1>(16 * i);
+    vector<ushort, 16> taken = active.template select<16, 1>(16 * i);
     SIMD_IF_BEGIN(taken) {
       write(surface, 0, own, written);
     }
@@ -146,8 +190,8 @@ template <typename T, int N> _GENX_ inline void scatter_lanes(SurfaceIndex surfa
   },
   {
     name: "load_lanes",
-    text: `/* Lanes side by side from an element on, in blocks of owords. */
-template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
+    text: code`/* Lanes side by side from an element on, in blocks of owords. */
+template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
   enum { BYTES = N * sizeof(T), BLOCK = BYTES <= 16 ? 16 : BYTES <= 32 ? 32 : BYTES <= 64 ? 64 : 128 };
   enum { EACH = BLOCK / sizeof(T), READS = (N + EACH - 1) / EACH };
   vector<T, READS * EACH> lanes;
@@ -159,7 +203,7 @@ template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex 
   },
   {
     name: "floor_div",
-    text: `template <int N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
+    text: code`template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
   vector<int, N> quotient = a / b;
   quotient.merge(quotient - 1, a - quotient * b < 0);
   return quotient;
@@ -168,7 +212,7 @@ template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex 
   },
   {
     name: "floor_mod",
-    text: `template <int N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
+    text: code`template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
   vector<int, N> rest = a % b;
   rest.merge(rest + b, rest < 0);
   return rest;
@@ -177,7 +221,7 @@ template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex 
   },
   {
     name: "element",
-    text: `template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
+    text: code`template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
   vector<T, 16 / sizeof(T)> words;
   read(DWALIGNED(surface), (uint)(at * sizeof(T)), words);
   return words(0);
@@ -186,185 +230,211 @@ template <typename T, int N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex 
   },
 ];
 
-function helpersIn(text: string): string[] {
-  return HELPERS.filter(({ name }) => new RegExp(`\\b${name}[<(]`).test(text)).map((h) => h.text);
-}
-
 /** Scalars: elements of buffers, and lanes of registers. */
 class CmExpressions extends CExpressions {
   private readonly vectors: LoopNest["vectors"];
+  /** While an index of lanes is printed: the lane axis, and the vector that stands for it. */
+  numbered: { readonly axis: string; readonly vector: Name } | undefined;
+
+  override axis(name: string): Name {
+    return name === this.numbered?.axis ? this.numbered.vector : super.axis(name);
+  }
 
   constructor(computation: Computation, nest: LoopNest) {
     super(computation, nest);
     this.vectors = nest.vectors;
   }
 
-  protected override element(e: Access, dtype: DType, extents: Extents): string {
+  protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const file = this.vectors?.find((v) => v.name === e.tensor);
     const [register, lane] = e.index;
     if (file) {
       if (register?.kind !== "number" || !lane) throw new Error(`internal: register of ${e.tensor} is not known`);
-      return `${file.name}${register.value}(${this.index(lane, extents)})`;
+      return code`${registerName(file.name, register.value)}(${this.index(lane, extents)})`;
     }
     const { at, guards } = this.place(e, extents);
-    const element = `element<${typeName(this.dtypes[e.tensor] ?? dtype)}>(${e.tensor}, ${at})`;
-    return guards.length === 0 ? element : `(${guards.join(" && ")} ? ${element} : ${this.outside(e.tensor, dtype)})`;
+    const element = code`element<${typeName(this.dtypes[e.tensor] ?? dtype)}>(${this.tensor(e.tensor)}, ${at})`;
+    return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
   }
 }
 
 class CmLanes extends LaneVectors {
-  declarations(body: readonly string[]): string[] {
-    return this.registersIn(body).map(({ name, file }) => `${vectorType(file.dtype, file.lanes)} ${name};`);
+  protected override readonly c: CmExpressions;
+
+  constructor(c: CmExpressions, nest: LoopNest) {
+    super(c, nest);
+    this.c = c;
   }
 
-  openLoop({ axis: name, extent }: Loop): string {
-    return `for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+  declarations(body: readonly Code[]): Code[] {
+    return this.registersIn(body).map(({ name, file }) => code`${vectorType(file.dtype, file.lanes)} ${name};`);
+  }
+
+  openLoop({ axis: loop, extent }: Loop): Code {
+    const name = axisName(loop);
+    return code`for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
   }
 
   protected width(_: DType, lanes: number): number {
     return lanes;
   }
 
-  protected splat(text: string): string {
+  protected splat(text: Code): Code {
     return text;
   }
 
-  protected numbers(e: Expr, context: LaneContext): string {
+  protected numbers(e: Expr, context: LaneContext): Code {
     return this.index(e, context);
   }
 
   /** An index of lanes as CM writes it: the lane axis is a vector of numbers. */
-  private index(e: Expr, { axis: lane, extents }: LaneContext): string {
-    const name = laneName(lane, extents[lane] ?? 0);
-    const renamed = substitute(e, new Map([[lane, axis(name)]]), "index");
-    return this.c.index(renamed, { ...extents, [name]: extents[lane] ?? 0 });
+  private index(e: Expr, { axis: lane, extents }: LaneContext): Code {
+    this.c.numbered = { axis: lane, vector: laneNumbers(lane, extents[lane] ?? 0) };
+    try {
+      return this.c.index(e, extents);
+    } finally {
+      this.c.numbered = undefined;
+    }
   }
 
-  protected shifted(at: LaneAccess, by: number, context: LaneContext): string {
+  protected shifted(at: LaneAccess, by: number, context: LaneContext): Code {
     const lanes = this.lanesOf(at, context);
-    const name = this.registerName(at.file.name, at.register, 0, 1);
-    if (by === 0) return name;
-    const moved = `${name}_${by < 0 ? "up" : "down"}${Math.abs(by)}`;
+    const name = registerName(at.file.name, at.register);
+    if (by === 0) return code`${name}`;
+    const moved = name.with(`_${by < 0 ? "up" : "down"}${Math.abs(by)}`);
     const left = lanes - Math.abs(by);
     const [to, from] = by < 0 ? [-by, 0] : [0, by];
     const lines = [
-      `${vectorType(at.file.dtype, lanes)} ${moved};`,
-      ...(left > 0 ? [`${moved}.select<${left}, 1>(${to}) = ${name}.select<${left}, 1>(${from});`] : []),
+      code`${vectorType(at.file.dtype, lanes)} ${moved};`,
+      ...(left > 0 ? [code`${moved}.select<${left}, 1>(${to}) = ${name}.select<${left}, 1>(${from});`] : []),
     ];
-    for (const line of lines) if (!context.before.includes(line)) context.before.push(line);
-    return moved;
+    const known = new Set(context.before.map(keyOf));
+    context.before.push(...lines.filter((line) => !known.has(keyOf(line))));
+    return code`${moved}`;
   }
 
-  protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): string {
-    return `${file.name}${register}(${this.c.index(lane, context.extents)})`;
+  protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): Code {
+    return code`${registerName(file.name, register)}(${this.c.index(lane, context.extents)})`;
   }
 
-  protected permuted(at: LaneAccess, context: LaneContext): string {
+  protected permuted(at: LaneAccess, context: LaneContext): Code {
     this.lanesOf(at, context);
-    return `${at.file.name}${at.register}.iselect(${this.index(at.lane, context)})`;
+    return code`${registerName(at.file.name, at.register)}.iselect(${this.index(at.lane, context)})`;
   }
 
-  protected load(place: LanePlace, context: LaneContext): string {
+  protected load(place: LanePlace, context: LaneContext): Code {
     const { dtype } = context;
     const lanes = used(context);
-    const type = `<${typeName(dtype)}, ${lanes}>`;
+    const type = code`<${typeName(dtype)}, ${lanes}>`;
     const inside = boundsOf(place.first, context.extents)[0] >= 0;
     const loaded =
       place.stride === 1 && inside
-        ? `load_lanes${type}(${place.tensor}, ${this.c.index(place.first, context.extents)})`
-        : `gather_lanes${type}(${place.tensor}, ${this.index(place.at, context)})`;
+        ? code`load_lanes${type}(${this.c.tensor(place.tensor)}, ${this.c.index(place.first, context.extents)})`
+        : code`gather_lanes${type}(${this.c.tensor(place.tensor)}, ${this.index(place.at, context)})`;
     const mask = this.mask(place.varying, context);
     if (mask === undefined) return loaded;
-    return this.merged(`${place.tensor}_lanes`, mask, loaded, this.c.outside(place.tensor, dtype), context);
+    return this.merged(
+      tensorName(place.tensor).with("_lanes"),
+      mask,
+      loaded,
+      this.c.outside(place.tensor, dtype),
+      context,
+    );
   }
 
-  protected store(place: LanePlace, where: readonly Expr[], value: string, context: LaneContext): string {
+  protected store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
     const lanes = used(context);
     const { dtype, extents } = context;
     const bytes = bytesOf(dtype) * lanes;
     const mask = this.mask([...where, ...place.varying], context);
-    const test = place.uniform.map((g) => this.c.condition(g, extents)).join(" && ");
-    const guard = test === "" ? "" : `if (${test}) `;
+    const tests = place.uniform.map((g) => this.c.condition(g, extents));
+    const guard = tests.length === 0 ? NOTHING : code`if (${allOf(tests)}) `;
     const offset = binary("*", place.first, number(bytesOf(dtype)));
     const aligned = place.stride === 1 && multipleOf(offset, 16) && [16, 32, 64, 128].includes(bytes);
     if (aligned && mask === undefined)
-      return `${guard}write(${place.tensor}, ${this.c.index(offset, extents)}, ${vectorType(dtype, lanes)}(${value}));`;
-    const type = `<${typeName(dtype)}, ${lanes}>`;
-    const whole = `vector<ushort, ${lanes}>(${mask ?? "1"})`;
-    return `${guard}scatter_lanes${type}(${place.tensor}, ${this.index(place.at, context)}, ${value}, ${whole});`;
+      return code`${guard}write(${this.c.tensor(place.tensor)}, ${this.c.index(offset, extents)}, ${vectorType(dtype, lanes)}(${value}));`;
+    const type = code`<${typeName(dtype)}, ${lanes}>`;
+    const whole = code`vector<ushort, ${lanes}>(${mask ?? 1})`;
+    return code`${guard}scatter_lanes${type}(${this.c.tensor(place.tensor)}, ${this.index(place.at, context)}, ${value}, ${whole});`;
   }
 
-  protected blend(mask: readonly Expr[], whenTrue: string, whenFalse: string, context: LaneContext): string {
+  protected blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code {
     const text = this.mask(mask, context);
-    return text === undefined ? whenTrue : this.merged("merged", text, whenTrue, whenFalse, context);
+    return text === undefined ? whenTrue : this.merged(new Name("local", "merged"), text, whenTrue, whenFalse, context);
   }
 
   /** A vector of its own, made by a merge ahead of the statement. */
-  private merged(name: string, mask: string, whenTrue: string, whenFalse: string, context: LaneContext): string {
+  private merged(name: Name, mask: Code, whenTrue: Code, whenFalse: Code, context: LaneContext): Code {
     const { before, dtype } = context;
-    const own = `${name}_${before.filter((l) => l.includes(".merge(")).length}`;
-    before.push(`${vectorType(dtype, used(context))} ${own};`, `${own}.merge(${whenTrue}, ${whenFalse}, ${mask});`);
+    const own = name.with(`_${before.filter((l) => skeleton(l).includes(".merge(")).length}`);
+    before.push(
+      code`${vectorType(dtype, used(context))} ${own};`,
+      code`${own}.merge(${whenTrue}, ${whenFalse}, ${mask});`,
+    );
+    return code`${own}`;
+  }
+
+  protected override chosen(tests: Code, whenTrue: Code, whenFalse: Code, context: LaneContext): Code {
+    const { before, dtype } = context;
+    const own = code`chosen_${before.length}`;
+    before.push(
+      code`${vectorType(dtype, used(context))} ${own} = ${whenFalse};`,
+      code`if (${tests}) ${own} = ${whenTrue};`,
+    );
     return own;
   }
 
-  protected override chosen(tests: string, whenTrue: string, whenFalse: string, context: LaneContext): string {
-    const { before, dtype } = context;
-    const own = `chosen_${before.length}`;
-    before.push(`${vectorType(dtype, used(context))} ${own} = ${whenFalse};`, `if (${tests}) ${own} = ${whenTrue};`);
-    return own;
-  }
-
-  protected reduced(op: Equation["op"], value: string, where: readonly Expr[], context: LaneContext): string {
+  protected reduced(op: Equation["op"], value: Code, where: readonly Expr[], context: LaneContext): Code {
     const { dtype } = context;
     const mask = this.mask(where, context);
     const start = this.c.literal(identityOf(op, dtype), dtype);
-    const taken = mask === undefined ? value : this.merged("taken", mask, value, start, context);
+    const taken = mask === undefined ? value : this.merged(new Name("local", "taken"), mask, value, start, context);
     const name = op === "+=" ? "cm_sum" : op === "max=" ? "cm_reduced_max" : "cm_reduced_min";
-    return `${name}<${typeName(dtype)}>(${vectorType(dtype, used(context))}(${taken}))`;
+    return code`${name}<${typeName(dtype)}>(${vectorType(dtype, used(context))}(${taken}))`;
   }
 
-  protected insert({ file, register, lane }: LaneAccess, scalar: string, context: LaneContext): string {
-    return `${file.name}${register}(${this.c.index(lane, context.extents)}) = ${scalar};`;
+  protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code {
+    return code`${registerName(file.name, register)}(${this.c.index(lane, context.extents)}) = ${scalar};`;
   }
 
-  protected override assignElement(tensor: string, at: string, scalar: string, dtype: DType): string {
+  protected override assignElement(tensor: string, at: Code, scalar: Code, dtype: DType): Code {
     const type = typeName(dtype);
-    return `scatter_lanes<${type}, 1>(${tensor}, vector<int, 1>((int)(${at})), vector<${type}, 1>((${type})(${scalar})), vector<ushort, 1>(1));`;
+    return code`scatter_lanes<${type}, 1>(${this.c.tensor(tensor)}, vector<int, 1>((int)(${at})), vector<${type}, 1>((${type})(${scalar})), vector<ushort, 1>(1));`;
   }
 
-  protected operation(op: LaneOperation, args: readonly string[], dtype: DType, context: LaneContext): string {
-    const [a = "", b = "", c = ""] = args;
-    const whole = (text: string): string => `${vectorType(dtype, used(context))}(${text})`;
+  protected operation(op: LaneOperation, args: readonly Code[], dtype: DType, context: LaneContext): Code {
+    const [a = NOTHING, b = NOTHING, c = NOTHING] = args;
+    const whole = (text: Code): Code => code`${vectorType(dtype, used(context))}(${text})`;
     switch (op) {
       case "+":
       case "-":
       case "*":
       case "/":
-        return `(${a} ${op} ${b})`;
+        return code`(${a} ${op} ${b})`;
       case "a*b+c":
-        return `(${a} * ${b} + ${c})`;
+        return code`(${a} * ${b} + ${c})`;
       case "c-a*b":
-        return `(${c} - ${a} * ${b})`;
+        return code`(${c} - ${a} * ${b})`;
       case "a*b-c":
-        return `(${a} * ${b} - ${c})`;
+        return code`(${a} * ${b} - ${c})`;
       case "negate":
-        return `(-${a})`;
+        return code`(-${a})`;
       case "max":
       case "min":
-        return `cm_${op}<${typeName(dtype)}>(${whole(a)}, ${whole(b)})`;
+        return code`cm_${op}<${typeName(dtype)}>(${whole(a)}, ${whole(b)})`;
       case "square":
-        return `(${a} * ${a})`;
+        return code`(${a} * ${a})`;
       case "abs":
-        return `cm_abs<${typeName(dtype)}>(${whole(a)})`;
+        return code`cm_abs<${typeName(dtype)}>(${whole(a)})`;
       case "round":
-        return dtype === "s32" ? a : `cm_rnde<${typeName(dtype)}>(${whole(a)})`;
+        return dtype === "s32" ? a : code`cm_rnde<${typeName(dtype)}>(${whole(a)})`;
       default:
         return op satisfies never;
     }
   }
 
-  protected convert(text: string, _: DType, to: DType, context: LaneContext): string {
-    return `${vectorType(to, used(context))}(${text})`;
+  protected convert(text: Code, _: DType, to: DType, context: LaneContext): Code {
+    return code`${vectorType(to, used(context))}(${text})`;
   }
 
   /** Vectors of different length do not meet. */
@@ -375,19 +445,19 @@ class CmLanes extends LaneVectors {
   }
 
   /** Where all conditions hold, as a vector of ushort; undefined for every lane. */
-  private mask(conditions: readonly Expr[], context: LaneContext): string | undefined {
+  private mask(conditions: readonly Expr[], context: LaneContext): Code | undefined {
     const { axis: lane, extents } = context;
     const terms = tested(conditions, lane, extents).map((e) => this.condition(e, context));
-    return terms.length === 0 ? undefined : terms.join(" & ");
+    return terms.length === 0 ? undefined : join(terms, code` & `);
   }
 
-  private condition(e: Expr, context: LaneContext): string {
+  private condition(e: Expr, context: LaneContext): Code {
     if (e.kind === "logic")
-      return `(${this.condition(e.left, context)} ${e.op === "and" ? "&" : "|"} ${this.condition(e.right, context)})`;
+      return code`(${this.condition(e.left, context)} ${e.op === "and" ? "&" : "|"} ${this.condition(e.right, context)})`;
     if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
-    const sides = `${this.index(e.left, context)} ${e.op} ${this.index(e.right, context)}`;
+    const sides = code`${this.index(e.left, context)} ${e.op} ${this.index(e.right, context)}`;
     const varies = axesIn(e).includes(context.axis);
-    return varies ? `(${sides})` : `vector<ushort, ${used(context)}>((ushort)(${sides}))`;
+    return varies ? code`(${sides})` : code`vector<ushort, ${used(context)}>((ushort)(${sides}))`;
   }
 }
 
@@ -395,14 +465,14 @@ function used({ axis: lane, extents }: LaneContext): number {
   return extents[lane] ?? 1;
 }
 
-function typeName(dtype: DType): string {
+function typeName(dtype: DType): "float" | "double" | "int" {
   const type = TYPES[dtype];
   if (type === undefined) throw new Error(`internal: no CM lanes of ${dtype}`);
   return type;
 }
 
-function vectorType(dtype: DType, lanes: number): string {
-  return `vector<${typeName(dtype)}, ${lanes}>`;
+function vectorType(dtype: DType, lanes: number): Code {
+  return code`vector<${typeName(dtype)}, ${lanes}>`;
 }
 
 /** Whether an offset is known to be a multiple of `unit` wherever the loops go. */

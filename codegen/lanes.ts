@@ -15,9 +15,9 @@ import { type LoopNest, loop, printNest, type Statement } from "../abstraction/l
 import { compilerFeatures } from "../targets/features.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
 import { type Avx512Options, avx512Source } from "./lanes-avx512.ts";
 import { cmSource } from "./lanes-cm.ts";
-import { type CudaOptions, cudaSource } from "./lanes-cuda.ts";
 
 export type LaneLanguage = Kernel["language"];
 

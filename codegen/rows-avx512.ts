@@ -18,10 +18,11 @@ import type { Equation } from "../abstraction/equation.ts";
 import { access, accessesIn, axesIn, axis, type Expr } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { type Code, code, indented, NOTHING, skeleton } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { CExpressions } from "./c-expressions.ts";
+import { allOf, CExpressions } from "./c-expressions.ts";
 import type { LaneContext, LaneOperation, LanePlace } from "./lane-vectors.ts";
-import { Avx512Lanes, pointer } from "./lanes-avx512.ts";
+import { Avx512Lanes } from "./lanes-avx512.ts";
 import type { Loop } from "./walk.ts";
 
 /** More lanes than four registers hold stay a loop. */
@@ -33,7 +34,7 @@ const FEWEST_LANES = 2;
 /** Types that lanes of 32 bits hold. */
 const HELD: ReadonlySet<DType> = new Set(["u8", "s8", "u16", "s16", "s32", "bf16", "f16", "f32"]);
 
-const NEAREST = "_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC";
+const NEAREST = code`_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC`;
 
 type Cast = Extract<Expr, { kind: "cast" }>;
 
@@ -44,14 +45,16 @@ export class Avx512Rows extends Avx512Lanes {
 
   constructor(c: CExpressions, nest: LoopNest) {
     const { name, dtype } = outputOf(c.computation);
-    const waiting = { name: `${name}_row`, dtype, elements: MOST_LANES, scope: "local" } as const;
+    let row = `${name}_row`;
+    while (Object.hasOwn(c.dtypes, row)) row += "_";
+    const waiting = { name: row, dtype, elements: MOST_LANES, scope: "local" } as const;
     super(new CExpressions(c.computation, { ...nest, scratch: [...nest.scratch, waiting] }), nest, false);
     this.local = new Set(nest.scratch.filter((s) => s.scope === "local").map((s) => s.name));
     this.waiting = waiting.name;
   }
 
   /** The lines that stand for a loop; undefined when it does not store a row of results, or lanes cannot compute it. */
-  row(loop: Loop, extents: Extents): string[] | undefined {
+  row(loop: Loop, extents: Extents): Code[] | undefined {
     const { axis: lane, extent, body } = loop;
     const [statement] = body;
     if (extent < FEWEST_LANES || extent > MOST_LANES || body.length !== 1 || statement?.kind !== "scalar")
@@ -74,17 +77,19 @@ export class Avx512Rows extends Avx512Lanes {
   }
 
   /** A row computed side by side, then taken apart. */
-  private scattered({ target, value }: Equation, loop: Loop, extents: Extents): string[] {
+  private scattered({ target, value }: Equation, loop: Loop, extents: Extents): Code[] {
     const { axis: lane, extent } = loop;
     const waiting = access(this.waiting, [axis(lane)]);
     const computed: Loop = { ...loop, body: [{ kind: "scalar", equation: { target: waiting, op: "=", value } }] };
     const { at, guards } = this.c.place(target, extents);
     const type = C_TYPES[this.dtypeOf(target.tensor)];
+    const [row, element] = [this.c.tensor(this.waiting), this.c.axis(lane)];
+    const guard = guards.length === 0 ? NOTHING : code`if (${allOf(guards)}) `;
     return [
-      `{ ${type} ${this.waiting}[${extent}];`,
-      ...this.lanes(computed, extents).map((l) => `  ${l}`),
-      `  for (long ${lane} = 0; ${lane} < ${extent}; ${lane}++) ${guards.length > 0 ? `if (${guards.join(" && ")}) ` : ""}${target.tensor}[${at}] = ${this.waiting}[${lane}];`,
-      "}",
+      code`{ ${type} ${row}[${extent}];`,
+      ...indented(this.lanes(computed, extents)),
+      code`  for (long ${element} = 0; ${element} < ${extent}; ${element}++) ${guard}${this.c.tensor(target.tensor)}[${at}] = ${row}[${element}];`,
+      code`}`,
     ];
   }
 
@@ -131,7 +136,7 @@ export class Avx512Rows extends Avx512Lanes {
     return false;
   }
 
-  protected override vector(e: Expr, context: LaneContext): string {
+  protected override vector(e: Expr, context: LaneContext): Code {
     if (!varies(e, context.axis)) return super.vector(e, context);
     if (e.kind === "cast") return this.cast(e, context);
     if (e.kind === "call" && (e.fn === "max" || e.fn === "min")) {
@@ -139,18 +144,18 @@ export class Avx512Rows extends Avx512Lanes {
       const [constant, other] = first?.kind === "number" ? [first, second] : [second, first];
       // A constant is a number: an instruction that keeps its second operand's NaN.
       if (constant?.kind === "number" && other && !isInteger(typeOf(other, this.c.dtypes) ?? context.dtype))
-        return `_mm512_${e.fn}_ps(${this.vector(constant, context)}, ${this.vector(other, context)})`;
+        return code`_mm512_${e.fn}_ps(${this.vector(constant, context)}, ${this.vector(other, context)})`;
     }
     return super.vector(e, context);
   }
 
-  protected override splat(text: string, dtype: DType): string {
-    if (dtype === "f32" && text === "0.0f") return "_mm512_setzero_ps()";
-    if (dtype === "bf16" || dtype === "f16") return `_mm512_set1_ps(from_${dtype}(${text}))`;
+  protected override splat(text: Code, dtype: DType): Code {
+    if (dtype === "f32" && skeleton(text) === "0.0f") return code`_mm512_setzero_ps()`;
+    if (dtype === "bf16" || dtype === "f16") return code`_mm512_set1_ps(from_${dtype}(${text}))`;
     return super.splat(text, dtype);
   }
 
-  protected override operation(op: LaneOperation, args: readonly string[], dtype: DType): string {
+  protected override operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {
     if (isInteger(dtype))
       return wrapped(super.operation(op, args, "s32"), op === "max" || op === "min" ? "s32" : dtype);
     const text = super.operation(op, args, "f32");
@@ -158,50 +163,50 @@ export class Avx512Rows extends Avx512Lanes {
   }
 
   /** A cast of what differs from lane to lane. */
-  private cast(e: Cast, context: LaneContext): string {
+  private cast(e: Cast, context: LaneContext): Code {
     const to = e.dtype;
     const from = typeOf(e.value, this.c.dtypes) ?? to;
     const inner = { ...context, dtype: from };
     if (from === to) return this.vector(e.value, inner);
     if (!isInteger(to)) {
       const text = this.vector(e.value, inner);
-      return rounded(isInteger(from) ? `_mm512_cvtepi32_ps(${text})` : text, to);
+      return rounded(isInteger(from) ? code`_mm512_cvtepi32_ps(${text})` : text, to);
     }
     if (isInteger(from)) return narrowed(this.vector(e.value, inner), from, to, e.saturate);
-    if (!e.saturate) return wrapped(`wrapped_lanes(${this.vector(e.value, inner)})`, to);
-    if (to === "s32") return `saturated_lanes(${this.vector(e.value, inner)})`;
+    if (!e.saturate) return wrapped(code`wrapped_lanes(${this.vector(e.value, inner)})`, to);
+    if (to === "s32") return code`saturated_lanes(${this.vector(e.value, inner)})`;
     const [min, max] = rangeOf(to);
     const { value, convert } = unrounded(e.value);
     const x = this.vector(value, inner);
     const low =
       min === 0
-        ? `_mm512_max_ps(${x}, _mm512_setzero_ps())`
-        : `_mm512_max_ps(number_lanes(${x}), _mm512_set1_ps(${min}.0f))`;
-    return `${convert}(_mm512_min_ps(${low}, _mm512_set1_ps(${max}.0f)))`;
+        ? code`_mm512_max_ps(${x}, _mm512_setzero_ps())`
+        : code`_mm512_max_ps(number_lanes(${x}), _mm512_set1_ps(${min}.0f))`;
+    return code`${convert}(_mm512_min_ps(${low}, _mm512_set1_ps(${max}.0f)))`;
   }
 
   // ---- memory -------------------------------------------------------------------------------------------------------------------
 
-  protected override load(place: LanePlace, context: LaneContext): string {
+  protected override load(place: LanePlace, context: LaneContext): Code {
     const { dtype } = context;
     if (bytesOf(dtype) === 4) return super.load(place, context);
-    const from = pointer(place.tensor, this.c.index(place.first, context.extents));
+    const from = this.pointer(place.tensor, this.c.index(place.first, context.extents));
     const mask = this.mask(place.varying, context, true);
     const bytes = bytesOf(dtype) === 1;
     const loaded = bytes
       ? mask === undefined
-        ? `_mm_loadu_si128((const __m128i*)(${from}))`
-        : `_mm_maskz_loadu_epi8(${mask}, ${from})`
+        ? code`_mm_loadu_si128((const __m128i*)(${from}))`
+        : code`_mm_maskz_loadu_epi8(${mask}, ${from})`
       : mask === undefined
-        ? `_mm256_loadu_si256((const __m256i*)(${from}))`
-        : `_mm256_maskz_loadu_epi16(${mask}, ${from})`;
-    if (dtype === "bf16") return `bf16_lanes(${loaded})`;
-    if (dtype === "f16") return `_mm512_cvtph_ps(${loaded})`;
-    return `_mm512_cvtep${dtype.startsWith("u") ? "u" : "i"}${8 * bytesOf(dtype)}_epi32(${loaded})`;
+        ? code`_mm256_loadu_si256((const __m256i*)(${from}))`
+        : code`_mm256_maskz_loadu_epi16(${mask}, ${from})`;
+    if (dtype === "bf16") return code`bf16_lanes(${loaded})`;
+    if (dtype === "f16") return code`_mm512_cvtph_ps(${loaded})`;
+    return code`_mm512_cvtep${dtype.startsWith("u") ? "u" : "i"}${8 * bytesOf(dtype)}_epi32(${loaded})`;
   }
 
   /** Of a narrow type the half or quarter of a register that is stored. */
-  protected override stored(e: Expr, context: LaneContext): string {
+  protected override stored(e: Expr, context: LaneContext): Code {
     const { dtype } = context;
     if (bytesOf(dtype) === 4) return this.vector(e, context);
     const bits = 8 * bytesOf(dtype);
@@ -213,36 +218,36 @@ export class Avx512Rows extends Avx512Lanes {
         // What 32 bits do not hold becomes 2^31 without a sign.
         const { value, convert } = unrounded(withoutFloor(e.value));
         const x = this.vector(withoutFloor(value), inner);
-        return `_mm512_cvtusepi32_epi${bits}(${convert}(_mm512_max_ps(${x}, _mm512_setzero_ps())))`;
+        return code`_mm512_cvtusepi32_epi${bits}(${convert}(_mm512_max_ps(${x}, _mm512_setzero_ps())))`;
       }
       if (e.saturate && from === "s32") {
         const x = this.vector(e.value, inner);
         return dtype.startsWith("u")
-          ? `_mm512_cvtusepi32_epi${bits}(_mm512_max_epi32(${x}, _mm512_setzero_si512()))`
-          : `_mm512_cvtsepi32_epi${bits}(${x})`;
+          ? code`_mm512_cvtusepi32_epi${bits}(_mm512_max_epi32(${x}, _mm512_setzero_si512()))`
+          : code`_mm512_cvtsepi32_epi${bits}(${x})`;
       }
-      if (dtype === "bf16" && from === "f32") return `bf16_bits(${this.vector(e.value, inner)})`;
+      if (dtype === "bf16" && from === "f32") return code`bf16_bits(${this.vector(e.value, inner)})`;
       if (isInteger(dtype) && isInteger(from) && !e.saturate)
-        return `_mm512_cvtepi32_epi${bits}(${this.vector(e.value, inner)})`;
+        return code`_mm512_cvtepi32_epi${bits}(${this.vector(e.value, inner)})`;
     }
     const x = this.vector(e, context);
-    if (dtype === "bf16") return `bf16_bits(${x})`;
-    if (dtype === "f16") return `_mm512_cvtps_ph(${x}, ${NEAREST})`;
-    return `_mm512_cvtepi32_epi${bits}(${x})`;
+    if (dtype === "bf16") return code`bf16_bits(${x})`;
+    if (dtype === "f16") return code`_mm512_cvtps_ph(${x}, ${NEAREST})`;
+    return code`_mm512_cvtepi32_epi${bits}(${x})`;
   }
 
-  protected override store(place: LanePlace, where: readonly Expr[], value: string, context: LaneContext): string {
+  protected override store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
     const { dtype } = context;
     if (bytesOf(dtype) === 4) return super.store(place, where, value, context);
-    const to = pointer(place.tensor, this.c.index(place.first, context.extents));
+    const to = this.pointer(place.tensor, this.c.index(place.first, context.extents));
     const mask = this.mask([...where, ...place.varying], context, true);
-    const test = place.uniform.map((g) => this.c.condition(g, context.extents)).join(" && ");
-    const [vector, bits, suffix] = bytesOf(dtype) === 1 ? ["_mm", 128, "epi8"] : ["_mm256", 256, "epi16"];
+    const [vector, bits, suffix] =
+      bytesOf(dtype) === 1 ? (["_mm", 128, "epi8"] as const) : (["_mm256", 256, "epi16"] as const);
     const line =
       mask === undefined
-        ? `${vector}_storeu_si${bits}((__m${bits}i*)(${to}), ${value});`
-        : `${vector}_mask_storeu_${suffix}(${to}, ${mask}, ${value});`;
-    return test === "" ? line : `if (${test}) ${line}`;
+        ? code`${vector}_storeu_si${bits}((__m${bits}i*)(${to}), ${value});`
+        : code`${vector}_mask_storeu_${suffix}(${to}, ${mask}, ${value});`;
+    return code`${this.guard(place.uniform, context)}${line}`;
   }
 }
 
@@ -252,7 +257,7 @@ function varies(e: Expr, lane: string): boolean {
 }
 
 /** `round(x)` that is made an integer: the conversion rounds. */
-function unrounded(e: Expr): { readonly value: Expr; readonly convert: string } {
+function unrounded(e: Expr): { readonly value: Expr; readonly convert: "_mm512_cvtps_epi32" | "_mm512_cvttps_epi32" } {
   const inner = e.kind === "call" && e.fn === "round" ? e.args[0] : undefined;
   return inner ? { value: inner, convert: "_mm512_cvtps_epi32" } : { value: e, convert: "_mm512_cvttps_epi32" };
 }
@@ -267,25 +272,25 @@ function withoutFloor(e: Expr): Expr {
 }
 
 /** A number of 32 bits brought back to its integer type. */
-function wrapped(text: string, dtype: DType): string {
+function wrapped(text: Code, dtype: DType): Code {
   const shift = 32 - 8 * bytesOf(dtype);
   if (shift === 0) return text;
-  if (dtype.startsWith("u")) return `_mm512_and_si512(${text}, _mm512_set1_epi32(${rangeOf(dtype)[1]}))`;
-  return `_mm512_srai_epi32(_mm512_slli_epi32(${text}, ${shift}), ${shift})`;
+  if (dtype.startsWith("u")) return code`_mm512_and_si512(${text}, _mm512_set1_epi32(${rangeOf(dtype)[1]}))`;
+  return code`_mm512_srai_epi32(_mm512_slli_epi32(${text}, ${shift}), ${shift})`;
 }
 
 /** An f32 brought back to its float type. */
-function rounded(text: string, dtype: DType): string {
-  if (dtype === "bf16") return `bf16_lanes(bf16_bits(${text}))`;
-  if (dtype === "f16") return `_mm512_cvtph_ps(_mm512_cvtps_ph(${text}, ${NEAREST}))`;
+function rounded(text: Code, dtype: DType): Code {
+  if (dtype === "bf16") return code`bf16_lanes(bf16_bits(${text}))`;
+  if (dtype === "f16") return code`_mm512_cvtph_ps(_mm512_cvtps_ph(${text}, ${NEAREST}))`;
   return text;
 }
 
 /** An integer of one type as another. */
-function narrowed(text: string, from: DType, to: DType, saturate: boolean): string {
+function narrowed(text: Code, from: DType, to: DType, saturate: boolean): Code {
   const [[low, high], [min, max]] = [rangeOf(from), rangeOf(to)];
   if (min <= low && high <= max) return text;
   if (!saturate) return wrapped(text, to);
-  const above = low < min ? `_mm512_max_epi32(${text}, _mm512_set1_epi32(${min}))` : text;
-  return high > max ? `_mm512_min_epi32(${above}, _mm512_set1_epi32(${max}))` : above;
+  const above = low < min ? code`_mm512_max_epi32(${text}, _mm512_set1_epi32(${min}))` : text;
+  return high > max ? code`_mm512_min_epi32(${above}, _mm512_set1_epi32(${max}))` : above;
 }

@@ -10,7 +10,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { number } from "../abstraction/expression.ts";
 import { type Copy, type Loop, type Statement, substituteAxis } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented } from "./code.ts";
+import { type Code, code, indented } from "../abstraction/source-text.ts";
 
 export type { Loop };
 export type When = Extract<Statement, { kind: "when" }>;

@@ -4,8 +4,22 @@
  *     g++ -O3 ... -mavx512vnni -c conv2d_tuned.cpp -o build/conv2d_tuned.o      only this file may use the CPU's extensions
  */
 
+import {
+  type Code,
+  code,
+  commentText,
+  identifier,
+  join,
+  lines as linesOf,
+  list,
+  markdownVerbatim,
+  NOTHING,
+  plainWord,
+  type SourceText,
+} from "../abstraction/source-text.ts";
+import { type Spelling, spell } from "../abstraction/spelling.ts";
 import { kernelFlags } from "../runtime/compiler.ts";
-import { type EmitSubject, parametersOf } from "./subject.ts";
+import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 /** One call of the compiler, in the folder of the package. */
 export interface BuildStep {
@@ -62,31 +76,35 @@ export function libraryFile(name: string): string {
   return `build/lib${name}.so`;
 }
 
-const commandOf = ({ flags, sources, output }: BuildStep): string =>
-  ["$CXX", ...flags, ...sources, "-o", output].join(" ");
+const wordsOf = (words: readonly string[]): Code => join(words.map(plainWord), code` `);
+
+const commandOf = ({ flags, sources, output }: BuildStep): Code =>
+  code`$CXX ${wordsOf([...flags, ...sources, "-o", output])}`;
 
 function buildSubjectOf({ name, threads, tuned }: EmitSubject): BuildSubject {
   return { name, threads, features: tuned?.features };
 }
 
-export function buildScript(subject: EmitSubject): string {
+export function buildScript(subject: EmitSubject): SourceText {
   const { objects, library, test } = buildOf(buildSubjectOf(subject));
-  return [
-    "#!/bin/sh",
-    `# Builds ${library.output} and ${test.output}. Another compiler: CXX=clang++ sh build.sh`,
-    "set -eu",
-    'cd "$(dirname "$0")"',
-    `: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
-    "mkdir -p build",
+  const text = linesOf([
+    code`#!/bin/sh`,
+    code`# Builds ${commentText(`${library.output} and ${test.output}`)}. Another compiler: CXX=clang++ sh build.sh`,
+    code`set -eu`,
+    code`cd "$(dirname "$0")"`,
+    code`: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
+    code`mkdir -p build`,
     ...[...objects, library, test].map(commandOf),
-    "",
-  ].join("\n");
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }
 
-export function cmakeText(subject: EmitSubject): string {
-  const { name, tuned, threads } = subject;
-  const upper = name.toUpperCase();
-  return `# cmake -B build && cmake --build build && ctest --test-dir build
+export function cmakeText(subject: EmitSubject): SourceText {
+  const { tuned, threads } = subject;
+  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
+  const plain = wordsOf(PLAIN);
+  const text = code`# cmake -B build && cmake --build build && ctest --test-dir build
 cmake_minimum_required(VERSION 3.16)
 project(${name} LANGUAGES CXX)
 include(GNUInstallDirs)
@@ -94,24 +112,24 @@ include(CTest)
 
 add_library(${name} SHARED ${name}.cpp ${name}_portable.cpp)
 target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:\${CMAKE_CURRENT_SOURCE_DIR}> $<INSTALL_INTERFACE:\${CMAKE_INSTALL_INCLUDEDIR}>)
-target_compile_options(${name} PRIVATE ${PLAIN.join(" ")})
+target_compile_options(${name} PRIVATE ${plain})
 set_target_properties(${name} PROPERTIES PUBLIC_HEADER ${name}.h LIBRARY_OUTPUT_DIRECTORY \${CMAKE_BINARY_DIR})
 ${
   tuned
-    ? `
+    ? code`
 # Only this file may use the CPU's extensions: ${name}.cpp asks the CPU before it calls it.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   target_sources(${name} PRIVATE ${name}_tuned.cpp)
-  set_source_files_properties(${name}_tuned.cpp PROPERTIES COMPILE_OPTIONS "${tunedFlags(tuned.features).join(";")}")
+  set_source_files_properties(${name}_tuned.cpp PROPERTIES COMPILE_OPTIONS "${join(tunedFlags(tuned.features).map(plainWord), code`;`)}")
 else()
   target_compile_definitions(${name} PRIVATE ${upper}_NO_TUNED)
 endif()
 `
-    : ""
-}${threads > 1 ? `\nfind_package(Threads REQUIRED)\ntarget_link_libraries(${name} PRIVATE Threads::Threads)\n` : ""}
+    : NOTHING
+}${threads > 1 ? code`\nfind_package(Threads REQUIRED)\ntarget_link_libraries(${name} PRIVATE Threads::Threads)\n` : NOTHING}
 if(BUILD_TESTING)
   add_executable(${name}_test ${name}_test.cpp)
-  target_compile_options(${name}_test PRIVATE ${PLAIN.join(" ")})
+  target_compile_options(${name}_test PRIVATE ${plain})
   target_link_libraries(${name}_test PRIVATE ${name})
   add_test(NAME ${name} COMMAND ${name}_test)
 endif()
@@ -121,29 +139,27 @@ install(TARGETS ${name} EXPORT ${name}
   PUBLIC_HEADER DESTINATION \${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT ${name} FILE ${name}-config.cmake DESTINATION \${CMAKE_INSTALL_LIBDIR}/cmake/${name})
 `;
+  return spell(text, "c++");
 }
 
-export function readmeText(subject: EmitSubject): string {
-  const { name, tuned, provenance, computation } = subject;
-  const upper = name.toUpperCase();
+/** @param words of the package's parameters (public.ts) */
+export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
+  const { tuned, provenance, computation } = subject;
+  const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
-  const words = (roles: readonly string[]): string =>
-    parameters
-      .filter((p) => roles.includes(p.role))
-      .map((p) => p.name)
-      .join(", ");
-  return `# ${name}
+  const named = (roles: readonly Parameter["role"][]): Code =>
+    list(parameters.filter((p) => roles.includes(p.role)).map((p) => p.name));
+  const about = !tuned
+    ? code`Nothing maps here: the package holds the portable code alone.`
+    : tuned.features.length === 0
+      ? code`The tuned kernel is plain C++ and runs on every CPU.`
+      : code`The tuned kernel needs ${list(tuned.features.map(plainWord))}; on a CPU without them the portable code runs, slowly and rightly.`;
+  const text = code`# ${name}
 
-${provenance.map((l) => `    ${l}`).join("\n")}
+${linesOf(provenance.map((l) => code`    ${markdownVerbatim(l)}`))}
 
-${name}.h says what each tensor is and how it lies in memory. ${
-    tuned
-      ? tuned.features.length === 0
-        ? "The tuned kernel is plain C++ and runs on every CPU."
-        : `The tuned kernel needs ${tuned.features.join(", ")}; on a CPU without them the portable code runs, slowly and rightly.`
-      : "Nothing maps here: the package holds the portable code alone."
-  }
+${name}.h says what each tensor is and how it lies in memory. ${about}
 
 ## Build and prove
 
@@ -163,7 +179,7 @@ memory that may not be overstepped; its exit code is 0 when all are right, 1 whe
 
 ${name}_plan* plan;
 if (${name}_create(&plan, ${upper}_BEST) != ${upper}_OK) return 1;
-${constants.length > 0 ? `${name}_prepare(plan, ${words(["constant"])});   // again when a constant has changed\n` : ""}${name}_run(plan, ${words(["input", "output"])});         // as often as wanted
+${constants.length > 0 ? code`${name}_prepare(plan, ${named(["constant"])});   // again when a constant has changed\n` : NOTHING}${name}_run(plan, ${named(["input", "output"])});         // as often as wanted
 ${name}_destroy(plan);
 \`\`\`
 
@@ -177,15 +193,16 @@ npm install          # koffi, which calls C
 import { load } from "./index.js";
 
 const kernel = load();
-kernel.run(${words(["input", "constant", "output"])});
+kernel.run(${named(["input", "constant", "output"])});
 kernel.close();
 \`\`\`
 
 index.d.ts has the types. ${
     constants.length > 0
-      ? `Constants (${words(["constant"])}) are packed at the first call, and when another array is given; after changing the elements of one
+      ? code`Constants (${named(["constant"])}) are packed at the first call, and when another array is given; after changing the elements of one
 in place, call \`kernel.repack()\`.`
-      : ""
+      : NOTHING
   }
 `;
+  return words.finish(text);
 }

@@ -5,12 +5,16 @@
  *                                README.md, package.json, kernel.json, index.js, index.d.ts, binding.js, binding.d.ts
  */
 
+import type { SourceText } from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { buildScript, cmakeText, readmeText } from "./build.ts";
+import type { KernelDescription } from "./files/binding.js";
 import { headerText, librarySource, tunedSource } from "./library.ts";
 import { assetText, portableSource } from "./portable.ts";
+import { publicWords } from "./public.ts";
 import { selfTestSource } from "./self-test.ts";
 import type { EmitSubject } from "./subject.ts";
-import { descriptionText, indexText, indexTypes, packageJsonText } from "./wrapper.ts";
+import { descriptionOf as describe, descriptionText, indexText, indexTypes, packageJsonText } from "./wrapper.ts";
 
 export { type Build, type BuildStep, type BuildSubject, buildOf, libraryFile } from "./build.ts";
 export {
@@ -22,31 +26,37 @@ export {
   type ParameterDescription,
 } from "./files/binding.js";
 export { type EmitSubject, packageName } from "./subject.ts";
-export { descriptionOf, PACKAGE_VERSION } from "./wrapper.ts";
+export { PACKAGE_VERSION } from "./wrapper.ts";
+
+/** What a package is for whoever calls it without its files. */
+export function descriptionOf(subject: EmitSubject): KernelDescription {
+  return describe(subject, publicWords(subject));
+}
 
 /** Text of every file by name. */
-export function packageFiles(subject: EmitSubject): ReadonlyMap<string, string> {
+export function packageFiles(subject: EmitSubject): ReadonlyMap<string, SourceText> {
   const { name } = subject;
-  return new Map([
+  const words = publicWords(subject);
+  return new Map<string, SourceText>([
     ...librarySources(subject),
     [`${name}_test.cpp`, selfTestSource(subject)],
     ["build.sh", buildScript(subject)],
     ["CMakeLists.txt", cmakeText(subject)],
-    ["README.md", readmeText(subject)],
+    ["README.md", readmeText(subject, words)],
     ["package.json", packageJsonText(subject)],
-    ["kernel.json", descriptionText(subject)],
+    ["kernel.json", descriptionText(subject, words)],
     ["index.js", indexText(subject)],
-    ["index.d.ts", indexTypes(subject)],
-    ["binding.js", assetText("binding.js")],
-    ["binding.d.ts", assetText("binding.d.ts")],
+    ["index.d.ts", words.finish(indexTypes(subject))],
+    ["binding.js", spell(assetText("binding.js"), "typescript")],
+    ["binding.d.ts", spell(assetText("binding.d.ts"), "typescript")],
   ]);
 }
 
 /** What the library alone is built from. */
-export function librarySources(subject: EmitSubject): ReadonlyMap<string, string> {
+export function librarySources(subject: EmitSubject): ReadonlyMap<string, SourceText> {
   const { name, tuned } = subject;
-  return new Map([
-    [`${name}.h`, headerText(subject)],
+  return new Map<string, SourceText>([
+    [`${name}.h`, publicWords(subject).finish(headerText(subject))],
     [`${name}.cpp`, librarySource(subject)],
     [`${name}_portable.cpp`, portableSource(subject)],
     ...(tuned ? [[`${name}_tuned.cpp`, tunedSource(subject, tuned)] as const] : []),

@@ -10,8 +10,24 @@
 
 import { equationText } from "../abstraction/computation.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import {
+  apart,
+  type Code,
+  code,
+  comment,
+  identifier,
+  join,
+  lines as linesOf,
+  list,
+  NOTHING,
+  quoted,
+  replaced,
+  type SourceText,
+  stringLiteral,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { extensionNamed } from "../targets/x86.ts";
-import { comment, describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
+import { describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 const MESSAGES = [
   ["OK", "ok"],
@@ -22,30 +38,36 @@ const MESSAGES = [
   ["NO_THREAD", "a thread could not be started"],
 ] as const;
 
-const pointer = ({ tensor, name, role }: Parameter): string =>
-  `${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
+const pointer = ({ tensor, name, role }: Parameter): Code =>
+  code`${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
 
 /** What run and prepare take, by role. */
-function signatures(parameters: readonly Parameter[]): { prepare: string; run: string } {
-  const list = (chosen: readonly Parameter[]): string => chosen.map((p) => `, ${pointer(p)}`).join("");
+function signatures(parameters: readonly Parameter[]): { prepare: Code; run: Code } {
+  const behind = (chosen: readonly Parameter[]): Code => join(chosen.map((p) => code`, ${pointer(p)}`));
   return {
-    prepare: list(parameters.filter((p) => p.role === "constant")),
-    run: list(parameters.filter((p) => p.role !== "constant")),
+    prepare: behind(parameters.filter((p) => p.role === "constant")),
+    run: behind(parameters.filter((p) => p.role !== "constant")),
   };
 }
 
-export function headerText(subject: EmitSubject): string {
-  const { name, computation, tuned, threads, provenance } = subject;
-  const upper = name.toUpperCase();
+/** The name of a package, for functions and for macros. */
+function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
+  return { name: identifier(name), upper: identifier(name.toUpperCase()) };
+}
+
+/** The header; its parameters are spelled with what else others read of a package (public.ts). */
+export function headerText(subject: EmitSubject): Code {
+  const { computation, tuned, threads, provenance } = subject;
+  const { name, upper } = namesOf(subject);
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const { prepare, run } = signatures(parameters);
-  const about = (p: Parameter): string[] => [
-    `${p.name}   ${p.role}, ${p.elements} elements of ${C_TYPES[p.tensor.dtype]}${isHalf(p) ? ` (the bits of a ${p.tensor.dtype})` : ""}, ${p.bytes} bytes`,
-    `${" ".repeat(p.name.length)}   ${describeTensor(p.tensor)}`,
+  const about = (p: Parameter): (Code | string)[] => [
+    code`${p.name}   ${p.role}, ${p.elements} elements of ${C_TYPES[p.tensor.dtype]}${isHalf(p) ? code` (the bits of a ${p.tensor.dtype})` : NOTHING}, ${p.bytes} bytes`,
+    `${" ".repeat(p.name.wish.length)}   ${describeTensor(p.tensor)}`,
   ];
-  return `${comment([
-    `${name}: ${equationText(computation)}`,
+  return code`${comment([
+    `${subject.name}: ${equationText(computation)}`,
     "",
     ...parameters.flatMap(about),
     "",
@@ -73,7 +95,7 @@ extern "C" {
 #define ${upper}_API __attribute__((visibility("default")))
 
 /* What a function returns; ${name}_message says it in words. */
-enum { ${MESSAGES.map(([word], code) => `${upper}_${word} = ${code}`).join(", ")} };
+enum { ${list(MESSAGES.map(([word], value) => code`${upper}_${word} = ${value}`))} };
 
 /* Which code a plan runs: BEST is the tuned one where the CPU has what it needs. */
 enum { ${upper}_BEST = 0, ${upper}_TUNED = 1, ${upper}_PORTABLE = 2 };
@@ -84,10 +106,10 @@ typedef struct ${name}_plan ${name}_plan;
 ${upper}_API int ${name}_create(${name}_plan** plan, int which);
 ${
   constants.length > 0
-    ? `/* Before the first run, and again whenever a constant has changed. What it is given is packed or copied and may be freed. */
+    ? code`/* Before the first run, and again whenever a constant has changed. What it is given is packed or copied and may be freed. */
 ${upper}_API int ${name}_prepare(${name}_plan* plan${prepare});
 `
-    : ""
+    : NOTHING
 }/* One call of the kernel. */
 ${upper}_API int ${name}_run(${name}_plan* plan${run});
 /* Frees a plan; null is allowed. */
@@ -109,11 +131,19 @@ ${upper}_API const char* ${name}_message(int code);
 const isHalf = ({ tensor }: Parameter): boolean => tensor.dtype === "f16" || tensor.dtype === "bf16";
 
 /** The tuned kernel with names of its own, so that two packages fit into one program. */
-export function tunedSource({ name, provenance }: EmitSubject, kernel: Kernel): string {
-  const renamed = kernel.source.replaceAll(/\bautomap_(workspace_bytes|prepare|phases|run)\b/g, `${name}_tuned_$1`);
-  const hidden = renamed.replaceAll(/^extern "C" /gm, 'extern "C" __attribute__((visibility("hidden"))) ');
-  return provenance.length === 0 ? hidden : `${comment(provenance)}\n${hidden}`;
+export function tunedSource(subject: EmitSubject, kernel: Kernel): SourceText {
+  const { name } = namesOf(subject);
+  const renamed = FUNCTIONS.reduce(
+    (source, word) => replaced(source, new RegExp(`\\bautomap_${word}\\b`, "g"), () => code`${name}_tuned_${word}`),
+    kernel.source,
+  );
+  const hidden = replaced(renamed, /^extern "C" /gm, () => code`extern "C" __attribute__((visibility("hidden"))) `);
+  if (subject.provenance.length === 0) return hidden;
+  return spell(linesOf([comment(subject.provenance), quoted(hidden)]), "c++");
 }
+
+/** Of the C interface of a kernel (abstraction/kernel.ts). */
+const FUNCTIONS = ["workspace_bytes", "prepare", "phases", "run"] as const;
 
 /** Whether a kernel reads tensor `place` when it runs, and not only when it is prepared. */
 export function readsAtRun({ source }: Kernel, place: number): boolean {
@@ -122,44 +152,24 @@ export function readsAtRun({ source }: Kernel, place: number): boolean {
 }
 
 /** The test for an extension, in C: by name where every compiler knows it, else by the bit of the CPUID leaf. */
-function testOf(name: string): string {
+function testOf(name: string): Code {
   const { cpuid, asked } = extensionNamed(name) ?? {};
-  if (cpuid === undefined) return `__builtin_cpu_supports("${name}")`;
+  if (cpuid === undefined) return code`__builtin_cpu_supports(${stringLiteral(name)})`;
   const { leaf, subleaf, register, bit } = cpuid;
-  return `bit(${leaf}, ${subleaf}, ${register}, ${bit})${asked === "tiles" ? " && tiles_allowed()" : ""}`;
+  const test = code`bit(${leaf}, ${subleaf}, ${register}, ${bit})`;
+  return asked === "tiles" ? code`${test} && tiles_allowed()` : test;
 }
 
-function featureTests(features: readonly string[]): string {
-  if (features.length === 0) return 'static const char* missing_words(void) { return ""; }';
-  const tests = features.map((f) => `  if (!(${testOf(f)})) add("${f}");`);
-  const bits = tests.some((t) => t.includes("bit("));
-  const tiles = tests.some((t) => t.includes("tiles_allowed"));
-  return `#if defined(__x86_64__)
-${
-  bits
-    ? `#include <cpuid.h>
-enum Register { EAX, EBX, ECX, EDX };
-static bool bit(unsigned leaf, unsigned subleaf, Register which, int place) {
-  unsigned values[4] = {};
-  return __get_cpuid_count(leaf, subleaf, &values[0], &values[1], &values[2], &values[3]) && (values[which] >> place & 1);
-}
-`
-    : ""
-}${
-  tiles
-    ? `#include <sys/syscall.h>
-#include <unistd.h>
-/* The state of tiles must be enabled by the system and asked for: arch_prctl 0x1023 is ARCH_REQ_XCOMP_PERM, 18 the tile data. */
-static bool tiles_allowed(void) {
-  unsigned low, high;
-  if (!bit(1, 0, ECX, 27)) return false;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (low & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-}
-`
-    : ""
-}
-namespace {
+function featureTests(features: readonly string[]): Code {
+  if (features.length === 0) return code`static const char* missing_words(void) { return ""; }`;
+  const tests = features.map((f) => code`    if (!(${testOf(f)})) add(${stringLiteral(f)});`);
+  const bits = features.some((f) => extensionNamed(f)?.cpuid !== undefined);
+  const tiles = features.some((f) => extensionNamed(f)?.asked === "tiles");
+  return linesOf([
+    code`#if defined(__x86_64__)`,
+    ...(bits ? [CPUID_BITS] : []),
+    ...(tiles ? [TILES_ALLOWED] : []),
+    code`namespace {
 struct Missing {
   char words[256] = "";
   void add(const char* word) {
@@ -167,9 +177,9 @@ struct Missing {
     strcat(words, word);
   }
   Missing() {
-    __builtin_cpu_init();
-${tests.map((t) => `  ${t}`).join("\n")}
-  }
+    __builtin_cpu_init();`,
+    ...tests,
+    code`  }
 };
 } // namespace
 static const char* missing_words(void) {
@@ -178,11 +188,29 @@ static const char* missing_words(void) {
 }
 #else
 static const char* missing_words(void) { return "x86-64"; }
-#endif`;
+#endif`,
+  ]);
 }
 
+const CPUID_BITS = code`#include <cpuid.h>
+enum Register { EAX, EBX, ECX, EDX };
+static bool bit(unsigned leaf, unsigned subleaf, Register which, int place) {
+  unsigned values[4] = {};
+  return __get_cpuid_count(leaf, subleaf, &values[0], &values[1], &values[2], &values[3]) && (values[which] >> place & 1);
+}`;
+
+const TILES_ALLOWED = code`#include <sys/syscall.h>
+#include <unistd.h>
+/* The state of tiles must be enabled by the system and asked for: arch_prctl 0x1023 is ARCH_REQ_XCOMP_PERM, 18 the tile data. */
+static bool tiles_allowed(void) {
+  unsigned low, high;
+  if (!bit(1, 0, ECX, 27)) return false;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+}`;
+
 /** Threads that wait for the parts of a phase; they spin for a moment before they sleep. */
-const POOL = `
+const POOL = code`
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -243,25 +271,28 @@ struct Pool {
 } // namespace
 `;
 
-export function librarySource(subject: EmitSubject): string {
-  const { name, computation, tuned, threads } = subject;
-  const upper = name.toUpperCase();
+export function librarySource(subject: EmitSubject): SourceText {
+  const { computation, tuned, threads } = subject;
+  const { name, upper } = namesOf(subject);
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const { prepare, run } = signatures(parameters);
   const pooled = threads > 1;
   const kept = (p: Parameter): boolean => tuned === undefined || readsAtRun(tuned, p.place);
-  const code = (kind: "tuned" | "portable"): string => `extern "C" unsigned long ${name}_${kind}_workspace_bytes(void);
+  const declared = (
+    kind: "tuned" | "portable",
+  ): Code => code`extern "C" unsigned long ${name}_${kind}_workspace_bytes(void);
 extern "C" void ${name}_${kind}_prepare(void* workspace, const void* const* tensors);
 extern "C" int ${name}_${kind}_phases(void);
 extern "C" void ${name}_${kind}_run(void* workspace, void* const* tensors, int phase, int part, int parts);
 static const Code ${kind} = {${name}_${kind}_workspace_bytes, ${name}_${kind}_prepare, ${name}_${kind}_phases, ${name}_${kind}_run};`;
-  const nulls = (chosen: readonly Parameter[]): string => ["!plan", ...chosen.map((p) => `!${p.name}`)].join(" || ");
+  const nulls = (chosen: readonly Parameter[]): Code =>
+    join([code`!plan`, ...chosen.map((p) => code`!${p.name}`)], code` || `);
   const places = [...parameters].sort((a, b) => a.place - b.place);
-  return `${comment([
-    `${name}: chooses the code for this CPU, and keeps what calls share.`,
+  const text = code`${comment([
+    `${subject.name}: chooses the code for this CPU, and keeps what calls share.`,
     "",
-    `The kernels are in ${tuned ? `${name}_tuned.cpp and ` : ""}${name}_portable.cpp; only the first is compiled for more than the plainest CPU.`,
+    `The kernels are in ${tuned ? `${subject.name}_tuned.cpp and ` : ""}${subject.name}_portable.cpp; only the first is compiled for more than the plainest CPU.`,
   ])}
 #include "${name}.h"
 
@@ -277,29 +308,29 @@ struct Code {
   void (*run)(void* workspace, void* const* tensors, int phase, int part, int parts);
 };
 } // namespace
-${code("portable")}
+${declared("portable")}
 ${
   tuned
-    ? `#if !defined(${upper}_NO_TUNED)
-${code("tuned")}
+    ? code`#if !defined(${upper}_NO_TUNED)
+${declared("tuned")}
 ${featureTests(tuned.features)}
 #else
 static const Code tuned = portable;
 static const char* missing_words(void) { return "x86-64"; }
 #endif
 `
-    : `static const Code tuned = portable;
+    : code`static const Code tuned = portable;
 static const char* missing_words(void) { return "a-tuned-kernel"; }
 `
 }
 enum { THREADS = ${threads}, ALIGNMENT = 64 };
-${pooled ? POOL : ""}
+${pooled ? apart(POOL) : NOTHING}
 struct ${name}_plan {
   Code code;
   int chosen;
   void* workspace;
-${constants.map((p) => `  void* ${p.name}; /* a copy${kept(p) ? "" : ", for the portable code: the tuned kernel has it packed"} */\n`).join("")}  bool prepared;
-${pooled ? "  Pool* pool;\n" : ""}};
+${join(constants.map((p) => code`  void* ${p.name}; /* a copy${kept(p) ? "" : ", for the portable code: the tuned kernel has it packed"} */\n`))}  bool prepared;
+${pooled ? code`  Pool* pool;\n` : NOTHING}};
 
 static void* aligned(unsigned long bytes) {
   return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
@@ -316,16 +347,16 @@ extern "C" int ${name}_create(${name}_plan** made, int which) {
   plan->code = plan->chosen == ${upper}_TUNED ? tuned : portable;
   plan->workspace = aligned(plan->code.workspace_bytes());
   bool complete = plan->workspace;
-${constants
-  .map((p) =>
+${join(
+  constants.map((p) =>
     kept(p)
-      ? `  complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`
-      : `  if (plan->chosen == ${upper}_PORTABLE) complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`,
-  )
-  .join("")}  if (!complete) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
+      ? code`  complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`
+      : code`  if (plan->chosen == ${upper}_PORTABLE) complete = complete && (plan->${p.name} = aligned(${p.bytes}));\n`,
+  ),
+)}  if (!complete) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
 ${
   pooled
-    ? `  if (plan->chosen == ${upper}_TUNED) {
+    ? code`  if (plan->chosen == ${upper}_TUNED) {
     plan->pool = new (std::nothrow) Pool;
     if (!plan->pool) return ${name}_destroy(plan), ${upper}_NO_MEMORY;
     plan->pool->code = &plan->code;
@@ -333,50 +364,50 @@ ${
     if (!plan->pool->start()) return ${name}_destroy(plan), ${upper}_NO_THREAD;
   }
 `
-    : ""
+    : NOTHING
 }${
   constants.length === 0
-    ? `  plan->code.prepare(plan->workspace, nullptr);
+    ? code`  plan->code.prepare(plan->workspace, nullptr);
   plan->prepared = true;
 `
-    : ""
+    : NOTHING
 }  *made = plan;
   return ${upper}_OK;
 }
 ${
   constants.length > 0
-    ? `
+    ? code`
 extern "C" int ${name}_prepare(${name}_plan* plan${prepare}) {
   if (${nulls(constants)}) return ${upper}_NULL;
-${constants.map((p) => `  if (plan->${p.name}) memcpy(plan->${p.name}, ${p.name}, ${p.bytes});\n`).join("")}  const void* const tensors[] = {${places.map((p) => (p.role === "constant" ? p.name : "nullptr")).join(", ")}};
+${join(constants.map((p) => code`  if (plan->${p.name}) memcpy(plan->${p.name}, ${p.name}, ${p.bytes});\n`))}  const void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? p.name : code`nullptr`)))}};
   plan->code.prepare(plan->workspace, tensors);
   plan->prepared = true;
   return ${upper}_OK;
 }
 `
-    : ""
+    : NOTHING
 }
 extern "C" int ${name}_run(${name}_plan* plan${run}) {
   if (${nulls(parameters.filter((p) => p.role !== "constant"))}) return ${upper}_NULL;
   if (!plan->prepared) return ${upper}_NOT_PREPARED;
-  void* const tensors[] = {${places.map((p) => (p.role === "constant" ? `plan->${p.name}` : `(void*)${p.name}`)).join(", ")}};
+  void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? code`plan->${p.name}` : code`(void*)${p.name}`)))}};
   const int phases = plan->code.phases();
 ${
   pooled
-    ? `  if (plan->pool) {
+    ? code`  if (plan->pool) {
     plan->pool->tensors = tensors;
     for (int phase = 0; phase < phases; phase++) plan->pool->run(phase);
     return ${upper}_OK;
   }
 `
-    : ""
+    : NOTHING
 }  for (int phase = 0; phase < phases; phase++) plan->code.run(plan->workspace, tensors, phase, 0, 1);
   return ${upper}_OK;
 }
 
 extern "C" void ${name}_destroy(${name}_plan* plan) {
   if (!plan) return;
-${pooled ? "  delete plan->pool;\n" : ""}${constants.map((p) => `  free(plan->${p.name});\n`).join("")}  free(plan->workspace);
+${pooled ? code`  delete plan->pool;\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->workspace);
   free(plan);
 }
 
@@ -386,8 +417,9 @@ extern "C" const char* ${name}_missing(void) { return missing_words(); }
 
 extern "C" const char* ${name}_message(int code) {
   static const char* const messages[] = {
-${MESSAGES.map(([, text]) => `    "${text}",\n`).join("")}  };
+${join(MESSAGES.map(([, message]) => code`    ${stringLiteral(message)},\n`))}  };
   return code >= 0 && code < ${MESSAGES.length} ? messages[code] : "an unknown code";
 }
 `;
+  return spell(text, "c++");
 }

@@ -14,62 +14,78 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { rowMajor } from "../abstraction/layout.ts";
-import { type Holding, harnessText, referenceStruct } from "../runtime/reference-program.ts";
-import { comment, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
+import {
+  apart,
+  type Code,
+  code,
+  comment,
+  identifier,
+  lines,
+  NOTHING,
+  type SourceText,
+  trustedCode,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { dataName, type Holding, harnessText, referenceStruct } from "../runtime/reference-program.ts";
+import { describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** A file that lies beside this one. */
-export function assetText(name: string): string {
-  return readFileSync(new URL(`./files/${name}`, import.meta.url), "utf8");
+export function assetText(name: "binding.d.ts" | "binding.js" | "memory.h" | "self-test.h"): Code {
+  return trustedCode(readFileSync(new URL(`./files/${name}`, import.meta.url), "utf8"));
 }
 
-export function portableSource({ name, computation }: EmitSubject): string {
+export function portableSource({ name: asked, computation }: EmitSubject): SourceText {
+  const name = identifier(asked);
   const { sum, epilogue } = partsOf(computation);
   const held = epilogue ? targetOf(sum) : undefined;
   const hold = (tensor: Tensor): Holding =>
     tensor.name === held?.name
-      ? { type: isInteger(tensor.dtype) ? "Plain<Int, Int>" : "Plain<double, double>", storage: rowMajor(tensor.dims) }
-      : { type: `Memory<${tensor.dtype}>`, storage: tensor.storage };
+      ? {
+          type: code`${isInteger(tensor.dtype) ? "Plain<Int, Int>" : "Plain<double, double>"}`,
+          storage: rowMajor(tensor.dims),
+        }
+      : { type: code`Memory<${tensor.dtype}>`, storage: tensor.storage };
   const parameters = parametersOf(computation);
-  const connect = (variable: string, tensors: readonly Tensor[]): string[] =>
+  const connect = (variable: "sum" | "finish", tensors: readonly Tensor[]): Code[] =>
     tensors.map((tensor) => {
-      if (tensor.name === held?.name) return `  ${variable}.data_${tensor.name}.data = (${sumType(tensor)}*)workspace;`;
+      const data = code`${variable}.${dataName(tensor.name)}.data`;
+      if (tensor.name === held?.name)
+        return code`  ${data} = (${isInteger(tensor.dtype) ? "Int" : "double"}*)workspace;`;
       const place = parameters.find((p) => p.tensor.name === tensor.name)?.place ?? 0;
-      return `  ${variable}.data_${tensor.name}.data = (${C_TYPES[tensor.dtype]}*)tensors[${place}];`;
+      return code`  ${data} = (${C_TYPES[tensor.dtype]}*)tensors[${place}];`;
     });
   const touched = (part: typeof sum): Tensor[] => Object.values(part.tensors);
-  const prefix = `extern "C" HIDDEN`;
-  return [
+  const prefix = code`extern "C" HIDDEN`;
+  const bytes = held ? Math.max(64, 8 * elementCount(held)) : 64;
+  const text = lines([
     comment([
-      `${name}: the equation in plain C++, for CPUs without the instructions of the tuned kernel.`,
+      `${asked}: the equation in plain C++, for CPUs without the instructions of the tuned kernel.`,
       "",
       ...[sum.equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation),
       ...parameters.map((p) => `${p.tensor.name}: ${describeTensor(p.tensor)}`),
     ]),
-    "#include <stdint.h>",
-    "",
-    "namespace { // what is included above is included once: two packages may be linked into one program",
-    harnessText("arithmetic.h"),
-    assetText("memory.h"),
-    referenceStruct("Sum", sum, hold),
-    ...(epilogue ? [referenceStruct("Finish", epilogue, hold)] : []),
-    "} // namespace",
-    "",
-    '#define HIDDEN __attribute__((visibility("hidden")))',
-    `${prefix} unsigned long ${name}_portable_workspace_bytes(void) { return ${held ? Math.max(64, 8 * elementCount(held)) : 64}; }`,
-    `${prefix} int ${name}_portable_phases(void) { return 1; }`,
-    `${prefix} void ${name}_portable_prepare(void*, const void* const*) {}`,
-    `${prefix} void ${name}_portable_run(void* workspace, void* const* tensors, int, int part, int) {`,
-    "  (void)workspace;",
-    "  if (part != 0) return;",
-    "  Sum sum;",
+    code`#include <stdint.h>`,
+    NOTHING,
+    code`namespace { // what is included above is included once: two packages may be linked into one program`,
+    apart(harnessText("arithmetic.h")),
+    apart(assetText("memory.h")),
+    referenceStruct(code`Sum`, sum, hold),
+    ...(epilogue ? [referenceStruct(code`Finish`, epilogue, hold)] : []),
+    code`} // namespace`,
+    NOTHING,
+    code`#define HIDDEN __attribute__((visibility("hidden")))`,
+    code`${prefix} unsigned long ${name}_portable_workspace_bytes(void) { return ${bytes}; }`,
+    code`${prefix} int ${name}_portable_phases(void) { return 1; }`,
+    code`${prefix} void ${name}_portable_prepare(void*, const void* const*) {}`,
+    code`${prefix} void ${name}_portable_run(void* workspace, void* const* tensors, int, int part, int) {`,
+    code`  (void)workspace;`,
+    code`  if (part != 0) return;`,
+    code`  Sum sum;`,
     ...connect("sum", touched(sum)),
-    "  sum.compute();",
-    ...(epilogue ? ["  Finish finish;", ...connect("finish", touched(epilogue)), "  finish.compute();"] : []),
-    "}",
-    "",
-  ].join("\n");
-
-  function sumType(tensor: Tensor): string {
-    return isInteger(tensor.dtype) ? "Int" : "double";
-  }
+    code`  sum.compute();`,
+    ...(epilogue ? [code`  Finish finish;`, ...connect("finish", touched(epilogue)), code`  finish.compute();`] : []),
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }

@@ -14,235 +14,312 @@ import { elementCount, inputsOf, outputOf, type Tensor, targetOf } from "../abst
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { harnessText, printIndex, referenceStruct } from "../runtime/reference-program.ts";
+import {
+  apart,
+  type Code,
+  code,
+  comment,
+  formatText,
+  identifier,
+  indented,
+  join,
+  lines,
+  list,
+  Name,
+  NOTHING,
+  type SourceText,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { dataName, harnessText, printIndex, referenceStruct } from "../runtime/reference-program.ts";
 import { boundRule, largestInput, tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
-import { comment, type EmitSubject, parametersOf } from "./subject.ts";
+import { type EmitSubject, parametersOf } from "./subject.ts";
 
 /** Points of a sum's interval an epilogue is asked at, as shares of the way from its low to its high end. */
-const SHARES = [0, 0.25, 0.5, 0.75, 1];
+const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
 
-export function selfTestSource({ name, computation, tuned }: EmitSubject): string {
-  const upper = name.toUpperCase();
+/** What the parts of the program have in common. */
+function factsOf(subject: EmitSubject) {
+  const { name, computation, tuned } = subject;
   const { sum, epilogue } = partsOf(computation);
   const target = targetOf(sum);
-  const output = outputOf(computation);
-  const rule = boundRule(sum);
   const inputs = inputsOf(sum);
   const beside = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
-  /** What is drawn for the epilogue: inputs the sum has not read already. */
-  const later = beside.filter((t) => !inputs.some((i) => i.name === t.name));
-  const divides = tensorsBeside("/", sum).size > 0;
-  const parameters = parametersOf(computation);
-  const constants = parameters.filter((p) => p.role === "constant");
-  const [factors, divisors] = epilogue
-    ? [tensorsBeside("*", epilogue), tensorsBeside("/", epilogue)]
-    : [new Set<string>(), new Set<string>()];
-  const count = elementCount(target);
-  const [least, most] = rangeOf(output.dtype);
-  const held = (tensor: Tensor): string => (inputs.some((t) => t.name === tensor.name) ? "sum" : "finish");
-  const loops = (tensor: Tensor): string =>
-    tensor.dims.map(({ extent }, d) => `for (Int i${d} = 0; i${d} < ${extent}; i${d}++) `).join("");
-  const place = (tensor: Tensor): string =>
-    printIndex(tensor.storage, (axis) => `i${tensor.dims.findIndex((d) => d.name === axis)}`);
-  const pointers = (roles: readonly string[]): string =>
-    parameters
-      .filter((p) => roles.includes(p.role))
-      .map((p) => `, (${p.role === "output" ? "" : "const "}${C_TYPES[p.tensor.dtype]}*)memory_${p.tensor.name}.data`)
-      .join("");
+  return {
+    name: identifier(name),
+    /** The same within the format of a printf. */
+    said: formatText(name),
+    upper: identifier(name.toUpperCase()),
+    tuned: tuned !== undefined,
+    parameters: parametersOf(computation),
+    sum,
+    epilogue,
+    target,
+    output: outputOf(computation),
+    rule: boundRule(sum),
+    inputs,
+    beside,
+    /** What is drawn for the epilogue: inputs the sum has not read already. */
+    later: beside.filter((t) => !inputs.some((i) => i.name === t.name)),
+    divides: tensorsBeside("/", sum).size > 0,
+    count: elementCount(target),
+  };
+}
+type Facts = ReturnType<typeof factsOf>;
 
-  // 1. The equation, the size of its terms, and how many meet in one element.
-  const structs = [
-    referenceStruct("Sum", sum),
-    ...(rule ? [referenceStruct("Magnitude", rule.magnitude)] : []),
-    ...(rule && typeof rule.chain !== "number" ? [referenceStruct("Terms", rule.chain)] : []),
-    ...(epilogue ? [referenceStruct("Finish", epilogue)] : []),
-  ];
+/** Memory as the package is given it. */
+const memoryName = (tensor: Tensor): Name => new Name("tensor", `memory_${tensor.name}`, `memory of ${tensor.name}`);
 
-  // 2. A set of data: inputs drawn, the answer and how far off it may be.
-  const drawing = [
-    "/* Draws the inputs of one set and works out the answer. */",
-    "static void prepare_set(Data data) {",
-    ...[...inputs.map((t) => ["sum", t] as const), ...later.map((t) => ["finish", t] as const)].map(
-      ([owner, t]) => `  ${owner}.data_${t.name}.fill(${elementCount(t)}, 0);`,
-    ),
-    `  sum.data_${target.name}.fill(${count}, 0);`,
-    `  tolerance.fill(${count}, 0), low.fill(${count}, 0), high.fill(${count}, 0);`,
-    `  for (double large = ${largestInput(sum)};; large = sqrt(large)) {`,
-    ...inputs.map((t) => {
-      const value = `draw<${t.dtype}>(data, large)`;
-      const drawn = divides ? `not_small(${value})` : value;
-      return `    for (Int i = 0; i < ${elementCount(t)}; i++) sum.data_${t.name}.set(i, ${drawn});`;
-    }),
-    "    sum.compute();",
-    ...(rule
-      ? [
-          "    static Magnitude size;",
-          ...Object.values(rule.magnitude.tensors).map((t) => `    size.data_${t.name}.fill(${elementCount(t)}, 0);`),
-          ...inputs.map(
-            (t) =>
-              `    for (Int i = 0; i < ${elementCount(t)}; i++) size.data_${t.name}.set(i, fabs(double(sum.data_${t.name}[i])));`,
-          ),
-          "    size.compute();",
-          ...(typeof rule.chain === "number"
-            ? []
-            : [
-                "    static Terms terms;",
-                ...Object.values(rule.chain.tensors).map(
-                  (t) => `    terms.data_${t.name}.fill(${elementCount(t)}, 0);`,
-                ),
-                "    terms.compute();",
-              ]),
-          "    bool fits = true;",
-          `    for (Int i = 0; i < ${count}; i++) {`,
-          `      double most = size.data_${target.name}[i], value = double(sum.data_${target.name}[i]);`,
-          `      fits = fits && most < ${rule.roof};`,
-          `      bool exact = data == EXACT && ${rule.integral} && most <= ${rule.exactBelow} && value == __builtin_rint(value);`,
-          `      double chain = ${typeof rule.chain === "number" ? rule.chain : `terms.data_${target.name}[i]`};`,
-          `      tolerance.set(i, exact ? 0 : (chain + ${rule.operations + 1}) * (${rule.epsilon} * most + ${rule.smallest}));`,
-          "    }",
-          "    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may leave their type */",
-        ]
-      : []),
-    "    break;",
-    "  }",
-    ...(epilogue
-      ? [
-          "  double squares = 0;",
-          `  for (Int i = 0; i < ${count}; i++) squares += double(sum.data_${target.name}[i]) / ${count} * double(sum.data_${target.name}[i]);`,
-          "  double spread = squares > 0 ? sqrt(squares) : 1;",
-          `  double aim = ${isInteger(output.dtype) ? (most - least) / 2 : "spread"}, ratio = ${isInteger(output.dtype) ? "aim / spread" : "1"};`,
-          "  (void)aim, (void)ratio;",
-          ...later.map(
-            (t) =>
-              `  for (Int i = 0; i < ${elementCount(t)}; i++) finish.data_${t.name}.set(i, draw_beside<${t.dtype}>(data, aim, ratio, ${factors.has(t.name)}, ${divisors.has(t.name)}));`,
-          ),
-          ...beside.filter((t) => !later.includes(t)).map((t) => `  finish.data_${t.name} = sum.data_${t.name};`),
-          `  finish.data_${output.name}.fill(${elementCount(output)}, 0);`,
-          `  finish.data_${target.name}.fill(${count}, 0);`,
-          `  const double shares[] = {${SHARES.join(", ")}};`,
-          "  for (double share : shares) {",
-          `    for (Int i = 0; i < ${count}; i++) finish.data_${target.name}.set(i, sum.data_${target.name}[i] + ${isInteger(target.dtype) ? "Int" : "double"}((2 * share - 1) * tolerance[i]));`,
-          "    finish.compute();",
-          `    for (Int i = 0; i < ${count}; i++) {`,
-          `      double value = double(finish.data_${output.name}[i]);`,
-          "      if (share == 0 || value < low[i]) low.set(i, value);",
-          "      if (share == 0 || value > high[i]) high.set(i, value);",
-          "    }",
-          ...(rule ? [] : ["    break; /* the sum is exact */"]),
-          "  }",
-        ]
-      : [
-          `  for (Int i = 0; i < ${count}; i++) {`,
-          `    low.set(i, double(sum.data_${target.name}[i]) - tolerance[i]);`,
-          `    high.set(i, double(sum.data_${target.name}[i]) + tolerance[i]);`,
-          "  }",
-        ]),
-    "}",
-  ];
+/** Loops over the elements of a tensor, row-major. */
+const loopsOver = (tensor: Tensor): Code =>
+  join(tensor.dims.map(({ extent }, d) => code`for (Int i${d} = 0; i${d} < ${extent}; i${d}++) `));
 
-  // 3. The package on that data, in memory it may not overstep.
-  const running = [
-    "/* Runs a plan on the set; false and a line when an element is wrong. */",
-    `static bool run_set(${name}_plan* plan, const char* code, Data data, Place place) {`,
-    ...parameters.map((p) => `  Guarded memory_${p.tensor.name}(${p.bytes}, place, ${p.bytes / p.elements});`),
-    ...parameters
-      .filter((p) => p.role !== "output")
-      .flatMap(({ tensor }) => [
-        "  {",
-        `    Memory<${tensor.dtype}> to;`,
-        `    to.data = (${C_TYPES[tensor.dtype]}*)memory_${tensor.name}.data;`,
-        "    Int at = 0;",
-        `    ${loops(tensor)}to.set(${place(tensor)}, ${held(tensor)}.data_${tensor.name}[at++]);`,
-        "  }",
-      ]),
-    ...(constants.length > 0
-      ? [`  if (int bad = ${name}_prepare(plan${pointers(["constant"])})) return failed(code, "prepare", bad);`]
-      : []),
-    "  /* Twice, so that what the first call leaves behind shows. */",
-    "  for (int call = 0; call < 2; call++) {",
-    `    memset(memory_${output.name}.data, call ? 0x5a : 0xa5, ${parameters.find((p) => p.role === "output")?.bytes});`,
-    `    if (int bad = ${name}_run(plan${pointers(["input", "output"])})) return failed(code, "run", bad);`,
-    `    Memory<${output.dtype}> got;`,
-    `    got.data = (${C_TYPES[output.dtype]}*)memory_${output.name}.data;`,
-    "    Int at = 0;",
-    `    ${loops(output)}{`,
-    `      double value = double(got[${place(output)}]);`,
-    "      if (!(value >= low[at] && value <= high[at])) {",
-    `        printf("${name} %s: %s data: element ${output.dims.map((d) => `${d.name} %d`).join(", ")} of ${output.name} is %.9g, the equation gives ", code, DATA_NAMES[data]${output.dims.map((_, d) => `, int(i${d})`).join("")}, value);`,
-    '        if (low[at] == high[at]) printf("%.9g\\n", low[at]);',
-    '        else printf("%.9g to %.9g\\n", low[at], high[at]);',
-    "        return false;",
-    "      }",
-    "      at++;",
-    "    }",
-    "  }",
-    "  return true;",
-    "}",
-  ];
+const placeIn = (tensor: Tensor): Code =>
+  printIndex(tensor.storage, (axis) => code`i${tensor.dims.findIndex((d) => d.name === axis)}`);
 
-  const sets = isInteger(target.dtype) ? "RANDOM, EXTREME" : "EXACT, RANDOM, EXTREME";
-  return [
+export function selfTestSource(subject: EmitSubject): SourceText {
+  const facts = factsOf(subject);
+  const { name, said, rule, sum, epilogue } = facts;
+  const text = lines([
     comment([
-      `Proves ${name}: every element against the equation by plain loops, on random and extreme data, in guarded memory.`,
+      `Proves ${subject.name}: every element against the equation by plain loops, on random and extreme data, in guarded memory.`,
       "",
-      `  build/${name}_test [seed]      exit code 0: right, 1: wrong, 2: it could not be tried`,
+      `  build/${subject.name}_test [seed]      exit code 0: right, 1: wrong, 2: it could not be tried`,
       "",
       "Floats may differ from the loops by (terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number): a bound",
       "for any order of summation, with or without fused multiply-adds (Higham, Accuracy and Stability, section 4.2).",
     ]),
-    `#include "${name}.h"`,
-    "",
-    harnessText("arithmetic.h"),
-    assetText("memory.h"),
-    harnessText("elements.h"),
-    assetText("self-test.h"),
-    ...structs,
-    "",
-    "static Sum sum;",
-    ...(epilogue ? ["static Finish finish;"] : []),
-    "static Elements<double> tolerance, low, high;",
-    ...(divides
+    code`#include "${name}.h"`,
+    NOTHING,
+    apart(harnessText("arithmetic.h")),
+    apart(assetText("memory.h")),
+    apart(harnessText("elements.h")),
+    apart(assetText("self-test.h")),
+    // The equation, the size of its terms, and how many meet in one element.
+    referenceStruct(code`Sum`, sum),
+    ...(rule ? [referenceStruct(code`Magnitude`, rule.magnitude)] : []),
+    ...(rule && typeof rule.chain !== "number" ? [referenceStruct(code`Terms`, rule.chain)] : []),
+    ...(epilogue ? [referenceStruct(code`Finish`, epilogue)] : []),
+    NOTHING,
+    code`static Sum sum;`,
+    ...(epilogue ? [code`static Finish finish;`] : []),
+    code`static Elements<double> tolerance, low, high;`,
+    ...(facts.divides
       ? [
-          "static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* quotients of nothing are not numbers */",
+          code`static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* quotients of nothing are not numbers */`,
         ]
       : []),
-    "",
-    ...drawing,
-    "",
-    "static bool failed(const char* code, const char* what, int code_given) {",
-    `  printf("${name} %s: %s: %s\\n", code, what, ${name}_message(code_given));`,
-    "  return false;",
-    "}",
-    "",
-    ...running,
-    "",
-    "int main(int, char** words) {",
-    "  random_state = words[0] && words[1] ? strtoull(words[1], nullptr, 0) : 1;",
-    `  const char* const names[] = {"", "tuned", "portable"};`,
-    `  ${name}_plan* plans[3] = {};`,
-    "  bool right[3] = {true, true, true};",
-    ...(tuned
-      ? [
-          `  if (*${name}_missing()) printf("${name} tuned: not tried: this machine lacks %s\\n", ${name}_missing());`,
-          `  else if (int bad = ${name}_create(&plans[1], ${upper}_TUNED)) return failed("tuned", "create", bad), 2;`,
-        ]
+    NOTHING,
+    ...drawing(facts),
+    NOTHING,
+    code`static bool failed(const char* code, const char* what, int code_given) {`,
+    code`  printf("${said} %s: %s: %s\\n", code, what, ${name}_message(code_given));`,
+    code`  return false;`,
+    code`}`,
+    NOTHING,
+    ...running(facts),
+    NOTHING,
+    ...main(facts),
+    NOTHING,
+  ]);
+  return spell(text, "c++");
+}
+
+/** A set of data: inputs drawn, the answer and how far off it may be. */
+function drawing(facts: Facts): Code[] {
+  const { inputs, later, target, count, sum, divides, epilogue } = facts;
+  const answer = dataName(target.name);
+  const drawn = inputs.map((t) => {
+    const value = code`draw<${t.dtype}>(data, large)`;
+    const kept = divides ? code`not_small(${value})` : value;
+    return code`    for (Int i = 0; i < ${elementCount(t)}; i++) sum.${dataName(t.name)}.set(i, ${kept});`;
+  });
+  return [
+    code`/* Draws the inputs of one set and works out the answer. */`,
+    code`static void prepare_set(Data data) {`,
+    ...inputs.map((t) => code`  sum.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
+    ...later.map((t) => code`  finish.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
+    code`  sum.${answer}.fill(${count}, 0);`,
+    code`  tolerance.fill(${count}, 0), low.fill(${count}, 0), high.fill(${count}, 0);`,
+    code`  for (double large = ${largestInput(sum)};; large = sqrt(large)) {`,
+    ...drawn,
+    code`    sum.compute();`,
+    ...tolerances(facts),
+    code`    break;`,
+    code`  }`,
+    ...(epilogue
+      ? finishing(facts, epilogue)
+      : [
+          code`  for (Int i = 0; i < ${count}; i++) {`,
+          code`    low.set(i, double(sum.${answer}[i]) - tolerance[i]);`,
+          code`    high.set(i, double(sum.${answer}[i]) + tolerance[i]);`,
+          code`  }`,
+        ]),
+    code`}`,
+  ];
+}
+
+/** How far off a float sum may be, and whether sums of extreme inputs fit their type. */
+function tolerances({ rule, inputs, target, count }: Facts): Code[] {
+  if (!rule) return [];
+  const answer = dataName(target.name);
+  const chain = typeof rule.chain === "number" ? code`${rule.chain}` : code`terms.${answer}[i]`;
+  return [
+    code`    static Magnitude size;`,
+    ...Object.values(rule.magnitude.tensors).map(
+      (t) => code`    size.${dataName(t.name)}.fill(${elementCount(t)}, 0);`,
+    ),
+    ...inputs.map((t) => {
+      const data = dataName(t.name);
+      return code`    for (Int i = 0; i < ${elementCount(t)}; i++) size.${data}.set(i, fabs(double(sum.${data}[i])));`;
+    }),
+    code`    size.compute();`,
+    ...(typeof rule.chain === "number"
+      ? []
+      : [
+          code`    static Terms terms;`,
+          ...Object.values(rule.chain.tensors).map(
+            (t) => code`    terms.${dataName(t.name)}.fill(${elementCount(t)}, 0);`,
+          ),
+          code`    terms.compute();`,
+        ]),
+    code`    bool fits = true;`,
+    code`    for (Int i = 0; i < ${count}; i++) {`,
+    code`      double most = size.${answer}[i], value = double(sum.${answer}[i]);`,
+    code`      fits = fits && most < ${rule.roof};`,
+    code`      bool exact = data == EXACT && ${truth(rule.integral)} && most <= ${rule.exactBelow} && value == __builtin_rint(value);`,
+    code`      double chain = ${chain};`,
+    code`      tolerance.set(i, exact ? 0 : (chain + ${rule.operations + 1}) * (${rule.epsilon} * most + ${rule.smallest}));`,
+    code`    }`,
+    code`    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may leave their type */`,
+  ];
+}
+
+const truth = (is: boolean): "true" | "false" => (is ? "true" : "false");
+
+/** The epilogue's inputs, and what it makes of all a sum may be. */
+function finishing(
+  { later, beside, target, output, count, rule }: Facts,
+  epilogue: NonNullable<Facts["epilogue"]>,
+): Code[] {
+  const [factors, divisors] = [tensorsBeside("*", epilogue), tensorsBeside("/", epilogue)];
+  const [least, most] = rangeOf(output.dtype);
+  const [answer, result] = [dataName(target.name), dataName(output.name)];
+  const whole = isInteger(output.dtype);
+  return [
+    code`  double squares = 0;`,
+    code`  for (Int i = 0; i < ${count}; i++) squares += double(sum.${answer}[i]) / ${count} * double(sum.${answer}[i]);`,
+    code`  double spread = squares > 0 ? sqrt(squares) : 1;`,
+    code`  double aim = ${whole ? (most - least) / 2 : "spread"}, ratio = ${whole ? code`aim / spread` : code`1`};`,
+    code`  (void)aim, (void)ratio;`,
+    ...later.map((t) => {
+      const value = code`draw_beside<${t.dtype}>(data, aim, ratio, ${truth(factors.has(t.name))}, ${truth(divisors.has(t.name))})`;
+      return code`  for (Int i = 0; i < ${elementCount(t)}; i++) finish.${dataName(t.name)}.set(i, ${value});`;
+    }),
+    ...beside
+      .filter((t) => !later.includes(t))
+      .map((t) => code`  finish.${dataName(t.name)} = sum.${dataName(t.name)};`),
+    code`  finish.${result}.fill(${elementCount(output)}, 0);`,
+    code`  finish.${answer}.fill(${count}, 0);`,
+    code`  const double shares[] = {${list(SHARES.map((share) => code`${share}`))}};`,
+    code`  for (double share : shares) {`,
+    code`    for (Int i = 0; i < ${count}; i++) finish.${answer}.set(i, sum.${answer}[i] + ${isInteger(target.dtype) ? "Int" : "double"}((2 * share - 1) * tolerance[i]));`,
+    code`    finish.compute();`,
+    code`    for (Int i = 0; i < ${count}; i++) {`,
+    code`      double value = double(finish.${result}[i]);`,
+    code`      if (share == 0 || value < low[i]) low.set(i, value);`,
+    code`      if (share == 0 || value > high[i]) high.set(i, value);`,
+    code`    }`,
+    ...(rule ? [] : [code`    break; /* the sum is exact */`]),
+    code`  }`,
+  ];
+}
+
+/** The package on that data, in memory it may not overstep. */
+function running({ name, said, parameters, inputs, output }: Facts): Code[] {
+  const held = (tensor: Tensor): "sum" | "finish" => (inputs.some((t) => t.name === tensor.name) ? "sum" : "finish");
+  const pointers = (roles: readonly string[]): Code =>
+    join(
+      parameters
+        .filter((p) => roles.includes(p.role))
+        .map(
+          ({ role, tensor }) =>
+            code`, (${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}*)${memoryName(tensor)}.data`,
+        ),
+    );
+  const element = list([...output.dims.map((d) => code`${formatText(d.name)} %d`)]);
+  const indices = join(output.dims.map((_, d) => code`, int(i${d})`));
+  const bytes = parameters.find((p) => p.role === "output")?.bytes ?? 0;
+  return [
+    code`/* Runs a plan on the set; false and a line when an element is wrong. */`,
+    code`static bool run_set(${name}_plan* plan, const char* code, Data data, Place place) {`,
+    ...parameters.map((p) => code`  Guarded ${memoryName(p.tensor)}(${p.bytes}, place, ${p.bytes / p.elements});`),
+    ...parameters
+      .filter((p) => p.role !== "output")
+      .flatMap(({ tensor }) => [
+        code`  {`,
+        code`    Memory<${tensor.dtype}> to;`,
+        code`    to.data = (${C_TYPES[tensor.dtype]}*)${memoryName(tensor)}.data;`,
+        code`    Int at = 0;`,
+        code`    ${loopsOver(tensor)}to.set(${placeIn(tensor)}, ${held(tensor)}.${dataName(tensor.name)}[at++]);`,
+        code`  }`,
+      ]),
+    ...(parameters.some((p) => p.role === "constant")
+      ? [code`  if (int bad = ${name}_prepare(plan${pointers(["constant"])})) return failed(code, "prepare", bad);`]
       : []),
-    `  if (int bad = ${name}_create(&plans[2], ${upper}_PORTABLE)) return failed("portable", "create", bad), 2;`,
-    "  const Place places[] = {FIRST, LAST, UNALIGNED};",
-    `  const Data sets[] = {${sets}};`,
-    "  for (Data data : sets) {",
-    "    prepare_set(data);",
-    "    for (int which = 1; which <= 2; which++)",
-    "      for (Place place : places)",
-    "        if (plans[which] && right[which] && !run_set(plans[which], names[which], data, place)) right[which] = false;",
-    "  }",
-    "  for (int which = 1; which <= 2; which++) {",
-    `    if (plans[which] && right[which]) printf("${name} %s: right on ${isInteger(target.dtype) ? "" : "exact, "}random and extreme data\\n", names[which]);`,
-    `    ${name}_destroy(plans[which]);`,
-    "  }",
-    "  return right[1] && right[2] ? 0 : 1;",
-    "}",
-    "",
-  ].join("\n");
+    code`  /* Twice, so that what the first call leaves behind shows. */`,
+    code`  for (int call = 0; call < 2; call++) {`,
+    code`    memset(${memoryName(output)}.data, call ? 0x5a : 0xa5, ${bytes});`,
+    code`    if (int bad = ${name}_run(plan${pointers(["input", "output"])})) return failed(code, "run", bad);`,
+    code`    Memory<${output.dtype}> got;`,
+    code`    got.data = (${C_TYPES[output.dtype]}*)${memoryName(output)}.data;`,
+    code`    Int at = 0;`,
+    code`    ${loopsOver(output)}{`,
+    code`      double value = double(got[${placeIn(output)}]);`,
+    code`      if (!(value >= low[at] && value <= high[at])) {`,
+    code`        printf("${said} %s: %s data: element ${element} of ${formatText(output.name)} is %.9g, the equation gives ", code, DATA_NAMES[data]${indices}, value);`,
+    code`        if (low[at] == high[at]) printf("%.9g\\n", low[at]);`,
+    code`        else printf("%.9g to %.9g\\n", low[at], high[at]);`,
+    code`        return false;`,
+    code`      }`,
+    code`      at++;`,
+    code`    }`,
+    code`  }`,
+    code`  return true;`,
+    code`}`,
+  ];
+}
+
+function main({ name, said, upper, tuned, target }: Facts): Code[] {
+  const whole = isInteger(target.dtype);
+  return [
+    code`int main(int, char** words) {`,
+    ...indented([
+      code`random_state = words[0] && words[1] ? strtoull(words[1], nullptr, 0) : 1;`,
+      code`const char* const names[] = {"", "tuned", "portable"};`,
+      code`${name}_plan* plans[3] = {};`,
+      code`bool right[3] = {true, true, true};`,
+      ...(tuned
+        ? [
+            code`if (*${name}_missing()) printf("${said} tuned: not tried: this machine lacks %s\\n", ${name}_missing());`,
+            code`else if (int bad = ${name}_create(&plans[1], ${upper}_TUNED)) return failed("tuned", "create", bad), 2;`,
+          ]
+        : []),
+      code`if (int bad = ${name}_create(&plans[2], ${upper}_PORTABLE)) return failed("portable", "create", bad), 2;`,
+      code`const Place places[] = {FIRST, LAST, UNALIGNED};`,
+      code`const Data sets[] = {${whole ? "RANDOM, EXTREME" : "EXACT, RANDOM, EXTREME"}};`,
+      code`for (Data data : sets) {`,
+      code`  prepare_set(data);`,
+      code`  for (int which = 1; which <= 2; which++)`,
+      code`    for (Place place : places)`,
+      code`      if (plans[which] && right[which] && !run_set(plans[which], names[which], data, place)) right[which] = false;`,
+      code`}`,
+      code`for (int which = 1; which <= 2; which++) {`,
+      code`  if (plans[which] && right[which]) printf("${said} %s: right on ${whole ? "" : "exact, "}random and extreme data\\n", names[which]);`,
+      code`  ${name}_destroy(plans[which]);`,
+      code`}`,
+      code`return right[1] && right[2] ? 0 : 1;`,
+    ]),
+    code`}`,
+  ];
 }

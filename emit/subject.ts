@@ -10,6 +10,8 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import { isReserved } from "../abstraction/keywords.ts";
+import { Name } from "../abstraction/source-text.ts";
 
 export interface EmitSubject {
   /** Of files and functions: an identifier of C. */
@@ -26,7 +28,7 @@ export interface EmitSubject {
 }
 
 /** The typed array of JavaScript that holds elements as C does; 16-bit floats are their bits. */
-export const ARRAYS: Readonly<Record<DType, string>> = {
+export const ARRAYS = {
   u8: "Uint8Array",
   s8: "Int8Array",
   u16: "Uint16Array",
@@ -38,12 +40,12 @@ export const ARRAYS: Readonly<Record<DType, string>> = {
   tf32: "Float32Array",
   f32: "Float32Array",
   f64: "Float64Array",
-};
+} as const satisfies Record<DType, string>;
 
 export interface Parameter {
   readonly tensor: Tensor;
-  /** Of a parameter in C and TypeScript. */
-  readonly name: string;
+  /** Of a parameter in C and TypeScript: one word in all that others read (public.ts). */
+  readonly name: Name;
   readonly role: "input" | "constant" | "output";
   /** Place among the pointers a kernel is given: the output first. */
   readonly place: number;
@@ -66,37 +68,32 @@ export function parametersOf(computation: Computation): Parameter[] {
 }
 
 /** `in` is a word of TypeScript. */
-function nameOf({ name }: Tensor): string {
-  if (!RESERVED.has(name)) return name;
-  return name === "in" ? "input" : `${name}_`;
+function nameOf({ name }: Tensor): Name {
+  return new Name("tensor", name === "in" ? "input" : name, name);
 }
 
-/** Words that are no names of parameters in C, C++ or TypeScript; and those the functions use themselves. */
-const RESERVED = new Set(
-  (
-    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum " +
-    "explicit export extern false float for friend function goto if import in inline int let long namespace new not null " +
-    "operator or private protected public register return short signed sizeof static struct super switch template this " +
-    "throw true try typedef typeof union unsigned using var virtual void volatile while with xor yield plan which"
-  ).split(" "),
-);
+/** Targets that CMake makes itself. Manual, add_custom_target and CMP0037. */
+const CMAKE_TARGETS = new Set([
+  ...["all", "clean", "depend", "edit_cache", "help", "install", "list_install_components", "package"],
+  ...["package_source", "preinstall", "rebuild_cache", "test"],
+]);
 
 /** The name of a package: what was asked for, or the operator's, `kernel_2d5pt` where C asks for a letter. @throws UsageError when it is no identifier */
 export function packageName(operator: string, asked?: string): string {
   const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_").replace(/^(?=\d)/, "kernel_");
-  if (/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) && !RESERVED.has(name)) return name;
-  throw new UsageError(`"${name}" cannot name a C function`, {
-    hint: "--name takes letters, digits and _, a letter first, no keyword of C",
-  });
+  if (!/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) || isReserved(name, ["c++"]))
+    throw new UsageError(`"${name}" cannot name a C function`, {
+      hint: "--name takes letters, digits and _, a letter first, no keyword of C",
+    });
+  if (CMAKE_TARGETS.has(name))
+    throw new UsageError(`"${name}" is a target that CMake makes itself`, {
+      hint: `for example --name ${name}_kernel`,
+    });
+  return name;
 }
 
 /** `u8[n 1, c 64, h 56, w 56], element at ((n*56 + h)*56 + w)*64 + c`. */
 export function describeTensor({ dtype, dims, storage }: Tensor): string {
   const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
   return `${dtype}[${shape}], element at ${printExpr(storage, "formula")}`;
-}
-
-/** Lines as a comment of C. */
-export function comment(lines: readonly string[]): string {
-  return ["/*", ...lines.map((l) => (l === "" ? " *" : ` * ${l.replaceAll("*/", "* /")}`)), " */"].join("\n");
 }

@@ -8,6 +8,18 @@
 
 import { equationText } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
+import {
+  type Code,
+  code,
+  commentText,
+  identifier,
+  jsonText,
+  lines,
+  list,
+  type SourceText,
+  stringLiteral,
+} from "../abstraction/source-text.ts";
+import { type Spelling, spell } from "../abstraction/spelling.ts";
 import { libraryFile } from "./build.ts";
 import type { KernelDescription } from "./files/binding.js";
 import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
@@ -15,12 +27,13 @@ import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subjec
 /** koffi's interface has been stable since its third major version. */
 const KOFFI = "^3.3.4";
 
-export function descriptionOf({ name, computation, tuned, threads }: EmitSubject): KernelDescription {
+/** @param words of the package's parameters (public.ts) */
+export function descriptionOf({ name, computation, tuned, threads }: EmitSubject, words: Spelling): KernelDescription {
   return {
     name,
     equation: equationText(computation),
     parameters: parametersOf(computation).map(({ name: parameter, role, elements, tensor }) => ({
-      name: parameter,
+      name: words.word(parameter),
       role,
       dtype: tensor.dtype,
       array: ARRAYS[tensor.dtype],
@@ -41,13 +54,14 @@ export function descriptionOf({ name, computation, tuned, threads }: EmitSubject
 /** Version of kernel.json. */
 export const PACKAGE_VERSION = 1;
 
-export function descriptionText(subject: EmitSubject): string {
+export function descriptionText(subject: EmitSubject, words: Spelling): SourceText {
   const { record, provenance } = subject;
-  const facts = { schemaVersion: PACKAGE_VERSION, ...descriptionOf(subject), ...(record && { record }), provenance };
-  return `${JSON.stringify(facts, undefined, 2)}\n`;
+  const description = descriptionOf(subject, words);
+  const facts = { schemaVersion: PACKAGE_VERSION, ...description, ...(record && { record }), provenance };
+  return spell(code`${jsonText(facts, 2)}\n`, "typescript");
 }
 
-export function packageJsonText({ name, computation }: EmitSubject): string {
+export function packageJsonText({ name, computation }: EmitSubject): SourceText {
   const manifest = {
     name: name.toLowerCase(),
     version: "1.0.0",
@@ -58,11 +72,11 @@ export function packageJsonText({ name, computation }: EmitSubject): string {
     scripts: { build: "sh build.sh", test: `build/${name}_test` },
     dependencies: { koffi: KOFFI },
   };
-  return `${JSON.stringify(manifest, undefined, 2)}\n`;
+  return spell(code`${jsonText(manifest, 2)}\n`, "typescript");
 }
 
-export function indexText({ name }: EmitSubject): string {
-  return `/** Calls ${name} from Node; see index.d.ts. */
+export function indexText({ name }: EmitSubject): SourceText {
+  const text = code`/** Calls ${identifier(name)} from Node; see index.d.ts. */
 
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -74,18 +88,20 @@ export { KernelError };
 export const description = JSON.parse(readFileSync(new URL("./kernel.json", import.meta.url), "utf8"));
 
 export function load(options = {}) {
-  const file = options.library ?? fileURLToPath(new URL("./${libraryFile(name)}", import.meta.url));
+  const file = options.library ?? fileURLToPath(new URL(${stringLiteral(`./${libraryFile(name)}`)}, import.meta.url));
   if (!existsSync(file)) throw new KernelError(\`\${file} is not there\`, "build it first: sh build.sh");
   return bind(koffi, file, description, options);
 }
 `;
+  return spell(text, "typescript");
 }
 
-export function indexTypes(subject: EmitSubject): string {
-  const { name, computation } = subject;
+/** index.d.ts; its parameters are spelled with what else others read of a package (public.ts). */
+export function indexTypes({ name, computation }: EmitSubject): Code {
   const parameters = parametersOf(computation);
-  const arrays = parameters.map((p) => `${p.name}: ${ARRAYS[p.tensor.dtype]}`).join(", ");
-  return `/** ${name}: ${equationText(computation)} */
+  const arrays = list(parameters.map((p) => code`${p.name}: ${ARRAYS[p.tensor.dtype]}`));
+  const type = typeName(name);
+  return code`/** ${commentText(`${name}: ${equationText(computation)}`)} */
 
 import type { BindOptions, BoundKernel, KernelDescription } from "./binding.js";
 
@@ -94,21 +110,22 @@ export { KernelError } from "./binding.js";
 export declare const description: KernelDescription;
 
 export interface LoadOptions extends BindOptions {
-  /** The shared library; ${libraryFile(name)} by default. */
+  /** The shared library; ${commentText(libraryFile(name))} by default. */
   readonly library?: string;
 }
 
 /**
-${parameters.map((p) => ` * - ${p.name}: ${p.role}, ${p.elements} elements, ${describeTensor(p.tensor)}`).join("\n")}
+${lines(parameters.map((p) => code` * - ${p.name}: ${p.role}, ${p.elements} elements, ${commentText(describeTensor(p.tensor))}`))}
  */
-export type ${typeName(name)} = BoundKernel<[${arrays}]>;
+export type ${type} = BoundKernel<[${arrays}]>;
 
 /** @throws KernelError when the library is not built, or \`tuned\` is asked for on a machine that cannot run it */
-export declare function load(options?: LoadOptions): ${typeName(name)};
+export declare function load(options?: LoadOptions): ${type};
 `;
 }
 
-/** conv2d -> Conv2d, depthwise_conv2d -> DepthwiseConv2d. */
-function typeName(name: string): string {
-  return `${name.replaceAll(/(?:^|_)([A-Za-z0-9])/g, (_, first: string) => first.toUpperCase())}Kernel`;
+/** conv2d -> Conv2dKernel, depthwise_conv2d -> DepthwiseConv2dKernel. */
+function typeName(name: string): Code {
+  const words = name.replaceAll(/(?:^|_)([A-Za-z0-9])/g, (_, first: string) => first.toUpperCase());
+  return identifier(`${words}Kernel`);
 }

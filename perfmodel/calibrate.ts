@@ -23,6 +23,20 @@ import {
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { declareRegister } from "../abstraction/register.ts";
+import {
+  apart,
+  type Code,
+  code,
+  commentText,
+  indented,
+  join,
+  lines as linesOf,
+  NOTHING,
+  type SourceText,
+  skeleton,
+  stringLiteral,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { isNumbered, registerClass, widestVector } from "../targets/index.ts";
 
 export interface Measured {
@@ -66,7 +80,7 @@ export interface CalibratedMemory {
  * @param features what the compiler must be allowed, as the intrinsics table names them: `avx512_vnni`
  * @returns what the program printed
  */
-export type CompileAndRun = (source: string, features: readonly string[]) => Promise<string>;
+export type CompileAndRun = (source: SourceText, features: readonly string[]) => Promise<string>;
 
 /**
  * Measures this machine. Takes a few seconds.
@@ -95,52 +109,58 @@ const ACCUMULATORS = 14;
 const TILES = 8;
 
 /** The whole program: prints a line of samples, nanoseconds a unit, for each figure. */
-export function calibrationSource(target: Target, rows: readonly Intrinsic[]): string {
-  const preludes = [...new Set(rows.map((row) => row.prelude ?? "#include <immintrin.h>"))];
+export function calibrationSource(target: Target, rows: readonly Intrinsic[]): SourceText {
+  const preludes = new Map(rows.map((row) => [row.prelude, preludeOf(row)]));
   const vector = widestVector(target);
   const functions = rows.flatMap((row, i) => [
-    `// ${row.name}`,
-    issueLoop(row, `issue_${i}`, accumulatorsOf(row)),
-    issueLoop(row, `latency_${i}`, 1),
-    ...row.operands.slice(1).map((o, k) => loadLoop(row, o, `load_${i}_${k}`)),
-    storeLoop(row, `store_${i}`),
+    code`// ${commentText(row.name)}`,
+    issueLoop(row, code`issue_${i}`, accumulatorsOf(row)),
+    issueLoop(row, code`latency_${i}`, 1),
+    ...row.operands.slice(1).map((o, k) => loadLoop(row, o, code`load_${i}_${k}`)),
+    storeLoop(row, code`store_${i}`),
   ]);
   const calls = rows.flatMap((row, i) => [
-    ...(row.setup === undefined ? [] : [row.setup]),
-    measureCall(`issue ${row.name}`, accumulatorsOf(row), `issue_${i}`),
-    measureCall(`latency ${row.name}`, 1, `latency_${i}`),
-    ...row.operands.slice(1).map((o, k) => measureCall(`load ${row.name} ${o.name}`, TILES, `load_${i}_${k}`)),
-    measureCall(`store ${row.name}`, TILES, `store_${i}`),
+    ...(row.setup === undefined ? [] : [fillTemplate(row.setup)]),
+    measureCall(`issue ${row.name}`, accumulatorsOf(row), code`issue_${i}`),
+    measureCall(`latency ${row.name}`, 1, code`latency_${i}`),
+    ...row.operands.slice(1).map((o, k) => measureCall(`load ${row.name} ${o.name}`, TILES, code`load_${i}_${k}`)),
+    measureCall(`store ${row.name}`, TILES, code`store_${i}`),
   ]);
   const memory = footprints(target).flatMap(({ name, bytes }) =>
-    ["read", "write", "copy"].map(
-      (kind) => `  measure("${kind} ${name}", ${bytes}, [](long n) { ${kind}_bytes(n, ${bytes}); });`,
+    (["read", "write", "copy"] as const).map((kind) =>
+      measureCall(`${kind} ${name}`, bytes, code`[](long n) { ${kind}_bytes(n, ${bytes}); }`),
     ),
   );
   const largest = Math.max(...footprints(target).map((f) => f.bytes));
-  return [
-    ...preludes,
+  const clock = measureCall("clock", 64, code`add_chain`);
+  const text = linesOf([
+    ...preludes.values(),
     HARNESS,
-    `typedef float vec __attribute__((vector_size(${vector.bytes}), may_alias));`,
-    `#define KEEP(x) asm volatile("" : "+${vector.constraint}"(x))`,
+    code`typedef float vec __attribute__((vector_size(${vector.bytes ?? 16}), may_alias));`,
+    code`#define KEEP(x) asm volatile("" : "+${vector.constraint ?? "x"}"(x))`,
     MEMORY_LOOPS,
     SCALAR_LOOPS,
     ...functions,
-    "int main() {",
-    `  far = (char*)aligned_alloc(4096, ${largest + 4096}); memset(far, 1, ${largest + 4096}); memset(near, 0, sizeof near);`,
-    '  measure("clock", 64, add_chain);',
-    ...calls.map((line) => `  ${line}`),
-    `  measure("loads", 8, [](long n) { for (long i = 0; i < n; i++) { vec* p = (vec*)near; asm volatile("" : "+r"(p)); ${Array.from({ length: 8 }, (_, k) => `{ vec v = p[${k}]; KEEP(v); }`).join(" ")} } });`,
-    ...memory,
-    ...SCALAR_CALLS.map((line) => `  ${line}`),
-    '  measure("clock", 64, add_chain);',
-    "  return 0;",
-    "}",
-    "",
-  ].join("\n");
+    code`int main() {`,
+    code`  far = (char*)aligned_alloc(4096, ${largest + 4096}); memset(far, 1, ${largest + 4096}); memset(near, 0, sizeof near);`,
+    ...indented([clock, ...calls, measureCall("loads", 8, EIGHT_LOADS), ...memory, ...SCALAR_CALLS, clock]),
+    code`  return 0;`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }
 
-const HARNESS = `#include <stdint.h>
+function preludeOf({ prelude }: Intrinsic): Code {
+  return prelude === undefined ? code`#include <immintrin.h>` : apart(fillTemplate(prelude));
+}
+
+const EIGHT_LOADS = code`[](long n) { for (long i = 0; i < n; i++) { vec* p = (vec*)near; asm volatile("" : "+r"(p)); ${join(
+  Array.from({ length: 8 }, (_, k) => code`{ vec v = p[${k}]; KEEP(v); }`),
+  code` `,
+)} } }`;
+
+const HARNESS = code`#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +206,7 @@ __attribute__((noinline)) static void add_chain(long n) {
 `;
 
 /** Four vectors a round, each opaque to the compiler, which would else call memcpy or drop the loop. */
-const MEMORY_LOOPS = `
+const MEMORY_LOOPS = code`
 __attribute__((noinline)) static void read_bytes(long n, long bytes) {
   for (; n > 0; n--)
     for (vec *p = (vec*)far, *end = (vec*)(far + bytes); p < end; p += 4) {
@@ -216,7 +236,7 @@ __attribute__((noinline)) static void copy_bytes(long n, long bytes) {
  * The scalar loops that lowering puts around an instruction (mapper/schedule.ts), in small: a padded copy, tiles, a scratch block.
  * As in a kernel the compiler does not know whether the two sides overlap.
  */
-const SCALAR_LOOPS = `
+const SCALAR_LOOPS = code`
 static inline void fence(void) { asm volatile("" ::: "memory"); }
 template <class T> static inline T* unknown(T* p) { asm volatile("" : "+r"(p)); return p; }
 #define SIDES(T) const T* const from = unknown((const T*)near); T* const to = unknown((T*)(near + 16384))
@@ -262,14 +282,14 @@ __attribute__((noinline)) static void scattered_copy(long n) {
 
 const COPY_RUNS = [64, 1024] as const;
 const SCALAR_CALLS = [
-  ...COPY_RUNS.map((run) => `measure("run ${run}", 8, copy_runs<${run}>);`),
-  `measure("strided", ${8 * 14 * 64}, strided_copy);`,
-  ...["indexed", "digit", "guard"].map((kind) => `measure("${kind}", ${6 * 14 * 48}, ${kind}_copy);`),
-  `measure("scattered", ${12 * 2 * 16}, scattered_copy);`,
+  ...COPY_RUNS.map((run) => measureCall(`run ${run}`, 8, code`copy_runs<${run}>`)),
+  measureCall("strided", 8 * 14 * 64, code`strided_copy`),
+  ...(["indexed", "digit", "guard"] as const).map((kind) => measureCall(kind, 6 * 14 * 48, code`${kind}_copy`)),
+  measureCall("scattered", 12 * 2 * 16, code`scattered_copy`),
 ];
 
-function measureCall(label: string, units: number, name: string): string {
-  return `measure("${label}", ${units}, ${name});`;
+function measureCall(label: string, units: number, measured: Code): Code {
+  return code`measure(${stringLiteral(label)}, ${units}, ${measured});`;
 }
 
 function accumulatorsOf(row: Intrinsic): number {
@@ -287,104 +307,104 @@ function targetOperand(row: Intrinsic): Operand {
 }
 
 /** Independent accumulators issued in turn; with one the chain shows. */
-function issueLoop(row: Intrinsic, name: string, accumulators: number): string {
+function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
   const target = targetOperand(row);
   const inputs = row.operands.filter((o) => o !== target);
-  const results = Array.from({ length: accumulators }, (_, i) => registerIn(target, `c${i}`, i));
-  const sources = inputs.map((o, i) => registerIn(o, `x${i}`, firstInput(o.file) + i));
+  const results = Array.from({ length: accumulators }, (_, i) => registerIn(target, code`c${i}`, i));
+  const sources = inputs.map((o, i) => registerIn(o, code`x${i}`, firstInput(o.file) + i));
   const declarations = [
-    ...results.map((_, i) => declareRegister(row, target, `c${i}`)),
-    ...inputs.map((o, i) => declareRegister(row, o, `x${i}`)),
+    ...results.map((_, i) => declareRegister(row, target, code`c${i}`)),
+    ...inputs.map((o, i) => declareRegister(row, o, code`x${i}`)),
   ];
   const issues = results.map((c) =>
     fillTemplate(row.emit, {
       [target.name]: c,
-      ...Object.fromEntries(inputs.map((o, i) => [o.name, sources[i] ?? ""])),
+      ...Object.fromEntries(inputs.map((o, i) => [o.name, sources[i] ?? NOTHING])),
     }),
   );
   return functionText(name, [
     ...declarations,
-    ...inputs.map((o, i) => loadText(o, sources[i] ?? "", 0)),
+    ...inputs.map((o, i) => loadText(o, sources[i] ?? NOTHING, 0)),
     // Made unknown one by one: equal accumulators would be computed once.
-    ...results.map((c) => `${loadText(target, c, 0)} ${opaque(target, c)}`),
-    "for (long i = 0; i < n; i++) {",
-    ...issues.map((line) => `  ${line}`),
+    ...results.map((c) => code`${loadText(target, c, 0)} ${opaque(target, c)}`),
+    code`for (long i = 0; i < n; i++) {`,
+    ...indented(issues),
     // The compiler may not carry an input over from one round to the next as known.
-    ...sources.map((x, i) => `  ${opaque(inputs[i], x)}`),
-    "}",
+    ...indented(sources.map((x, i) => opaque(inputs[i], x))),
+    code`}`,
     ...results.map((c) => opaque(target, c)),
   ]);
 }
 
-function loadLoop(row: Intrinsic, operand: Operand, name: string): string {
-  const register = registerIn(operand, "x", firstInput(operand.file));
+function loadLoop(row: Intrinsic, operand: Operand, name: Code): Code {
+  const register = registerIn(operand, code`x`, firstInput(operand.file));
   const loads = Array.from(
     { length: TILES },
-    (_, i) => `  ${loadText(operand, register, i)} ${opaque(operand, register)}`,
+    (_, i) => code`  ${loadText(operand, register, i)} ${opaque(operand, register)}`,
   );
   return functionText(name, [
-    declareRegister(row, operand, "x"),
-    "for (long i = 0; i < n; i++) {",
+    declareRegister(row, operand, code`x`),
+    code`for (long i = 0; i < n; i++) {`,
     ...loads,
-    "  fence();",
-    "}",
+    code`  fence();`,
+    code`}`,
   ]);
 }
 
-function storeLoop(row: Intrinsic, name: string): string {
+function storeLoop(row: Intrinsic, name: Code): Code {
   const target = targetOperand(row);
-  const register = registerIn(target, "c", 0);
-  const stores = Array.from({ length: TILES }, (_, i) => `  ${storeText(target, register, i)}`);
+  const register = registerIn(target, code`c`, 0);
+  const stores = Array.from({ length: TILES }, (_, i) => code`  ${storeText(target, register, i)}`);
   return functionText(name, [
-    declareRegister(row, target, "c"),
+    declareRegister(row, target, code`c`),
     loadText(target, register, 0),
-    "for (long i = 0; i < n; i++) {",
-    `  ${opaque(target, register)}`,
+    code`for (long i = 0; i < n; i++) {`,
+    code`  ${opaque(target, register)}`,
     ...stores,
-    "  fence();",
-    "}",
+    code`  fence();`,
+    code`}`,
   ]);
 }
 
-function functionText(name: string, lines: readonly string[]): string {
-  const body = lines.filter((line) => line !== "").map((line) => `  ${line}`);
-  return [`__attribute__((noinline)) static void ${name}(long n) {`, ...body, "}"].join("\n");
+function functionText(name: Code, lines: readonly Code[]): Code {
+  const body = indented(lines.filter((line) => skeleton(line) !== ""));
+  return linesOf([code`__attribute__((noinline)) static void ${name}(long n) {`, ...body, code`}`]);
 }
 
 /** The variable, or the number. */
-function registerIn(operand: Operand, variable: string, number: number): string {
-  return isNumbered(operand.file) ? String(number) : variable;
+function registerIn(operand: Operand, variable: Code, number: number): Code {
+  return isNumbered(operand.file) ? code`${number}` : variable;
 }
 
-function loadText(operand: Operand, register: string, tile: number): string {
+function loadText(operand: Operand, register: Code, tile: number): Code {
   const words = memoryWords(operand, register, tile);
   return operand.load === undefined
-    ? `memcpy(&${register}, ${words.ptr}, sizeof ${register});`
+    ? code`memcpy(&${register}, ${words.ptr}, sizeof ${register});`
     : fillTemplate(operand.load, words);
 }
 
-function storeText(operand: Operand, register: string, tile: number): string {
+function storeText(operand: Operand, register: Code, tile: number): Code {
   const words = memoryWords(operand, register, tile);
   return operand.store === undefined
-    ? `memcpy(${words.ptr}, &${register}, sizeof ${register});`
+    ? code`memcpy(${words.ptr}, &${register}, sizeof ${register});`
     : fillTemplate(operand.store, words);
 }
 
 /** The given tile of the near buffer, which holds eight of any kind. */
-function memoryWords(operand: Operand, register: string, tile: number): { reg: string; ptr: string; stride: string } {
+function memoryWords(operand: Operand, register: Code, tile: number): Record<"reg" | "ptr" | "stride", Code> {
   const bytes = bytesOf(operand.dtype);
   const at = tile * tileElements(operand) * bytes;
   return {
     reg: register,
-    ptr: `((${C_TYPES[operand.dtype]}*)(near + ${at}))`,
-    stride: String(tileRowElements(operand) * bytes),
+    ptr: code`((${C_TYPES[operand.dtype]}*)(near + ${at}))`,
+    stride: code`${tileRowElements(operand) * bytes}`,
   };
 }
 
 /** Keeps the compiler from knowing a register's value; one that is a number is out of its sight anyway. */
-function opaque(operand: Operand | undefined, register: string): string {
+function opaque(operand: Operand | undefined, register: Code): Code {
   const constraint = operand && registerClass(operand.file)?.constraint;
-  return constraint === undefined ? "" : `asm volatile("" : "+${constraint}"(${register}));`;
+  return constraint === undefined ? NOTHING : code`asm volatile("" : "+${constraint}"(${register}));`;
 }
 
 /**

@@ -16,6 +16,7 @@ import { join } from "node:path";
 import pLimit from "p-limit";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { SourceText } from "../abstraction/source-text.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 
@@ -103,7 +104,7 @@ export function compileKernel(kernel: Kernel, options: CompileOptions): Promise<
  * @throws EnvironmentError when it is the machine that fails and not the text
  */
 export function compileSource(
-  source: string,
+  source: SourceText,
   flags: readonly string[],
   extension: ".so" | ".out",
   options: CompileOptions,
@@ -112,7 +113,7 @@ export function compileSource(
 }
 
 async function compileOrFind(
-  source: string,
+  source: SourceText,
   flags: readonly string[],
   extension: ".so" | ".out",
   { compiler, workdir, timeLimitMs = COMPILE_TIME_LIMIT_MS }: CompileOptions,

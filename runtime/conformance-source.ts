@@ -35,6 +35,18 @@ import {
 import { rowMajor } from "../abstraction/layout.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { declareRegister, registerName } from "../abstraction/register.ts";
+import {
+  apart,
+  type Code,
+  code,
+  commentText,
+  identifier,
+  indented,
+  lines,
+  NOTHING,
+  skeleton,
+  stringLiteral,
+} from "../abstraction/source-text.ts";
 import { registerClass } from "../targets/index.ts";
 import { encodeElement } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
@@ -51,18 +63,19 @@ interface Place {
 }
 
 /** One row's function. Compilers report mistakes in it under the row's name. */
-export function rowFunction(intrinsic: Intrinsic, functionName: string): string {
+export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const places = placesOf(intrinsic);
-  const register = (operand: Operand): string => registerName(intrinsic, operand, operand.name);
-  const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, operand.name));
+  const variable = (operand: Operand): Code => identifier(operand.name);
+  const register = (operand: Operand): Code => registerName(intrinsic, operand, variable(operand));
+  const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, variable(operand)));
   const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
-    const tile = `frame + ${tileAt}`;
+    const tile = code`frame + ${tileAt}`;
     const words = { reg: register(operand), ptr: tile, stride: strideOf(operand) };
     const load =
       operand.load === undefined
-        ? `memcpy((void*)&${operand.name}, ${tile}, sizeof ${operand.name});`
+        ? code`memcpy((void*)&${variable(operand)}, ${tile}, sizeof ${variable(operand)});`
         : fillTemplate(operand.load, words);
-    return [load, recordOf(operand, register(operand), `frame + ${imageAt}`)];
+    return [load, recordOf(operand, register(operand), code`frame + ${imageAt}`)];
   });
   const emit = fillTemplate(
     intrinsic.emit,
@@ -70,26 +83,34 @@ export function rowFunction(intrinsic: Intrinsic, functionName: string): string 
   );
   const [target] = places;
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
-  const result = `frame + ${target.tileAt}`;
+  const result = code`frame + ${target.tileAt}`;
   const words = { reg: register(target.operand), ptr: result, stride: strideOf(target.operand) };
+  const stored = variable(target.operand);
   const store =
     target.operand.store === undefined
-      ? `memcpy(${result}, (const void*)&${target.operand.name}, sizeof ${target.operand.name});`
+      ? code`memcpy(${result}, (const void*)&${stored}, sizeof ${stored});`
       : fillTemplate(target.operand.store, words);
-  const setup = intrinsic.setup === undefined ? [] : [intrinsic.setup];
-  const body = [...declarations, ...setup, ...loads, emit, store].filter((line) => line !== "");
-  return `// ${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}
-#line 1 "${intrinsic.name}"
-${intrinsic.language === "cuda" ? "__global__" : "static"} void ${functionName}(unsigned char* frame) {
-${body.map((line) => `  ${line}`).join("\n")}
-}
-`;
+  const setup = intrinsic.setup === undefined ? [] : [fillTemplate(intrinsic.setup)];
+  const body = [...declarations, ...setup, ...loads, emit, store].filter((line) => skeleton(line) !== "");
+  return lines([
+    code`// ${commentText(`${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}`)}`,
+    code`#line 1 ${stringLiteral(intrinsic.name)}`,
+    code`${intrinsic.language === "cuda" ? "__global__" : "static"} void ${functionName}(unsigned char* frame) {`,
+    ...indented(body),
+    code`}`,
+    NOTHING,
+  ]);
 }
 
 /** The preludes of rows, each text once; compilers report mistakes in one under `preludeLabel`. */
-export function preludesOf(rows: readonly Intrinsic[]): string {
-  const first = rows.filter((row) => row.prelude !== undefined && preludeLabel(rows, row) === labelOf(row));
-  return first.map((row) => `#line 1 "${labelOf(row)}"\n${row.prelude}`).join("\n");
+export function preludesOf(rows: readonly Intrinsic[]): Code {
+  return lines(
+    rows.flatMap((row) =>
+      row.prelude === undefined || preludeLabel(rows, row) !== labelOf(row)
+        ? []
+        : [code`#line 1 ${stringLiteral(labelOf(row))}`, apart(fillTemplate(row.prelude))],
+    ),
+  );
 }
 
 /** Named after the first of the rows that share it. */
@@ -102,9 +123,14 @@ function labelOf(row: Intrinsic): string {
 }
 
 /** The table of rows at the end of a program. */
-export function rowTable(rows: readonly Intrinsic[]): string {
-  const lines = rows.map((row, i) => `  {"${row.name}", row_${i}},`);
-  return `static const Row rows[] = {\n${lines.join("\n")}\n};\nstatic const int row_count = ${rows.length};\n`;
+export function rowTable(rows: readonly Intrinsic[]): Code {
+  return lines([
+    code`static const Row rows[] = {`,
+    ...rows.map((row, i) => code`  {${stringLiteral(row.name)}, row_${i}},`),
+    code`};`,
+    code`static const int row_count = ${rows.length};`,
+    NOTHING,
+  ]);
 }
 
 /** The operands and expectations of rows, as `conformance.h` reads them. The seed and the row's name decide a row's numbers. */
@@ -184,17 +210,17 @@ function placesOf(intrinsic: Intrinsic): Place[] {
 }
 
 /** Bytes between the rows of a tile that lies by itself. */
-function strideOf(operand: Operand): string {
-  return String(tileRowElements(operand) * bytesOf(operand.dtype));
+function strideOf(operand: Operand): Code {
+  return code`${tileRowElements(operand) * bytesOf(operand.dtype)}`;
 }
 
 /** Writes down what the register holds after its load; a secret layout is not looked at. */
-function recordOf({ name, file, storage }: Operand, register: string, image: string): string {
-  if (storage === undefined) return "";
+function recordOf({ file, storage }: Operand, register: Code, image: Code): Code {
+  if (storage === undefined) return NOTHING;
   const registers = registerClass(file);
-  if (registers?.named === "number") return `record_tile(${image}, ${register});`;
-  if (registers?.perLane) return `record_lane(${image}, &${name}, sizeof ${name});`;
-  return `record(${image}, &${name}, sizeof ${name});`;
+  if (registers?.named === "number") return code`record_tile(${image}, ${register});`;
+  const record = registers?.perLane ? "record_lane" : "record";
+  return code`${record}(${image}, &${register}, sizeof ${register});`;
 }
 
 function hashOf(text: string): number {

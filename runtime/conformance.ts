@@ -24,6 +24,18 @@ import { type Intrinsic, tileElements, tileOffset } from "../abstraction/intrins
 import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
 import type { Family } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import {
+  apart,
+  type Code,
+  code,
+  lines,
+  NOTHING,
+  plainWord,
+  type SourceText,
+  stringLiteral,
+  trustedCode,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { compilerFlags, familyOf, runsOn } from "../targets/features.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
@@ -65,7 +77,7 @@ interface Environment {
   readonly how: "this CPU" | "qemu" | "emulation";
   readonly family: Family;
   /** Lines before the rows. */
-  readonly head: string;
+  readonly head: Code;
   /** Whether the rows' own preludes are compiled; an emulation header defines the same names itself. */
   readonly preludes: boolean;
   readonly compile: readonly string[];
@@ -127,8 +139,7 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
   const family = familyOf(first);
   const how = howToRun(first, options);
   const flags = compilerFlags(rows.flatMap((row) => row.features));
-  const include = (file: string): string => `#include "${file}"\n`;
-  const own = family.header ?? "";
+  const own = family.header === undefined ? NOTHING : trustedCode(family.header);
   const compiler = options.compiler ?? "g++";
   // -ffp-contract=off: emulated arithmetic rounds where it says so.
   // -fwrapv: integers wrap, as in kernels.
@@ -147,7 +158,14 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
       };
     case "emulation":
       if (family.emulation === undefined) throw new Error(`internal: nothing emulates ${family.name}`);
-      return { how, family, head: include(family.emulation), preludes: false, compile: [compiler, ...common], run: [] };
+      return {
+        how,
+        family,
+        head: code`#include "${plainWord(family.emulation)}"`,
+        preludes: false,
+        compile: [compiler, ...common],
+        run: [],
+      };
     default:
       return how satisfies never;
   }
@@ -209,19 +227,24 @@ async function checkGroup(
   }
 }
 
-function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): string {
-  const call = family.name === "nvidia" ? "launch(row.run, 1, 32, frame)" : "row.run(frame)";
-  return [
-    "// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check\n",
+function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): SourceText {
+  const call = family.name === "nvidia" ? code`launch(row.run, 1, 32, frame)` : code`row.run(frame)`;
+  const text = lines([
+    code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
     head,
-    '#include "conformance.h"\n',
-    preludes ? preludesOf(rows) : "",
-    ...rows.map((row, i) => rowFunction(row, `row_${i}`)),
-    '#line 1 "program"',
+    code`#include "conformance.h"`,
+    preludes ? preludesOf(rows) : NOTHING,
+    ...rows.map((row, i) => rowFunction(row, code`row_${i}`)),
+    code`#line 1 "program"`,
     rowTable(rows),
-    `static const char* run_row(const Row& row, unsigned char* frame, unsigned) {\n  ${call};\n  return nullptr;\n}\n`,
-    "int main(int, char** argv) { return check_rows(rows, row_count, read_file(argv[1]), atoi(argv[2])); }\n",
-  ].join("\n");
+    code`static const char* run_row(const Row& row, unsigned char* frame, unsigned) {`,
+    code`  ${call};`,
+    code`  return nullptr;`,
+    code`}`,
+    code`int main(int, char** argv) { return check_rows(rows, row_count, read_file(argv[1]), atoi(argv[2])); }`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }
 
 /** The first error the compiler reports in a row's text, in its prelude, or in a header on the row's account. */
@@ -323,22 +346,24 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
  *     nvcc -arch=sm_90a -o check check.cu && ./check
  *     ./check 12      from row 12 on: after a fault a context is lost, and with it the rows behind
  */
-export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number): string {
+export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number): SourceText {
   const cuda = rows.filter((row) => row.language === "cuda");
   const data = Buffer.from(conformanceData(cuda, seed)).toString("base64");
-  const lines = data.match(/.{1,1024}/g) ?? [];
-  return [
-    "// Runs the CUDA rows of automap's intrinsics table against their equations.",
-    "//     nvcc -arch=sm_90a -o check check.cu && ./check",
-    readFileSync(join(emulationFolder(), "conformance.h"), "utf8"),
+  const header = readFileSync(join(emulationFolder(), "conformance.h"), "utf8");
+  const text = lines([
+    code`// Runs the CUDA rows of automap's intrinsics table against their equations.`,
+    code`//     nvcc -arch=sm_90a -o check check.cu && ./check`,
+    apart(trustedCode(header)),
     preludesOf(cuda),
-    ...cuda.map((row, i) => rowFunction(row, `row_${i}`)),
-    '#line 1 "program"',
+    ...cuda.map((row, i) => rowFunction(row, code`row_${i}`)),
+    code`#line 1 "program"`,
     rowTable(cuda),
     CUDA_MAIN,
-    "/* Operands and expected results, base64. */",
-    `static const char* const text[] = {\n${lines.map((line) => `"${line}",`).join("\n")}\n};`,
-    `int main(int argc, char** argv) {
+    code`/* Operands and expected results, base64. */`,
+    code`static const char* const text[] = {`,
+    ...(data.match(/.{1,1024}/g) ?? []).map((line) => code`${stringLiteral(line)},`),
+    code`};`,
+    code`int main(int argc, char** argv) {
   int devices = 0;
   if (cudaError_t error = cudaGetDeviceCount(&devices)) {
     fprintf(stderr, "no GPU: %s\\n", cudaGetErrorString(error));
@@ -347,10 +372,11 @@ export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number):
   return check_rows(rows, row_count, decode(text, sizeof text / sizeof *text), argc > 1 ? atoi(argv[1]) : 0);
 }
 `,
-  ].join("\n");
+  ]);
+  return spell(text, "cuda");
 }
 
-const CUDA_MAIN = `static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes) {
+const CUDA_MAIN = code`static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes) {
   static unsigned char* device = nullptr;
   static unsigned held = 0;
   cudaError_t error = cudaSuccess;

@@ -15,6 +15,18 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
+import {
+  type Code,
+  code,
+  identifier,
+  lines,
+  list,
+  NOTHING,
+  quoted,
+  replaced,
+  type SourceText,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { decodeElement, encodeElements } from "./bytes.ts";
 import { explainRun, runChild } from "./child.ts";
 import { emulationFolder } from "./conformance.ts";
@@ -103,7 +115,7 @@ async function runBatch(
   // The vectors of cm.h are many small templates: optimising them takes longer than running them.
   const level = language === "cm" ? "-O0" : "-O1";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`, ...features];
-  await writeFile(source, programOf(jobs, language));
+  await writeFile(source, emulatedProgram(jobs, language));
   const compiled = await runChild([options.compiler ?? "g++", ...flags, "-o", program, source], { timeLimitMs });
   if (compiled.status !== "ok") {
     const log = `${explainRun(compiled)}\n${compiled.stderr.slice(0, 4000)}`;
@@ -158,84 +170,93 @@ function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {
   return [new Uint8Array(head.buffer), ...tensors];
 }
 
-/** Each kernel in a namespace of its own, its C functions renamed. */
-function programOf(jobs: readonly EmulatedJob[], language: Kernel["language"]): string {
+/** The program that runs kernels of a language: each in a namespace of its own, its C functions renamed, its macros forgotten behind it. */
+export function emulatedProgram(
+  jobs: readonly Pick<EmulatedJob, "kernel">[],
+  language: Kernel["language"],
+): SourceText {
   const kernels = [...new Set(jobs.map((job) => job.kernel))];
-  const parts = kernels.map((kernel, i) => {
-    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].flatMap(([, name]) => name ?? []);
+  const parts = kernels.flatMap((kernel, i) => {
+    const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].map(([, name = ""]) => identifier(name));
+    const macros = [...kernel.source.matchAll(/^#define (\w+)/gm)].map(([, name = ""]) => identifier(name));
     return [
-      ...functions.map((name) => `#define ${name} ${name}_of_${i}`),
-      `namespace kernel_${i} {`,
+      ...functions.map((name) => code`#define ${name} ${name}_of_${i}`),
+      code`namespace kernel_${i} {`,
       ...(language === "cuda" ? sharedSection(i) : []),
-      kernel.source.replace(/^#include .*$/gm, ""),
+      quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING)),
       runFunction(kernel),
-      "}",
-      ...functions.map((name) => `#undef ${name}`),
-    ].join("\n");
+      code`}`,
+      ...[...functions, ...macros].map((name) => code`#undef ${name}`),
+    ];
   });
   const table = jobs.map(({ kernel }) => {
     const i = kernels.indexOf(kernel);
     return kernel.language === "cm"
-      ? `  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
-      : `  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
+      ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
+      : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
   });
-  return [
-    "#include <stdint.h>",
-    "#include <string.h>",
-    language === "c++" ? "#include <immintrin.h>" : `#include "${language}.h"`,
-    '#include "driver.h"',
+  const text = lines([
+    code`#include <stdint.h>`,
+    code`#include <string.h>`,
+    language === "c++" ? code`#include <immintrin.h>` : code`#include "${language}.h"`,
+    code`#include "driver.h"`,
     ...parts,
-    `static const Job jobs[] = {\n${table.join("\n")}\n};`,
-    `int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
-    "",
-  ].join("\n");
+    code`static const Job jobs[] = {`,
+    ...table,
+    code`};`,
+    code`int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }
 
 /** Where the static shared memory of a kernel lies, which holds nothing usable when a block begins. A kernel may have none. */
-function sharedSection(i: number): string[] {
-  const section = `automap_shared_${i}`;
+function sharedSection(i: number): Code[] {
+  const section = code`automap_shared_${i}`;
   return [
-    "#undef AUTOMAP_SHARED_SECTION",
-    `#define AUTOMAP_SHARED_SECTION "${section}"`,
-    "#if defined(__ELF__)",
-    `extern "C" char __start_${section}[] __attribute__((weak)), __stop_${section}[] __attribute__((weak));`,
-    `static void take_shared() { emulation::use_static_shared(__start_${section}, __stop_${section}); }`,
-    "#else",
-    "static void take_shared() {}",
-    "#endif",
+    code`#undef AUTOMAP_SHARED_SECTION`,
+    code`#define AUTOMAP_SHARED_SECTION "${section}"`,
+    code`#if defined(__ELF__)`,
+    code`extern "C" char __start_${section}[] __attribute__((weak)), __stop_${section}[] __attribute__((weak));`,
+    code`static void take_shared() { emulation::use_static_shared(__start_${section}, __stop_${section}); }`,
+    code`#else`,
+    code`static void take_shared() {}`,
+    code`#endif`,
   ];
 }
 
-function runFunction(kernel: Kernel): string {
+function runFunction(kernel: Kernel): Code {
   const { language } = kernel;
   switch (language) {
     case "c++":
       // In three parts, as three threads would take them.
-      return `static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t*) {
+      return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t*) {
   automap_prepare(workspace, tensors);
   for (int phase = 0; phase < automap_phases(); phase++)
     for (int part = 0; part < 3; part++) automap_run(workspace, tensors, phase, part, 3);
 }`;
     case "cuda":
-      return `static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
+      return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
   take_shared();
   emulation::take_turns(turns[0], turns[1]);
   if (automap_prepare(workspace, tensors, nullptr) || automap_launch(workspace, tensors, nullptr)) exit(4);
 }`;
     case "cm":
-      return `static const unsigned long workspace_bytes = 0;
-static void run(void*, void** tensors, const uint32_t* bytes, const uint32_t*) {
-${(kernel.launches ?? []).map((launch) => launchText(kernel, launch)).join("\n")}
-}`;
+      return lines([
+        code`static const unsigned long workspace_bytes = 0;`,
+        code`static void run(void*, void** tensors, const uint32_t* bytes, const uint32_t*) {`,
+        ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
+        code`}`,
+      ]);
     default:
       return language satisfies never;
   }
 }
 
-function launchText({ arguments: tensors }: Kernel, launch: Launch): string {
+function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {
   const surfaces = launch.arguments.map((name) => {
     const at = tensors.findIndex((t) => t.tensor === name);
-    return `{(unsigned char*)tensors[${at}], bytes[${at}], false}`;
+    return code`{(unsigned char*)tensors[${at}], bytes[${at}]}`;
   });
-  return `  for (emulation::group = 0; emulation::group < ${launch.threads}; emulation::group++) ${launch.function}(${surfaces.join(", ")});`;
+  return code`  emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(surfaces)}); });`;
 }

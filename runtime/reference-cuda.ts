@@ -24,15 +24,28 @@ import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import {
+  apart,
   axisName,
+  type Code,
+  code,
+  join,
+  lines,
+  list,
+  NOTHING,
+  type SourceText,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import {
   dataName,
   declareTensor,
   fold,
   harnessText,
   join_,
   literal,
+  placeName,
   printIndex,
   printValue,
+  readName,
 } from "./reference-program.ts";
 import { type BoundRule, boundRule } from "./verify.ts";
 
@@ -43,7 +56,7 @@ const THREADS = 256;
  * The reference of a computation.
  * @throws UsageError when an epilogue is not monotone in the sum: then the ends of an interval say nothing of what lies between
  */
-export function cudaReferenceSource(computation: Computation): string {
+export function cudaReferenceSource(computation: Computation): SourceText {
   const { sum, epilogue } = partsOf(computation);
   const target = targetOf(sum);
   const output = outputOf(computation);
@@ -57,54 +70,65 @@ export function cudaReferenceSource(computation: Computation): string {
   const tensors = Object.values(computation.tensors);
   const kept = sum.axes.filter((a) => a.kind === "spatial");
   const points = kept.reduce((product, a) => product * a.extent, 1);
-  const target_ = sum.equation.target.index.map((e) => printIndex(e)).join(", ");
-  return [
-    "#define AUTOMAP_FUNCTION __host__ __device__",
-    harnessText("arithmetic.h"),
-    ...ELEMENTS,
-    foldStruct("Sum", sum, sum.equation.value, isInteger(target.dtype) ? "Int" : "double", target.dtype, false),
+  const element = list(sum.equation.target.index.map((e) => printIndex(e)));
+  const number = isInteger(target.dtype) ? "Int" : "double";
+  const others = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
+  const parameters = [
+    code`Sum sum_of`,
+    ...(rule ? [code`Size size_of`] : []),
+    ...(epilogue ? [code`Result result_of`] : []),
+    code`double* low`,
+    code`double* high`,
+    code`int exact`,
+  ];
+  const passed = [
+    code`(void*)&sum_of`,
+    ...(rule ? [code`(void*)&size_of`] : []),
+    ...(epilogue ? [code`(void*)&result_of`] : []),
+    code`(void*)&low`,
+    code`(void*)&high`,
+    code`(void*)&exact`,
+  ];
+  const text = lines([
+    code`#define AUTOMAP_FUNCTION __host__ __device__`,
+    apart(harnessText("arithmetic.h")),
+    apart(ELEMENTS),
+    foldStruct("Sum", sum, sum.equation.value, number, target.dtype, false),
     ...(rule ? [foldStruct("Size", sum, rule.magnitude.equation.value, "double", "f64", true)] : []),
     placeStruct(output),
     ...(epilogue ? [epilogueStruct(epilogue, target)] : []),
-    `__global__ void bounds(${["Sum sum_of", ...(rule ? ["Size size_of"] : []), ...(epilogue ? ["Result result_of"] : []), "double* low, double* high, int exact"].join(", ")}) {`,
-    `  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
-    `  if (point >= Int(${points})) return;`,
-    ...kept.map((a, i) => `  const Int ${axisName(a.name)} = ${digitOf(kept, i)};`),
-    `  const ${isInteger(target.dtype) ? "Int" : "double"} sum = sum_of.at(${argumentsOf(kept)});`,
-    "  double least = double(sum), greatest = double(sum);",
+    code`__global__ void bounds(${list(parameters)}) {`,
+    code`  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
+    code`  if (point >= Int(${points})) return;`,
+    ...kept.map((a, i) => code`  const Int ${axisName(a.name)} = ${digitOf(kept, i)};`),
+    code`  const ${number} sum = sum_of.at(${argumentsOf(kept)});`,
+    code`  double least = double(sum), greatest = double(sum);`,
     ...(rule ? toleranceLines(rule, kept) : []),
-    ...(epilogue ? epilogueLines(target, target_) : []),
-    `  const Int place = ${epilogue ? `result_of.place(${target_})` : `Place().place_${output.name}(${target_})`};`,
-    "  if (place < 0) return;",
-    "  low[place] = least;",
-    "  high[place] = greatest;",
-    "}",
-    "",
-    'extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {',
-    "  Sum sum_of;",
-    ...bind("sum_of", inputsOf(sum), tensors),
-    ...(rule ? ["  Size size_of;", ...bind("size_of", inputsOf(sum), tensors)] : []),
-    ...(epilogue
-      ? [
-          "  Result result_of = {};",
-          ...bind(
-            "result_of",
-            inputsOf(epilogue).filter((t) => t.name !== target.name),
-            tensors,
-          ),
-        ]
-      : []),
-    `  void* arguments[] = {${["sum_of", ...(rule ? ["size_of"] : []), ...(epilogue ? ["result_of"] : []), "low", "high", "exact"].map((name) => `(void*)&${name}`).join(", ")}};`,
-    `  return (int)cudaLaunchKernel(bounds, dim3(${Math.ceil(points / THREADS)}), dim3(${THREADS}), arguments, 0, stream);`,
-    "}",
-    `/* ${memoryElements(output)} elements of ${output.dtype} */`,
-    "",
-  ].join("\n");
+    ...(epilogue ? epilogueLines(target, element) : []),
+    epilogue
+      ? code`  const Int place = result_of.place(${element});`
+      : code`  const Int place = Place().${placeName(output.name)}(${element});`,
+    code`  if (place < 0) return;`,
+    code`  low[place] = least;`,
+    code`  high[place] = greatest;`,
+    code`}`,
+    NOTHING,
+    code`extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {`,
+    code`  Sum sum_of;`,
+    ...bind(code`sum_of`, inputsOf(sum), tensors),
+    ...(rule ? [code`  Size size_of;`, ...bind(code`size_of`, inputsOf(sum), tensors)] : []),
+    ...(epilogue ? [code`  Result result_of = {};`, ...bind(code`result_of`, others, tensors)] : []),
+    code`  void* arguments[] = {${list(passed)}};`,
+    code`  return (int)cudaLaunchKernel(bounds, dim3(${Math.ceil(points / THREADS)}), dim3(${THREADS}), arguments, 0, stream);`,
+    code`}`,
+    code`/* ${memoryElements(output)} elements of ${output.dtype} */`,
+    NOTHING,
+  ]);
+  return spell(text, "cuda");
 }
 
 /** Elements as they lie in memory, read as the numbers the interpreter sees; with `magnitude`, without their sign. */
-const ELEMENTS: readonly string[] = [
-  `template <class T, class Number, bool magnitude> struct Stored {
+const ELEMENTS = code`template <class T, class Number, bool magnitude> struct Stored {
   const T* data;
   AUTOMAP_FUNCTION Number operator[](Int at) const {
     const Number value = Number(data[at]);
@@ -120,35 +144,37 @@ struct Half { uint16_t bits; AUTOMAP_FUNCTION explicit operator double() const {
 struct Brain { uint16_t bits; AUTOMAP_FUNCTION explicit operator double() const {
   union { uint32_t word; float value; } both = {(uint32_t)bits << 16};
   return double(both.value);
-} };`,
-];
+} };`;
 
-function storedType(dtype: DType): string {
-  return dtype === "f16" ? "Half" : dtype === "bf16" ? "Brain" : C_TYPES[dtype];
+function storedType(dtype: DType): Code {
+  return dtype === "f16" ? code`Half` : dtype === "bf16" ? code`Brain` : code`${C_TYPES[dtype]}`;
 }
 
-function held(tensor: Tensor, magnitude: boolean): { type: string; storage: Expr } {
+function held(tensor: Tensor, magnitude: boolean): { type: Code; storage: Expr } {
   const number = isInteger(tensor.dtype) && !magnitude ? "Int" : "double";
-  return { type: `Stored<${storedType(tensor.dtype)}, ${number}, ${magnitude}>`, storage: tensor.storage };
+  const sign = magnitude ? "true" : "false";
+  return { type: code`Stored<${storedType(tensor.dtype)}, ${number}, ${sign}>`, storage: tensor.storage };
 }
 
-const argumentsOf = (axes: readonly Axis[]): string => axes.map((a) => axisName(a.name)).join(", ");
+const argumentsOf = (axes: readonly Axis[]): Code => list(axes.map((a) => axisName(a.name)));
+const parametersOf = (axes: readonly Axis[]): Code => list(axes.map((a) => code`Int ${axisName(a.name)}`));
 
 /** The counter of an axis in a point's number, the last axis fastest. */
-function digitOf(axes: readonly Axis[], i: number): string {
+function digitOf(axes: readonly Axis[], i: number): Code {
   const below = axes.slice(i + 1).reduce((product, a) => product * a.extent, 1);
-  return `point / Int(${below})${i === 0 ? "" : ` % Int(${axes[i]?.extent ?? 1})`}`;
+  const quotient = code`point / Int(${below})`;
+  return i === 0 ? quotient : code`${quotient} % Int(${axes[i]?.extent ?? 1})`;
 }
 
 /** A struct whose `at(i, j)` folds the terms of one element. */
 function foldStruct(
-  name: string,
+  name: "Sum" | "Size",
   sum: Computation,
   value: Expr,
   type: "Int" | "double",
   dtype: DType,
   magnitude: boolean,
-): string {
+): Code {
   const { equation, axes } = sum;
   // Sizes of the terms of a maximum are added up too.
   const op = magnitude ? "+=" : equation.op;
@@ -158,92 +184,97 @@ function foldStruct(
   );
   const kept = axes.filter((a) => a.kind === "spatial");
   const reduced = axes.filter((a) => a.kind === "reduce");
-  const tensor = (t: Tensor): string =>
+  const tensor = (t: Tensor): Code =>
     declareTensor(magnitude ? { ...t, dtype: "f64" } : t, identity, held(t, magnitude));
-  return [
-    `struct ${name} {`,
+  return lines([
+    code`struct ${name} {`,
     ...inputsOf(sum).map(tensor),
-    `  AUTOMAP_FUNCTION ${type} at(${kept.map((a) => `Int ${axisName(a.name)}`).join(", ")}) const {`,
-    `    ${type} sum = 0;`,
-    "    bool any = false;",
-    ...reduced.map(
-      (a) => `    for (Int ${axisName(a.name)} = 0; ${axisName(a.name)} < ${a.extent}; ${axisName(a.name)}++)`,
-    ),
-    "    for (int term = 0; term < 1; term++) {",
-    ...(equation.where === undefined ? [] : [`      if (!${printIndex(equation.where)}) continue;`]),
-    `      const ${type} v = ${printValue(value, dtypes, dtype)};`,
-    `      sum = any ? ${fold(op, dtype)} : v;`,
-    "      any = true;",
-    "    }",
-    `    const ${type} old = ${literal(identity, dtype)};`,
-    `    return any ? ${join_(op, dtype)} : old;`,
-    "  }",
-    "};",
-  ].join("\n");
+    code`  AUTOMAP_FUNCTION ${type} at(${parametersOf(kept)}) const {`,
+    code`    ${type} sum = 0;`,
+    code`    bool any = false;`,
+    ...reduced.map((a) => {
+      const at = axisName(a.name);
+      return code`    for (Int ${at} = 0; ${at} < ${a.extent}; ${at}++)`;
+    }),
+    code`    for (int term = 0; term < 1; term++) {`,
+    ...(equation.where === undefined ? [] : [code`      if (!${printIndex(equation.where)}) continue;`]),
+    code`      const ${type} v = ${printValue(value, dtypes, dtype)};`,
+    code`      sum = any ? ${fold(op, dtype)} : v;`,
+    code`      any = true;`,
+    code`    }`,
+    code`    const ${type} old = ${literal(identity, dtype)};`,
+    code`    return any ? ${join_(op, dtype)} : old;`,
+    code`  }`,
+    code`};`,
+  ]);
 }
 
-function toleranceLines(rule: BoundRule, kept: readonly Axis[]): string[] {
+function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
   if (typeof rule.chain !== "number")
     throw new UsageError("several points meet in one element of the output: it has no reference on a device yet");
-  const bound = `${rule.chain + rule.operations + 1} * (${rule.epsilon} * size + ${rule.smallest})`;
+  const { chain, operations, epsilon, smallest, integral, exactBelow } = rule;
+  const fits = code`${integral ? "true" : "false"} && size <= ${exactBelow} && sum == __builtin_nearbyint(sum)`;
   return [
-    `  const double size = size_of.at(${argumentsOf(kept)});`,
-    `  const bool whole = exact && ${rule.integral} && size <= ${rule.exactBelow} && sum == __builtin_nearbyint(sum);`,
-    `  const double tolerance = whole ? 0 : ${bound};`,
-    "  least -= tolerance, greatest += tolerance;",
+    code`  const double size = size_of.at(${argumentsOf(kept)});`,
+    code`  const bool whole = exact && ${fits};`,
+    code`  const double tolerance = whole ? 0 : ${chain + operations + 1} * (${epsilon} * size + ${smallest});`,
+    code`  least -= tolerance, greatest += tolerance;`,
   ];
 }
 
-/** A struct whose `at(sum, i, j)` is what an epilogue makes of a sum. */
-function epilogueStruct(epilogue: Computation, sum: Tensor): string {
+/** A struct whose `at(i, j)` is what an epilogue makes of a sum at an element of it, and `place(i, j)` where that lies. */
+function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
   const { target, value } = epilogue.equation;
   const output = targetOf(epilogue);
   const dtypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
-  const axes = epilogue.axes.map((a) => `Int ${axisName(a.name)}`).join(", ");
   const others = inputsOf(epilogue).filter((t) => t.name !== sum.name);
-  const parameters = sum.dims.map((_, d) => `Int i${d}`);
+  const unused = list(sum.dims.map((_, d) => code`Int i${d}`));
+  const axes = parametersOf(epilogue.axes);
   const type = isInteger(sum.dtype) ? "Int" : "double";
-  return [
-    "struct Result {",
+  const data = dataName(sum.name);
+  const place = list(target.index.map((e) => printIndex(e)));
+  return lines([
+    code`struct Result {`,
     ...others.map((t) => declareTensor(t, 0, held(t, false))),
-    `  ${type} ${dataName(sum.name)};`,
-    `  AUTOMAP_FUNCTION ${type} read_${sum.name}(${parameters.join(", ")}) const { return ${dataName(sum.name)}; }`,
-    `  AUTOMAP_FUNCTION double at(${axes}) const {`,
-    `    return double(${output.dtype}::wrap(${printValue(value, dtypes, output.dtype)}));`,
-    "  }",
-    `  AUTOMAP_FUNCTION Int place(${axes}) const {`,
-    `    return Place().place_${output.name}(${target.index.map((e) => printIndex(e)).join(", ")});`,
-    "  }",
-    "};",
-  ].join("\n");
+    code`  ${type} ${data};`,
+    code`  AUTOMAP_FUNCTION ${type} ${readName(sum.name)}(${unused}) const { return ${data}; }`,
+    code`  AUTOMAP_FUNCTION double at(${axes}) const {`,
+    code`    return double(${output.dtype}::wrap(${printValue(value, dtypes, output.dtype)}));`,
+    code`  }`,
+    code`  AUTOMAP_FUNCTION Int place(${axes}) const {`,
+    code`    return Place().${placeName(output.name)}(${place});`,
+    code`  }`,
+    code`};`,
+  ]);
 }
 
 /** Both ends of the interval through the epilogue, at the element of the sum. */
-function epilogueLines(sum: Tensor, element: string): string[] {
+function epilogueLines(sum: Tensor, element: Code): Code[] {
   const type = isInteger(sum.dtype) ? "Int" : "double";
-  const through = (name: string, value: string): string[] => [
-    `  result_of.${dataName(sum.name)} = ${type}(${sum.dtype}::wrap(${value}));`,
-    `  const double ${name} = result_of.at(${element});`,
+  const through = (name: "first" | "second", value: "least" | "greatest"): Code[] => [
+    code`  result_of.${dataName(sum.name)} = ${type}(${sum.dtype}::wrap(${value}));`,
+    code`  const double ${name} = result_of.at(${element});`,
   ];
   return [
     ...through("first", "least"),
     ...through("second", "greatest"),
-    "  least = first < second ? first : second;",
-    "  greatest = first < second ? second : first;",
+    code`  least = first < second ? first : second;`,
+    code`  greatest = first < second ? second : first;`,
   ];
 }
 
-function placeStruct(output: Tensor): string {
-  const parameters = output.dims.map((_, d) => `Int i${d}`).join(", ");
-  const outside = output.dims.map(({ extent }, d) => `uint64_t(i${d}) >= ${extent}`).join(" || ");
-  const flat = printIndex(output.storage, (axis) => `i${output.dims.findIndex((d) => d.name === axis)}`);
-  return `struct Place { AUTOMAP_FUNCTION Int place_${output.name}(${parameters}) const { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; } };`;
+function placeStruct(output: Tensor): Code {
+  const parameters = list(output.dims.map((_, d) => code`Int i${d}`));
+  const tests = output.dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
+  const outside = tests.length === 0 ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
+  const flat = printIndex(output.storage, (axis) => code`i${output.dims.findIndex((d) => d.name === axis)}`);
+  return code`struct Place { AUTOMAP_FUNCTION Int ${placeName(output.name)}(${parameters}) const { ${outside}return ${flat}; } };`;
 }
 
-function bind(struct: string, wanted: readonly Tensor[], all: readonly Tensor[]): string[] {
+function bind(struct: Code, wanted: readonly Tensor[], all: readonly Tensor[]): Code[] {
   return wanted.map((t) => {
     const at = all.findIndex((other) => other.name === t.name);
-    return `  ${struct}.${dataName(t.name)}.data = (const ${storedType(t.dtype)}*)tensors[${at}];`;
+    return code`  ${struct}.${dataName(t.name)}.data = (const ${storedType(t.dtype)}*)tensors[${at}];`;
   });
 }
 

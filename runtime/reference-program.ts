@@ -1,8 +1,8 @@
 /**
  * @file The equation as a plain C++ program: what `interpret` computes, number for number, a hundred times faster.
  *
- *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i_ = 0; i_ < 64; i_++) for (Int j_ ...) {
- *                                                        ... v = multiply<f32>(f32::wrap(read_a(i_, k_)), f32::wrap(read_b(k_, j_)));
+ *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i = 0; i < 64; i++) for (Int j ...) {
+ *                                                        ... v = multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)));
  *
  * Logical indices, one point after another, nothing mapped and nothing reordered: only generated kernels are clever.
  * The arithmetic is `harness/arithmetic.h`. The interpreter stays the oracle; a test holds the two equal.
@@ -11,7 +11,7 @@
 import { readFileSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { join as joinPath } from "node:path";
 import { fileURLToPath } from "node:url";
 import {
   type Axis,
@@ -28,6 +28,21 @@ import type { Values } from "../abstraction/evaluate.ts";
 import { type Access, accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { rowMajor } from "../abstraction/layout.ts";
+import {
+  apart,
+  axisName,
+  type Code,
+  code,
+  indented,
+  join,
+  lines,
+  list,
+  Name,
+  NOTHING,
+  type SourceText,
+  trustedCode,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
@@ -60,18 +75,18 @@ async function compileAndInterpret(computation: Computation, inputs: Inputs, opt
   const program = await compileSource(referenceSource(computation), FLAGS, ".out", options);
   if (program.status !== "compiled")
     throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
-  const folder = await mkdtemp(join(options.workdir, `reference-${process.pid}-`));
+  const folder = await mkdtemp(joinPath(options.workdir, `reference-${process.pid}-`));
   try {
     const files = await Promise.all(
-      inputsOf(computation).map(async ({ name }) => {
+      inputsOf(computation).map(async ({ name }, i) => {
         const values = inputs[name];
         if (values === undefined) throw new Error(`${computation.name}: no values for tensor "${name}"`);
-        const file = join(folder, name);
+        const file = joinPath(folder, `input-${i}.f64`);
         await writeFile(file, bytesOf(values));
         return file;
       }),
     );
-    const answer = join(folder, "answer.f64");
+    const answer = joinPath(folder, "answer.f64");
     const run = await runChild([program.file, ...files, answer, `${availableParallelism()}`], {
       timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
     });
@@ -96,24 +111,25 @@ function bytesOf(values: ArrayLike<number>): Uint8Array {
  * The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes,
  * then how many threads it may use.
  */
-export function referenceSource(computation: Computation): string {
+export function referenceSource(computation: Computation): SourceText {
   const target = targetOf(computation);
   const inputs = inputsOf(computation);
   const shared = sharedAxis(computation);
-  return [
-    harnessText("arithmetic.h"),
-    harnessText("elements.h"),
-    referenceStruct("Reference", computation),
-    "static Reference it;",
+  const text = lines([
+    apart(harnessText("arithmetic.h")),
+    apart(harnessText("elements.h")),
+    referenceStruct(code`Reference`, computation),
+    code`static Reference it;`,
     ...(shared ? workers(shared.extent) : []),
-    "int main(int, char** files) {",
-    ...inputs.map((t, i) => `  it.${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
-    `  it.${dataName(target.name)}.fill(${elementCount(target)}, 0);`,
-    shared ? `  share(atoi(files[${inputs.length + 2}]));` : "  it.compute();",
-    `  it.${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
-    "}",
-    "",
-  ].join("\n");
+    code`int main(int, char** files) {`,
+    ...inputs.map((t, i) => code`  it.${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
+    code`  it.${dataName(target.name)}.fill(${elementCount(target)}, 0);`,
+    shared ? code`  share(atoi(files[${inputs.length + 2}]));` : code`  it.compute();`,
+    code`  it.${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
 }
 
 /** The outermost loop, when its points neither write nor read what others write: threads then share it. */
@@ -125,39 +141,39 @@ function sharedAxis({ equation, axes }: Computation): Axis | undefined {
 }
 
 /** `share(count)`: the struct's points, computed by so many threads. */
-function workers(extent: number): string[] {
+function workers(extent: number): Code[] {
   return [
-    "#include <pthread.h>",
-    "struct Part { Int first, last; };",
-    "static void* work(void* part) {",
-    "  it.compute_part(static_cast<Part*>(part)->first, static_cast<Part*>(part)->last);",
-    "  return nullptr;",
-    "}",
-    "static void share(Int count) {",
-    "  it.clear();",
-    `  count = count < 1 ? 1 : count > ${extent} ? ${extent} : count;`,
-    "  auto* threads = static_cast<pthread_t*>(calloc(count, sizeof(pthread_t)));",
-    "  auto* parts = static_cast<Part*>(calloc(count, sizeof(Part)));",
-    "  for (Int i = 0; i < count; i++) {",
-    `    parts[i] = {i * ${extent} / count, (i + 1) * ${extent} / count};`,
-    "    if (pthread_create(&threads[i], nullptr, work, &parts[i])) exit(1);",
-    "  }",
-    "  for (Int i = 0; i < count; i++) pthread_join(threads[i], nullptr);",
-    "}",
+    code`#include <pthread.h>`,
+    code`struct Part { Int first, last; };`,
+    code`static void* work(void* part) {`,
+    code`  it.compute_part(static_cast<Part*>(part)->first, static_cast<Part*>(part)->last);`,
+    code`  return nullptr;`,
+    code`}`,
+    code`static void share(Int count) {`,
+    code`  it.clear();`,
+    code`  count = count < 1 ? 1 : count > ${extent} ? ${extent} : count;`,
+    code`  auto* threads = static_cast<pthread_t*>(calloc(count, sizeof(pthread_t)));`,
+    code`  auto* parts = static_cast<Part*>(calloc(count, sizeof(Part)));`,
+    code`  for (Int i = 0; i < count; i++) {`,
+    code`    parts[i] = {i * ${extent} / count, (i + 1) * ${extent} / count};`,
+    code`    if (pthread_create(&threads[i], nullptr, work, &parts[i])) exit(1);`,
+    code`  }`,
+    code`  for (Int i = 0; i < count; i++) pthread_join(threads[i], nullptr);`,
+    code`}`,
   ];
 }
 
 /** How a tensor is held by a {@link referenceStruct}. */
 export interface Holding {
   /** A type with `operator[]` and `set`. */
-  readonly type: string;
+  readonly type: Code;
   /** Element offset over the names of the dimensions. */
   readonly storage: Expr;
 }
 
 /** As `elements.h` holds one: numbers the interpreter would see, row-major. */
 export function heldAsNumbers(tensor: Tensor): Holding {
-  return { type: `Elements<${elementType(tensor)}>`, storage: rowMajor(tensor.dims) };
+  return { type: code`Elements<${elementType(tensor)}>`, storage: rowMajor(tensor.dims) };
 }
 
 /**
@@ -166,113 +182,121 @@ export function heldAsNumbers(tensor: Tensor): Holding {
  * @param computation without epilogue
  */
 export function referenceStruct(
-  name: string,
+  name: Code,
   computation: Computation,
   hold: (tensor: Tensor) => Holding = heldAsNumbers,
-): string {
+): Code {
   const { equation, axes } = computation;
   const target = targetOf(computation);
   const inputs = inputsOf(computation);
   const identity = identityOf(equation.op, target.dtype);
   const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const outermost = axes.find((a) => a.kind === "spatial");
-  const loops = (kind: "spatial" | "reduce"): string[] =>
+  const loops = (kind: "spatial" | "reduce"): Code[] =>
     axes
       .filter((a) => a.kind === kind)
       .map((a) => {
-        const [from, to] = a === outermost ? ["first", "last"] : ["0", a.extent];
-        return `for (Int ${axisName(a.name)} = ${from}; ${axisName(a.name)} < ${to}; ${axisName(a.name)}++)`;
+        const own = axisName(a.name);
+        const [from, to] = a === outermost ? (["first", "last"] as const) : ([0, a.extent] as const);
+        return code`for (Int ${own} = ${from}; ${own} < ${to}; ${own}++)`;
       });
   const type = isInteger(target.dtype) ? "Int" : "double";
-  const condition = equation.where === undefined ? "" : `if (!${printIndex(equation.where)}) continue;`;
+  const condition = equation.where === undefined ? NOTHING : code`if (!${printIndex(equation.where)}) continue;`;
   const { dtype } = target;
-  const places = target.dims.map((_, d) => `i${d}`);
-  return [
-    `struct ${name} {`,
+  const places = list(target.dims.map((_, d) => code`i${d}`));
+  const index = list(equation.target.index.map((e) => printIndex(e)));
+  const [held, place] = [dataName(target.name), placeName(target.name)];
+  return lines([
+    code`struct ${name} {`,
     ...[target, ...inputs].map((tensor) => declareTensor(tensor, identity, hold(tensor))),
-    "  void clear() {",
-    ...target.dims.map(({ extent }, d) => `    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
-    `      ${dataName(target.name)}.set(place_${target.name}(${places.join(", ")}), ${literal(identity, dtype)});`,
-    "  }",
-    outermost
-      ? `  /* Of the points, those with ${outermost.name} from first up to last. */\n  void compute_part(Int first, Int last) {`
-      : "  void compute_part(Int, Int) {",
+    code`  void clear() {`,
+    ...target.dims.map(({ extent }, d) => code`    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
+    code`      ${held}.set(${place}(${places}), ${literal(identity, dtype)});`,
+    code`  }`,
+    ...(outermost
+      ? [
+          code`  /* Of the points, those with ${axisName(outermost.name)} from first up to last. */`,
+          code`  void compute_part(Int first, Int last) {`,
+        ]
+      : [code`  void compute_part(Int, Int) {`]),
     // A loop even without axes, so that the body may continue.
-    "    for (int whole = 0; whole < 1; whole++)",
-    ...loops("spatial").map((loop) => `    ${loop}`),
-    "    {",
-    `      Int at = place_${target.name}(${equation.target.index.map((e) => printIndex(e)).join(", ")});`,
-    "      if (at < 0) continue;",
-    `      ${type} sum = 0;`,
-    "      bool any = false;",
-    ...loops("reduce").map((loop) => `      ${loop}`),
-    "      for (int term = 0; term < 1; term++) {",
-    `        ${condition}`,
-    `        ${type} v = ${printValue(equation.value, dtypes, dtype)};`,
-    `        sum = any ? ${fold(equation.op, dtype)} : v;`,
-    "        any = true;",
-    "      }",
-    ...(equation.op === "=" ? [] : [`      ${type} old = ${dataName(target.name)}[at];`]),
-    `      if (any) ${dataName(target.name)}.set(at, ${join_(equation.op, dtype)});`,
-    "    }",
-    "  }",
-    "  void compute() {",
-    "    clear();",
-    `    compute_part(0, ${outermost?.extent ?? 1});`,
-    "  }",
-    "};",
-  ].join("\n");
+    code`    for (int whole = 0; whole < 1; whole++)`,
+    ...indented(indented(loops("spatial"))),
+    code`    {`,
+    code`      Int at = ${place}(${index});`,
+    code`      if (at < 0) continue;`,
+    code`      ${type} sum = 0;`,
+    code`      bool any = false;`,
+    ...loops("reduce").map((loop) => code`      ${loop}`),
+    code`      for (int term = 0; term < 1; term++) {`,
+    code`        ${condition}`,
+    code`        ${type} v = ${printValue(equation.value, dtypes, dtype)};`,
+    code`        sum = any ? ${fold(equation.op, dtype)} : v;`,
+    code`        any = true;`,
+    code`      }`,
+    ...(equation.op === "=" ? [] : [code`      ${type} old = ${held}[at];`]),
+    code`      if (any) ${held}.set(at, ${join_(equation.op, dtype)});`,
+    code`    }`,
+    code`  }`,
+    code`  void compute() {`,
+    code`    clear();`,
+    code`    compute_part(0, ${outermost?.extent ?? 1});`,
+    code`  }`,
+    code`};`,
+  ]);
 }
 
 /** A header of the reference program. */
-export function harnessText(name: "arithmetic.h" | "elements.h"): string {
-  return readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8");
+export function harnessText(name: "arithmetic.h" | "elements.h"): Code {
+  return trustedCode(readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8"));
 }
 
-/** Names of the notation may be words of C++. */
-export const axisName = (name: string): string => `${name}_`;
-export const dataName = (name: string): string => `data_${name}`;
-const elementType = (tensor: Tensor): string => (isInteger(tensor.dtype) ? "Int" : "double");
+/** The member of a {@link referenceStruct} that holds a tensor. */
+export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
+export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
+export const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
+const elementType = (tensor: Tensor): "Int" | "double" => (isInteger(tensor.dtype) ? "Int" : "double");
 
 /** Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside. */
-export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): string {
+export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): Code {
   const { name, dims } = tensor;
-  const parameters = dims.map((_, d) => `Int i${d}`).join(", ");
-  const arguments_ = dims.map((_, d) => `i${d}`).join(", ");
-  const outside = dims.map(({ extent }, d) => `uint64_t(i${d}) >= ${extent}`).join(" || ");
-  const flat = printIndex(storage, (axis) => `i${dims.findIndex((d) => d.name === axis)}`);
+  const parameters = list(dims.map((_, d) => code`Int i${d}`));
+  const given = list(dims.map((_, d) => code`i${d}`));
+  const tests = dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
+  const outside = tests.length === 0 ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
+  const flat = printIndex(storage, (axis) => code`i${dims.findIndex((d) => d.name === axis)}`);
   // An integer element outside may be the infinity of a float maximum.
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
-  return [
-    `  ${type} ${dataName(name)};`,
-    `  AUTOMAP_FUNCTION Int place_${name}(${parameters}) const { ${outside === "" ? "" : `if (${outside}) return -1; `}return ${flat}; }`,
-    `  AUTOMAP_FUNCTION ${result} read_${name}(${parameters}) const {`,
-    `    Int at = place_${name}(${arguments_});`,
-    `    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
-    "  }",
-  ].join("\n");
+  return lines([
+    code`  ${type} ${dataName(name)};`,
+    code`  AUTOMAP_FUNCTION Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`,
+    code`  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {`,
+    code`    Int at = ${placeName(name)}(${given});`,
+    code`    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
+    code`  }`,
+  ]);
 }
 
 /** An index or a condition as C++. */
-export function printIndex(e: Expr, named: (axis: string) => string = axisName): string {
-  const print = (part: Expr): string => printIndex(part, named);
+export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisName): Code {
+  const print = (part: Expr): Code => printIndex(part, named);
   switch (e.kind) {
     case "number":
-      return `Int(${e.value})`;
+      return code`Int(${e.value})`;
     case "axis":
-      return named(e.name);
+      return code`${named(e.name)}`;
     case "negate":
-      return `-(${print(e.value)})`;
+      return code`-(${print(e.value)})`;
     case "binary": {
       const [left, right] = [print(e.left), print(e.right)];
-      if (e.op === "/") return `floor_divide(${left}, ${right})`;
-      if (e.op === "%") return `floor_remainder(${left}, ${right})`;
-      return `(${left} ${e.op} ${right})`;
+      if (e.op === "/") return code`floor_divide(${left}, ${right})`;
+      if (e.op === "%") return code`floor_remainder(${left}, ${right})`;
+      return code`(${left} ${e.op} ${right})`;
     }
     case "compare":
-      return `(${print(e.left)} ${e.op} ${print(e.right)})`;
+      return code`(${print(e.left)} ${e.op} ${print(e.right)})`;
     case "logic":
-      return `(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
+      return code`(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
     default:
       throw new Error(`internal: "${e.kind}" cannot stand in an index`);
   }
@@ -281,42 +305,42 @@ export function printIndex(e: Expr, named: (axis: string) => string = axisName):
 const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
 
 /** A value as the interpreter computes it, in the words of `arithmetic.h`. */
-export function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
+export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
   const dtype = typeOf(e, dtypes) ?? expected;
-  const print = (part: Expr): string => printValue(part, dtypes, dtype);
+  const print = (part: Expr): Code => printValue(part, dtypes, dtype);
   switch (e.kind) {
     case "number":
       return literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype);
     case "axis":
-      return axisName(e.name);
+      return code`${axisName(e.name)}`;
     case "access":
       return printRead(e);
     case "cast":
-      return `${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
+      return code`${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
     case "negate":
-      return `negate<${dtype}>(${print(e.value)})`;
+      return code`negate<${dtype}>(${print(e.value)})`;
     case "binary":
       if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
-      return `${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
+      return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
     case "call": {
-      const args = e.args.map(print).join(", ");
+      const args = list(e.args.map(print));
       switch (e.fn) {
         case "min":
-          return `least(${args})`;
+          return code`least(${args})`;
         case "max":
-          return `most(${args})`;
+          return code`most(${args})`;
         case "abs":
-          return `absolute<${dtype}>(${args})`;
+          return code`absolute<${dtype}>(${args})`;
         case "round":
-          return `round_even(${args})`;
+          return code`round_even(${args})`;
         case "square":
-          return `square<${dtype}>(${args})`;
+          return code`square<${dtype}>(${args})`;
         default:
           return e.fn satisfies never;
       }
     }
     case "select":
-      return `(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
+      return code`(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
     case "compare":
     case "logic":
       throw new Error("internal: a condition is not a value");
@@ -325,51 +349,51 @@ export function printValue(e: Expr, dtypes: DTypes, expected: DType): string {
   }
 }
 
-function printRead({ tensor, index }: Access): string {
-  return `read_${tensor}(${index.map((e) => printIndex(e)).join(", ")})`;
+function printRead({ tensor, index }: Access): Code {
+  return code`${readName(tensor)}(${list(index.map((e) => printIndex(e)))})`;
 }
 
 /** Joins one more value `v` to the running fold `sum`. */
-export function fold(op: CombineOp, dtype: DType): string {
+export function fold(op: CombineOp, dtype: DType): Code {
   switch (op) {
     case "=":
-      return "v";
+      return code`v`;
     case "+=":
-      return isInteger(dtype) ? `${dtype}::wrap(sum + v)` : "sum + v";
+      return isInteger(dtype) ? code`${dtype}::wrap(sum + v)` : code`sum + v`;
     case "sat+=":
-      return "sum + v";
+      return code`sum + v`;
     case "max=":
-      return "most(sum, v)";
+      return code`most(sum, v)`;
     case "min=":
-      return "least(sum, v)";
+      return code`least(sum, v)`;
     default:
       return op satisfies never;
   }
 }
 
 /** Joins the fold to what the target holds, `old`. */
-export function join_(op: CombineOp, dtype: DType): string {
+export function join_(op: CombineOp, dtype: DType): Code {
   switch (op) {
     case "=":
-      return `${dtype}::wrap(sum)`;
+      return code`${dtype}::wrap(sum)`;
     case "+=":
-      return `${dtype}::wrap(old + sum)`;
+      return code`${dtype}::wrap(old + sum)`;
     case "sat+=":
-      return `${dtype}::saturate(old + sum)`;
+      return code`${dtype}::saturate(old + sum)`;
     case "max=":
-      return "most(old, sum)";
+      return code`most(old, sum)`;
     case "min=":
-      return "least(old, sum)";
+      return code`least(old, sum)`;
     default:
       return op satisfies never;
   }
 }
 
 /** A number of the given type. */
-export function literal(value: number, dtype: DType): string {
-  if (value === Number.POSITIVE_INFINITY) return "double(infinity)";
-  if (value === Number.NEGATIVE_INFINITY) return "double(-infinity)";
-  if (Number.isNaN(value)) return "double(not_a_number)";
-  if (isInteger(dtype) && Number.isInteger(value)) return `Int(${value === 0 ? 0 : value})`;
-  return `double(${Object.is(value, -0) ? "-0.0" : value})`;
+export function literal(value: number, dtype: DType): Code {
+  if (value === Number.POSITIVE_INFINITY) return code`double(infinity)`;
+  if (value === Number.NEGATIVE_INFINITY) return code`double(-infinity)`;
+  if (Number.isNaN(value)) return code`double(not_a_number)`;
+  if (isInteger(dtype) && Number.isInteger(value)) return code`Int(${value === 0 ? 0 : value})`;
+  return Object.is(value, -0) ? code`double(-0.0)` : code`double(${value})`;
 }

@@ -236,17 +236,17 @@ describe("a fetch", () => {
     const parts = { scratch: [a, b], registers: [file("a", 1), file("b", 6)] };
     expect(lines([fetch("a", "a_tile[16*warp + u,48 + v]", "ldmatrix")], parts)).toMatchInlineSnapshot(`
       "const int a_tile_row = 1024 * warp + 64 * (lane % 16) + 8 * ((lane / 16 + 6) ^ (lane % 8));
-      load_4_matrices(a_fragment[0][0], a_fragment[0][1], a_fragment[0][2], a_fragment[0][3], &a_tile[a_tile_row]);"
+      load_4_matrices(a[0][0], a[0][1], a[0][2], a[0][3], &a_tile[a_tile_row]);"
     `);
     expect(lines([fetch("b", "b_tile[u,16 + v]", "ldmatrix.trans", 3)], parts)).toMatchInlineSnapshot(`
       "const int b_tile_row = 64 * (lane % 16) + 8 * (lane / 16);
       const int b_tile_row_1 = 64 * (lane % 16);
-      load_4_matrices_transposed(b_fragment[0][0], b_fragment[0][1], b_fragment[1][0], b_fragment[1][1], &b_tile[b_tile_row + 16]);
-      load_2_matrices_transposed(b_fragment[2][0], b_fragment[2][1], &b_tile[b_tile_row_1 + 32]);"
+      load_4_matrices_transposed(b[0][0], b[0][1], b[1][0], b[1][1], &b_tile[b_tile_row + 16]);
+      load_2_matrices_transposed(b[2][0], b[2][1], &b_tile[b_tile_row_1 + 32]);"
     `);
     expect(lines([fetch("b", "a_tile[8*warp + v,u]", "ldmatrix")], parts)).toMatchInlineSnapshot(`
       "const int a_tile_row = 512 * warp + 64 * (lane % 8) + 8 * ((lane / 8 % 2) ^ (lane % 8));
-      load_2_matrices(b_fragment[0][0], b_fragment[0][1], &a_tile[a_tile_row]);"
+      load_2_matrices(b[0][0], b[0][1], &a_tile[a_tile_row]);"
     `);
   });
 
@@ -256,21 +256,21 @@ describe("a fetch", () => {
     const parts = { scratch: [a, turned], registers: [file("a", 1), file("b", 1)] };
     expect(lines([fetch("a", "a_tile[u,v]", "elements")], parts)).toMatchInlineSnapshot(`
       "const int a_tile_at = 24 * (lane / 4) + 2 * (lane % 4);
-      a_fragment[0][0] = *(const unsigned*)&a_tile[a_tile_at];
-      a_fragment[0][1] = *(const unsigned*)&a_tile[a_tile_at + 192];
-      a_fragment[0][2] = *(const unsigned*)&a_tile[a_tile_at + 8];
-      a_fragment[0][3] = *(const unsigned*)&a_tile[a_tile_at + 200];"
+      a[0][0] = *(const unsigned*)&a_tile[a_tile_at];
+      a[0][1] = *(const unsigned*)&a_tile[a_tile_at + 192];
+      a[0][2] = *(const unsigned*)&a_tile[a_tile_at + 8];
+      a[0][3] = *(const unsigned*)&a_tile[a_tile_at + 200];"
     `);
     expect(lines([fetch("b", "b_tile[u,v]", "elements")], parts)).toMatchInlineSnapshot(`
       "const int b_tile_at = 18 * (lane % 4) + lane / 4;
-      b_fragment[0][0] = (unsigned)(uint16_t)b_tile[b_tile_at] | (unsigned)(uint16_t)b_tile[b_tile_at + 9] << 16;
-      b_fragment[0][1] = (unsigned)(uint16_t)b_tile[b_tile_at + 72] | (unsigned)(uint16_t)b_tile[b_tile_at + 81] << 16;"
+      b[0][0] = (unsigned)(uint16_t)b_tile[b_tile_at] | (unsigned)(uint16_t)b_tile[b_tile_at + 9] << 16;
+      b[0][1] = (unsigned)(uint16_t)b_tile[b_tile_at + 72] | (unsigned)(uint16_t)b_tile[b_tile_at + 81] << 16;"
     `);
     const bytes = row("mma.m16n8k32.s32.s8");
     const bytesOfB = shared("b_tile", "s8", "k 32, n 8");
     const on = { scratch: [bytesOfB], registers: [file("b", 1, bytes)], intrinsic: bytes };
     expect(lines([fetch("b", "b_tile[u,v]", "elements")], on).split("\n")[2]).toMatchInlineSnapshot(
-      `"b_fragment[0][1] = (unsigned)(uint8_t)b_tile[b_tile_at + 128] | (unsigned)(uint8_t)b_tile[b_tile_at + 136] << 8 | (unsigned)(uint8_t)b_tile[b_tile_at + 144] << 16 | (unsigned)(uint8_t)b_tile[b_tile_at + 152] << 24;"`,
+      `"b[0][1] = (unsigned)(uint8_t)b_tile[b_tile_at + 128] | (unsigned)(uint8_t)b_tile[b_tile_at + 136] << 8 | (unsigned)(uint8_t)b_tile[b_tile_at + 144] << 16 | (unsigned)(uint8_t)b_tile[b_tile_at + 152] << 24;"`,
     );
   });
 
@@ -279,8 +279,8 @@ describe("a fetch", () => {
     const a = shared("a_tile", "f16", "m 32, k 40");
     const parts = { scratch: [a], registers: [file("a", 2, wmma)], intrinsic: wmma };
     expect(lines([fetch("a", "a_tile[u,v]", "instruction", 2, 0)], parts)).toMatchInlineSnapshot(`
-      "wmma::load_matrix_sync(a_fragment[0], (const __half*)(&a_tile[0]), 80 / 2);
-      wmma::load_matrix_sync(a_fragment[1], (const __half*)(&a_tile[640]), 80 / 2);"
+      "wmma::load_matrix_sync(a[0], (const __half*)(&a_tile[0]), 80 / 2);
+      wmma::load_matrix_sync(a[1], (const __half*)(&a_tile[640]), 80 / 2);"
     `);
     const swizzled = shared("a_tile", "f16", "m 32, k 64", "64*m + 8*((k/8) ^ (m%8)) + k%8");
     expect(() => lines([fetch("a", "a_tile[u,v]", "instruction")], { ...parts, scratch: [swizzled] })).toThrow(
@@ -321,32 +321,32 @@ describe("a drain", () => {
   it("stores neighbours at once that a lane holds and that are inside together", () => {
     expect(drained("out[16*tile + u,8*warp + v] = sum[]")).toMatchInlineSnapshot(`
       "const int out_to = 768 * tile + 48 * (lane / 4) + 8 * warp + 2 * (lane % 4);
-      *(Piece<float, 2>*)&out[out_to] = {{c_fragment[0][0], c_fragment[0][1]}};
-      *(Piece<float, 2>*)&out[out_to + 384] = {{c_fragment[0][2], c_fragment[0][3]}};"
+      *(Piece<float, 2>*)&out[out_to] = {{c[0][0], c[0][1]}};
+      *(Piece<float, 2>*)&out[out_to + 384] = {{c[0][2], c[0][3]}};"
     `);
     expect(drained("out[96*tile + u,40 + 8*warp + v] = max(sum[], 0)")).toMatchInlineSnapshot(`
       "const int out_to = 4608 * tile + 48 * (lane / 4) + 8 * warp + 2 * (lane % 4);
       const int out_i = 96 * tile + lane / 4;
       const int out_j = 8 * warp + 2 * (lane % 4);
-      if (out_i < 100 && out_j + 40 < 48) *(Piece<float, 2>*)&out[out_to + 40] = {{(float)(at_least<float>((c_fragment[0][0]), (0.0f))), (float)(at_least<float>((c_fragment[0][1]), (0.0f)))}};
-      if (out_i + 8 < 100 && out_j + 40 < 48) *(Piece<float, 2>*)&out[out_to + 424] = {{(float)(at_least<float>((c_fragment[0][2]), (0.0f))), (float)(at_least<float>((c_fragment[0][3]), (0.0f)))}};"
+      if (out_i < 100 && out_j + 40 < 48) *(Piece<float, 2>*)&out[out_to + 40] = {{(float)(at_least<float>((c[0][0]), (0.0f))), (float)(at_least<float>((c[0][1]), (0.0f)))}};
+      if (out_i + 8 < 100 && out_j + 40 < 48) *(Piece<float, 2>*)&out[out_to + 424] = {{(float)(at_least<float>((c[0][2]), (0.0f))), (float)(at_least<float>((c[0][3]), (0.0f)))}};"
     `);
   });
 
   it("stores elements one by one where one may be outside without the other, or they lie apart", () => {
     expect(drained("out[16*tile + u,8*warp + v] = sum[]", 47)).toMatchInlineSnapshot(`
       "const int out_to = 752 * tile + 47 * (lane / 4) + 8 * warp + 2 * (lane % 4);
-      out[out_to] = c_fragment[0][0];
-      out[out_to + 1] = c_fragment[0][1];
-      out[out_to + 376] = c_fragment[0][2];
-      out[out_to + 377] = c_fragment[0][3];"
+      out[out_to] = c[0][0];
+      out[out_to + 1] = c[0][1];
+      out[out_to + 376] = c[0][2];
+      out[out_to + 377] = c[0][3];"
     `);
     expect(drained("out[8*warp + v,16*tile + u] = sum[] where v < 5")).toMatchInlineSnapshot(`
       "const int out_to = 384 * warp + 96 * (lane % 4) + 16 * tile + lane / 4;
-      if (2 * (lane % 4) < 5) out[out_to] = c_fragment[0][0];
-      if (2 * (lane % 4) + 1 < 5) out[out_to + 48] = c_fragment[0][1];
-      if (2 * (lane % 4) < 5) out[out_to + 8] = c_fragment[0][2];
-      if (2 * (lane % 4) + 1 < 5) out[out_to + 56] = c_fragment[0][3];"
+      if (2 * (lane % 4) < 5) out[out_to] = c[0][0];
+      if (2 * (lane % 4) + 1 < 5) out[out_to + 48] = c[0][1];
+      if (2 * (lane % 4) < 5) out[out_to + 8] = c[0][2];
+      if (2 * (lane % 4) + 1 < 5) out[out_to + 56] = c[0][3];"
     `);
   });
 
@@ -356,7 +356,7 @@ describe("a drain", () => {
     const store: Statement = { ...drain("own[warp,u,v] = sum[]"), by: "instruction" } as Statement;
     const registers = [{ name: "c", intrinsic: wmma, operand: "c", count: 1 }];
     expect(lines([store], { scratch: [own], registers, intrinsic: wmma })).toMatchInlineSnapshot(
-      `"wmma::store_matrix_sync((float*)(&own[320 * warp]), c_fragment[0], 80 / 4, wmma::mem_row_major);"`,
+      `"wmma::store_matrix_sync((float*)(&own[320 * warp]), c[0], 80 / 4, wmma::mem_row_major);"`,
     );
   });
 });

@@ -10,6 +10,7 @@ import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { LANE_FORMS, laneNest, scalar } from "./support/lane-forms.ts";
+import { sourceOf } from "./support/source.ts";
 
 /** Compilers on a busy machine. */
 vi.setConfig({ testTimeout: 120_000 });
@@ -145,8 +146,8 @@ describe("a program of many kernels", () => {
     const { computation, nest } = convolution();
     const kernel = generateLanes("cuda", computation, nest, { lines: [] });
     const inputs = inputsFor(computation);
-    const broken = { ...kernel, source: kernel.source.replace("float Z0 = 0;", "float Z0 = nothing;") };
-    const beyond = { ...kernel, source: kernel.source.replace("12 * block + lane < 104", "true") };
+    const broken = { ...kernel, source: sourceOf(kernel.source.replace("float Z0 = 0;", "float Z0 = nothing;")) };
+    const beyond = { ...kernel, source: sourceOf(kernel.source.replace("12 * block + lane < 104", "true")) };
     const runs = await runEmulated([kernel, broken, beyond, kernel].map((k) => ({ kernel: k, inputs })));
     expect(runs.map((run) => run.status)).toEqual(["ok", "compile-failed", "failed", "ok"]);
   });

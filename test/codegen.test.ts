@@ -15,6 +15,7 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
+import { sourceOf } from "./support/source.ts";
 
 const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
 
@@ -53,7 +54,7 @@ function mappingOf(computation: Computation, on: Intrinsic, matching: string): M
 function emulated(kernel: Kernel, on: Intrinsic): Kernel {
   const header = fileURLToPath(new URL("../runtime/emulation/x86.h", import.meta.url));
   const prelude = on.prelude ?? "#include <immintrin.h>";
-  const source = kernel.source.replace(prelude, `#include "${header}"`);
+  const source = sourceOf(kernel.source.replace(prelude, `#include "${header}"`));
   return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
 }
 
@@ -151,7 +152,10 @@ describe("every kernel, compiled and run, equals its equation", () => {
     expect((await runner.measure(right, reference, QUICK)).status).toBe("ok");
     // One accumulator reads its neighbour's pixel.
     const line = right.source.split("\n").find((l) => l.includes("a0 = ")) ?? "";
-    const wrong = { ...right, source: right.source.replace(line, line.replace("+ (s_outer", "+ 8 + (s_outer")) };
+    const wrong = {
+      ...right,
+      source: sourceOf(right.source.replace(line, line.replace("+ (s_outer", "+ 8 + (s_outer"))),
+    };
     expect(wrong.source).not.toBe(right.source);
     expect((await runner.measure(wrong, reference, QUICK)).status).toBe("wrong");
   }, 60_000);

@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { wrap } from "../abstraction/dtype.ts";
 import { defineIntrinsic, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import { declareRegister } from "../abstraction/register.ts";
+import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { decodeElement, encodeElement, encodeElements } from "../runtime/bytes.ts";
 import { explainRun, findProgram, runChild } from "../runtime/child.ts";
@@ -12,6 +13,7 @@ import { checkIntrinsics, cudaConformanceSource } from "../runtime/conformance.t
 import { rowFunction } from "../runtime/conformance-source.ts";
 import { compilerFlags, hasFeature, nativeTarget } from "../targets/index.ts";
 import { machineFrom, parseCache, parseCpuInfo } from "../targets/native.ts";
+import { textOf } from "./support/source.ts";
 
 function rowNamed(name: string): Intrinsic {
   const [row] = intrinsicsNamed(name);
@@ -21,7 +23,7 @@ function rowNamed(name: string): Intrinsic {
 
 describe("the program that proves rows", () => {
   test("holds each row's own text", () => {
-    expect(rowFunction(rowNamed("avx512.vpdpbusd"), "row_0")).toMatchInlineSnapshot(`
+    expect(textOf(rowFunction(rowNamed("avx512.vpdpbusd"), code`row_0`))).toMatchInlineSnapshot(`
       "// avx512.vpdpbusd: c[n] += s32(a[k]) * s32(b[k,n])
       #line 1 "avx512.vpdpbusd"
       static void row_0(unsigned char* frame) {
@@ -39,7 +41,7 @@ describe("the program that proves rows", () => {
       }
       "
     `);
-    expect(rowFunction(rowNamed("mma.m16n8k16.f32.f16"), "row_1")).toMatchInlineSnapshot(`
+    expect(textOf(rowFunction(rowNamed("mma.m16n8k16.f32.f16"), code`row_1`))).toMatchInlineSnapshot(`
       "// mma.m16n8k16.f32.f16: c[m,n] += f32(a[m,k]) * f32(b[k,n])
       #line 1 "mma.m16n8k16.f32.f16"
       __global__ void row_1(unsigned char* frame) {
@@ -57,7 +59,7 @@ describe("the program that proves rows", () => {
       }
       "
     `);
-    expect(rowFunction(rowNamed("amx.tdpbf16ps"), "row_2")).toMatchInlineSnapshot(`
+    expect(textOf(rowFunction(rowNamed("amx.tdpbf16ps"), code`row_2`))).toMatchInlineSnapshot(`
       "// amx.tdpbf16ps: c[m,n] += f32(a[m,k]) * f32(b[k,n])
       #line 1 "amx.tdpbf16ps"
       static void row_2(unsigned char* frame) {
@@ -77,9 +79,9 @@ describe("the program that proves rows", () => {
 
   test("declares every register of every row", () => {
     for (const row of INTRINSICS)
-      if (row.language !== "none") for (const operand of row.operands) declareRegister(row, operand, "x");
+      if (row.language !== "none") for (const operand of row.operands) declareRegister(row, operand, code`x`);
     const wmma = rowNamed("wmma.m32n8k16.f32.bf16");
-    expect(declareRegister(wmma, operandOf(wmma, "b"), "b")).toBe(
+    expect(textOf(declareRegister(wmma, operandOf(wmma, "b"), code`b`))).toBe(
       "wmma::fragment<wmma::matrix_b, 32, 8, 16, __nv_bfloat16, wmma::row_major> b;",
     );
   });

@@ -10,6 +10,7 @@ import { access, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
+import { lines, trustedCode } from "../abstraction/source-text.ts";
 import { vectorHelpersFor } from "../codegen/avx512-helpers.ts";
 import { CExpressions, joinedDigits } from "../codegen/c-expressions.ts";
 import { helpersFor } from "../codegen/cpp-helpers.ts";
@@ -23,6 +24,7 @@ import { instantiate } from "../operators/operator.ts";
 import { runChild } from "../runtime/child.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { textOf } from "./support/source.ts";
 
 function sourceOf(name: string, types: string, epilogue: string, { k = 32, layouts = "NHWC" } = {}): string {
   const parameters = { c: 8, k, h: 6, w: 6, r: 1, s: 1, pad: 0 };
@@ -142,8 +144,8 @@ function rowsOf([sum, epilogue]: (typeof FORMS)[number], extent: number, name: s
   const list = `(${type}* res, const ${C_TYPES[sum]}* sums, const float* x) { (void)x;`;
   const value = c.value(equation.value, outputOf(computation).dtype, { i: extent });
   return [
-    `${head}_vectors${list} ${vectors.join("\n")} }`,
-    `${head}_elements${list} for (long i = 0; i < ${extent}; i++) res[i] = ${value}; }`,
+    `${head}_vectors${list} ${textOf(lines(vectors))} }`,
+    `${head}_elements${list} for (long i = 0; i < ${extent}; i++) res[i] = ${textOf(value)}; }`,
     `${head}_compare(long* wrong) { compare<${type}, ${C_TYPES[sum]}, ${isFloat(computation)}>(${name}_vectors, ${name}_elements, wrong); }`,
   ].join("\n");
 }
@@ -161,11 +163,12 @@ function program(): string {
     ),
   );
   const text = rows.join("\n");
+  const code = trustedCode(text);
   return `#include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-${[...vectorHelpersFor(text), ...helpersFor(text)].join("\n")}
+${[...vectorHelpersFor(code), ...helpersFor(code)].map(textOf).join("\n")}
 template <class T, class S, bool FLOAT> static void compare(void (*vectors)(T*, const S*, const float*), void (*elements)(T*, const S*, const float*), long* wrong) {
   const uint32_t low[] = {${LOW.join(", ")}};
   for (uint32_t high = 0; high < 0x10000; high += 16)

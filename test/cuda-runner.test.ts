@@ -20,6 +20,7 @@ import { cudaReferenceSource } from "../runtime/reference-cuda.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { complaintOf, countSass } from "../runtime/run/cuda-build.ts";
 import { toMemory } from "../runtime/verify.ts";
+import { sourceOf } from "./support/source.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 2 } as const;
 
@@ -68,7 +69,7 @@ extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) 
 }`;
   return {
     language: "cuda",
-    source,
+    source: sourceOf(source),
     features: [],
     promises: undefined,
     arguments: tensors.map((t, i) => ({

@@ -3,6 +3,7 @@
 import { beforeAll, describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { ADVERSE_ORDERS, type EmulatedRun, runEmulated } from "../runtime/emulated-kernel.ts";
+import { sourceOf } from "./support/source.ts";
 
 /** A kernel of 64 threads and two blocks on 128 floats; `launch` may ask for dynamic shared memory. */
 function kernel(body: string, launch = "", shared = 0): Kernel {
@@ -25,7 +26,7 @@ extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) 
   const tensor = (name: string, role: "output" | "input") =>
     ({ tensor: name, dtype: "f32", elements: 128, role }) as const;
   const tensors = [tensor("out", "output"), tensor("in", "input")];
-  return { language: "cuda", source, features: ["sm_80"], promises: undefined, arguments: tensors };
+  return { language: "cuda", source: sourceOf(source), features: ["sm_80"], promises: undefined, arguments: tensors };
 }
 
 const INPUT = Array.from({ length: 128 }, (_, i) => i + 1);

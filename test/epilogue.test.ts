@@ -22,6 +22,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import type { SourceText } from "../abstraction/source-text.ts";
 import { readComputation } from "../cli/subject.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
@@ -37,6 +38,7 @@ import { fromMemory } from "../runtime/verify.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
+import { sourceOf } from "./support/source.ts";
 
 const PRODUCT = {
   equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
@@ -306,7 +308,7 @@ afterAll(() => runner.close());
 /** The same kernel against the emulation header: what this CPU lacks runs too. */
 function emulated(kernel: Kernel, on: Intrinsic): Kernel {
   const header = fileURLToPath(new URL("../runtime/emulation/x86.h", import.meta.url));
-  const source = kernel.source.replace(on.prelude ?? "#include <immintrin.h>", `#include "${header}"`);
+  const source = sourceOf(kernel.source.replace(on.prelude ?? "#include <immintrin.h>", `#include "${header}"`));
   return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
 }
 
@@ -406,7 +408,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
     const schedule = randomSchedule(mapping, seededRandom(1));
     const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
     const reference = await runner.reference(computation, 3);
-    const of = async (source: string): Promise<string> =>
+    const of = async (source: SourceText): Promise<string> =>
       (
         await runner.measure(
           nativeTarget().isa.includes(on.isa) ? { ...right, source } : emulated({ ...right, source }, on),
@@ -431,7 +433,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
         ] as const);
     for (const [from, to] of wrongs) {
       expect(right.source).toContain(from);
-      expect([from, await of(right.source.replaceAll(from, to))]).toEqual([from, "wrong"]);
+      expect([from, await of(sourceOf(right.source.replaceAll(from, to)))]).toEqual([from, "wrong"]);
     }
   }, 60_000);
 });

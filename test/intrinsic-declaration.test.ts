@@ -16,7 +16,9 @@ import {
   tilePlaces,
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
+import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import { textOf } from "./support/source.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
 type Toy = IntrinsicSpec<typeof EQUATION>;
@@ -92,8 +94,10 @@ describe("a declaration", () => {
   });
 
   it("fills its template and leaves other braces alone", () => {
-    expect(fillTemplate(dot.emit, { a: "x0", b: "x1", c: "x2" })).toBe("x2 = toy_dot(x2, x0, x1);");
-    expect(fillTemplate("{ {c} = {0}; }", { c: "x" })).toBe("{ x = {0}; }");
+    const words = { a: code`x0`, b: code`x1`, c: code`x2` };
+    expect(textOf(fillTemplate(dot.emit, words))).toBe("x2 = toy_dot(x2, x0, x1);");
+    const braces = defineIntrinsic({ ...toy, emit: "{ {c} = (V){b}; } {{a}}" });
+    expect(textOf(fillTemplate(braces.emit, { c: code`x` }))).toBe("{ x = (V){b}; } {{a}}");
   });
 });
 

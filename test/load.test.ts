@@ -16,6 +16,7 @@ import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
 import { environmentOf } from "../session/tune.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
+import { sourceOf } from "./support/source.ts";
 
 const root = mkdtempSync(join(tmpdir(), "automap load "));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -208,7 +209,10 @@ describe("load", () => {
     await load(tuned(conv), { cache });
     expect(readdirSync(cache)).toEqual(before);
     const best = tuned(conv);
-    await load({ ...best, kernel: { ...best.kernel, source: `${best.kernel.source}// another\n` } }, { cache });
+    await load(
+      { ...best, kernel: { ...best.kernel, source: sourceOf(`${best.kernel.source}// another\n`) } },
+      { cache },
+    );
     expect(readdirSync(cache)).toHaveLength(before.length + 1);
   });
 

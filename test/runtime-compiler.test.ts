@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, it } from "vitest";
 import { type CompileOptions, compileSource, findCompiler } from "../runtime/compiler.ts";
+import { sourceOf } from "./support/source.ts";
 
 const workdir = mkdtempSync(join(tmpdir(), "automap-compiler-"));
 afterAll(() => rmSync(workdir, { recursive: true, force: true }));
@@ -19,7 +20,8 @@ it("compiles the headers of like sources once, from the second on, and only syst
   if (compiler.status !== "found") throw new Error(compiler.what);
   const options: CompileOptions = { compiler, workdir };
   const flags = ["-O1", "-shared", "-fPIC"];
-  const compile = async (text: string): Promise<string> => (await compileSource(text, flags, ".so", options)).status;
+  const compile = async (text: string): Promise<string> =>
+    (await compileSource(sourceOf(text), flags, ".so", options)).status;
   expect([await compile(source(1)), precompiled()]).toEqual(["compiled", []]);
   expect([await compile(source(2)), precompiled().length]).toEqual(["compiled", 1]);
   expect(await Promise.all([compile(source(3)), compile(source(4)), compile("int unlike;\n")])).toEqual(

@@ -19,6 +19,7 @@ import { random } from "../tuner/random.ts";
 import { commandLine } from "./support/command-line.ts";
 import { type FakeTimes, fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
 import { plainKernel, requireCompiler } from "./support/packages.ts";
+import { sourceOf } from "./support/source.ts";
 
 const root = mkdtempSync(join(tmpdir(), "automap-environment-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -157,7 +158,7 @@ describe("a compiler", () => {
   });
 
   it("that refuses this kernel alone is none", async () => {
-    const wrong = { ...kernel(), source: "int x = nonsense;" };
+    const wrong = { ...kernel(), source: sourceOf("int x = nonsense;") };
     expect(await compileKernel(wrong, { compiler, workdir: mkdtempSync(at("work-")) })).toMatchObject({
       status: "compile-failed",
       log: expect.stringContaining("nonsense"),
@@ -204,7 +205,7 @@ describe("a runner", () => {
   });
 
   it("does not take a damaged library for a crash of its kernel", async () => {
-    const kernel = { ...plain(), source: `${plain().source}\n// damaged` };
+    const kernel = { ...plain(), source: sourceOf(`${plain().source}\n// damaged`) };
     const compiled = await runner.compile(kernel);
     if (compiled.status !== "compiled") throw new Error(compiled.log);
     truncateSync(compiled.file, 100);

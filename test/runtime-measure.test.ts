@@ -13,6 +13,7 @@ import { examineMachine } from "../runtime/doctor.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
 import { allowedCpus } from "../runtime/processor.ts";
 import type { Reference } from "../runtime/verify.ts";
+import { sourceOf } from "./support/source.ts";
 
 const M = 40;
 const K = 12;
@@ -40,7 +41,7 @@ function kernelOf(text: KernelText, computation: Computation = product): Kernel 
   const output = targetOf(computation);
   return {
     language: "c++",
-    source: `#include <cstdint>
+    source: sourceOf(`#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +59,7 @@ extern "C" void automap_run(void* workspace, void* const* tensors, int phase, in
   (void)workspace; (void)phase; (void)part; (void)parts; (void)out;
   ${text.run}
 }
-`,
+`),
     features: text.features ?? [],
     promises: text.promises,
     arguments: [output, ...inputsOf(computation)].map((tensor) => ({
@@ -461,7 +462,7 @@ describe("a hostile kernel", () => {
   it("dies with its whole group when automap does", async () => {
     const hang = kernelOf({ run: "" });
     const onLoad = "__attribute__((constructor)) static void hang() { fork(); setsid(); for (;;) pause(); }";
-    const kernel = await runner.compile({ ...hang, source: hang.source + onLoad });
+    const kernel = await runner.compile({ ...hang, source: sourceOf(hang.source + onLoad) });
     if (kernel.status !== "compiled") throw new Error(kernel.log);
     const harness = readdirSync(workdir).find((name) => name.endsWith(".out")) ?? "";
     const empty = ["argument s32 0 out", "set random", "expected /dev/null", "tolerance /dev/null"];

@@ -13,6 +13,8 @@ import { readFileSync } from "node:fs";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
+import { code, commentText, stringLiteral, trustedCode } from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
 import { reachOf } from "../../mapper/lanes/schedule.ts";
 import { shiftAt, type TapSum, tapsOf } from "../../mapper/lanes/taps.ts";
 import { type CompileOptions, compileSource } from "../../runtime/compiler.ts";
@@ -162,14 +164,10 @@ async function opened(
   flags: readonly string[],
   options: Options,
 ): Promise<Peer> {
-  const library = await compileSource(source, flags, ".so", options);
+  const library = await compileSource(spell(trustedCode(source), "c++"), flags, ".so", options);
   if (library.status !== "compiled") return { status: "refused", reason: `it does not compile: ${library.log}` };
   const tensors = [outputOf(computation), ...inputsOf(computation)];
-  return {
-    status: "ready",
-    kernel: {
-      language: "c++",
-      source: `// ${computation.name}: a peer, compiled with ${flags.join(" ")}
+  const wrapper = code`// ${commentText(`${computation.name}: a peer, compiled with ${flags.join(" ")}`)}
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,12 +175,17 @@ static void (*peer)(void* const*, int, int);
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
 extern "C" int automap_phases(void) { return 1; }
 extern "C" void automap_prepare(void*, const void* const*) {
-  void* library = dlopen(${JSON.stringify(library.file)}, RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(${stringLiteral(library.file)}, RTLD_NOW | RTLD_LOCAL);
   if (library) peer = (void (*)(void* const*, int, int))dlsym(library, "peer_run");
   if (!peer) { fprintf(stderr, "%s\\n", dlerror()); abort(); }
 }
 extern "C" void automap_run(void*, void* const* tensors, int, int part, int parts) { peer(tensors, part, parts); }
-`,
+`;
+  return {
+    status: "ready",
+    kernel: {
+      language: "c++",
+      source: spell(wrapper, "c++"),
       features: [],
       promises: undefined,
       arguments: tensors.map((t) => ({

@@ -23,6 +23,8 @@ import {
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { type Access, accessesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { Kernel, KernelArgument } from "../../abstraction/kernel.ts";
+import { trustedCode } from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import { type CompileOptions, compileSource, kernelFlags } from "../../runtime/compiler.ts";
 
@@ -135,7 +137,10 @@ function kernelOf(computation: Computation, options: OnednnOptions): Kernel {
   const about = `// ${computation.name}: ${equationText(computation)}\n`;
   return {
     language: "c++",
-    source: template.replace("// @problem", () => about + problemText(problem, options, all)),
+    source: spell(
+      trustedCode(template.replace("// @problem", () => about + problemText(problem, options, all))),
+      "c++",
+    ),
     features: [],
     // oneDNN writes its code at run time: the library holds none of it.
     promises: undefined,

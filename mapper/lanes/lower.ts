@@ -30,10 +30,9 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { FreshNames } from "../lower/names.ts";
 import { laneScheduleProblem, outputsOfVector, type Reach, reachOf } from "./schedule.ts";
 import { shiftAt, type Tap, type TapSum, tapsOf } from "./taps.ts";
-
-const LANE = "lane";
 
 /** @throws Error when the computation has no taps or the schedule does not fit them: ask {@link tapsOf}, {@link laneScheduleProblem} first */
 export function lowerLanes(computation: Computation, schedule: LaneSchedule): LoopNest {
@@ -67,6 +66,7 @@ class Lowering {
   /** Outputs of one vector. */
   private readonly step: number;
   private readonly extents: Readonly<Record<string, number>>;
+  private readonly names: FreshNames;
   private readonly lane: string;
   /** Distinct factors, in the order of the vectors that hold them. */
   private readonly weights: readonly string[];
@@ -78,7 +78,8 @@ class Lowering {
     this.reach = reachOf(sum);
     this.step = outputsOfVector(schedule.dataflow, schedule.lanes, this.reach.columns);
     this.extents = extentsOf(sum.computation);
-    this.lane = Object.hasOwn(this.extents, LANE) ? `${LANE}_` : LANE;
+    this.names = new FreshNames(sum.computation);
+    this.lane = this.names.fresh("lane");
     const factors = sum.taps.flatMap((t) => (t.factor ? [printExpr(t.factor)] : []));
     this.weights = schedule.weights === "registers" ? [...new Set(factors)] : [];
   }
@@ -115,13 +116,20 @@ class Lowering {
       const left = (rows.to - rows.from) % tall;
       const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
       if (count > 0) {
-        const [whole, inner] = [axisLoop(`${rowAxis}_strip`, strips), axisLoop(`${rowAxis}_block`, count / strips)];
+        const [whole, inner] = [
+          axisLoop(this.names.fresh(`${rowAxis}_strip`), strips),
+          axisLoop(this.names.fresh(`${rowAxis}_block`), count / strips),
+        ];
         const block = binary("+", binary("*", axis(whole.name), number(count / strips)), axis(inner.name));
         const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
         body.push(...this.interior([...planes, { ...inner, axis: rowAxis, at }], strips > 1 ? [whole] : [], tall));
       }
       if (left > 0) {
-        const last = { ...axisLoop(`${rowAxis}_block`, 1), axis: rowAxis, at: number(rows.to - left) };
+        const last = {
+          ...axisLoop(this.names.fresh(`${rowAxis}_block`), 1),
+          axis: rowAxis,
+          at: number(rows.to - left),
+        };
         body.push(...this.interior([...planes, last], [], left));
       }
     }
@@ -134,7 +142,7 @@ class Lowering {
     const { rows, vectors } = this.schedule;
     const { rowAxis } = this.reach;
     const blocks = (name: string, width: number): Around => {
-      const dealt = axisLoop(`${name}_block`, Math.ceil(this.extent(name) / width));
+      const dealt = axisLoop(this.names.fresh(`${name}_block`), Math.ceil(this.extent(name) / width));
       return { ...dealt, axis: name, at: scaled(axis(dealt.name), width, 0) };
     };
     const around = [
@@ -214,7 +222,7 @@ class Lowering {
     const singles = vectors === 1 ? 0 : Math.max(0, Math.floor((end - middle) / this.step));
     const right = Math.min(extent, middle + singles * this.step);
     const mode = outermost ? "parallel" : "serial";
-    const name = `${laneAxis}_block`;
+    const name = this.names.fresh(`${laneAxis}_block`);
     const over = (count: number, width: number, start: number, block: Block): readonly Statement[] =>
       count === 0
         ? []
@@ -235,7 +243,7 @@ class Lowering {
   /** One row of outputs, every access guarded. */
   private guarded(at: Places): readonly Statement[] {
     const { laneAxis } = this.sum;
-    const name = `${laneAxis}_block`;
+    const name = this.names.fresh(`${laneAxis}_block`);
     const here = new Map([...at, [laneAxis, scaled(axis(name), this.step, 0)]]);
     const count = Math.ceil(this.extent(laneAxis) / this.step);
     return [loop(name, count, this.block(here, { rows: 1, vectors: 1, interior: false }))];
@@ -355,15 +363,14 @@ class Lowering {
     return loop(this.lane, this.schedule.lanes, body, "lanes");
   }
 
-  private vector(file: string, index: number, shift = 0): Expr {
+  private vector(wish: "A" | "W" | "X", index: number, shift = 0): Access {
+    const file = this.names.fresh(wish);
     this.used.set(file, Math.max(this.used.get(file) ?? 0, index + 1));
     return access(file, [number(index), binary("+", axis(this.lane), number(shift))]);
   }
 
-  private assign(file: string, index: number, op: CombineOp, value: Expr): Statement {
-    this.vector(file, index);
-    const target = access(file, [number(index), axis(this.lane)]);
-    return { kind: "scalar", equation: { target, op, value } };
+  private assign(file: "A" | "W" | "X", index: number, op: CombineOp, value: Expr): Statement {
+    return { kind: "scalar", equation: { target: this.vector(file, index), op, value } };
   }
 
   /** The neighbour of a tap, on every lane. */
@@ -398,15 +405,7 @@ class Lowering {
     });
   }
 
-  private store(
-    file: string,
-    index: number,
-    at: Places,
-    row: number,
-    v: number,
-    behind: number,
-    block: Block,
-  ): Statement {
+  private store(file: "A", index: number, at: Places, row: number, v: number, behind: number, block: Block): Statement {
     const { laneAxis, output, computation, input } = this.sum;
     const { lanes, dataflow, prefetchBytes } = this.schedule;
     const place = computation.equation.target.index.map((e) => {

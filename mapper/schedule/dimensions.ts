@@ -11,7 +11,7 @@ import { fuseAxes } from "../match/physical.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {
-  /** The loop, or the fused loops joined: `p_q`. */
+  /** The loop, or the fused loops joined: `p_q`, which no other loop or dimension is called. */
   readonly name: string;
   readonly kind: "spatial" | "reduce";
   /** Outermost first. */
@@ -45,6 +45,7 @@ export function dimensionsOf(mapping: Mapping): readonly LoopDimension[] {
 function findDimensions(mapping: Mapping): LoopDimension[] {
   const fused = fuseAxes(mapping).filter((a) => a.loops.length > 0);
   const loops = mapping.computation.axes;
+  const taken = new Set(loops.map((l) => l.name));
   const dimensions = loops.flatMap((loop): LoopDimension[] => {
     const feeding = fused.find((a) => a.loops.some((l) => l.name === loop.name));
     if (!feeding) {
@@ -66,9 +67,12 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
     // A fused dimension stands where its first loop stands.
     if (feeding.loops[0]?.name !== loop.name) return [];
     const own = feeding.loops.flatMap((f) => loops.filter((l) => l.name === f.name));
+    let name = own.map((l) => l.name).join("_");
+    while (own.length > 1 && taken.has(name)) name += "_";
+    taken.add(name);
     return [
       {
-        name: own.map((l) => l.name).join("_"),
+        name,
         kind: feeding.kind,
         loops: own,
         weights: own.map((_, i) => own.slice(i + 1).reduce((inside, l) => inside * l.extent, 1)),

@@ -1,6 +1,8 @@
 /*
  * The part of C for Metal that the intrinsics table and generated kernels use: vectors of the register file, buffers, dot products, DPAS.
- * Written from the CM language specification; every operand is read before the destination is written.
+ * Written from the CM language specification; every operand is read before the destination is written. It takes no more than Intel's own
+ * headers take: lengths are uint, so that a template over an int deduces none, scattered access wants offsets that are a variable, and
+ * cm_group_id exists in thread groups only.
  */
 #ifndef AUTOMAP_EMULATION_CM_H
 #define AUTOMAP_EMULATION_CM_H
@@ -18,10 +20,10 @@ struct bf16 {
   uint16_t bits;
 };
 
-template <class T, int N> class vector;
+template <class T, uint N> class vector;
 
 /* Elements of a vector, `stride` apart: assignable, and read before any is written. */
-template <class T, int N> class vector_ref {
+template <class T, uint N> class vector_ref {
   T* first;
   int stride;
 
@@ -38,7 +40,7 @@ template <class T, int N> class vector_ref {
   const vector_ref& operator=(T fill) const { return *this = vector<T, N>(fill); }
 };
 
-template <class T, int N> class vector {
+template <class T, uint N> class vector {
   T values[N];
 
  public:
@@ -66,17 +68,17 @@ template <class T, int N> class vector {
     for (int i = 0; i < N; i++) result(i) = -values[i];
     return result;
   }
-  template <int SIZE, int STRIDE> vector_ref<T, SIZE> select(int from = 0) {
+  template <uint SIZE, uint STRIDE> vector_ref<T, SIZE> select(int from = 0) {
     static_assert(STRIDE > 0 && (SIZE - 1) * STRIDE < N, "select() stays inside");
     return vector_ref<T, SIZE>(values + from, STRIDE);
   }
-  template <class I, int SIZE> vector<T, SIZE> iselect(const vector<I, SIZE>& index) const {
+  template <class I, uint SIZE> vector<T, SIZE> iselect(const vector<I, SIZE>& index) const {
     vector<T, SIZE> taken;
     for (int i = 0; i < SIZE; i++)
       if (index(i) >= 0 && index(i) < N) taken(i) = values[index(i)];
     return taken;
   }
-  template <int TIMES> vector<T, N * TIMES> replicate() const {
+  template <uint TIMES> vector<T, N * TIMES> replicate() const {
     vector<T, N * TIMES> repeated;
     for (int i = 0; i < N * TIMES; i++) repeated(i) = values[i % N];
     return repeated;
@@ -100,7 +102,7 @@ template <class T, int N> class vector {
   }
 };
 
-template <class T, int N> vector_ref<T, N>::vector_ref(vector<T, N>& whole) : first(&whole(0)), stride(1) {}
+template <class T, uint N> vector_ref<T, N>::vector_ref(vector<T, N>& whole) : first(&whole(0)), stride(1) {}
 
 /* Element by element; a scalar stands for as many of itself. Comparisons give 0 or 1. */
 namespace emulation {
@@ -110,15 +112,15 @@ template <> struct If<true> { typedef int Type; };
 }  // namespace emulation
 
 #define AUTOMAP_CM_OPERATOR(op, Result)                                                                                  \
-  template <class A, class B, int N> static auto operator op(const vector<A, N>& a, const vector<B, N>& b) {             \
+  template <class A, class B, uint N> static auto operator op(const vector<A, N>& a, const vector<B, N>& b) {             \
     typedef decltype(A() op B()) Own;                                                                                    \
     vector<Result, N> result;                                                                                            \
     for (int i = 0; i < N; i++) result(i) = (Result)(a(i) op b(i));                                                      \
     return result;                                                                                                       \
   }                                                                                                                      \
-  template <class A, class B, int N, typename emulation::If<emulation::IsScalar<B>::value>::Type = 0>                    \
+  template <class A, class B, uint N, typename emulation::If<emulation::IsScalar<B>::value>::Type = 0>                    \
   static auto operator op(const vector<A, N>& a, B b) { return a op vector<B, N>(b); }                                   \
-  template <class A, class B, int N, typename emulation::If<emulation::IsScalar<A>::value>::Type = 0>                    \
+  template <class A, class B, uint N, typename emulation::If<emulation::IsScalar<A>::value>::Type = 0>                    \
   static auto operator op(A a, const vector<B, N>& b) { return vector<A, N>(a) op b; }
 AUTOMAP_CM_OPERATOR(+, Own)
 AUTOMAP_CM_OPERATOR(-, Own)
@@ -136,38 +138,38 @@ AUTOMAP_CM_OPERATOR(!=, ushort)
 
 /* ---- functions of vectors ---------------------------------------------------------------------------------------------------- */
 
-template <class T, int N> static vector<T, N> cm_max(const vector<T, N>& a, const vector<T, N>& b) {
+template <class T, uint N> static vector<T, N> cm_max(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> result;
   for (int i = 0; i < N; i++) result(i) = a(i) > b(i) ? a(i) : b(i);
   return result;
 }
-template <class T, int N> static vector<T, N> cm_min(const vector<T, N>& a, const vector<T, N>& b) {
+template <class T, uint N> static vector<T, N> cm_min(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> result;
   for (int i = 0; i < N; i++) result(i) = a(i) < b(i) ? a(i) : b(i);
   return result;
 }
-template <class T, int N> static vector<T, N> cm_abs(const vector<T, N>& a) {
+template <class T, uint N> static vector<T, N> cm_abs(const vector<T, N>& a) {
   vector<T, N> result;
   for (int i = 0; i < N; i++) result(i) = a(i) < 0 ? -a(i) : a(i);
   return result;
 }
 /* To the nearest whole number, ties to even. */
-template <class T, int N> static vector<T, N> cm_rnde(const vector<T, N>& a) {
+template <class T, uint N> static vector<T, N> cm_rnde(const vector<T, N>& a) {
   vector<T, N> result;
   for (int i = 0; i < N; i++) result(i) = (T)__builtin_rint(a(i));
   return result;
 }
-template <class T, int N> static T cm_sum(const vector<T, N>& a) {
+template <class T, uint N> static T cm_sum(const vector<T, N>& a) {
   T sum = 0;
   for (int i = 0; i < N; i++) sum += a(i);
   return sum;
 }
-template <class T, int N> static T cm_reduced_max(const vector<T, N>& a) {
+template <class T, uint N> static T cm_reduced_max(const vector<T, N>& a) {
   T most = a(0);
   for (int i = 1; i < N; i++) most = a(i) > most ? a(i) : most;
   return most;
 }
-template <class T, int N> static T cm_reduced_min(const vector<T, N>& a) {
+template <class T, uint N> static T cm_reduced_min(const vector<T, N>& a) {
   T least = a(0);
   for (int i = 1; i < N; i++) least = a(i) < least ? a(i) : least;
   return least;
@@ -178,14 +180,24 @@ template <class T, int N> static T cm_reduced_min(const vector<T, N>& a) {
 #define _GENX_MAIN_
 #define _GENX_
 namespace emulation {
-static int group;
+static int group = -1; /* -1: not in thread groups */
 static const ushort* active; /* nullptr: all channels */
 [[noreturn]] static inline void misuse(const char* what) {
   fprintf(stderr, "cm.h: %s\n", what);
   abort();
 }
 }  // namespace emulation
-static inline int cm_group_id(int dimension) { return dimension == 0 ? emulation::group : 0; }
+static inline uint cm_group_id(uint dimension) {
+  if (emulation::group < 0) emulation::misuse("cm_group_id outside thread groups: the host must start the kernel with a thread group space");
+  return dimension == 0 ? emulation::group : 0;
+}
+namespace emulation {
+/* What a host does: so many thread groups of one thread, one after another. */
+template <class F> void run_groups(int groups, F kernel) {
+  for (group = 0; group < groups; group++) kernel();
+  group = -1;
+}
+}  // namespace emulation
 
 #define SIMD_IF_BEGIN(condition)                   \
   {                                                \
@@ -202,12 +214,9 @@ static inline int cm_group_id(int dimension) { return dimension == 0 ? emulation
 struct SurfaceIndex {
   unsigned char* memory;
   unsigned bytes;
-  bool dword_aligned;
 };
-static inline SurfaceIndex DWALIGNED(SurfaceIndex surface) {
-  surface.dword_aligned = true;
-  return surface;
-}
+enum CmBufferAttrib { GENX_NONE = 0, GENX_DWALIGNED = 3 };
+#define DWALIGNED(surface) surface, GENX_DWALIGNED
 
 namespace emulation {
 template <class T> T fetch(SurfaceIndex s, uint64_t at) {
@@ -226,33 +235,33 @@ static inline void check_block(unsigned bytes, unsigned offset, unsigned alignme
 }  // namespace emulation
 
 /* Block of owords; the offset in bytes, a multiple of 16 (of 4 if DWALIGNED). */
-template <class T, int N> static void read(SurfaceIndex surface, unsigned offset, vector_ref<T, N> to) {
-  emulation::check_block(N * sizeof(T), offset, surface.dword_aligned ? 4 : 16);
-  for (int i = 0; i < N; i++) to(i) = emulation::fetch<T>(surface, offset + (uint64_t)i * sizeof(T));
+template <class T, uint N> static void read(SurfaceIndex surface, CmBufferAttrib attribute, int offset, vector_ref<T, N> to) {
+  emulation::check_block(N * sizeof(T), (unsigned)offset, attribute == GENX_DWALIGNED ? 4 : 16);
+  for (uint i = 0; i < N; i++) to(i) = emulation::fetch<T>(surface, (unsigned)offset + (uint64_t)i * sizeof(T));
 }
-template <class T, int N> static void read(SurfaceIndex surface, unsigned offset, vector<T, N>& to) {
-  read(surface, offset, vector_ref<T, N>(to));
+template <class T, uint N> static void read(SurfaceIndex surface, CmBufferAttrib attribute, int offset, vector<T, N>& to) {
+  read(surface, attribute, offset, vector_ref<T, N>(to));
 }
-template <class T, int N> static void write(SurfaceIndex surface, unsigned offset, const vector<T, N>& from) {
-  emulation::check_block(N * sizeof(T), offset, 16);
-  for (int i = 0; i < N; i++) emulation::put<T>(surface, offset + (uint64_t)i * sizeof(T), from(i));
+template <class T, uint N> static void write(SurfaceIndex surface, int offset, const vector<T, N>& from) {
+  emulation::check_block(N * sizeof(T), (unsigned)offset, 16);
+  for (uint i = 0; i < N; i++) emulation::put<T>(surface, (unsigned)offset + (uint64_t)i * sizeof(T), from(i));
 }
-/* Scattered dwords; offsets in elements. */
-template <class T, int N>
-static void read(SurfaceIndex surface, unsigned global, const vector<unsigned, N>& offsets, vector_ref<T, N> to) {
+/* Scattered dwords; offsets in elements, in a variable: neither a constant nor what an expression gives is taken. */
+template <class T, uint N>
+static void read(SurfaceIndex surface, uint global, vector<uint, N>& offsets, vector_ref<T, N> to) {
   static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
-  for (int i = 0; i < N; i++)
+  for (uint i = 0; i < N; i++)
     if (!emulation::active || emulation::active[i]) to(i) = emulation::fetch<T>(surface, 4 * (uint64_t)(global + offsets(i)));
 }
-template <class T, int N>
-static void write(SurfaceIndex surface, unsigned global, const vector<unsigned, N>& offsets, const vector<T, N>& from) {
+template <class T, uint N>
+static void write(SurfaceIndex surface, uint global, vector<uint, N>& offsets, const vector<T, N>& from) {
   static_assert(sizeof(T) == 4 && (N == 8 || N == 16), "8 or 16 dwords");
-  for (int i = 0; i < N; i++)
+  for (uint i = 0; i < N; i++)
     if (!emulation::active || emulation::active[i]) emulation::put<T>(surface, 4 * (uint64_t)(global + offsets(i)), from(i));
 }
 
 /* The dot product of each group of four, in all four elements of the group. */
-template <class T, int N> static vector<T, N> cm_dp4(const vector<T, N>& a, const vector<T, N>& b) {
+template <class T, uint N> static vector<T, N> cm_dp4(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> d;
   for (int g = 0; g < N; g += 4) {
     T sum = 0;
@@ -314,7 +323,7 @@ static inline float multiply_add(float sum, float a, float b) { return sum + a *
  * acc[r][n] += sum over s < DEPTH, d < ops of A[r][s*ops + d] * B[s*ops + d][n]: a dword of A is [r*DEPTH + s], a dword of B is
  * [s*N + n], each with `ops` consecutive k from its low bits up. The precision of B (src1) comes first.
  */
-template <CmPrecisionType PB, CmPrecisionType PA, int DEPTH, int REPEAT, class T, int NT, int NB, int NA>
+template <CmPrecisionType PB, CmPrecisionType PA, uint DEPTH, uint REPEAT, class T, uint NT, uint NB, uint NA>
 static vector<T, NT> cm_dpas(const vector<T, NT>& acc, const vector<int, NB>& b, const vector<int, NA>& a) {
   using namespace emulation;
   const int lanes = NT / REPEAT, widest = (int)Precision<PA>::bits > (int)Precision<PB>::bits ? Precision<PA>::bits : Precision<PB>::bits;

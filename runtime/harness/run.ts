@@ -14,6 +14,8 @@ import { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
+import { trustedCode } from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { begin, killGroup, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
@@ -94,7 +96,7 @@ const PATIENCE_MS = 5000;
 /** The harness for a compiler; compiled once. */
 export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<Compiled> {
   const parts = PARTS.map((part) => readFileSync(fileURLToPath(new URL(`./${part}`, import.meta.url)), "utf8"));
-  return compileSource(parts.join("\n"), FLAGS, ".out", options);
+  return compileSource(spell(trustedCode(parts.join("\n")), "c++"), FLAGS, ".out", options);
 }
 
 /**

@@ -19,7 +19,9 @@
 #include <stdint.h>
 #include <string.h>
 
+namespace constants {
 static __constant__ float w[5];
+}
 
 __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, const float* __restrict__ x) {
   const int warp_index = blockIdx.x * 4 + threadIdx.x / 32;
@@ -29,9 +31,9 @@ __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, const fl
   float X0 = 0;
   float Z0 = 0;
   if (lane < 16) X0 = (12 * block + lane < 104 ? x[12 * block + lane] : 0.0f);
-  Z0 = X0 * w[0];
+  Z0 = X0 * constants::w[0];
   for (int q = 0; q < 4; q++) {
-    Z0 = __shfl_up_sync(0xffffffffu, Z0, 1) + X0 * w[q + 1];
+    Z0 = __shfl_up_sync(0xffffffffu, Z0, 1) + X0 * constants::w[q + 1];
   }
   if (lane < 16 && lane >= 4 && 12 * block + lane - 4 < 100) out[12 * block + lane - 4] = Z0;
 }
@@ -41,7 +43,7 @@ extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
 extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {
   cudaError_t error = cudaMemsetAsync(workspace, 0, automap_workspace_bytes(), stream);
   if (error != cudaSuccess) return error;
-  error = cudaMemcpyToSymbolAsync(w, tensors[2], 20, 0, cudaMemcpyDefault, stream);
+  error = cudaMemcpyToSymbolAsync(constants::w, tensors[2], 20, 0, cudaMemcpyDefault, stream);
   if (error != cudaSuccess) return error;
   return cudaSuccess;
 }

@@ -55,9 +55,9 @@ static __global__ void __launch_bounds__(64) phase_0(float* __restrict__ out, co
   const int warp_m = threadIdx.x / 32;
   const int thread = threadIdx.x % 64;
   const int lane = threadIdx.x % 32;
-  float c_fragment[2][4];
-  unsigned a_fragment[1][4];
-  unsigned b_fragment[2][2];
+  float c[2][4];
+  unsigned a[1][4];
+  unsigned b[2][2];
   const int a_ring_to = 16 * (thread / 2) + 8 * ((thread % 2) ^ (thread / 8 % 2));
   const int x_from = 2048 * m_tile + 64 * (thread / 2) + 8 * (thread % 2);
   const int b_ring_to = 16 * (thread / 2) + 8 * ((thread % 2) ^ (thread / 8 % 2));
@@ -67,8 +67,8 @@ static __global__ void __launch_bounds__(64) phase_0(float* __restrict__ out, co
   const int out_to = 1024 * m_tile + 512 * warp_m + 32 * (lane / 4) + 16 * n_tile + 2 * (lane % 4);
   // for unrolled j in 0..2
   //   c{j} <- identity
-  for (auto& word : c_fragment[0]) word = 0;
-  for (auto& word : c_fragment[1]) word = 0;
+  for (auto& word : c[0]) word = 0;
+  for (auto& word : c[1]) word = 0;
   // copy m_in 32, k_in 16 by 8, async, by block   a_ring[0,m_in,k_in] = x[32*m_tile+m_in,k_in]
   copy_async<16>(&a_ring[a_ring_to], &x[x_from]);
   // copy k_in 16, n_in 16 by 8, async, by block   b_ring[0,k_in,n_in] = y[k_in,16*n_tile+n_in]
@@ -92,19 +92,19 @@ static __global__ void __launch_bounds__(64) phase_0(float* __restrict__ out, co
       if (thread < 32) copy_async<16>(&b_ring[b_ring_to + 256 * ((k_tile + 2) % 3)], &y[y_from + 512 * k_tile + 1024]);
     }
     commit_copies();
-    load_4_matrices(a_fragment[0][0], a_fragment[0][1], a_fragment[0][2], a_fragment[0][3], &a_ring[a_ring_row + 512 * (k_tile % 3)]);
-    load_4_matrices_transposed(b_fragment[0][0], b_fragment[0][1], b_fragment[1][0], b_fragment[1][1], &b_ring[b_ring_row + 256 * (k_tile % 3)]);
+    load_4_matrices(a[0][0], a[0][1], a[0][2], a[0][3], &a_ring[a_ring_row + 512 * (k_tile % 3)]);
+    load_4_matrices_transposed(b[0][0], b[0][1], b[1][0], b[1][1], &b_ring[b_ring_row + 256 * (k_tile % 3)]);
     // for unrolled j in 0..2
     //   c{j} <- mma.m16n8k16.f32.f16(a{0}, b{j})
-    mma_m16n8k16_f32_f16(c_fragment[0], a_fragment[0], b_fragment[0]);
-    mma_m16n8k16_f32_f16(c_fragment[1], a_fragment[0], b_fragment[1]);
+    mma_m16n8k16_f32_f16(c[0], a[0], b[0]);
+    mma_m16n8k16_f32_f16(c[1], a[0], b[1]);
   }
   // for unrolled j in 0..2
   //   for x_m, x_n of c{j}   out[32*m_tile+16*warp_m+x_m,16*n_tile+8*j+x_n] = sum[]
-  *(Piece<float, 2>*)&out[out_to] = {{c_fragment[0][0], c_fragment[0][1]}};
-  *(Piece<float, 2>*)&out[out_to + 256] = {{c_fragment[0][2], c_fragment[0][3]}};
-  *(Piece<float, 2>*)&out[out_to + 8] = {{c_fragment[1][0], c_fragment[1][1]}};
-  *(Piece<float, 2>*)&out[out_to + 264] = {{c_fragment[1][2], c_fragment[1][3]}};
+  *(Piece<float, 2>*)&out[out_to] = {{c[0][0], c[0][1]}};
+  *(Piece<float, 2>*)&out[out_to + 256] = {{c[0][2], c[0][3]}};
+  *(Piece<float, 2>*)&out[out_to + 8] = {{c[1][0], c[1][1]}};
+  *(Piece<float, 2>*)&out[out_to + 264] = {{c[1][2], c[1][3]}};
 }
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }

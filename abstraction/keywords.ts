@@ -1,0 +1,53 @@
+/**
+ * @file Words that name nothing in a language, and macros that its headers may define.
+ *
+ *     isReserved("new", ["c++"])     true        isReserved("new", ["typescript"])     true        isReserved("in", ["c++"])     false
+ */
+
+export type Language = "c++" | "cuda" | "cm" | "typescript";
+
+const words = (text: string): string[] => text.trim().split(/\s+/);
+
+/** C to C23 and C++ to C++26, alternative tokens included: a header is read as either. */
+const C_FAMILY = words(`
+  alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor bool break case catch char
+  char8_t char16_t char32_t class co_await co_return co_yield compl complex concept const const_cast consteval constexpr constinit
+  continue contract_assert decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if
+  imaginary import inline int long module mutable namespace new noexcept noreturn not not_eq nullptr operator or or_eq private protected
+  public reflexpr register reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct
+  switch synchronized template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using
+  virtual void volatile wchar_t while xor xor_eq`);
+
+/** ECMAScript's reserved words in strict code, and what TypeScript takes for types or itself in a signature. */
+const TYPESCRIPT = words(`
+  any arguments as async await bigint boolean break case catch class const continue debugger declare default delete do else enum eval
+  export extends false finally for from function get if implements import in infer instanceof interface is keyof let module namespace
+  never new null number object of package private protected public readonly require return set static string super switch symbol
+  this throw true try type typeof undefined unique unknown var void while with yield`);
+
+const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
+  "c++": new Set(C_FAMILY),
+  /** Variables that every kernel has. CUDA C++ Programming Guide, Built-in Variables. */
+  cuda: new Set([...C_FAMILY, ...words("blockDim blockIdx gridDim threadIdx warpSize")]),
+  /** CM language specification, Data Types. */
+  cm: new Set([...C_FAMILY, ...words("half matrix matrix_ref uchar uint ushort vector vector_ref")]),
+  typescript: new Set(TYPESCRIPT),
+};
+
+/**
+ * Macros that stand for something without parentheses, by their shape: capitals (`NULL`, `M_PI`, `EOF`), and the lower-case ones of the
+ * C library, Linux and compilers in GNU mode. A test holds this against what the compiler at hand defines.
+ */
+const MACRO =
+  /^(?:[A-Z0-9_]*[A-Z][A-Z0-9_]*[A-Z][A-Z0-9_]*|(?:L|M|P|SYS)_\w+|(?:bit|signature)_[A-Z0-9]\w*|errno|i386|linux|math_errhandling|sched_priority|stderr|stdin|stdout|unix)$/;
+
+/** Whether a word means something else wherever it stands in one of these languages. */
+export function isReserved(word: string, languages: readonly Language[]): boolean {
+  if (languages.some((language) => RESERVED[language].has(word))) return true;
+  return languages.some((language) => language !== "typescript") && MACRO.test(word) && !word.endsWith("_");
+}
+
+/** The keywords of a language; tests try each as a name. */
+export function keywordsOf(language: Language): readonly string[] {
+  return [...RESERVED[language]];
+}

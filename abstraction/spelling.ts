@@ -1,0 +1,84 @@
+/**
+ * @file Finishes the text of a program: every name gets a word that nothing else in it uses.
+ *
+ *     spell(code`float* const ${tensor("part")} = ...; ... part / parts`, "c++")      float* const part_ = ...; ... part / parts
+ *
+ * A name keeps its wish unless the language, a macro, the fixed text around it or another name has the word: then it gets a `_`, a leading
+ * `_` a `v` before it. The words of the fixed text are read off the text itself: a printer that needs a new word keeps no list.
+ */
+
+import { isReserved, type Language } from "./keywords.ts";
+import { type Code, Name, type SourceText, visit } from "./source-text.ts";
+
+/** The words that names have got. */
+export interface Spelling {
+  /** @throws Error for a name of another text */
+  readonly word: (name: Name) => string;
+  /** The finished text. */
+  readonly finish: (text: Code) => SourceText;
+}
+
+/** The finished text of one program. */
+export function spell(text: Code, language: Language): SourceText {
+  return spellingOf([text], [language]).finish(text);
+}
+
+/** One spelling for texts that tell of the same names, as a header and its documentation do. */
+export function spellingOf(texts: readonly Code[], languages: readonly Language[]): Spelling {
+  const taken = new Set(texts.flatMap((text) => [...fixedWords(text)]));
+  const words = new Map<string, string>();
+  const give = ({ id, wish }: Name): void => {
+    if (words.has(id)) return;
+    // A leading _ belongs to compilers and their headers.
+    let word = wish.startsWith("_") ? `v${wish}` : wish;
+    while (taken.has(word) || isReserved(word, languages)) word += "_";
+    taken.add(word);
+    words.set(id, word);
+  };
+  for (const text of texts)
+    visit(text, (piece, apart) => {
+      if (!(piece instanceof Name)) return;
+      if (apart) throw new Error(`internal: ${piece.id} stands in text that is kept apart`);
+      give(piece);
+    });
+  const word = (name: Name): string => {
+    const found = words.get(name.id);
+    if (found === undefined) throw new Error(`internal: ${name.id} stands in no text that was spelled`);
+    return found;
+  };
+  return { word, finish: (text) => finished(text, word) };
+}
+
+function finished(text: Code, word: (name: Name) => string): SourceText {
+  const parts: string[] = [];
+  let [last, named] = ["", false];
+  visit(text, (piece) => {
+    const isName = piece instanceof Name;
+    const part = isName ? word(piece) : piece;
+    if (part === "") return;
+    if ((isName || named) && /\w$/.test(last) && /^\w/.test(part))
+      throw new Error(`internal: the name in "${last.slice(-20)}${part.slice(0, 20)}" runs into what is beside it`);
+    parts.push(part);
+    [last, named] = [part, isName];
+  });
+  // All of it is code, or a word chosen here.
+  return parts.join("") as SourceText;
+}
+
+/** Comments, literals, lines that include a file, numbers with their suffixes, members (`threadIdx.x`); then words. */
+const TOKEN =
+  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'|^[ \t]*#[ \t]*include[^\n]*|\.?\d[\w.]*|(?:\.|->|::)[A-Za-z_]\w*|([A-Za-z_]\w*)/gm;
+const DEFINED = /^[ \t]*#[ \t]*define[ \t]+(\w+)/gm;
+
+/** The words a text uses beside names; of what stands apart only the macros it defines, which reach everywhere. */
+function fixedWords(text: Code): ReadonlySet<string> {
+  const [own, others]: [string[], string[]] = [[], []];
+  visit(text, (piece, apart) => {
+    if (apart) others.push(piece instanceof Name ? "" : piece);
+    else own.push(piece instanceof Name ? "\u0001" : piece);
+  });
+  const found = new Set<string>();
+  for (const [, word] of own.join("").matchAll(TOKEN)) if (word !== undefined) found.add(word);
+  for (const [, word] of others.join("").matchAll(DEFINED)) if (word !== undefined) found.add(word);
+  return found;
+}
