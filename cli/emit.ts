@@ -22,8 +22,8 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { type EmitSubject, packageFiles } from "../emit/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { type Proof, portableSubject, provePackage, sealedPackage, subjectOf, writePackage } from "../session/emit.ts";

@@ -37,13 +37,13 @@ import {
   librarySources,
   PACKAGE_VERSION,
   packageName,
-} from "../emit/index.ts";
+} from "../package/index.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
 import type { TunedKernel } from "./finals.ts";
 import { type Consent, checkConsent, checkFenced } from "./imported.ts";
 
-export { type BoundKernel, type KernelDescription, KernelError } from "../emit/index.ts";
+export { type BoundKernel, type KernelDescription, KernelError } from "../package/index.ts";
 
 export interface LoadOptions extends BindOptions, Consent {
   /** Where a record is looked for; `automap.db` by default. */

@@ -6,7 +6,7 @@ import { join, resolve } from "node:path";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { packageFiles } from "../emit/index.ts";
+import { packageFiles } from "../package/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type Proof, provePackage, writePackage } from "../session/emit.ts";

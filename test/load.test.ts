@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest
 import { type Computation, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { packageFiles } from "../emit/index.ts";
+import { packageFiles } from "../package/index.ts";
 import { decodeElement, encodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { fromMemory, toMemory } from "../runtime/verify.ts";

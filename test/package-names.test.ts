@@ -1,8 +1,8 @@
 /** @file Each operator gives its package a name that C takes. */
 
 import { expect, it } from "vitest";
-import { packageName } from "../emit/index.ts";
 import { OPERATORS } from "../operators/index.ts";
+import { packageName } from "../package/index.ts";
 
 it.each(OPERATORS.map(({ name }) => name))("%s can name its kernel", (name) => {
   expect(packageName(name)).toMatch(/^[a-z]\w*$/);

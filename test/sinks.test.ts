@@ -18,7 +18,7 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { packageFiles, packageName } from "../emit/index.ts";
+import { packageFiles, packageName } from "../package/index.ts";
 import { subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/tune.ts";
 import { commandLine } from "./support/command-line.ts";

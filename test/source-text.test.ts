@@ -283,7 +283,7 @@ describe("no other way into a source", () => {
     "runtime/reference-program.ts": "headers of the harness",
     "runtime/harness/run.ts": "the harness",
     "runtime/conformance.ts": "a header of the emulation",
-    "emit/portable.ts": "files of a package",
+    "package/portable.ts": "files of a package",
     "bench/peers/loops.ts": "a bench's own file",
     "bench/peers/onednn.ts": "a bench's own file",
   };
