@@ -23,8 +23,16 @@ export interface Prediction {
   readonly levels: readonly LevelCost[];
 }
 
+/** Where a kernel ran, and beside what. */
+export interface Surroundings {
+  /** Processor of each thread. */
+  readonly cpus: readonly number[];
+  /** Share of the time of these processors that other programs took while it was timed; of several the most. 0 to 1. */
+  readonly load: number | undefined;
+}
+
 /** A failed run is a status with its log, never a number. */
-export type Measurement =
+export type Measurement = { readonly ran?: Surroundings } & (
   | {
       readonly status: "ok";
       /** Seconds of one call, one number a batch. */
@@ -50,7 +58,8 @@ export type Measurement =
         | "out-of-bounds"
         | "output-flood";
       readonly log: string;
-    };
+    }
+);
 
 export type MeasurementStatus = Measurement["status"];
 

@@ -19,7 +19,7 @@ import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { candidateRows, candidateText, placeText, scheduleRows } from "../report/describe-candidate.ts";
-import { indent, table } from "../report/text.ts";
+import { indent, percent, table } from "../report/text.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
 import {
@@ -196,6 +196,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
         writeFileSync(given.to, best.kernel.source);
         say(`written: ${given.to}`);
       }
+      for (const line of surroundings(outcome)) say(line);
       if (given.json) printJson(tuneDocument(outcome));
       else if (best) print(describeBest(best, outcome));
       else
@@ -327,14 +328,37 @@ function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: u
   ].join("\n");
 }
 
+/** Below this the share of other programs is that of the system itself. */
+const QUIET_LOAD = 0.03;
+
+/** What else went on on the machine, where that matters to the numbers. */
+function surroundings({ best, trials, waitedSeconds }: Extract<TuneOutcome, { best: unknown }>): string[] {
+  const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
+  const disturbed = loads.filter((load) => load > QUIET_LOAD);
+  const ran = best?.measurement.ran;
+  const where = ran && `finals on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
+  const final = ran?.load === undefined ? "" : `, of which other programs took ${percent(ran.load)}`;
+  return [
+    ...(waitedSeconds >= 1 ? [`waited ${waitedSeconds.toFixed(1)} s for other searches to let go of a core`] : []),
+    ...(disturbed.length > 0
+      ? [
+          `other programs took up to ${percent(Math.max(...disturbed))} of the processor while ${disturbed.length} of ${loads.length} kernels were timed: those times say less`,
+        ]
+      : []),
+    ...(where === undefined ? [] : [`${where}${final}`]),
+  ];
+}
+
 function tuneDocument(outcome: Extract<TuneOutcome, { best: unknown }>): Record<string, unknown> {
-  const { best, trials, failed, seconds, database } = outcome;
+  const { best, trials, failed, seconds, waitedSeconds, database } = outcome;
   return {
     status: outcome.status,
     best: best && {
       id: best.id,
       microseconds: best.measurement.median * 1e6,
       interval: best.measurement.interval.map((s) => s * 1e6),
+      processors: best.measurement.ran?.cpus ?? null,
+      load: best.measurement.ran?.load ?? null,
       gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
       intrinsic: best.candidate.intrinsic,
       mapping: best.candidate.kind === "lanes" ? { design: placeText(best.candidate) } : best.candidate.matching,
@@ -344,6 +368,7 @@ function tuneDocument(outcome: Extract<TuneOutcome, { best: unknown }>): Record<
     trials: trials.length,
     failed,
     seconds,
+    waitedSeconds,
     database,
   };
 }

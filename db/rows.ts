@@ -143,6 +143,8 @@ export interface TrialFacts {
 
 export function trialRowOf({ workload, environment, run, declaration, trial, conditions, finals }: TrialFacts): Row {
   const { candidate: tried, prediction, measurement, at } = trial;
+  // What a measurement says of where it ran is what it ran under.
+  const { affinity = measurement.ran?.cpus, load = measurement.ran?.load } = conditions;
   const facts = {
     run: run ?? null,
     workload,
@@ -156,11 +158,11 @@ export function trialRowOf({ workload, environment, run, declaration, trial, con
     levels: prediction === undefined ? null : canonicalJson(prediction.levels),
     threads: conditions.threads,
     cache: conditions.cache,
-    affinity: conditions.affinity === undefined ? null : canonicalJson(conditions.affinity),
+    affinity: affinity === undefined ? null : canonicalJson(affinity),
     at,
     comparison: finals?.comparison ?? null,
     place: finals?.place ?? null,
-    load: conditions.load ?? null,
+    load: load ?? null,
   };
   return checked(trialRow, { id: idOfFacts("trials", facts), ...facts }, "trial");
 }

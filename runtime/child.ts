@@ -83,9 +83,14 @@ export function begin<C extends ChildProcess>(start: () => C): { readonly child:
 /** Runs a command to its end. Never throws: a failure is a status. */
 export function runChild(
   command: readonly string[],
-  options: { readonly timeLimitMs: number; readonly cwd?: string },
+  options: {
+    readonly timeLimitMs: number;
+    readonly cwd?: string;
+    /** Processors it may use; all where `taskset` is missing. */
+    readonly cpus?: readonly number[] | undefined;
+  },
 ): Promise<ChildRun> {
-  const [program = "", ...args] = command;
+  const [program = "", ...args] = onProcessors(options.cpus, command);
   return new Promise((resolve) => {
     const output = { stdout: "", stderr: "" };
     const begun = begin(() =>
@@ -119,6 +124,12 @@ export function runChild(
       else end({ status: "failed", exitCode: exitCode ?? 0 });
     });
   });
+}
+
+/** The command that keeps a program to some processors. */
+function onProcessors(cpus: readonly number[] | undefined, command: readonly string[]): readonly string[] {
+  const taskset = cpus && findProgram("taskset");
+  return cpus && taskset !== undefined ? [taskset, "-c", cpus.join(","), ...command] : command;
 }
 
 /** One line: what ended the child, without its output. */

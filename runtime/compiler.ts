@@ -11,14 +11,15 @@
 
 import { createHash } from "node:crypto";
 import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
-import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
+import type { Cores } from "./cores.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
+import { coresHere } from "./processor.ts";
 
 export interface Compiler {
   readonly status: "found";
@@ -38,6 +39,8 @@ export interface CompileOptions {
   /** Where results are kept; made when missing. */
   readonly workdir: string;
   readonly timeLimitMs?: number;
+  /** Where it compiles: on a core that nobody measures on. Anywhere when left out. */
+  readonly cores?: Pick<Cores, "working">;
   /** Added after the usual ones. */
   readonly flags?: readonly string[];
 }
@@ -116,12 +119,32 @@ async function compileOrFind(
   source: SourceText,
   flags: readonly string[],
   extension: ".so" | ".out",
-  { compiler, workdir, timeLimitMs = COMPILE_TIME_LIMIT_MS }: CompileOptions,
+  options: CompileOptions,
 ): Promise<Compiled> {
+  const { compiler, workdir, cores } = options;
   const identity = JSON.stringify([compiler.command, compiler.version, flags, source]);
   const hash = createHash("sha256").update(identity).digest("hex").slice(0, 32);
   const file = join(workdir, hash + extension);
   if (await exists(file)) return { status: "compiled", file, seconds: 0, cached: true };
+  const compile = (cpus?: readonly number[]): Promise<Compiled> =>
+    compileAs(hash, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
+  return cores ? cores.working(compile) : compile();
+}
+
+/** What a compilation that takes place needs to know. */
+type Placed = Required<Pick<CompileOptions, "compiler" | "workdir" | "timeLimitMs">> & {
+  readonly cpus: readonly number[] | undefined;
+};
+
+async function compileAs(
+  hash: string,
+  extension: string,
+  source: string,
+  flags: readonly string[],
+  options: Placed,
+): Promise<Compiled> {
+  const { compiler, workdir } = options;
+  const file = join(workdir, hash + extension);
 
   // Others may compile the same text now: each under a name of its own, and whoever is last renames over an equal file.
   await mkdir(workdir, { recursive: true });
@@ -129,14 +152,12 @@ async function compileOrFind(
   const begun = performance.now();
   try {
     await writeFile(`${own}.cpp`, source);
-    const headers = await precompiledHeaders(source, flags, { compiler, workdir, timeLimitMs });
+    const headers = await precompiledHeaders(source, flags, options);
     const included = headers === undefined ? [] : ["-include", headers];
-    const run = await runChild([...compiler.command, ...included, `${own}.cpp`, "-o", own, ...flags], {
-      timeLimitMs,
-      cwd: workdir,
-    });
+    const command = [...compiler.command, ...included, `${own}.cpp`, "-o", own, ...flags];
+    const run = await runCompiler(command, options);
     if (run.status !== "ok") {
-      const problem = await compilerProblem(run, source, { compiler, workdir, timeLimitMs });
+      const problem = await compilerProblem(run, source, options);
       if (problem) throw problem;
       const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(`${own}.cpp`, "kernel.cpp");
       return { status: "compile-failed", log: shorten(log) };
@@ -151,6 +172,10 @@ async function compileOrFind(
 
 let unique = 0;
 
+function runCompiler(command: readonly string[], { timeLimitMs, workdir, cpus }: Placed): Promise<ChildRun> {
+  return runChild(command, { timeLimitMs, cwd: workdir, cpus });
+}
+
 /**
  * Whether a failed compilation is the machine's fault: by what the compiler said, or because it fails on next to nothing as well, as it does
  * without its assembler or its headers.
@@ -158,15 +183,16 @@ let unique = 0;
 async function compilerProblem(
   failed: ChildRun,
   source: string,
-  { compiler, workdir, timeLimitMs }: Required<Omit<CompileOptions, "flags">>,
+  options: Placed,
 ): Promise<EnvironmentError | undefined> {
+  const { compiler, workdir } = options;
   const said = toolProblem(failed, "compiling");
   if (said || failed.status === "timed out") return said;
   const own = join(workdir, `probe.${process.pid}.${unique++}`);
   try {
     await writeFile(`${own}.cpp`, `${leadingIncludes(source).join("\n")}\nint automap_probe(void) { return 0; }\n`);
     const command = [...compiler.command, `${own}.cpp`, "-o", `${own}.so`, ...kernelFlags({ features: [] })];
-    const run = await runChild(command, { timeLimitMs, cwd: workdir });
+    const run = await runCompiler(command, options);
     if (run.status === "ok") return undefined;
     const what = `${compiler.path} cannot compile a function that does nothing: ${explainRun(run)}`;
     const problem = toolProblem(run, "compiling");
@@ -195,7 +221,7 @@ const knownHeaders = new Map<string, { asked: number; ready: Promise<string | un
 async function precompiledHeaders(
   source: string,
   flags: readonly string[],
-  options: Required<Pick<CompileOptions, "compiler" | "workdir" | "timeLimitMs">>,
+  options: Placed,
 ): Promise<string | undefined> {
   const { compiler, workdir } = options;
   const includes = leadingIncludes(source);
@@ -223,15 +249,15 @@ async function compileHeaders(
   includes: readonly string[],
   flags: readonly string[],
   base: string,
-  { compiler, workdir, timeLimitMs }: Required<Pick<CompileOptions, "compiler" | "workdir" | "timeLimitMs">>,
+  options: Placed,
 ): Promise<string | undefined> {
   const file = `${base}.h`;
   const own = `${base}.${process.pid}.${unique++}.h`;
   try {
     await writeFile(own, `${includes.join("\n")}\n`);
     await rename(own, file);
-    const command = [...compiler.command, ...flags, "-x", "c++-header", file, "-o", `${own}.gch`];
-    const run = await runChild(command, { timeLimitMs, cwd: workdir });
+    const command = [...options.compiler.command, ...flags, "-x", "c++-header", file, "-o", `${own}.gch`];
+    const run = await runCompiler(command, options);
     if (run.status !== "ok") return undefined;
     await rename(`${own}.gch`, `${file}.gch`);
     return file;
@@ -247,7 +273,7 @@ export interface CompilePool {
 
 /** Compiles as many kernels at once as asked; by default one a core. */
 export function compilePool(options: CompileOptions & { readonly jobs?: number }): CompilePool {
-  const limit = pLimit(options.jobs ?? availableParallelism());
+  const limit = pLimit(options.jobs ?? coresHere().length);
   const running = new Map<string, Promise<Compiled>>();
   return {
     kernel: (kernel) => {

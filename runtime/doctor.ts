@@ -4,19 +4,12 @@
  *     for (const finding of await examineMachine()) console.log(finding.status, finding.subject, finding.detail);
  */
 
-import { availableParallelism, freemem, totalmem } from "node:os";
+import { freemem, totalmem } from "node:os";
 import { wordsAskedFor } from "../targets/features.ts";
 import { findCompiler } from "./compiler.ts";
 import { findDisassembler } from "./disassembly.ts";
 import { createRunner } from "./measure.ts";
-import {
-  allowedCpus,
-  clockSource,
-  frequencyGovernors,
-  type Processor,
-  pinningOrder,
-  readProcessor,
-} from "./processor.ts";
+import { clockSource, coresHere, frequencyGovernors, type Processor, readProcessor } from "./processor.ts";
 
 export interface Finding {
   readonly subject: string;
@@ -107,12 +100,13 @@ export function findFeatures({ features }: Processor): Finding {
 }
 
 function findCores(): Finding {
-  const allowed = allowedCpus();
+  const cores = coresHere();
+  const slow = cores.filter((core) => !core.isFastest).length;
   return {
     subject: "processors",
     status: "ok",
-    detail: `${allowed.length} allowed, threads are pinned to ${pinningOrder(allowed).join(", ")} in this order`,
-    why: `threads of a kernel each have one; ${availableParallelism()} compile at once`,
+    detail: `${cores.flatMap((core) => core.cpus).join(", ")} on ${cores.length} cores${slow > 0 ? `, ${slow} of them slower: not measured on` : ""}`,
+    why: "threads of a kernel each have a core that no other search measures or compiles on",
   };
 }
 

@@ -40,7 +40,7 @@ const SORTS: readonly Sort[] = [
   {
     fault: "limit",
     codes: ["EAGAIN", "EMFILE", "ENFILE"],
-    words: /Too many open files|Resource temporarily unavailable/,
+    words: /Too many open files|Resource temporarily unavailable|taskset: failed to set/,
     remedy:
       "end other programs, or lift the limit (ulimit -n for files, ulimit -u for processes), and run the same command again",
   },

@@ -7,7 +7,7 @@
  *     const reference = await made.runner.reference(conv2d, 1);
  *     await made.runner.measure(kernel, reference)                      { status: "ok", median: 3.2e-4, ... }
  *
- * Kernels compile in parallel and ahead; they are measured one at a time. However a kernel fails, the failure is its status; where the
+ * Kernels compile in parallel and ahead; they are measured one at a time, on cores that no other process of automap's works on. However a kernel fails, the failure is its status; where the
  * machine fails, an EnvironmentError is thrown.
  */
 
@@ -18,12 +18,19 @@ import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import type { Measurement } from "../abstraction/trial.ts";
+import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { type Compiled, type Compiler, compilePool, findCompiler } from "./compiler.ts";
+import { type Cores, shareCores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine } from "./environment.ts";
-import { compileHarness, type HarnessRequest, runHarness, type SetFiles, type Verdict } from "./harness/run.ts";
-import { pinningOrder } from "./processor.ts";
+import {
+  compileHarness,
+  type HarnessReply,
+  type HarnessRequest,
+  runHarness,
+  type SetFiles,
+  type Verdict,
+} from "./harness/run.ts";
 import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
@@ -57,14 +64,16 @@ export interface RunnerOptions extends MeasureOptions {
   readonly flags?: readonly string[];
   /** Of the bootstrap. */
   readonly seed?: number;
+  /** Who else works on which core; shared with every process of this machine when left out. */
+  readonly cores?: Cores;
+  /** Told what is waited for: another search that measures or compiles. */
+  readonly onWait?: (text: string) => void;
 }
 
 /** What numbers were taken under: part of their record. */
 export interface Conditions {
   readonly clock: "CLOCK_MONOTONIC_RAW";
   readonly threads: number;
-  /** Processor of each thread. */
-  readonly cpus: readonly number[];
   readonly cache: "warm" | "flushed";
   readonly compiler: { readonly path: string; readonly version: string };
 }
@@ -73,6 +82,7 @@ export interface Runner {
   readonly conditions: Conditions;
   readonly compiler: Compiler;
   readonly workdir: string;
+  readonly cores: Cores;
   /** Starts compiling, so that the result is there when `measure` asks for it. */
   readonly compile: (kernel: Kernel) => Promise<Compiled>;
   readonly reference: (
@@ -126,20 +136,21 @@ async function makeRunner(
 ): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
   // 1. Where and with what.
   const threads = options.threads ?? 1;
-  const order = pinningOrder();
+  const stopping = new AbortController();
+  const cores =
+    options.cores ?? shareCores({ signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) });
   if (!Number.isSafeInteger(threads) || threads < 1)
     throw new UsageError(`threads must be a positive integer, got ${threads}`);
-  if (threads > order.length)
-    throw new UsageError(`threads ${threads}: this process may use ${order.length} processors`, {
-      hint: `ask for at most ${order.length}`,
+  if (threads > cores.processors)
+    throw new UsageError(`threads ${threads}: this process may use ${cores.processors} processors`, {
+      hint: `ask for at most ${cores.processors}`,
     });
-  const cpus = order.slice(0, threads);
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") return compiler;
   const workdir = options.workdir ?? defaultWorkdir();
   await mkdir(workdir, { recursive: true });
   await sweep(workdir);
-  const harness = await compileHarness({ compiler, workdir });
+  const harness = await compileHarness({ compiler, workdir, cores });
   if (harness.status !== "compiled")
     return {
       status: "environment",
@@ -150,9 +161,8 @@ async function makeRunner(
 
   // 2. What lives as long as the runner.
   const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
-  const pool = compilePool({ compiler, workdir, ...pick(options, "jobs"), ...pick(options, "flags") });
+  const pool = compilePool({ compiler, workdir, cores, ...pick(options, "jobs"), ...pick(options, "flags") });
   const oneAtATime = pLimit(1);
-  const stopping = new AbortController();
   const files = new Map<Reference, Promise<SetFiles[]>>();
   const settings = { ...DEFAULTS, ...definedOnly(options) };
 
@@ -160,14 +170,19 @@ async function makeRunner(
     kernels: readonly string[],
     subject: Pick<HarnessRequest, "arguments" | "sets">,
     chosen: MeasureOptions,
-  ): ReturnType<typeof runHarness> => {
+  ): Promise<Ran> => {
     const { stepSeconds, outputBytes, ...timing } = { ...settings, ...definedOnly(chosen) };
-    const request: HarnessRequest = { ...timing, ...subject, cpus, kernels };
     const limits = { stepSeconds, outputBytes, signal: stopping.signal };
-    return oneAtATime(async () => {
-      const reply = await runHarness(harness.file, request, limits);
-      return reply.killed ? runHarness(harness.file, request, limits) : reply;
-    });
+    const once = async (cpus: readonly number[]): Promise<Ran> => {
+      const reply = await runHarness(harness.file, { ...timing, ...subject, cpus, kernels }, limits);
+      return { ...reply, cpus };
+    };
+    return oneAtATime(() =>
+      cores.measuring(threads, async (cpus) => {
+        const ran = await once(cpus);
+        return ran.killed ? once(cpus) : ran;
+      }),
+    );
   };
 
   const filesOf = (reference: Reference): Promise<SetFiles[]> => {
@@ -184,7 +199,8 @@ async function makeRunner(
     const compiled = await pool.kernel(kernel);
     if (compiled.status === "compile-failed") return compiled;
     if (kernel.promises === undefined) return { status: "fit", file: compiled.file, instructions: 0 };
-    const instructions = await countInstruction(compiled.file, kernel.promises);
+    const { promises } = kernel;
+    const instructions = await cores.working((cpus) => countInstruction(compiled.file, promises, cpus));
     if (instructions === 0)
       return {
         status: "missing-instruction",
@@ -193,10 +209,11 @@ async function makeRunner(
     return { status: "fit", file: compiled.file, instructions };
   };
 
-  const toMeasurement = (examined: Examined, verdict: Verdict): Measurement => {
-    if (verdict.status !== "timed") return verdict;
+  const toMeasurement = (examined: Examined, verdict: Verdict, ran: Surroundings): Measurement => {
+    if (verdict.status !== "timed") return { ...verdict, ran };
     const { samples } = verdict;
-    return { status: "ok", samples, ...summarise(samples, options.seed ?? 1), instructions: examined.instructions };
+    const { instructions } = examined;
+    return { status: "ok", samples, ...summarise(samples, options.seed ?? 1), instructions, ran };
   };
 
   const compareKernels: Runner["compareKernels"] = async (kernels, reference, chosen = {}) => {
@@ -212,14 +229,14 @@ async function makeRunner(
     const [first] = kernels;
     // One that dies takes the process with it: the others, which have no verdict yet, start again without it.
     while (first && left.length > 0) {
-      const { verdicts } = await run(
+      const { verdicts, cpus, load } = await run(
         left.map(({ fit }) => fit.file),
         { arguments: first.arguments, sets },
         chosen,
       );
       for (const [i, { at, fit }] of left.entries()) {
         const verdict = verdicts.get(i);
-        if (verdict) results.set(at, toMeasurement(fit, verdict));
+        if (verdict) results.set(at, toMeasurement(fit, verdict, { cpus, load }));
       }
       if (verdicts.size === 0) lost();
       left = left.filter(({ at }) => !results.has(at));
@@ -231,15 +248,15 @@ async function makeRunner(
     conditions: {
       clock: "CLOCK_MONOTONIC_RAW",
       threads,
-      cpus,
       cache: settings.cache,
       compiler: { path: compiler.path, version: compiler.version },
     },
     compiler,
     workdir,
+    cores,
     compile: pool.kernel,
     reference: (computation, seed, more = {}) =>
-      onThisMachine("drawing inputs", () => referenceFor(computation, seed, { compiler, workdir, ...more })),
+      onThisMachine("drawing inputs", () => referenceFor(computation, seed, { compiler, workdir, cores, ...more })),
     measure: async (kernel, reference, chosen) => {
       const [only] = await compareKernels([kernel], reference, chosen);
       return only ?? lost();
@@ -258,6 +275,11 @@ async function makeRunner(
     },
   };
   return { status: "ready", runner };
+}
+
+/** A reply of the harness, and where it ran. */
+interface Ran extends HarnessReply {
+  readonly cpus: readonly number[];
 }
 
 interface Examined {

@@ -2,7 +2,7 @@
  * @file What Linux says of this machine's processors.
  *
  *     readProcessor()       { model: "AMD EPYC", features: ["sse2", ..., "avx512_vnni"], ... }
- *     chooseCpus(2)         [0, 2]      two cores, not two threads of one
+ *     coresHere()           [{ name: "core 0", cpus: [0, 4], isFastest: true }, ...]
  */
 
 import { readdirSync, readFileSync } from "node:fs";
@@ -25,19 +25,38 @@ export function allowedCpus(status: string = textOf("/proc/self/status") ?? ""):
   return readList(/^Cpus_allowed_list:\s*(.*)$/m.exec(status)?.[1] ?? "0");
 }
 
-/** Allowed processors in the order threads are pinned to them: one of every core first, then the cores' other threads. */
-export function pinningOrder(allowed: readonly number[] = allowedCpus(), siblings = readSiblings): number[] {
-  const later: number[] = [];
-  const taken = new Set<number>();
-  const first = allowed.filter((cpu) => {
-    if (taken.has(cpu)) {
-      later.push(cpu);
-      return false;
-    }
-    for (const other of siblings(cpu)) taken.add(other);
-    return true;
+/** A core: its threads share its units, so that two of them disturb each other. */
+export interface Core {
+  /** `core 3`, after the first of its processors, also where this process may not use that one. */
+  readonly name: string;
+  /** Processors that this process may use, in ascending order. */
+  readonly cpus: readonly number[];
+  /** Whether no other of this machine is much faster: false for the small cores of hybrid processors. */
+  readonly isFastest: boolean;
+}
+
+/** How much slower a core may be and still count as one of the fastest: turbo clocks differ by less, big and small cores by more. */
+const AS_FAST = 0.85;
+
+/** The cores this process may use, in the order of their first processors. */
+export function coresHere(
+  allowed: readonly number[] = allowedCpus(),
+  siblings: (cpu: number) => readonly number[] = readSiblings,
+  capacity: (cpu: number) => number = readCapacity,
+): Core[] {
+  const most = Math.max(...allowed.map(capacity));
+  const first = (cpu: number): number => Math.min(cpu, ...siblings(cpu));
+  return [...new Set(allowed.map(first))].map((core) => {
+    const cpus = allowed.filter((cpu) => first(cpu) === core);
+    return { name: `core ${core}`, cpus, isFastest: cpus.some((cpu) => capacity(cpu) >= AS_FAST * most) };
   });
-  return [...first, ...later];
+}
+
+/** Processors for so many threads: one of every core, in their order, then the cores' other threads. */
+export function processorsOf(cores: readonly Core[], threads: number): number[] {
+  const rounds = Math.max(...cores.map((core) => core.cpus.length));
+  const inTurn = Array.from({ length: rounds }, (_, i) => cores.flatMap((core) => core.cpus.slice(i, i + 1))).flat();
+  return inTurn.slice(0, threads);
 }
 
 /** The clock behind clock_gettime. */
@@ -51,6 +70,14 @@ export function frequencyGovernors(): string[] {
   const cpus = namesIn(root).filter((name) => /^cpu\d+$/.test(name));
   const found = cpus.map((cpu) => textOf(`${root}/${cpu}/cpufreq/scaling_governor`)?.trim());
   return [...new Set(found.filter((governor) => governor !== undefined))];
+}
+
+/** Relative to the fastest processor's 1024; Linux tells it of Arm's, and of Intel's where cores differ. */
+function readCapacity(cpu: number): number {
+  const told = Number(textOf(`/sys/devices/system/cpu/cpu${cpu}/cpu_capacity`) ?? "");
+  if (told > 0) return told;
+  const small = textOf("/sys/devices/cpu_atom/cpus");
+  return small !== undefined && readList(small).includes(cpu) ? 512 : 1024;
 }
 
 function readSiblings(cpu: number): number[] {

@@ -87,9 +87,12 @@ async function compileAndInterpret(computation: Computation, inputs: Inputs, opt
       }),
     );
     const answer = joinPath(folder, "answer.f64");
-    const run = await runChild([program.file, ...files, answer, `${availableParallelism()}`], {
-      timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
-    });
+    const run = await onFreeCores(options.cores, (threads, cpus) =>
+      runChild([program.file, ...files, answer, `${threads}`], {
+        timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
+        cpus,
+      }),
+    );
     if (run.status !== "ok")
       throw (
         toolProblem(run, "computing what kernels must answer") ??
@@ -100,6 +103,15 @@ async function compileAndInterpret(computation: Computation, inputs: Inputs, opt
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+}
+
+/** Work that takes all the cores there are, but for those that are measured or compiled on. */
+function onFreeCores<T>(
+  cores: ProgramOptions["cores"],
+  work: (threads: number, cpus?: readonly number[]) => Promise<T>,
+): Promise<T> {
+  const most = availableParallelism();
+  return cores ? cores.working((cpus) => work(cpus.length, cpus), most) : work(most);
 }
 
 function bytesOf(values: ArrayLike<number>): Uint8Array {

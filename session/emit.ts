@@ -12,9 +12,10 @@ import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { computationOf, idOf, sealsOf, shortId, type TrialRecord } from "../db/index.ts";
-import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../package/index.ts";
-import { explainRun, runChild } from "../runtime/child.ts";
+import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../emit/index.ts";
+import { type ChildRun, explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
+import { type Cores, shareCores } from "../runtime/cores.ts";
 import { toolProblem } from "../runtime/environment.ts";
 import { kernelFor } from "./kernel.ts";
 import { VERSION } from "./version.ts";
@@ -132,15 +133,17 @@ export type Proof =
 /** A layer of a network takes seconds by plain loops; the largest of the suites some minutes. */
 const PROOF_LIMIT_MS = 900_000;
 
-/** Builds a package where it lies and runs its test. */
+/** Builds a package where it lies and runs its test. @throws EnvironmentError when it is the machine that fails */
 export async function provePackage(folder: string, subject: BuildSubject, compiler: Compiler): Promise<Proof> {
   const { objects, library, test } = buildOf(subject);
   mkdirSync(join(folder, "build"), { recursive: true });
   for (const steps of [objects, [library, test]]) {
-    const problem = await compileInFolder(folder, steps, compiler);
+    const problem = await compileInFolder(folder, steps, compiler, shareCores());
     if (problem !== undefined) return { status: "not built", said: problem };
   }
   const run = await runChild([join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS });
+  const fault = toolProblem(run, "proving");
+  if (fault) throw fault;
   const said = `${run.stdout}${run.stderr}`.trimEnd();
   if (run.status === "ok") return { status: "right", said };
   if (run.status === "failed" && run.exitCode === 1) return { status: "wrong", said };
@@ -153,6 +156,7 @@ const COMPILE_LIMIT_MS = 120_000;
 
 /**
  * Runs steps of a build at once, in the folder of the package.
+ * @param cores where: on those that no search measures on, for which it waits; anywhere when left out
  * @returns what the compiler said when one failed
  * @throws EnvironmentError when it is the machine that fails: no room, no memory, no assembler
  */
@@ -160,14 +164,18 @@ export async function compileInFolder(
   folder: string,
   steps: readonly BuildStep[],
   compiler: Compiler,
+  cores?: Pick<Cores, "working">,
 ): Promise<string | undefined> {
   const runs = await Promise.all(
-    steps.map(({ flags, sources, output }) =>
-      runChild([...compiler.command, ...flags, ...sources, "-o", output], {
-        timeLimitMs: COMPILE_LIMIT_MS,
-        cwd: folder,
-      }),
-    ),
+    steps.map(({ flags, sources, output }) => {
+      const compile = (cpus?: readonly number[]): Promise<ChildRun> =>
+        runChild([...compiler.command, ...flags, ...sources, "-o", output], {
+          timeLimitMs: COMPILE_LIMIT_MS,
+          cwd: folder,
+          cpus,
+        });
+      return cores ? cores.working(compile) : compile();
+    }),
   );
   const failed = runs.find((run) => run.status !== "ok");
   const problem = failed && toolProblem(failed, "compiling");

@@ -17,8 +17,9 @@ import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation 
 import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
-import { type Compiler, compileSource, kernelFlags } from "../runtime/compiler.ts";
+import { compileSource, kernelFlags } from "../runtime/compiler.ts";
 import { toolProblem } from "../runtime/environment.ts";
+import type { Runner } from "../runtime/measure.ts";
 import { compilerFeatures, nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
@@ -70,7 +71,7 @@ export async function calibrationFor(
   db: Database,
   environment: Environment,
   rows: readonly Intrinsic[],
-  runner: { readonly compiler: Compiler; readonly workdir: string },
+  runner: Pick<Runner, "compiler" | "workdir" | "cores">,
   announce: (text: string) => void,
   { anew = false, machine = nativeTarget() }: { readonly anew?: boolean; readonly machine?: Target } = {},
 ): Promise<Calibration> {
@@ -84,12 +85,19 @@ export async function calibrationFor(
   return calibration;
 }
 
-function compileAndRunWith({ compiler, workdir }: { compiler: Compiler; workdir: string }): CompileAndRun {
+/** Nothing else of automap's measures or compiles meanwhile: memory is shared by all cores. */
+function compileAndRunWith({
+  compiler,
+  workdir,
+  cores,
+}: Pick<Runner, "compiler" | "workdir" | "cores">): CompileAndRun {
   return async (source, features) => {
     const flags = kernelFlags({ features: compilerFeatures(features) }).filter((f) => f !== "-shared");
-    const compiled = await compileSource(source, flags, ".out", { compiler, workdir });
+    const compiled = await compileSource(source, flags, ".out", { compiler, workdir, cores });
     if (compiled.status !== "compiled") throw new Error(`calibration does not compile: ${compiled.log}`);
-    const run = await runChild([compiled.file], { timeLimitMs: 120_000 });
+    const run = await cores.measuring(cores.processors, ([cpu = 0]) =>
+      runChild([compiled.file], { timeLimitMs: 120_000, cpus: [cpu] }),
+    );
     if (run.status !== "ok")
       throw toolProblem(run, "calibrating") ?? new Error(`calibration ${explainRun(run)}: ${run.stderr}`);
     return run.stdout;

@@ -97,6 +97,8 @@ export type TuneOutcome =
       /** How many trials ended in each status but ok. */
       readonly failed: Readonly<Record<string, number>>;
       readonly seconds: number;
+      /** Of these, spent waiting until another search let go of a core. */
+      readonly waitedSeconds: number;
       readonly database: string;
     }
   | { readonly status: "nothing-maps"; readonly refused: readonly Reason[] }
@@ -170,7 +172,10 @@ export async function tuneComputation(
     });
   const made = options.runner
     ? { status: "ready" as const, runner: options.runner }
-    : await createRunner({ threads: options.threads ?? 1 });
+    : await createRunner({
+        threads: options.threads ?? 1,
+        ...(options.onNotice ? { onWait: options.onNotice } : {}),
+      });
   if (made.status === "environment") return { status: "environment", problem: made };
   try {
     const db = openDatabase(options.database ?? "automap.db");
@@ -290,6 +295,7 @@ async function search(
       trials: result.trials,
       failed: failuresOf(result.trials),
       seconds: (Date.now() - started) / 1000,
+      waitedSeconds: runner.cores.waited(),
       database: db.path,
     };
   } catch (error) {

@@ -1,17 +1,19 @@
 /** @file Kernels that are right, wrong and hostile, each written by hand, through the whole of runtime/measure.ts. */
 
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { findCompiler } from "../runtime/compiler.ts";
+import { runChild } from "../runtime/child.ts";
+import { compileKernel, findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
 import { examineMachine } from "../runtime/doctor.ts";
-import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
-import { allowedCpus } from "../runtime/processor.ts";
+import { createRunner, type MeasureOptions, type Runner, type RunnerOptions } from "../runtime/measure.ts";
+import { allowedCpus, coresHere } from "../runtime/processor.ts";
 import type { Reference } from "../runtime/verify.ts";
 import { sourceOf } from "./support/source.ts";
 
@@ -507,6 +509,91 @@ describe("finalists", () => {
       reference,
     );
     expect(results.map(({ status }) => status)).toEqual(["ok", "crashed", "wrong", "ok"]);
+  });
+});
+
+describe("what goes on besides", () => {
+  const CORES = coresHere();
+  const realm = `test-measure-${process.pid}/`;
+  const busy: ChildProcess[] = [];
+  afterEach(() => {
+    for (const child of busy.splice(0)) child.kill("SIGKILL");
+  });
+
+  async function runnerWith(options: RunnerOptions): Promise<Runner> {
+    const made = await createRunner({ ...QUICK, workdir, ...options });
+    if (made.status === "environment") throw new Error(made.what);
+    return made.runner;
+  }
+
+  it("is said of a measurement: its processor, and the share of it that another program took", async () => {
+    const [core] = CORES;
+    const cpu = core?.cpus[0] ?? 0;
+    busy.push(spawn("sh", ["-c", "while :; do :; done"], { stdio: "ignore" }));
+    await runChild(["taskset", "-cp", String(cpu), String(busy[0]?.pid)], { timeLimitMs: 5000 });
+    const own = await runnerWith({
+      cores: shareCores({ cores: CORES.slice(0, 1), realm }),
+      budgetSeconds: 0.3,
+      batches: [50, 2000],
+    });
+    try {
+      const { ran } = await own.measure(right, reference);
+      expect(ran?.cpus).toEqual([cpu]);
+      // Half of it, where the two are alone; a busy machine takes more, and a scheduler need not be fair in so short a time.
+      expect(ran?.load).toBeGreaterThan(0.1);
+    } finally {
+      await own.close();
+    }
+  });
+
+  it("is another search: each has its own core, and where there is one they take turns", async () => {
+    const runners = await Promise.all(
+      [1, 2].map(() => runnerWith({ cores: shareCores({ cores: CORES.slice(0, 2), realm }), budgetSeconds: 0.2 })),
+    );
+    try {
+      const both = await Promise.all(runners.map((own) => own.measure(right, reference)));
+      const cpus = both.map(({ ran }) => ran?.cpus[0]);
+      if (CORES.length > 1) expect(new Set(cpus).size).toBe(2);
+      const one = CORES.slice(0, 1);
+      const [a, b] = await Promise.all([
+        runnerWith({ cores: shareCores({ cores: one, realm }), budgetSeconds: 0.8, batches: [5, 100_000] }),
+        runnerWith({ cores: shareCores({ cores: one, realm }) }),
+      ]);
+      const order: string[] = [];
+      const first = a.measure(right, reference).then(() => order.push("first"));
+      await expect.poll(harnesses, PATIENCE).not.toEqual([]);
+      await Promise.all([first, b.measure(right, reference).then(() => order.push("second"))]);
+      expect(order).toEqual(["first", "second"]);
+      await Promise.all([a.close(), b.close()]);
+    } finally {
+      await Promise.all(runners.map((own) => own.close()));
+    }
+  });
+
+  it("is not a compiler: kernels compile on cores that nobody measures on", async ({ skip }) => {
+    skip(CORES.length < 2, "this machine has one core");
+    const log = join(workdir, "compiled-on");
+    const command = join(workdir, "compile");
+    writeFileSync(command, `#!/bin/sh\ngrep Cpus_allowed_list /proc/self/status >> ${log}\nexec g++ "$@"\n`, {
+      mode: 0o755,
+    });
+    const compiler = { ...runner.compiler, command: [command] };
+    const cores = (): ReturnType<typeof shareCores> => shareCores({ cores: CORES.slice(0, 2), realm });
+    const measurer = await runnerWith({ cores: cores(), budgetSeconds: 1.6, batches: [5, 100_000] });
+    try {
+      const measuring = measurer.measure(right, reference);
+      await expect.poll(harnesses, PATIENCE).not.toEqual([]);
+      const options = { compiler, workdir, cores: cores() };
+      await Promise.all([1, 2].map((i) => compileKernel(kernelOf({ run: `${MULTIPLY} /* beside ${i} */` }), options)));
+      const { ran } = await measuring;
+      const lines = readFileSync(log, "utf8").trim().split("\n");
+      expect(lines.length).toBeGreaterThanOrEqual(2);
+      const processors = new Set(lines.map((line) => Number(line.split(":")[1])));
+      expect(processors.size).toBe(1);
+      expect(processors).not.toContain(ran?.cpus[0]);
+    } finally {
+      await measurer.close();
+    }
   });
 });
 

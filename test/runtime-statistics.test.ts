@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";
 import { countMnemonic } from "../runtime/disassembly.ts";
-import { allowedCpus, pinningOrder, readProcessor } from "../runtime/processor.ts";
+import { allowedCpus, coresHere, processorsOf, readProcessor } from "../runtime/processor.ts";
 import { compareTimes, isTie, median, summarise, summariseRatio } from "../runtime/statistics.ts";
 import fc from "./support/property.ts";
 
@@ -128,8 +128,27 @@ describe("counting an instruction", () => {
 describe("the processors", () => {
   it("are pinned core by core, the second threads of cores last", () => {
     const siblings = (cpu: number): number[] => [cpu % 4, (cpu % 4) + 4];
-    expect(pinningOrder([0, 1, 2, 3, 4, 5, 6, 7], siblings)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
-    expect(pinningOrder([0, 4, 1, 5], siblings)).toEqual([0, 1, 4, 5]);
+    const order = (allowed: readonly number[], threads = 8): number[] =>
+      processorsOf(
+        coresHere(allowed, siblings, () => 1024),
+        threads,
+      );
+    expect(order([0, 1, 2, 3, 4, 5, 6, 7])).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+    expect(order([0, 4, 1, 5])).toEqual([0, 1, 4, 5]);
+    expect(order([0, 4, 1, 5], 3)).toEqual([0, 1, 4]);
+  });
+
+  it("of a core have its name, even where the first of them is not allowed; small cores are told from big ones", () => {
+    const cores = coresHere(
+      [4, 1, 5, 2],
+      (cpu) => [cpu % 4, (cpu % 4) + 4],
+      (cpu) => (cpu === 2 ? 600 : 1024 - cpu),
+    );
+    expect(cores).toEqual([
+      { name: "core 0", cpus: [4], isFastest: true },
+      { name: "core 1", cpus: [1, 5], isFastest: true },
+      { name: "core 2", cpus: [2], isFastest: false },
+    ]);
   });
 
   it("are read from what Linux says", () => {

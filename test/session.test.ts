@@ -44,6 +44,9 @@ describe("a session", () => {
       const db = openDatabase(database, { readonly: true });
       const recorded = queryTrials(db, { operator: "matmul" });
       expect(recorded.filter((t) => t.finals === undefined)).toHaveLength(first.trials.length);
+      // Each says on which processor it ran, and how much of that others had.
+      for (const { conditions } of recorded)
+        expect(conditions).toMatchObject({ affinity: [expect.any(Number)], load: expect.any(Number) });
       db.close();
     },
     120_000,

@@ -40,12 +40,17 @@ export function fakeRunner(compiler: Compiler, { alone, inTurns }: FakeTimes): R
     conditions: {
       clock: "CLOCK_MONOTONIC_RAW",
       threads: 1,
-      cpus: [0],
       cache: "warm",
       compiler: { path: compiler.path, version: compiler.version },
     },
     compiler,
     workdir: "/nowhere",
+    cores: {
+      processors: 1,
+      measuring: (_, work) => work([0]),
+      working: (work) => work([0]),
+      waited: () => 0,
+    },
     compile: () => Promise.resolve({ status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true }),
     reference: (computation, seed, options = {}) =>
       referenceFor(computation, seed, { compiler, workdir: "/nowhere", ...options }),

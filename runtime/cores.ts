@@ -1,0 +1,216 @@
+/**
+ * @file Who works on which core. Searches in several processes share a machine: each core is measured on or compiled on by one of them at
+ * a time, and whoever finds none free waits and says so.
+ *
+ *     const cores = shareCores({ onWait: say });
+ *     await cores.measuring(2, (cpus) => runHarness({ cpus, ... }))       two cores of the fastest kind, none else on them
+ *     await cores.working((cpus) => runChild(["taskset", ...]))           one core that nobody measures on
+ *
+ * The threads of a core share its units: a lock is of a core, whatever processors it has. A search keeps to the cores it had, unless
+ * other programs were there too.
+ */
+
+import { setTimeout } from "node:timers/promises";
+import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
+import { type Core, coresHere, processorsOf } from "./processor.ts";
+
+export interface Cores {
+  /** Of all cores together. */
+  readonly processors: number;
+  /**
+   * Runs work that is timed, while nobody else measures or compiles on its cores.
+   * @param threads each gets a processor, and a core of its own as long as there are so many
+   * @throws Error when waiting was stopped
+   */
+  measuring<T>(threads: number, work: (cpus: readonly number[]) => Promise<Disturbed & T>): Promise<T>;
+  /**
+   * Runs other work on the processors of cores that nobody measures on.
+   * @param most cores, where so many are free; one by default
+   * @throws Error when waiting was stopped
+   */
+  working<T>(work: (cpus: readonly number[]) => Promise<T>, most?: number): Promise<T>;
+  /** Seconds that what was to be timed has waited for other processes so far. */
+  waited(): number;
+}
+
+/** What work that was timed says of its cores. */
+export interface Disturbed {
+  /** Share of their time that other programs took. */
+  readonly load?: number | undefined;
+}
+
+export interface SharingOptions {
+  /** Of this machine by default. */
+  readonly cores?: readonly Core[];
+  /** Told what is waited for, when it takes long. */
+  readonly onWait?: (text: string) => void;
+  /** Ends all waiting. */
+  readonly signal?: AbortSignal;
+  /** Locks of another name do not meet: for tests. */
+  readonly realm?: string;
+}
+
+/** A wait that is over so soon is not spoken of. */
+const SILENT_MS = 1000;
+/** Nor is one spoken of again so soon. */
+const AGAIN_MS = 20_000;
+/** Who let others wait lets them go first. */
+const POLITE_MS = 20;
+/** A core of which other programs took more is the last choice next time. */
+const DISTURBED = 0.1;
+
+export function shareCores(options: SharingOptions = {}): Cores {
+  return new Sharing(options);
+}
+
+type Work = "measures" | "compiles";
+
+const GATHERING = "gathering";
+const OWN = `process ${process.pid}`;
+
+class Sharing implements Cores {
+  readonly processors: number;
+  /** In the order they are wished for. */
+  private order: readonly Core[];
+  private readonly options: SharingOptions;
+  private readonly realm: string;
+  private readonly politeUntil = new Map<Core, number>();
+  private seconds = 0;
+  private spokeAt = Number.NEGATIVE_INFINITY;
+  private isUnlocked = false;
+
+  constructor(options: SharingOptions) {
+    this.options = options;
+    this.realm = options.realm ?? "";
+    this.order = options.cores ?? coresHere();
+    this.processors = this.order.reduce((sum, core) => sum + core.cpus.length, 0);
+  }
+
+  async measuring<T>(threads: number, work: (cpus: readonly number[]) => Promise<Disturbed & T>): Promise<T> {
+    const fastest = this.order.filter((core) => core.isFastest);
+    const eligible = threads <= fastest.length ? fastest : this.order;
+    const held = await this.take(Math.min(threads, eligible.length), eligible, "measures");
+    try {
+      const result = await work(processorsOf([...held.keys()], threads));
+      const keep = (result.load ?? 0) <= DISTURBED;
+      const others = this.order.filter((core) => !held.has(core));
+      this.order = keep ? [...held.keys(), ...others] : [...others, ...held.keys()];
+      return result;
+    } finally {
+      await this.letGo(held);
+    }
+  }
+
+  async working<T>(work: (cpus: readonly number[]) => Promise<T>, most = 1): Promise<T> {
+    // The core measured on last is left to who measures next.
+    const wished = this.order.toReversed();
+    const held = await this.take(1, wished, "compiles");
+    try {
+      await this.takeFree(most, wished, "compiles", held);
+      return await work([...held.keys()].flatMap((core) => core.cpus));
+    } finally {
+      await this.letGo(held);
+    }
+  }
+
+  waited(): number {
+    return this.seconds;
+  }
+
+  /**
+   * So many of these cores. One at a time gathers several, so that no two wait for what the other has; who wants one holds nothing while
+   * it waits.
+   */
+  private async take(count: number, eligible: readonly Core[], work: Work): Promise<Map<Core, Lock | undefined>> {
+    const held = new Map<Core, Lock | undefined>();
+    const begun = performance.now();
+    let gathering: Lock | undefined;
+    try {
+      if (count > 1) gathering = await this.gather(work, begun);
+      while (held.size < count) {
+        await this.takeFree(count, eligible, work, held);
+        const wished = eligible.filter((core) => !held.has(core)).map((core) => core.name);
+        if (held.size < count) await this.untilOneIsFree(wished, work, begun);
+      }
+      return held;
+    } catch (error) {
+      await this.letGo(held);
+      throw error;
+    } finally {
+      await gathering?.release();
+    }
+  }
+
+  /** Of these cores those that are free, until so many are held. */
+  private async takeFree(
+    count: number,
+    eligible: readonly Core[],
+    work: Work,
+    held: Map<Core, Lock | undefined>,
+  ): Promise<void> {
+    for (const core of eligible) {
+      if (held.size >= count) return;
+      if (held.has(core) || (this.politeUntil.get(core) ?? 0) > performance.now()) continue;
+      const lock = await this.tryLock(core.name, `${work} on ${core.name}`);
+      if (lock || this.isUnlocked) held.set(core, lock);
+    }
+  }
+
+  private async gather(work: Work, begun: number): Promise<Lock | undefined> {
+    for (;;) {
+      const lock = await this.tryLock(GATHERING, "gathers several cores");
+      if (lock || this.isUnlocked) return lock;
+      await this.untilOneIsFree([GATHERING], work, begun);
+    }
+  }
+
+  /** Where there are no locks, work goes on without. */
+  private async tryLock(name: string, doing: string): Promise<Lock | undefined> {
+    if (this.isUnlocked) return undefined;
+    try {
+      return await tryLock(this.realm + name, `${OWN} ${doing}`);
+    } catch (error) {
+      if (!(error instanceof LockError)) throw error;
+      this.isUnlocked = true;
+      this.options.onWait?.(`${error.message}: other searches on this machine disturb this one`);
+      return undefined;
+    }
+  }
+
+  private async untilOneIsFree(names: readonly string[], work: Work, begun: number): Promise<void> {
+    const { signal } = this.options;
+    const since = performance.now();
+    const enough = new AbortController();
+    const stop = (): void => enough.abort();
+    signal?.addEventListener("abort", stop);
+    // That a process waits for its own compilers is nobody's news.
+    const holders = new Set<string>();
+    const onHolder = (who: string): void => void (who.startsWith(`${OWN} `) || holders.add(who));
+    const speak = setInterval(() => this.speakOf([...holders], begun), SILENT_MS / 4);
+    try {
+      await Promise.race(names.map((name) => untilFree(this.realm + name, { signal: enough.signal, onHolder })));
+      // Several are told at once; and what is just being let go is neither held nor free.
+      await setTimeout(2 + 8 * Math.random());
+    } finally {
+      if (work === "measures" && holders.size > 0) this.seconds += (performance.now() - since) / 1000;
+      clearInterval(speak);
+      enough.abort();
+      signal?.removeEventListener("abort", stop);
+    }
+    if (signal?.aborted) throw new Error("waiting for a core was stopped");
+  }
+
+  private speakOf(holders: readonly string[], begun: number): void {
+    const now = performance.now();
+    if (now - begun < SILENT_MS || now - this.spokeAt < AGAIN_MS || holders.length === 0) return;
+    this.spokeAt = now;
+    this.options.onWait?.(`waiting for a free core: ${holders.toSorted().join(", ")}`);
+  }
+
+  private async letGo(held: ReadonlyMap<Core, Lock | undefined>): Promise<void> {
+    for (const [core, lock] of held) {
+      if (lock?.isWanted()) this.politeUntil.set(core, performance.now() + POLITE_MS);
+      await lock?.release();
+    }
+  }
+}

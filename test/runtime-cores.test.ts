@@ -1,0 +1,231 @@
+/** @file Locks and cores between processes: whoever dies has let go, nobody works where another measures, nobody starves. */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { shareCores } from "../runtime/cores.ts";
+import { type Lock, tryLock, untilFree } from "../runtime/lock.ts";
+import type { Core } from "../runtime/processor.ts";
+import { compileRooms } from "./support/database.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-cores-"));
+const children: ChildProcess[] = [];
+beforeAll(() => {
+  compileRooms(folder, ["runtime", "targets", "abstraction"]);
+});
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill("SIGKILL");
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+let realms = 0;
+/** A name that no other test or process uses. */
+const newRealm = (): string => `test-${process.pid}-${realms++}/`;
+
+/** A process that runs a script; its lines as they come. */
+function run(script: string): { readonly child: ChildProcess; readonly said: (line: RegExp) => Promise<string> } {
+  const file = join(folder, `script-${children.length}-${realms}.js`);
+  writeFileSync(
+    file,
+    `import { tryLock } from "./runtime/lock.js"; import { shareCores } from "./runtime/cores.js"; import { setTimeout } from "node:timers/promises";\n${script}`,
+  );
+  const child = spawn(process.execPath, [file], { stdio: ["ignore", "pipe", "inherit"] });
+  children.push(child);
+  let output = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    output += text;
+  });
+  const said = async (line: RegExp): Promise<string> => {
+    await expect.poll(() => output, { timeout: 20_000 }).toMatch(line);
+    return output;
+  };
+  return { child, said };
+}
+
+const holding = (name: string): string =>
+  `await tryLock(${JSON.stringify(name)}, "process " + process.pid + " measures"); console.log("held"); await setTimeout(1e9);`;
+
+describe("a lock", () => {
+  it("is one process's, and another is told whose until it is let go", async () => {
+    const name = `${newRealm()}a`;
+    const lock = await tryLock(name, "the first");
+    expect(await tryLock(name, "the second")).toBeUndefined();
+    const heard: string[] = [];
+    const free = untilFree(name, { onHolder: (who) => heard.push(who) }).then(() => "free");
+    await expect.poll(() => heard).toEqual(["the first"]);
+    expect(lock?.isWanted()).toBe(true);
+    expect(await Promise.race([free, setTimeout(50, "held")])).toBe("held");
+    await lock?.release();
+    expect(await free).toBe("free");
+    const again = await tryLock(name, "the second");
+    expect(again).toBeDefined();
+    await again?.release();
+  });
+
+  it.each(["SIGKILL", "SIGTERM"] as const)("of a process that %s ends is free at once", async (signal) => {
+    const name = `${newRealm()}a`;
+    const { child, said } = run(holding(name));
+    await said(/held/);
+    expect(await tryLock(name, "this test")).toBeUndefined();
+    const heard: string[] = [];
+    const free = untilFree(name, { onHolder: (who) => heard.push(who) });
+    await expect.poll(() => heard).toEqual([`process ${child.pid} measures`]);
+    child.kill(signal);
+    await free;
+    let lock: Lock | undefined;
+    await expect.poll(async () => (lock = await tryLock(name, "this test"))).toBeDefined();
+    await lock?.release();
+  });
+
+  it("of a process that is stopped is still held: it may go on", async () => {
+    const name = `${newRealm()}a`;
+    const { child, said } = run(holding(name));
+    await said(/held/);
+    child.kill("SIGSTOP");
+    const free = untilFree(name).then(() => "free");
+    expect(await Promise.race([free, setTimeout(200, "held")])).toBe("held");
+    child.kill("SIGKILL");
+    expect(await free).toBe("free");
+  });
+
+  it("is waited for no longer than asked", async () => {
+    const name = `${newRealm()}a`;
+    const lock = await tryLock(name, "this test");
+    const controller = new AbortController();
+    const wait = untilFree(name, { signal: controller.signal });
+    controller.abort();
+    await wait;
+    await lock?.release();
+    await untilFree(`${newRealm()}nobody`);
+  });
+});
+
+const CORES: readonly Core[] = [0, 1, 2].map((i) => ({ name: `core ${i}`, cpus: [i, i + 4], isFastest: i < 2 }));
+
+/** Notes who is on which processor, and whether ever two were. */
+class Watch {
+  readonly seen: number[][] = [];
+  clashes = 0;
+  private readonly taken = new Map<number, number>();
+
+  work =
+    (ms: number, load?: number) =>
+    async (cpus: readonly number[]): Promise<{ load?: number }> => {
+      this.seen.push([...cpus]);
+      for (const cpu of cpus) {
+        const users = (this.taken.get(cpu % 4) ?? 0) + 1;
+        this.taken.set(cpu % 4, users);
+        if (users > 1) this.clashes++;
+      }
+      await setTimeout(ms);
+      for (const cpu of cpus) this.taken.set(cpu % 4, (this.taken.get(cpu % 4) ?? 0) - 1);
+      return load === undefined ? {} : { load };
+    };
+}
+
+describe("cores", () => {
+  it("are measured on by one at a time: the fastest first, compilers elsewhere", async () => {
+    const realm = newRealm();
+    const [a, b, c] = [0, 1, 2].map(() => shareCores({ cores: CORES, realm }));
+    const watch = new Watch();
+    const measured = [a?.measuring(1, watch.work(30)), b?.measuring(1, watch.work(30))];
+    await setTimeout(10);
+    const compiled = [c?.working((cpus) => watch.work(10)([cpus[0] ?? -1])), a?.measuring(1, watch.work(10))];
+    await Promise.all([...measured, ...compiled]);
+    expect(watch.clashes).toBe(0);
+    expect(watch.seen.slice(0, 3)).toEqual([[0], [1], [2]]);
+    expect([0, 1]).toContain(watch.seen[3]?.[0]);
+  });
+
+  it("for several threads are all had at once, and two that want all never wait for each other", async () => {
+    const realm = newRealm();
+    const watch = new Watch();
+    const all = Array.from({ length: 6 }, (_, i) =>
+      shareCores({ cores: CORES, realm }).measuring([1, 2, 3][i % 3] ?? 1, watch.work(5)),
+    );
+    await Promise.all(all);
+    expect(watch.clashes).toBe(0);
+    expect(watch.seen.map((cpus) => cpus.length).sort()).toEqual([1, 1, 2, 2, 3, 3]);
+  });
+
+  it("have threads on their second processors when there are more threads than cores", async () => {
+    const watch = new Watch();
+    await shareCores({ cores: CORES.slice(0, 2), realm: newRealm() }).measuring(3, async (cpus) => {
+      watch.seen.push([...cpus]);
+      return {};
+    });
+    expect(watch.seen).toEqual([[0, 1, 4]]);
+  });
+
+  it("are kept from one measurement to the next, unless other programs were there", async () => {
+    const cores = shareCores({ cores: CORES, realm: newRealm() });
+    const watch = new Watch();
+    await cores.measuring(1, watch.work(1));
+    await cores.measuring(1, watch.work(1, 0.5));
+    await cores.measuring(1, watch.work(1));
+    await cores.measuring(1, watch.work(1));
+    expect(watch.seen.flat()).toEqual([0, 0, 1, 1]);
+  });
+
+  it("are shared out to other work as far as they are free", async () => {
+    const realm = newRealm();
+    const busy = shareCores({ cores: CORES, realm }).measuring(1, new Watch().work(50));
+    await setTimeout(10);
+    const had = await shareCores({ cores: CORES, realm }).working(async (cpus) => cpus, 8);
+    expect([...had].sort()).toEqual([1, 2, 5, 6]);
+    await busy;
+  });
+
+  it("are waited for aloud, though not for this process itself, and what is stopped waits no more", async () => {
+    const realm = newRealm();
+    const heard: string[] = [];
+    const [one, other] = [CORES.slice(0, 1), CORES.slice(1, 2)];
+    const { child, said } = run(
+      `await shareCores({ cores: ${JSON.stringify(one)}, realm: "${realm}" }).measuring(1, async () => { console.log("held"); await setTimeout(1600); return {}; });`,
+    );
+    await said(/held/);
+    const controller = new AbortController();
+    const stopped = shareCores({ cores: one, realm, signal: controller.signal }).measuring(1, new Watch().work(1));
+    const waiting = shareCores({ cores: one, realm, onWait: (text) => heard.push(text) });
+    const waited = waiting.measuring(1, new Watch().work(1));
+    const own = shareCores({ cores: other, realm, onWait: (text) => heard.push(text) });
+    const both = [own.measuring(1, new Watch().work(1300)), own.measuring(1, new Watch().work(1))];
+    await setTimeout(100);
+    controller.abort();
+    await expect(stopped).rejects.toThrow("waiting for a core was stopped");
+    await Promise.all([waited, ...both]);
+    expect(heard).toEqual([`waiting for a free core: process ${child.pid} measures on core 0`]);
+    expect(waiting.waited()).toBeGreaterThan(1);
+    expect(own.waited()).toBe(0);
+  });
+
+  it("of a holder that is killed go to who waits, and several processes take turns", async () => {
+    const realm = newRealm();
+    const one = JSON.stringify(CORES.slice(0, 1));
+    const { child, said } = run(
+      `await shareCores({ cores: ${one}, realm: "${realm}" }).measuring(1, async () => { console.log("held"); await setTimeout(1e9); return {}; });`,
+    );
+    await said(/held/);
+    const turns = join(folder, `turns-${realms}`);
+    writeFileSync(turns, "");
+    const script = (name: string): string => `
+      import { appendFileSync } from "node:fs";
+      const cores = shareCores({ cores: ${one}, realm: "${realm}" });
+      console.log("waits");
+      for (let i = 0; i < 20; i++) await cores.measuring(1, async () => { appendFileSync("${turns}", "${name}"); await setTimeout(5); return {}; });
+      console.log("done");`;
+    const takers = ["a", "b"].map((name) => run(script(name)));
+    for (const taker of takers) await taker.said(/waits/);
+    await setTimeout(300);
+    expect(readFileSync(turns, "utf8")).toBe("");
+    child.kill("SIGKILL");
+    for (const taker of takers) await taker.said(/done/);
+    const order = readFileSync(turns, "utf8");
+    expect(order).toHaveLength(40);
+    // Neither has all its turns before the other has any.
+    expect(order.slice(0, 20)).toMatch(/a.*b|b.*a/);
+  });
+});
