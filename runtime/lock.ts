@@ -11,6 +11,7 @@
  */
 
 import { connect, createServer, type Server, type Socket } from "node:net";
+import { visible } from "../abstraction/text.ts";
 
 export interface Lock {
   readonly name: string;
@@ -29,6 +30,9 @@ export class LockError extends Error {
     this.code = code;
   }
 }
+
+/** Most that a holder may say of itself. */
+const WHO_CHARACTERS = 200;
 
 const pathOf = (name: string): string => `\0automap/${name}`;
 
@@ -82,10 +86,13 @@ export function untilFree(name: string, { onHolder, signal }: WaitOptions = {}):
     const socket = connect(pathOf(name));
     const stop = (): void => void socket.destroy();
     let said = "";
+    let isKnown = false;
+    // Anybody may hold a name, and say anything.
     socket.setEncoding("utf8").on("data", (text: string) => {
-      if (said.includes("\n")) return;
-      said += text;
-      if (said.includes("\n")) onHolder?.(said.split("\n", 1)[0] ?? "");
+      if (isKnown) return;
+      said = (said + text).slice(0, WHO_CHARACTERS);
+      isKnown = said.includes("\n") || said.length === WHO_CHARACTERS;
+      if (isKnown) onHolder?.(visible(said.split("\n", 1)[0] ?? ""));
     });
     // Nobody listens: it is free.
     socket.on("error", stop);

@@ -7,8 +7,8 @@
  *     const reference = await made.runner.reference(conv2d, 1);
  *     await made.runner.measure(kernel, reference)                      { status: "ok", median: 3.2e-4, ... }
  *
- * Kernels compile in parallel and ahead; they are measured one at a time, on cores that no other process of automap's works on. However a kernel fails, the failure is its status; where the
- * machine fails, an EnvironmentError is thrown.
+ * Kernels compile in parallel and ahead; they are measured one at a time, on cores that no other process of automap's works on. However a
+ * kernel fails, the failure is its status; where the machine fails, an EnvironmentError is thrown.
  */
 
 import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
@@ -19,7 +19,7 @@ import { type Computation, inputsOf, memoryElements, outputOf } from "../abstrac
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
-import { type Compiled, type Compiler, compilePool, findCompiler } from "./compiler.ts";
+import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { type Cores, shareCores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine } from "./environment.ts";
@@ -134,7 +134,6 @@ export async function createRunner(
 async function makeRunner(
   options: RunnerOptions,
 ): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
-  // 1. Where and with what.
   const threads = options.threads ?? 1;
   const stopping = new AbortController();
   const cores =
@@ -158,123 +157,162 @@ async function makeRunner(
       why: "kernels are checked and timed by it",
       remedy: "install g++ 9 or newer with its C++ library, or set CXX",
     };
-
-  // 2. What lives as long as the runner.
   const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
-  const pool = compilePool({ compiler, workdir, cores, ...pick(options, "jobs"), ...pick(options, "flags") });
-  const oneAtATime = pLimit(1);
-  const files = new Map<Reference, Promise<SetFiles[]>>();
-  const settings = { ...DEFAULTS, ...definedOnly(options) };
+  const place = { threads, cores, compiler, workdir, harness: harness.file, scratch, stopping };
+  return { status: "ready", runner: new LocalRunner(place, options) };
+}
 
-  const run = (
-    kernels: readonly string[],
-    subject: Pick<HarnessRequest, "arguments" | "sets">,
-    chosen: MeasureOptions,
-  ): Promise<Ran> => {
-    const { stepSeconds, outputBytes, ...timing } = { ...settings, ...definedOnly(chosen) };
-    const limits = { stepSeconds, outputBytes, signal: stopping.signal };
-    const once = async (cpus: readonly number[]): Promise<Ran> => {
-      const reply = await runHarness(harness.file, { ...timing, ...subject, cpus, kernels }, limits);
-      return { ...reply, cpus };
+/** Where and with what a runner measures. */
+interface Place {
+  readonly threads: number;
+  readonly cores: Cores;
+  readonly compiler: Compiler;
+  readonly workdir: string;
+  /** The measuring program. */
+  readonly harness: string;
+  /** A folder that only this runner needs. */
+  readonly scratch: string;
+  readonly stopping: AbortController;
+}
+
+class LocalRunner implements Runner {
+  readonly conditions: Conditions;
+  readonly compiler: Compiler;
+  readonly workdir: string;
+  readonly cores: Cores;
+  private readonly place: Place;
+  private readonly settings: Required<MeasureOptions>;
+  private readonly seed: number;
+  private readonly pool: CompilePool;
+  private readonly oneAtATime = pLimit(1);
+  private readonly files = new Map<Reference, Promise<SetFiles[]>>();
+
+  constructor(place: Place, options: RunnerOptions) {
+    const { compiler, workdir, cores, threads } = place;
+    this.place = place;
+    this.settings = { ...DEFAULTS, ...definedOnly(options) };
+    this.seed = options.seed ?? 1;
+    this.pool = compilePool({ compiler, workdir, cores, ...pick(options, "jobs"), ...pick(options, "flags") });
+    this.compiler = compiler;
+    this.workdir = workdir;
+    this.cores = cores;
+    this.conditions = {
+      clock: "CLOCK_MONOTONIC_RAW",
+      threads,
+      cache: this.settings.cache,
+      compiler: { path: compiler.path, version: compiler.version },
     };
-    return oneAtATime(() =>
-      cores.measuring(threads, async (cpus) => {
-        const ran = await once(cpus);
-        return ran.killed ? once(cpus) : ran;
-      }),
+  }
+
+  compile(kernel: Kernel): Promise<Compiled> {
+    return this.pool.kernel(kernel);
+  }
+
+  reference(computation: Computation, seed: number, more: Pick<ReferenceOptions, "fixed"> = {}): Promise<Reference> {
+    const { compiler, workdir, cores } = this;
+    return onThisMachine("drawing inputs", () =>
+      referenceFor(computation, seed, { compiler, workdir, cores, ...more }),
     );
-  };
+  }
 
-  const filesOf = (reference: Reference): Promise<SetFiles[]> => {
-    const known = files.get(reference);
-    if (known) return known;
-    const folder = join(scratch, String(files.size));
-    const written = onThisMachine("writing inputs", () => writeReference(reference, folder));
-    files.set(reference, written);
-    return written;
-  };
+  async measure(kernel: Kernel, reference: Reference, options?: MeasureOptions): Promise<Measurement> {
+    const [only] = await this.compareKernels([kernel], reference, options);
+    return only ?? lost();
+  }
 
-  /** Compiles and counts: what can be said of a kernel before it runs. */
-  const examine = async (kernel: Kernel): Promise<Examined | Failed> => {
-    const compiled = await pool.kernel(kernel);
-    if (compiled.status === "compile-failed") return compiled;
-    if (kernel.promises === undefined) return { status: "fit", file: compiled.file, instructions: 0 };
-    const { promises } = kernel;
-    const instructions = await cores.working((cpus) => countInstruction(compiled.file, promises, cpus));
-    if (instructions === 0)
-      return {
-        status: "missing-instruction",
-        log: `the disassembly of ${compiled.file} does not hold ${kernel.promises}`,
-      };
-    return { status: "fit", file: compiled.file, instructions };
-  };
-
-  const toMeasurement = (examined: Examined, verdict: Verdict, ran: Surroundings): Measurement => {
-    if (verdict.status !== "timed") return { ...verdict, ran };
-    const { samples } = verdict;
-    const { instructions } = examined;
-    return { status: "ok", samples, ...summarise(samples, options.seed ?? 1), instructions, ran };
-  };
-
-  const compareKernels: Runner["compareKernels"] = async (kernels, reference, chosen = {}) => {
+  async compareKernels(
+    kernels: readonly Kernel[],
+    reference: Reference,
+    options: MeasureOptions = {},
+  ): Promise<readonly Measurement[]> {
     for (const kernel of kernels) checkArguments(kernel, reference);
-    const examined = await Promise.all(kernels.map(examine));
+    const examined = await Promise.all(kernels.map((kernel) => this.examine(kernel)));
     const results = new Map<number, Measurement>();
     let left: { readonly at: number; readonly fit: Examined }[] = [];
     for (const [at, one] of examined.entries()) {
       if (one.status === "fit") left.push({ at, fit: one });
       else results.set(at, one);
     }
-    const sets = await filesOf(reference);
+    const sets = await this.filesOf(reference);
     const [first] = kernels;
     // One that dies takes the process with it: the others, which have no verdict yet, start again without it.
     while (first && left.length > 0) {
-      const { verdicts, cpus, load } = await run(
+      const { verdicts, cpus, load } = await this.run(
         left.map(({ fit }) => fit.file),
         { arguments: first.arguments, sets },
-        chosen,
+        options,
       );
       for (const [i, { at, fit }] of left.entries()) {
         const verdict = verdicts.get(i);
-        if (verdict) results.set(at, toMeasurement(fit, verdict, { cpus, load }));
+        if (verdict) results.set(at, toMeasurement(fit, verdict, { cpus, load }, this.seed));
       }
       if (verdicts.size === 0) lost();
       left = left.filter(({ at }) => !results.has(at));
     }
     return kernels.map((_, at) => results.get(at) ?? lost());
-  };
+  }
 
-  const runner: Runner = {
-    conditions: {
-      clock: "CLOCK_MONOTONIC_RAW",
-      threads,
-      cache: settings.cache,
-      compiler: { path: compiler.path, version: compiler.version },
-    },
-    compiler,
-    workdir,
-    cores,
-    compile: pool.kernel,
-    reference: (computation, seed, more = {}) =>
-      onThisMachine("drawing inputs", () => referenceFor(computation, seed, { compiler, workdir, cores, ...more })),
-    measure: async (kernel, reference, chosen) => {
-      const [only] = await compareKernels([kernel], reference, chosen);
-      return only ?? lost();
-    },
-    compareKernels,
-    baseline: async () => {
-      const { verdicts } = await run([], { arguments: [], sets: [] }, { budgetSeconds: 0.05 });
-      const verdict = verdicts.get(0);
-      if (verdict?.status !== "timed")
-        throw new Error(`internal: the baseline ended as ${verdict?.status}: ${verdict?.log}`);
-      return { samples: verdict.samples, ...summarise(verdict.samples, options.seed ?? 1) };
-    },
-    close: async () => {
-      stopping.abort();
-      await oneAtATime(() => rm(scratch, { recursive: true, force: true }));
-    },
-  };
-  return { status: "ready", runner };
+  async baseline(): Promise<Summary & { readonly samples: readonly number[] }> {
+    const { verdicts } = await this.run([], { arguments: [], sets: [] }, { budgetSeconds: 0.05 });
+    const verdict = verdicts.get(0);
+    if (verdict?.status !== "timed")
+      throw new Error(`internal: the baseline ended as ${verdict?.status}: ${verdict?.log}`);
+    return { samples: verdict.samples, ...summarise(verdict.samples, this.seed) };
+  }
+
+  async close(): Promise<void> {
+    const { stopping, scratch } = this.place;
+    stopping.abort();
+    await this.oneAtATime(() => rm(scratch, { recursive: true, force: true }));
+  }
+
+  private run(
+    kernels: readonly string[],
+    subject: Pick<HarnessRequest, "arguments" | "sets">,
+    options: MeasureOptions,
+  ): Promise<Ran> {
+    const { threads, harness, stopping } = this.place;
+    const { stepSeconds, outputBytes, ...timing } = { ...this.settings, ...definedOnly(options) };
+    const limits = { stepSeconds, outputBytes, signal: stopping.signal };
+    const once = async (cpus: readonly number[]): Promise<Ran> => {
+      const reply = await runHarness(harness, { ...timing, ...subject, cpus, kernels }, limits);
+      return { ...reply, cpus };
+    };
+    return this.oneAtATime(() =>
+      this.cores.measuring(threads, async (cpus) => {
+        const ran = await once(cpus);
+        return ran.killed ? once(cpus) : ran;
+      }),
+    );
+  }
+
+  private filesOf(reference: Reference): Promise<SetFiles[]> {
+    const known = this.files.get(reference);
+    if (known) return known;
+    const folder = join(this.place.scratch, String(this.files.size));
+    const written = onThisMachine("writing inputs", () => writeReference(reference, folder));
+    this.files.set(reference, written);
+    return written;
+  }
+
+  /** Compiles and counts: what can be said of a kernel before it runs. */
+  private async examine(kernel: Kernel): Promise<Examined | Failed> {
+    const compiled = await this.pool.kernel(kernel);
+    if (compiled.status === "compile-failed") return compiled;
+    const { file } = compiled;
+    const { promises } = kernel;
+    if (promises === undefined) return { status: "fit", file, instructions: 0 };
+    const instructions = await this.cores.working((cpus) => countInstruction(file, promises, cpus));
+    if (instructions === 0)
+      return { status: "missing-instruction", log: `the disassembly of ${file} does not hold ${promises}` };
+    return { status: "fit", file, instructions };
+  }
+}
+
+function toMeasurement(examined: Examined, verdict: Verdict, ran: Surroundings, seed: number): Measurement {
+  if (verdict.status !== "timed") return { ...verdict, ran };
+  const { samples } = verdict;
+  return { status: "ok", samples, ...summarise(samples, seed), instructions: examined.instructions, ran };
 }
 
 /** A reply of the harness, and where it ran. */

@@ -91,6 +91,24 @@ describe("a lock", () => {
     expect(await free).toBe("free");
   });
 
+  it("of a stranger who talks without end, in escapes, is told in one short line that a terminal does not obey", async () => {
+    const name = `${newRealm()}a`;
+    const { child, said } = run(`
+      import { createServer } from "node:net";
+      createServer((socket) => {
+        socket.on("error", () => undefined);
+        socket.write("\\u001b[31m" + "x".repeat(1e6) + "\\n".repeat(10));
+      }).listen("\\0automap/${name}", () => console.log("held"));`);
+    await said(/held/);
+    const heard: string[] = [];
+    const free = untilFree(name, { onHolder: (who) => heard.push(who) });
+    await expect.poll(() => heard).toHaveLength(1);
+    expect(heard[0]).toMatch(/^\\u001b\[31mx{100,200}$/);
+    child.kill("SIGKILL");
+    await free;
+    expect(heard).toHaveLength(1);
+  });
+
   it("is waited for no longer than asked", async () => {
     const name = `${newRealm()}a`;
     const lock = await tryLock(name, "this test");
