@@ -12,7 +12,7 @@ import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { computationOf, idOf, sealsOf, shortId, type TrialRecord } from "../db/index.ts";
-import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../emit/index.ts";
+import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../package/index.ts";
 import { type ChildRun, explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type Cores, shareCores } from "../runtime/cores.ts";
