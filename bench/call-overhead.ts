@@ -18,6 +18,7 @@ import { type BoundKernel, bind, buildOf, descriptionOf, librarySources, package
 import { indent, table } from "../report/text.ts";
 import { runChild } from "../runtime/child.ts";
 import { findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
 import { compileInFolder } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/tune.ts";
@@ -132,7 +133,7 @@ async function bound(
   await runChild(["mkdir", "-p", join(folder, "build")], { timeLimitMs: 5000 });
   const { objects, library } = buildOf({ name, threads: 1, features: tuned.features });
   for (const steps of [objects, [library]]) {
-    const problem = await compileInFolder(folder, steps, compiler);
+    const problem = await compileInFolder(folder, steps, compiler, shareCores());
     if (problem !== undefined) throw new Error(problem);
   }
   const kernel = bind(koffi, join(folder, library.output), descriptionOf(subject));

@@ -132,11 +132,11 @@ async function emit(word: string, words: readonly string[], given: Options): Pro
 async function prove({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return cannotProve(compiler);
-  const fenced = imported && (await checkFenced(imported, compiler));
+  const fenced = imported && (await checkFenced(imported, compiler, { onWait: say }));
   if (fenced?.status === "environment") return cannotProve(fenced);
   if (fenced?.status === "wrong") return { status: "wrong", said: fenced.because };
   const { name, threads, tuned } = subject;
-  return provePackage(given.to, { name, threads, features: tuned?.features }, compiler);
+  return provePackage(given.to, { name, threads, features: tuned?.features }, compiler, { onWait: say });
 }
 
 function cannotProve({ what, remedy }: EnvironmentProblem): "no compiler" {

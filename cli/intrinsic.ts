@@ -101,7 +101,11 @@ function describe(i: Intrinsic): string {
 
 async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof options>): Promise<ExitCode> {
   say(`checking ${intrinsics.length} instructions ...`);
-  const results = await checkIntrinsics(intrinsics, { seed: Number(given.seed ?? 1), isa: nativeTarget().isa });
+  const results = await checkIntrinsics(intrinsics, {
+    seed: Number(given.seed ?? 1),
+    isa: nativeTarget().isa,
+    onWait: say,
+  });
   const differing = results.filter((r) => r.status === "differs");
   const skipped = results.filter((r) => r.status === "skipped");
   if (given.json) printJson({ results });

@@ -40,6 +40,7 @@ import { compilerFlags, familyOf, runsOn } from "../targets/features.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
 import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
+import { type CoreOptions, coresOf } from "./cores.ts";
 
 export interface CheckResult {
   readonly intrinsic: string;
@@ -54,7 +55,7 @@ export interface CheckResult {
   readonly detail?: string;
 }
 
-export interface CheckOptions {
+export interface CheckOptions extends CoreOptions {
   readonly seed: number;
   /** Features this CPU reports: `nativeTarget().isa`. A row whose feature is among them runs on the CPU itself. */
   readonly isa: readonly string[];
@@ -186,6 +187,10 @@ async function checkGroup(
   const { how, family } = environment;
   const timeLimitMs = options.timeLimitMs ?? 120_000;
   const path = join(folder, `${family.name}-${how.replace(" ", "-")}`);
+  const cores = coresOf(options);
+  /** Where nobody measures. */
+  const elsewhere = (command: readonly string[]): Promise<ChildRun> =>
+    cores.working((cpus) => runChild(command, { timeLimitMs, cpus }));
   const skip = (left: readonly Intrinsic[], missing: string): void => {
     for (const row of left) report(row, { intrinsic: row.name, status: "skipped", how, cases: 0, missing });
   };
@@ -196,7 +201,7 @@ async function checkGroup(
   let left = rows;
   for (;;) {
     await writeFile(`${path}.cpp`, programText(left, environment));
-    const compiled = await runChild([...environment.compile, "-o", path, `${path}.cpp`], { timeLimitMs });
+    const compiled = await elsewhere([...environment.compile, "-o", path, `${path}.cpp`]);
     if (compiled.status === "ok") break;
     const refused = new Map<Intrinsic, string>();
     for (const row of left) {
@@ -213,7 +218,7 @@ async function checkGroup(
   await writeFile(`${path}.data`, conformanceData(left, options.seed));
   for (let first = 0; first < left.length; ) {
     const command = [...environment.run, path, `${path}.data`, String(first)];
-    const run = await runChild(command, { timeLimitMs });
+    const run = await elsewhere(command);
     for (const line of readLines(run.stdout)) {
       const row = left[first];
       if (row?.name !== line.intrinsic) throw new Error(`internal: ${line.intrinsic} reported out of turn`);

@@ -59,6 +59,17 @@ const POLITE_MS = 20;
 /** A core of which other programs took more is the last choice next time. */
 const DISTURBED = 0.1;
 
+/** Given to what works on cores: those it is to share, or who hears what it waits for. */
+export interface CoreOptions extends Pick<SharingOptions, "onWait"> {
+  /** Shared with every process of this machine when left out. */
+  readonly cores?: Cores | undefined;
+}
+
+/** @param signal ends all waiting */
+export function coresOf({ cores, onWait }: CoreOptions, signal?: AbortSignal): Cores {
+  return cores ?? shareCores({ ...(onWait ? { onWait } : {}), ...(signal ? { signal } : {}) });
+}
+
 export function shareCores(options: SharingOptions = {}): Cores {
   return new Sharing(options);
 }

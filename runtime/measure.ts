@@ -20,7 +20,7 @@ import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstra
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
-import { type Cores, shareCores } from "./cores.ts";
+import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine } from "./environment.ts";
 import {
@@ -51,7 +51,7 @@ export interface MeasureOptions {
   readonly outputBytes?: number;
 }
 
-export interface RunnerOptions extends MeasureOptions {
+export interface RunnerOptions extends MeasureOptions, CoreOptions {
   /** Parts of a call, each on a thread pinned to a processor of its own. */
   readonly threads?: number;
   /** For compiled kernels and references; `~/.cache/automap/runtime` by default. */
@@ -64,10 +64,6 @@ export interface RunnerOptions extends MeasureOptions {
   readonly flags?: readonly string[];
   /** Of the bootstrap. */
   readonly seed?: number;
-  /** Who else works on which core; shared with every process of this machine when left out. */
-  readonly cores?: Cores;
-  /** Told what is waited for: another search that measures or compiles. */
-  readonly onWait?: (text: string) => void;
 }
 
 /** What numbers were taken under: part of their record. */
@@ -136,8 +132,7 @@ async function makeRunner(
 ): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
   const threads = options.threads ?? 1;
   const stopping = new AbortController();
-  const cores =
-    options.cores ?? shareCores({ signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) });
+  const cores = coresOf(options, stopping.signal);
   if (!Number.isSafeInteger(threads) || threads < 1)
     throw new UsageError(`threads must be a positive integer, got ${threads}`);
   if (threads > cores.processors)

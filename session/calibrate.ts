@@ -42,7 +42,7 @@ export async function calibrateMachine(
   { anew = false }: { readonly anew?: boolean } = {},
   announce: (text: string) => void = () => undefined,
 ): Promise<CalibrateOutcome> {
-  const made = await createRunner({ threads: 1 });
+  const made = await createRunner({ threads: 1, onWait: announce });
   if (made.status === "environment") return { status: "environment", problem: made };
   const { runner } = made;
   try {

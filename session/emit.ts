@@ -13,9 +13,9 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { computationOf, idOf, sealsOf, shortId, type TrialRecord } from "../db/index.ts";
 import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../package/index.ts";
-import { type ChildRun, explainRun, runChild } from "../runtime/child.ts";
+import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
-import { type Cores, shareCores } from "../runtime/cores.ts";
+import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { toolProblem } from "../runtime/environment.ts";
 import { kernelFor } from "./kernel.ts";
 import { VERSION } from "./version.ts";
@@ -134,14 +134,23 @@ export type Proof =
 const PROOF_LIMIT_MS = 900_000;
 
 /** Builds a package where it lies and runs its test. @throws EnvironmentError when it is the machine that fails */
-export async function provePackage(folder: string, subject: BuildSubject, compiler: Compiler): Promise<Proof> {
+export async function provePackage(
+  folder: string,
+  subject: BuildSubject,
+  compiler: Compiler,
+  options: CoreOptions = {},
+): Promise<Proof> {
   const { objects, library, test } = buildOf(subject);
+  const cores = coresOf(options);
   mkdirSync(join(folder, "build"), { recursive: true });
   for (const steps of [objects, [library, test]]) {
-    const problem = await compileInFolder(folder, steps, compiler, shareCores());
+    const problem = await compileInFolder(folder, steps, compiler, cores);
     if (problem !== undefined) return { status: "not built", said: problem };
   }
-  const run = await runChild([join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS });
+  const run = await cores.working(
+    (cpus) => runChild([join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS, cpus }),
+    subject.threads,
+  );
   const fault = toolProblem(run, "proving");
   if (fault) throw fault;
   const said = `${run.stdout}${run.stderr}`.trimEnd();
@@ -156,7 +165,7 @@ const COMPILE_LIMIT_MS = 120_000;
 
 /**
  * Runs steps of a build at once, in the folder of the package.
- * @param cores where: on those that no search measures on, for which it waits; anywhere when left out
+ * @param cores where: on those that no search measures on, for which it waits
  * @returns what the compiler said when one failed
  * @throws EnvironmentError when it is the machine that fails: no room, no memory, no assembler
  */
@@ -164,17 +173,12 @@ export async function compileInFolder(
   folder: string,
   steps: readonly BuildStep[],
   compiler: Compiler,
-  cores?: Pick<Cores, "working">,
+  cores: Pick<Cores, "working">,
 ): Promise<string | undefined> {
   const runs = await Promise.all(
     steps.map(({ flags, sources, output }) => {
-      const compile = (cpus?: readonly number[]): Promise<ChildRun> =>
-        runChild([...compiler.command, ...flags, ...sources, "-o", output], {
-          timeLimitMs: COMPILE_LIMIT_MS,
-          cwd: folder,
-          cpus,
-        });
-      return cores ? cores.working(compile) : compile();
+      const command = [...compiler.command, ...flags, ...sources, "-o", output];
+      return cores.working((cpus) => runChild(command, { timeLimitMs: COMPILE_LIMIT_MS, cwd: folder, cpus }));
     }),
   );
   const failed = runs.find((run) => run.status !== "ok");

@@ -14,6 +14,7 @@ import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
 import type { Compiler } from "../runtime/compiler.ts";
+import type { CoreOptions } from "../runtime/cores.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
 import { kernelFor } from "./kernel.ts";
 
@@ -64,7 +65,7 @@ export type Fenced =
   | EnvironmentProblem;
 
 /** Runs the kernel of an imported record in a process of its own, before it is run in any other: wrong is what is not right, dies or hangs. */
-export async function checkFenced(trial: TrialRecord, compiler: Compiler): Promise<Fenced> {
+export async function checkFenced(trial: TrialRecord, compiler: Compiler, options: CoreOptions = {}): Promise<Fenced> {
   const record = `record ${shortId(trial.id)} was imported`;
   const computation = computationOf(trial.workload);
   const points = pointCount(computation);
@@ -74,7 +75,7 @@ export async function checkFenced(trial: TrialRecord, compiler: Compiler): Promi
       status: "wrong",
       because: `${record} and is too large to be checked: ${points.toExponential(1)} points, ${bytes.toExponential(1)} bytes`,
     };
-  const made = await createRunner({ threads: trial.conditions.threads, compiler });
+  const made = await createRunner({ ...options, threads: trial.conditions.threads, compiler });
   if (made.status === "environment") return made;
   try {
     const measured = await measureRecorded(made.runner, trial, ONCE);

@@ -39,13 +39,14 @@ import {
   packageName,
 } from "../package/index.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
 import type { TunedKernel } from "./finals.ts";
 import { type Consent, checkConsent, checkFenced } from "./imported.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../package/index.ts";
 
-export interface LoadOptions extends BindOptions, Consent {
+export interface LoadOptions extends BindOptions, Consent, CoreOptions {
   /** Where a record is looked for; `automap.db` by default. */
   readonly database?: string;
   /** Where libraries are kept; `~/.cache/automap/kernels` by default. */
@@ -68,11 +69,12 @@ export async function load(
   const { build, description, sources, imported } = readSource(source, options);
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") throw new EnvironmentError(compiler);
-  const fenced = imported && (await checkFenced(imported, compiler));
+  const cores = coresOf(options);
+  const fenced = imported && (await checkFenced(imported, compiler, { cores }));
   if (fenced?.status === "environment") throw new EnvironmentError(fenced);
   if (fenced?.status === "wrong")
     throw new UsageError(fenced.because, { hint: "it is not run here; measure it here: automap tune" });
-  const library = await compiledLibrary(build, sources, compiler, options.cache ?? defaultCache());
+  const library = await compiledLibrary(build, sources, options.cache ?? defaultCache(), { compiler, cores });
   const { default: koffi } = await import("koffi").catch((error: unknown) => {
     throw new EnvironmentError({
       what: `koffi cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
@@ -219,8 +221,8 @@ function attempt<T>(read: () => T): T | undefined {
 async function compiledLibrary(
   subject: BuildSubject,
   sources: ReadonlyMap<string, string>,
-  compiler: Compiler,
   cache: string,
+  { compiler, cores }: { readonly compiler: Compiler; readonly cores: Cores },
 ): Promise<string> {
   const { objects, library } = buildOf(subject);
   const identity = JSON.stringify([compiler.command, compiler.version, objects, library, [...sources]]);
@@ -234,7 +236,7 @@ async function compiledLibrary(
     mkdirSync(join(own, "build"));
     for (const [name, text] of sources) writeFileSync(join(own, name), text);
     for (const steps of [objects, [library]]) {
-      const problem = await compileInFolder(own, steps, compiler);
+      const problem = await compileInFolder(own, steps, compiler, cores);
       if (problem !== undefined)
         throw new UsageError(`${subject.name} does not compile with ${compiler.version}\n${problem}`);
     }

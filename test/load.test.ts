@@ -1,8 +1,9 @@
 /** @file `load`: a kernel as a function on typed arrays, with every misuse told apart, and compiled once. */
 
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { type Computation, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -10,6 +11,8 @@ import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { packageFiles } from "../package/index.ts";
 import { decodeElement, encodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { allowedCpus } from "../runtime/processor.ts";
 import { fromMemory, toMemory } from "../runtime/verify.ts";
 import { sealedPackage, writePackage } from "../session/emit.ts";
 import type { TunedKernel } from "../session/finals.ts";
@@ -76,6 +79,38 @@ function outputOf(kernel: BoundKernel, computation: Computation, arrays: readonl
 
 const conv = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }, { layouts: "NHWC" });
 const threads = Math.min(2, availableParallelism());
+
+describe("compiling to load", () => {
+  it("waits while the cores are measured on, and keeps to one that it was given", async () => {
+    const [cpu = 0] = allowedCpus();
+    const compiledOn = at("compiled on");
+    writeFileSync(
+      at("compile"),
+      `#!/bin/sh\ngrep Cpus_allowed_list /proc/self/status >> '${compiledOn}'\nexec g++ "$@"\n`,
+      {
+        mode: 0o755,
+      },
+    );
+    const compiler = { ...(await requireCompiler()), command: [at("compile")] };
+    const sharing = { cores: [{ name: "core 0", cpus: [cpu], isFastest: true }], realm: `test-load-${process.pid}/` };
+    let finish = (): void => undefined;
+    const measuring = shareCores(sharing).measuring(1, async () => {
+      await new Promise<void>((resolve) => {
+        finish = resolve;
+      });
+      return {};
+    });
+    const loading = load(tuned(conv), { cache: at("waiting"), compiler, cores: shareCores(sharing) });
+    await setTimeout(300);
+    expect(existsSync(compiledOn)).toBe(false);
+    finish();
+    await measuring;
+    (await loading).close();
+    const lines = readFileSync(compiledOn, "utf8").trim().split("\n");
+    expect(lines.length).toBeGreaterThan(2);
+    expect(new Set(lines.map((line) => Number(line.split(":")[1])))).toEqual(new Set([cpu]));
+  });
+});
 
 describe("a loaded kernel", () => {
   it.each([

@@ -195,7 +195,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
 
     async function measureAgain(count: number): Promise<Remeasured[]> {
       const world = await here();
-      const measuring = await remeasurer();
+      const measuring = await remeasurer(say);
       try {
         const filter = { trusted: { ...world, policy: "exact" as const } };
         const [random, imported] = [seededRandom(given.seed), given.trustImported];

@@ -8,8 +8,11 @@ import type { TrialRecord } from "../../db/index.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
 import { measureRecorded } from "../../session/imported.ts";
 
-/** @throws EnvironmentError when this machine cannot measure, naming what it lacks */
-export async function remeasurer(): Promise<{
+/**
+ * @param onWait told what is waited for
+ * @throws EnvironmentError when this machine cannot measure, naming what it lacks
+ */
+export async function remeasurer(onWait: (text: string) => void): Promise<{
   readonly measure: (trial: TrialRecord) => Promise<Measurement>;
   readonly close: () => Promise<void>;
 }> {
@@ -17,7 +20,7 @@ export async function remeasurer(): Promise<{
   const runnerOf = async (threads: number): Promise<Runner> => {
     const known = runners.get(threads);
     if (known) return known;
-    const made = await createRunner({ threads });
+    const made = await createRunner({ threads, onWait });
     if (made.status === "environment")
       throw new EnvironmentError({ ...made, remedy: `${made.remedy}; without it, leave --remeasure out` });
     runners.set(threads, made.runner);
