@@ -8,6 +8,8 @@ export { NestFault } from "./abstraction/blocks/fault.ts";
 export { ADVERSE_ORDERS, type NestOrder } from "./abstraction/blocks/run.ts";
 export type {
   Candidate,
+  GridCandidate,
+  GridSchedule,
   LaneCandidate,
   LaneSchedule,
   MappedCandidate,

@@ -115,10 +115,20 @@ export interface GridCandidate {
   readonly schedule: GridSchedule;
 }
 
-export type Candidate = MappedCandidate | LaneCandidate;
+export type Candidate = MappedCandidate | LaneCandidate | GridCandidate;
+
+/** Whether a candidate maps loops onto an instruction; a design on lanes does not. */
+export function isMapped(candidate: Candidate): candidate is MappedCandidate | GridCandidate {
+  return candidate.kind !== "lanes";
+}
+
+/** Threads of the processor that call the kernel: a grid is launched by one. */
+export function callingThreads(candidate: Candidate): number {
+  return candidate.kind === "grid" ? 1 : candidate.schedule.threads;
+}
 
 /** The canonical text of a candidate: its identity within a workload. */
-export function candidateKey(candidate: Candidate | GridCandidate): string {
+export function candidateKey(candidate: Candidate): string {
   return canonicalJson(candidate);
 }
 

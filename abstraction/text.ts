@@ -30,3 +30,12 @@ function codesOf(character: string): string {
     return `\\u${code}`;
   }).join("");
 }
+
+/** A name of the notation: axes, tensors, dimensions, operands, parameters; a fused dimension joins several. */
+export const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+export const LONGEST_NAME = 500;
+
+/** Whether data may be kept under a name: what every JavaScript object answers to would be taken for an entry. */
+export function isFreeName(name: string): boolean {
+  return !(name in {});
+}

@@ -19,14 +19,14 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { printGridSchedule } from "../mapper/schedule/grid.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
-import { gridSession, searchOnDevice } from "../session/grid.ts";
+import { sessionSpace } from "../session/space.ts";
+import { tuneComputation, usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
 const { values } = parseArgs({
@@ -66,6 +66,8 @@ type Final = z.infer<typeof final>;
 
 /** Small enough for racecheck, large enough for several blocks and a ring that turns. */
 const SANITIZED = ["gemm-320", "conv-2-32x14-nhwc", "conv-1-32x14-nchw"];
+/** The budget is of seconds. */
+const MOST_TRIALS = 1_000_000;
 const TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"];
 
 if (values.sanitize !== undefined) await sanitize(Number(values.sanitize));
@@ -121,14 +123,12 @@ async function run(): Promise<void> {
   write({ kind: "device", ...runner.device, seconds: Number(values.seconds), seed: Number(values.seed) });
   for (const one of values.cases.split(",").map(caseNamed)) {
     const begun = Date.now();
-    const session = gridSession(one.computation, target, { seed: Number(values.seed) });
-    if (!("space" in session)) {
-      console.error(`${one.name}: nothing maps: ${session.map((r) => r.because).join("; ")}`);
-      continue;
-    }
     const before = one.conv ? torchSeconds(one.conv) : undefined;
-    const found = await searchOnDevice(session, runner, {
+    const found = await tuneComputation(one, {
+      ...{ machine: target, database: ":memory:", trials: MOST_TRIALS },
       ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
+      // What is measured beside the winner needs it too.
+      runner: { ...runner, close: () => Promise.resolve() },
       onEvent: (event) => {
         if (event.kind === "trial") {
           const { candidate, measurement, prediction } = event.trial;
@@ -149,16 +149,20 @@ async function run(): Promise<void> {
         }
         if (event.kind === "best")
           console.error(
-            `${one.name} ${event.number}: ${seconds(event.trial)} us  ${printGridSchedule(event.trial.candidate.schedule)}`,
+            `${one.name} ${event.number}: ${seconds(event.trial)} us  ${scheduleText(event.trial.candidate)}`,
           );
       },
     });
+    if (!("trials" in found)) {
+      console.error(`${one.name}: ${found.status === "environment" ? found.problem.what : "nothing maps"}`);
+      continue;
+    }
     // The winner and the library in one process, batches in turns.
-    const [winner] = found.finalists;
+    const winner = found.best;
     const peers: Record<string, number> = {};
     let best: Final["best"];
     if (winner) {
-      const kernel = session.kernelOf(winner.candidate);
+      const { kernel } = winner;
       const library =
         one.gemm === undefined ? [] : [cublas(workdir, one.gemm, runner.device.nvcc.path, kernel.arguments)];
       const reference = await runner.reference(one.computation, Number(values.seed));
@@ -169,8 +173,8 @@ async function run(): Promise<void> {
       if (own?.status === "ok")
         best = {
           ...{ median: own.median, interval: [own.interval[0], own.interval[1]] },
-          ...{ instruction: winner.candidate.intrinsic, mapping: printMatching(winner.candidate.matching) },
-          schedule: printGridSchedule(winner.candidate.schedule),
+          ...{ instruction: winner.candidate.intrinsic, mapping: placeText(winner.candidate) },
+          schedule: scheduleText(winner.candidate),
         };
       const [peer] = others;
       if (peer?.status === "ok") peers["cuBLAS"] = peer.median;
@@ -178,9 +182,6 @@ async function run(): Promise<void> {
       if (values.out !== undefined) writeFileSync(`${values.out}.${one.name}.cu`, kernel.source);
     }
     if (one.conv && before !== undefined) peers["PyTorch"] = Math.min(before, torchSeconds(one.conv) ?? before);
-    const failed: Record<string, number> = {};
-    for (const { measurement } of found.trials)
-      if (measurement.status !== "ok") failed[measurement.status] = (failed[measurement.status] ?? 0) + 1;
     const line: Final = {
       ...{
         kind: "case",
@@ -188,7 +189,7 @@ async function run(): Promise<void> {
         trials: found.trials.length,
         seconds: (Date.now() - begun) / 1000,
         peers,
-        failed,
+        failed: found.failed,
       },
       measured: found.trials.filter((t) => t.measurement.status === "ok").length,
       ...(best && { best }),
@@ -213,9 +214,11 @@ async function sanitize(count: number): Promise<void> {
   if (values.out !== undefined) writeFileSync(values.out, "");
   write({ kind: "device", ...runner.device, seed: Number(values.seed) });
   for (const { name, computation } of SANITIZED.map(caseNamed)) {
-    const session = gridSession(computation, nvidiaTarget(values.target), { seed: Number(values.seed) });
-    if (!("space" in session)) throw new Error(`${name}: nothing maps`);
-    const kernels = Array.from({ length: count }, () => session.kernelOf(session.space.random(random)));
+    const machine = nvidiaTarget(values.target);
+    const chosen = { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: Number(values.seed) };
+    const space = sessionSpace(computation, chosen);
+    if (!("kernelOf" in space)) throw new Error(`${name}: nothing maps`);
+    const kernels = Array.from({ length: count }, () => space.kernelOf(space.random(random)));
     const compiled = await Promise.all(kernels.map((k) => runner.compile(k)));
     const files = compiled.flatMap((c) => (c.status === "compiled" ? [c.file] : []));
     const [first] = kernels;

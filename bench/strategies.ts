@@ -113,7 +113,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
       earlyStop: false,
       now: () => 0,
       store: { known: () => undefined, record: () => undefined, recorded: () => [] },
-      predict: (c) => (c.kind === "lanes" ? undefined : predictor.predict(mapping(c), c.schedule)),
+      predict: (c) => (c.kind !== undefined ? undefined : predictor.predict(mapping(c), c.schedule)),
       learn: (so) => predictor.learn(so, mapping),
       signal: controller.signal,
       async *measure(batch): AsyncGenerator<Measurement> {

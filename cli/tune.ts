@@ -3,16 +3,18 @@
  *
  *     automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8
  *     automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --threads 2
+ *     automap tune matmul --m 4096 --n 4096 --k 4096 --target cuda
  */
 
 import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
-import type { Candidate } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { WORKLOAD_NAME } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
@@ -21,6 +23,7 @@ import { constantValues, instantiate } from "../operators/operator.ts";
 import { candidateRows, candidateText, placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { indent, percent, table } from "../report/text.ts";
 import type { TunedKernel } from "../session/finals.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
 import {
   isPlain,
@@ -30,12 +33,13 @@ import {
   tuneComputation,
   usableIntrinsics,
 } from "../session/tune.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { TuneEvent } from "../tuner/tune.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, shellWord, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
+import { readTarget, TARGET_OPTION } from "./target.ts";
 
 const count = (name: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> =>
   z
@@ -49,6 +53,7 @@ const options = subjectOptions.extend({
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
   threads: count("--threads").optional(),
   strategy: z.string().optional(),
+  target: z.string().min(1).optional(),
   kinds: z
     .enum(CANDIDATE_KINDS, {
       error: ({ input }) => `--kinds must be ${CANDIDATE_KINDS.join(", ")}, got "${String(input)}"`,
@@ -70,6 +75,7 @@ type Options = z.infer<typeof options>;
 export function registerTune(program: Command, finish: (code: ExitCode) => void): void {
   addSubjectOptions(program.command("tune"))
     .summary("search mappings and schedules on this machine and keep the fastest")
+    .option(...TARGET_OPTION)
     .option("--trials <n>", "kernels to measure at most (default 160)")
     .option("--time <seconds>", "seconds to search at most (default 40)")
     .option("--seed <n>", "seed of the search (default 1)")
@@ -81,8 +87,8 @@ export function registerTune(program: Command, finish: (code: ExitCode) => void)
     )
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--name <name>", "what to call it in tables, reports and `automap db --name`")
-    .option("--to <file>", "write the fastest kernel's C++ source there")
-    .option("--model-only", "rank candidates by the model and measure nothing: works without a compiler")
+    .option("--to <file>", "write the source of the fastest kernel there")
+    .option("--model-only", "rank candidates by the model and measure nothing: needs no compiler and no device")
     .option("--json", "print a JSON document at the end")
     .addHelpText(
       "after",
@@ -103,21 +109,22 @@ export function registerTune(program: Command, finish: (code: ExitCode) => void)
 }
 
 async function runTune(subject: string, words: readonly string[], given: Options): Promise<ExitCode> {
-  // 1. What, with which instructions.
+  // 1. What, for which machine, with which instructions.
   const parameters = readParameters(words);
-  const intrinsics = chooseIntrinsics(given.intrinsic);
-  const chosen = chooseTypes(subject, parameters, given, intrinsics);
+  const machine = await readTarget(given.target);
+  const intrinsics = chooseIntrinsics(given.intrinsic, machine);
+  const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
   const strategy = given.strategy === undefined ? undefined : STRATEGIES.find((s) => s.name === given.strategy);
   if (given.strategy !== undefined && !strategy) {
     throw new UsageError(`unknown strategy "${given.strategy}"`, {
       hint: `known: ${STRATEGIES.map((s) => s.name).join(", ")}`,
     });
   }
-  if (given.modelOnly) return rank(chosen.computation, intrinsics, given);
+  if (given.modelOnly) return rank(chosen.computation, { intrinsics, machine }, given);
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? `${instructions} instructions` : `${intrinsics.length} rows of plain C++`;
   const label = workloadLabel(describeWorkload(chosen), given.name);
-  say(`${label} on ${nativeTarget().name}: ${choice} to choose from`);
+  say(`${label} on ${machine.name}: ${choice} to choose from`);
 
   // 2. The search, which a first Ctrl-C ends and a second one kills.
   const controller = new AbortController();
@@ -133,6 +140,7 @@ async function runTune(subject: string, words: readonly string[], given: Options
     { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed, name: given.name },
     {
       intrinsics,
+      machine,
       signal: controller.signal,
       onEvent: progress,
       onNotice: say,
@@ -151,17 +159,27 @@ async function runTune(subject: string, words: readonly string[], given: Options
 }
 
 /** The candidates the model likes best, nothing measured. */
-function rank(computation: Computation, intrinsics: readonly Intrinsic[], given: Options): ExitCode {
+function rank(
+  computation: Computation,
+  choice: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
+  given: Options,
+): ExitCode {
   const ranked = rankByModel(computation, {
-    intrinsics,
+    ...choice,
     ...(given.seed === undefined ? {} : { seed: given.seed }),
     ...(given.threads === undefined ? {} : { threads: given.threads }),
     ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
   });
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given);
+  const [first] = ranked;
+  if (first && given.to !== undefined) {
+    writeText(given.to, kernelFor(computation, first.candidate, choice.machine).source);
+    say(`written: ${given.to}, predicted to take ${microseconds(first.prediction.seconds)}; nothing was measured`);
+  }
   if (given.json) {
     printJson({
       measured: false,
+      target: choice.machine.name,
       candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
     });
     return EXIT.ok;
@@ -174,7 +192,8 @@ function rank(computation: Computation, intrinsics: readonly Intrinsic[], given:
       .slice(0, 2)
       .map(([name, text]) => `${name} ${text}`),
   ]);
-  print(["expected by the model of the reference machine, nothing measured", "", indent(table(rows))].join("\n"));
+  const rates = isGpu(choice.machine) ? choice.machine.name : "the reference machine";
+  print([`predicted by the model with the rates of ${rates}, nothing measured`, "", indent(table(rows))].join("\n"));
   return EXIT.ok;
 }
 
@@ -193,7 +212,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
     default: {
       const { best } = outcome;
       if (best && given.to !== undefined) {
-        writeFileSync(given.to, best.kernel.source);
+        writeText(given.to, best.kernel.source);
         say(`written: ${given.to}`);
       }
       for (const line of surroundings(outcome)) say(line);
@@ -214,17 +233,28 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
   }
 }
 
-/** The instructions named; by default, and of a family, those that this machine has; plain C++ among them. */
-function chooseIntrinsics(name: string | undefined): readonly Intrinsic[] {
-  const here = usableIntrinsics();
+/** @throws UsageError when the file cannot be written */
+function writeText(file: string, text: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (error) {
+    throw new UsageError(`--to ${file} cannot be written: ${error instanceof Error ? error.message : String(error)}`, {
+      hint: "name a file in a folder of yours",
+    });
+  }
+}
+
+/** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */
+function chooseIntrinsics(name: string | undefined, machine: Target): readonly Intrinsic[] {
+  const here = usableIntrinsics(machine);
   if (name === undefined || name === "all") return here;
   const named = intrinsicsNamed(name);
   const usable = named.filter((i) => here.includes(i));
   if (usable.length === 0) {
     throw new UsageError(
-      `this machine cannot run ${name}: it needs ${[...new Set(named.map((i) => i.isa))].join(" or ")}`,
+      `${machine.name} cannot run ${name}: it needs ${[...new Set(named.map((i) => i.isa))].join(" or ")}`,
       {
-        hint: "`automap intrinsic list` marks what is here; `automap map` works without the instruction",
+        hint: "`automap intrinsic list` marks what is here; `automap map` works without the instruction; --target names another machine",
       },
     );
   }
@@ -232,16 +262,20 @@ function chooseIntrinsics(name: string | undefined): readonly Intrinsic[] {
 }
 
 /** Types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32, which is what plain C++ is best at. */
-const PREFERRED_TYPES = ["u8s8", "bf16", "f32"];
+const PREFERRED_TYPES = { cpu: ["u8s8", "bf16", "f32"], gpu: ["f16"] };
 
 function chooseTypes(
   subject: string,
   parameters: Readonly<Record<string, number>>,
   given: Options,
   intrinsics: readonly Intrinsic[],
+  machine: Target,
 ): { computation: Computation; fixed: Inputs; parameters: Readonly<Record<string, number>> } {
   const isEquation = subject.includes("[");
-  const wanted = given.dtype !== undefined || isEquation || fixesValues(subject) ? [given.dtype] : PREFERRED_TYPES;
+  const wanted =
+    given.dtype !== undefined || isEquation || fixesValues(subject)
+      ? [given.dtype]
+      : PREFERRED_TYPES[isGpu(machine) ? "gpu" : "cpu"];
   const takes = (computation: Computation): boolean => {
     const types = new Set([targetOf(computation), ...Object.values(computation.tensors)].map((t) => t.dtype));
     return intrinsics.some((i) => !isPlain(i) && i.operands.every((o) => types.has(o.dtype)));
@@ -361,7 +395,7 @@ function tuneDocument(outcome: Extract<TuneOutcome, { best: unknown }>): Record<
       load: best.measurement.ran?.load ?? null,
       gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
       intrinsic: best.candidate.intrinsic,
-      mapping: best.candidate.kind === "lanes" ? { design: placeText(best.candidate) } : best.candidate.matching,
+      mapping: isMapped(best.candidate) ? best.candidate.matching : { design: placeText(best.candidate) },
       schedule: best.candidate.schedule,
       predictedMicroseconds: best.prediction && best.prediction.seconds * 1e6,
     },

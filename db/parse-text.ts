@@ -13,7 +13,7 @@ import { canonicalJson } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type PrintStyle, printExpr } from "../abstraction/expression.ts";
 import { parseExpr } from "../abstraction/parse.ts";
-import { isVisible } from "../abstraction/text.ts";
+import { isFreeName, isVisible, LONGEST_NAME, NAME } from "../abstraction/text.ts";
 
 /** Characters of one text at most; beyond, somebody wants memory. */
 const LINE = 1000;
@@ -22,37 +22,35 @@ const LOG = 20_000;
 /** Of a column that holds JSON. */
 const JSON_TEXT = 2 ** 20;
 
-/** Records are kept under names: what every JavaScript object answers to would be taken for an entry. */
-const isFree = (name: string): boolean => !(name in {});
 const TAKEN = { error: "cannot be used as a name" };
 
-/** A name of the notation: axes, tensors, dimensions, operands, parameters; a fused dimension joins several. */
+/** {@link NAME} */
 export const identifier = z
   .string()
-  .max(500)
-  .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, { error: "is no name of the notation" })
-  .refine(isFree, TAKEN);
+  .max(LONGEST_NAME)
+  .regex(NAME, { error: "is no name of the notation" })
+  .refine(isFreeName, TAKEN);
 
 /** A loop of a schedule: a dimension, or the tiles of one, `k/64`. */
 export const loop = z
   .string()
-  .max(500)
+  .max(LONGEST_NAME)
   .regex(/^[A-Za-z_][A-Za-z0-9_]*(?:\/[1-9]\d{0,9})?$/, { error: "is no loop" })
-  .refine((text) => isFree(text.replace(/\/.*/, "")), TAKEN);
+  .refine((text) => isFreeName(text.replace(/\/.*/, "")), TAKEN);
 
 /** A word of a table: an instruction, a feature, a level, a strategy. */
 export const word = z
   .string()
   .max(100)
   .regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, { error: "is no word of letters, digits and . _ + -" })
-  .refine(isFree, TAKEN);
+  .refine(isFreeName, TAKEN);
 
 /** The name of a workload. */
 export const title = z
   .string()
   .max(100)
   .regex(/^[A-Za-z0-9_][A-Za-z0-9_ .:+-]*$/, { error: "is no name of letters, digits, blanks and _ . : + -" })
-  .refine(isFree, TAKEN);
+  .refine(isFreeName, TAKEN);
 
 /** What {@link idOf} makes. */
 export const hash = z.string().regex(/^[0-9a-f]{32}$/, { error: "is no hash of 32 hexadecimal digits" });

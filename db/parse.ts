@@ -12,6 +12,7 @@ import { z } from "zod";
 import { type Candidate, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import type { MeasurementStatus, Prediction } from "../abstraction/trial.ts";
+import { gridScheduleSchema } from "../mapper/schedule/grid.ts";
 import {
   expression,
   extent,
@@ -79,10 +80,25 @@ const lanes = z.strictObject({
   }),
 });
 
-/** A candidate that names no kind is a mapping and its schedule. */
+const grid = z.strictObject({
+  kind: z.literal("grid"),
+  intrinsic: word,
+  matching: named(identifier, z.array(identifier).max(LOOPS)),
+  operands: named(identifier, expression("value")),
+  schedule: gridScheduleSchema,
+});
+
+/** By `kind`. A candidate that names none is a mapping and its schedule. */
+const KINDS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map<Candidate["kind"], z.ZodType<Candidate>>([
+  [undefined, mapped],
+  ["lanes", lanes],
+  ["grid", grid],
+]);
+
 const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {
   const kind = z.looseObject({ kind: z.unknown().optional() }).safeParse(given).data?.kind;
-  if (kind !== undefined && kind !== "lanes") {
+  const known = KINDS.get(kind);
+  if (!known) {
     context.addIssue({
       code: "custom",
       message: `is of kind ${JSON.stringify(kind).slice(0, 40)}, which this automap does not know`,
@@ -90,7 +106,7 @@ const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): 
     });
     return z.NEVER;
   }
-  const result = kind === undefined ? mapped.safeParse(given) : lanes.safeParse(given);
+  const result = known.safeParse(given);
   if (result.success) return result.data;
   for (const { message, path } of result.error.issues) context.addIssue({ code: "custom", message, path: [...path] });
   return z.NEVER;

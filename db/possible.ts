@@ -3,6 +3,7 @@
  * samples, with the candidate it is of, and with what the fastest machine there could be would take.
  */
 
+import { callingThreads } from "../abstraction/candidate.ts";
 import { type Computation, memoryElements } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { TrialRow } from "./parse.ts";
@@ -36,8 +37,8 @@ export function impossibleTrial(
   const { candidate, intrinsic, threads } = trial;
   if (candidate.intrinsic !== intrinsic)
     return `its candidate uses ${candidate.intrinsic}, its field intrinsic says ${intrinsic}`;
-  if (candidate.schedule.threads !== threads)
-    return `its candidate runs on ${candidate.schedule.threads} threads, its field threads says ${threads}`;
+  const calling = callingThreads(candidate);
+  if (calling !== threads) return `its candidate runs on ${calling} threads, its field threads says ${threads}`;
   if (threads > environment.cores) return `it ran on ${threads} threads of ${environment.cores} cores`;
   return impossibleTimes(trial, workload, environment);
 }

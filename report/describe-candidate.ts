@@ -5,8 +5,9 @@
  *     avx512.fma.f32   FBS-load on 16 lanes, 4 rows x 4 vectors
  */
 
-import type { Candidate } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import { printMatching } from "../abstraction/mapping.ts";
+import { gridScheduleRows } from "../mapper/schedule/grid.ts";
 
 /** What it is, on one line, without its schedule. */
 export function candidateText(candidate: Candidate): string {
@@ -15,14 +16,15 @@ export function candidateText(candidate: Candidate): string {
 
 /** How loops meet the instruction: the matching, or the dataflow on lanes. */
 export function placeText(candidate: Candidate): string {
-  if (candidate.kind !== "lanes") return printMatching(candidate.matching, "  ");
+  if (isMapped(candidate)) return printMatching(candidate.matching, "  ");
   const { dataflow, lanes, rows, vectors } = candidate.schedule;
   return `${dataflow} on ${lanes} lanes, ${rows} row${rows === 1 ? "" : "s"} x ${vectors} vector${vectors === 1 ? "" : "s"}`;
 }
 
 /** Everything it decides, a name and a text each. */
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
-  if (candidate.kind !== "lanes") {
+  if (candidate.kind === "grid") return gridScheduleRows(candidate.schedule);
+  if (candidate.kind === undefined) {
     const { order, block, placement, spread, within, threads } = candidate.schedule;
     return [
       ["order", order.join(" ")],
@@ -49,10 +51,17 @@ export function scheduleRows(candidate: Candidate): [name: string, text: string]
 export function candidateRows(candidate: Candidate): [name: string, text: string][] {
   return [
     ["instruction", candidate.intrinsic],
-    [candidate.kind === "lanes" ? "design" : "mapping", placeText(candidate)],
-    ...(candidate.kind === "lanes" ? [] : [["operands", pairs(candidate.operands)] as [string, string]]),
+    [isMapped(candidate) ? "mapping" : "design", placeText(candidate)],
+    ...(isMapped(candidate) ? [["operands", pairs(candidate.operands)] as [string, string]] : []),
     ...scheduleRows(candidate),
   ];
+}
+
+/** The schedule on one line. */
+export function scheduleText(candidate: Candidate): string {
+  return scheduleRows(candidate)
+    .map(([name, text]) => `${name} ${text}`)
+    .join("; ");
 }
 
 function pairs(of: Readonly<Record<string, unknown>>): string {

@@ -16,9 +16,11 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
+import { predictGrid } from "../perfmodel/grid.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { laneSpace } from "../tuner/lane-candidates.ts";
+import { gridOf } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
@@ -28,6 +30,8 @@ import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneCo
 export interface Choice {
   readonly computation: Computation;
   readonly candidate: Candidate;
+  /** The GPU that blocks and warps are laid out for; the first of the table that can run it when left out. */
+  readonly machine?: Target;
 }
 
 export type TuneOptions = TuneComputationOptions & Omit<TuneSubject, "computation">;
@@ -59,8 +63,8 @@ export async function tune(
 }
 
 /** The kernel of a choice. @throws UsageError when its mapping or design is no longer valid, or is not of an x86 CPU */
-export function generate({ computation, candidate }: Choice): Kernel {
-  return kernelFor(computation, candidate);
+export function generate({ computation, candidate, machine }: Choice): Kernel {
+  return kernelFor(computation, candidate, machine);
 }
 
 /**
@@ -73,7 +77,11 @@ export function predict(
   target: Target = nativeTarget(),
   calibration?: Calibration,
 ): Prediction | undefined {
-  if (candidate.kind !== "lanes")
+  if (candidate.kind === "grid") {
+    const { context, machine } = gridOf(computation, candidate, target);
+    return predictGrid(context, candidate.schedule, machine);
+  }
+  if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
   const [instruction] = intrinsicsNamed(candidate.intrinsic);
   const space = laneSpace(computation, {

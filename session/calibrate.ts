@@ -15,8 +15,8 @@ import type { Finding } from "../runtime/doctor.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { type Contradiction, contradictionIn, contradictionText } from "./contradiction.ts";
+import { environmentOf } from "./environment.ts";
 import { calibrationFor } from "./predict.ts";
-import { environmentOf } from "./tune.ts";
 
 export type CalibrateOutcome =
   | {

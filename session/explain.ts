@@ -4,13 +4,19 @@
  *     const { prediction, costs } = explainTrial(db, showTrial(db, "3f9a1c77"));
  */
 
+import type { GridCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { computationOf, type Database, type TrialRecord } from "../db/index.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
+import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
 import { type Costs, createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type Contradiction, contradictionIn } from "./contradiction.ts";
+import { gridOf } from "./grid-space.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
 export type TrialExplanation =
@@ -30,13 +36,10 @@ export type TrialExplanation =
 export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation {
   const { workload, candidate } = trial;
   try {
+    const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
     if (candidate.kind === "lanes")
       return { status: "unknown", because: "the layered model is of mappings; a design on lanes has an estimate only" };
-    const mapping = mappingOf(computationOf(workload), candidate);
-    const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
-    const target = modelTarget(machine, calibration);
-    const prediction = createModel(mapping, target)(candidate.schedule);
-    const costs = createTerms(mapping, target)(candidate.schedule);
+    const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
     const contradiction = contradictionIn(db, trial.environment, machine);
@@ -45,4 +48,25 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
     if (error instanceof UsageError) return { status: "unknown", because: error.message };
     throw error;
   }
+}
+
+function modelled(
+  computation: Computation,
+  candidate: MappedCandidate | GridCandidate,
+  machine: Target,
+  calibration: Calibration | undefined,
+): { readonly mapping: Mapping; readonly prediction: Prediction | undefined; readonly costs: Costs | undefined } {
+  if (candidate.kind === "grid") {
+    const { context, machine: gpu } = gridOf(computation, candidate, machine);
+    const { schedule } = candidate;
+    const [prediction, costs] = [predictGrid(context, schedule, gpu), gridCosts(context, schedule, gpu)];
+    return { mapping: context.mapping, prediction, costs };
+  }
+  const mapping = mappingOf(computation, candidate);
+  const target = modelTarget(machine, calibration);
+  return {
+    mapping,
+    prediction: createModel(mapping, target)(candidate.schedule),
+    costs: createTerms(mapping, target)(candidate.schedule),
+  };
 }

@@ -8,7 +8,7 @@
  * measured before them, and a search never ends with less than was known.
  */
 
-import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { type Candidate, candidateKey, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -25,12 +25,11 @@ import {
   recordTrial,
   type Workload,
 } from "../db/index.ts";
-import type { Runner } from "../runtime/measure.ts";
-import type { Reference } from "../runtime/verify.ts";
 import { rankingOf, type TrialOf } from "../tuner/trials.ts";
 import { kernelFor } from "./kernel.ts";
 import { mappingOf } from "./recorded.ts";
 import type { CandidateKinds, SessionSpace } from "./space.ts";
+import type { Bench } from "./workplace.ts";
 
 export interface TunedKernel {
   /** Of the record of its finals. */
@@ -65,8 +64,7 @@ export interface Finished {
 export async function decide(
   contenders: readonly TrialOf<Candidate>[],
   search: Finished,
-  runner: Pick<Runner, "compareKernels">,
-  reference: Reference,
+  bench: Pick<Bench, "compare">,
   now: () => number,
 ): Promise<TunedKernel | undefined> {
   // 1. Who takes part.
@@ -77,7 +75,7 @@ export async function decide(
 
   // 2. Batches in turns.
   const kernels = entrants.map(({ kernel }) => kernel);
-  const measurements = await runner.compareKernels(kernels, reference);
+  const measurements = await bench.compare(kernels);
   const at = Math.max(now(), ...entrants.map(({ trial }) => trial.at + 1));
   const judged = entrants.map(({ trial, kernel, mapping }, i) => {
     const measurement = measurements[i];
@@ -113,7 +111,7 @@ function entrantOf(trial: TrialOf<Candidate>, space: Finished["space"]): Entrant
 function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation): Entrant[] {
   const { candidate } = trial;
   try {
-    const mapping = candidate.kind === "lanes" ? undefined : mappingOf(computation, candidate);
+    const mapping = isMapped(candidate) ? mappingOf(computation, candidate) : undefined;
     return [{ trial, kernel: kernelFor(computation, candidate), mapping }];
   } catch (error) {
     if (error instanceof UsageError) return [];

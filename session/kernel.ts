@@ -9,6 +9,7 @@ import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { generateCpp } from "../codegen/cpp.ts";
 import { generateLanes } from "../codegen/lanes.ts";
@@ -18,14 +19,20 @@ import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
 import { tapsOf } from "../mapper/lanes/taps.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { scheduleProblem } from "../mapper/schedule.ts";
-import { placeText, scheduleRows } from "../report/describe-candidate.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";
+import { generateGrid, gridOf } from "./grid-space.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
-/** @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of an x86 CPU */
-export function kernelFor(computation: Computation, candidate: Candidate): Kernel {
+/**
+ * @param machine the GPU that a grid was made for; the first of the table that can run it when left out
+ * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of an x86 CPU
+ */
+export function kernelFor(computation: Computation, candidate: Candidate, machine?: Target): Kernel {
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
+  if (candidate.kind === "grid")
+    return generateGrid(gridOf(computation, candidate, machine).context, candidate.schedule);
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
   if (language !== "c++" || !isWritten(isa))
@@ -81,10 +88,4 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     },
   );
   return { ...kernel, promises: intrinsic.mnemonic };
-}
-
-function scheduleText(candidate: Candidate): string {
-  return scheduleRows(candidate)
-    .map(([name, text]) => `${name} ${text}`)
-    .join("; ");
 }

@@ -23,6 +23,7 @@ import {
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
+import { callingThreads } from "../abstraction/candidate.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
@@ -120,7 +121,7 @@ function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): Em
     name: packageName(computation.name),
     computation,
     tuned: kernel,
-    threads: candidate.schedule.threads,
+    threads: callingThreads(candidate),
     record: id,
     provenance: [`record    ${shortId(id)}`],
   };

@@ -52,7 +52,7 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
     },
     learn: (trials, mappingOf) => {
       const observations = trials.flatMap(({ candidate, measurement }): Observation[] => {
-        if (measurement.status !== "ok" || candidate.kind === "lanes") return [];
+        if (measurement.status !== "ok" || candidate.kind !== undefined) return [];
         const mapping = mappingOf(candidate);
         const costs = mapping && termsFor(mapping)(candidate.schedule);
         return costs ? [{ costs, measuredSeconds: measurement.median }] : [];

@@ -7,7 +7,7 @@
  */
 
 import { z } from "zod";
-import type { Candidate } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
@@ -26,14 +26,14 @@ import { bindOperands } from "../mapper/match/bind.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
+import { gpuTargetNamed, type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
 
 /**
  * The mapping a recorded candidate names, judged again by today's rules.
  * @throws UsageError when its instruction, binding or matching is not (or no longer) valid
  */
 export function mappingOf(computation: Computation, candidate: Candidate): Mapping {
-  if (candidate.kind === "lanes")
+  if (!isMapped(candidate))
     throw new UsageError(`a design on lanes has no mapping: ${candidate.schedule.dataflow} on ${candidate.intrinsic}`);
   const { intrinsic: name, matching, operands } = candidate;
   const [intrinsic] = intrinsicsNamed(name);
@@ -80,7 +80,7 @@ const machineSchema: z.ZodType<MachineRecord> = z.object({
 export function recordedTarget(run: RunRecord): Target | undefined {
   const found = machineSchema.safeParse(run.options["target"]);
   if (!found.success) return undefined;
-  return targetOf(found.data);
+  return gpuTargetNamed(found.data.name) ?? targetOf(found.data);
 }
 
 /** The machine a trial was made on: its calibration, and its caches as the run recorded them, else those of this machine. */
@@ -94,7 +94,11 @@ export function recordedMachine(
 } {
   const stored = storedCalibration(db, environment);
   const machine = run === undefined ? undefined : recordedTarget(showRun(db, run));
-  return { calibration: stored?.calibration, calibratedAt: stored?.at, machine: machine ?? nativeTarget() };
+  return {
+    calibration: stored?.calibration,
+    calibratedAt: stored?.at,
+    machine: machine ?? gpuTargetNamed(environment.target) ?? nativeTarget(),
+  };
 }
 
 const measured = z.object({ median: z.number(), spread: z.number() });

@@ -10,6 +10,7 @@
 import {
   type Candidate,
   candidateKey,
+  type GridCandidate,
   type LaneCandidate,
   type LaneSchedule,
   type MappedCandidate,
@@ -24,12 +25,13 @@ import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { type LaneSpace, laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { gridSessionSpace } from "./grid-space.ts";
 import { generate, generateDesign } from "./kernel.ts";
 import { predictorFor } from "./predict.ts";
 
@@ -66,6 +68,12 @@ export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & 
 /** The space, or why nothing maps. */
 export function sessionSpace(computation: Computation, options: SessionSpaceOptions): SessionSpace | readonly Reason[] {
   const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all" } = options;
+  if (isGpu(machine)) {
+    if (kinds !== "lanes") return gridSessionSpace(computation, { machine, intrinsics, seed });
+    return [
+      { rule: "lanes", because: `designs on the lanes of ${machine.name} are drawn and printed, not yet searched` },
+    ];
+  }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
   const nearBytes = modelTarget(machine, calibration).memory[0]?.bytes;
@@ -83,7 +91,7 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
   // Lanes have an estimate of their own: it is scaled by what was measured of them.
   let scale = 1;
   const mappingOf = (c: Candidate): Mapping | undefined =>
-    c.kind === "lanes" || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
+    c.kind !== undefined || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
   const used = [
     ...(isRefusals(mapped) ? [] : mapped.mappings.map((m) => m.mapping.intrinsic)),
     ...(designs && multiplyAdd ? [multiplyAdd] : []),
@@ -91,8 +99,8 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
   return {
     ...joinedSpace(
       isRefusals(mapped) ? emptySpace<MappedCandidate>() : mapped,
-      designs ?? emptySpace<LaneCandidate>(),
-      (c): c is MappedCandidate => c.kind !== "lanes",
+      designs ?? emptySpace<LaneCandidate | GridCandidate>(),
+      (c): c is MappedCandidate => c.kind === undefined,
     ),
     intrinsics: [...new Set(used)],
     mappingOf,
@@ -104,15 +112,15 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
     kernelOf: (c) => {
       if (c.kind === "lanes") return generateDesign(computation, c);
       const mapping = mappingOf(c);
-      if (!mapping) throw new Error("internal: a mapping of no space");
+      if (!mapping || c.kind !== undefined) throw new Error("internal: a mapping of no space");
       return generate(c, mapping);
     },
     predict: (c) => {
-      if (c.kind !== "lanes") {
+      if (c.kind === undefined) {
         const mapping = mappingOf(c);
         return mapping && predictor.predict(mapping, c.schedule);
       }
-      if (!lanes || "rule" in lanes) return undefined;
+      if (c.kind !== "lanes" || !lanes || "rule" in lanes) return undefined;
       const seconds = lanes.expectedSeconds(c.schedule);
       return { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
     },

@@ -8,10 +8,9 @@
  * Every part is somebody else's: the search is tuner's, the numbers are runtime's, the records are db's.
  */
 
-import { arch, cpus, release, type as system } from "node:os";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
-import { type Computation, pointCount } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -19,7 +18,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import type { Measurement, Prediction } from "../abstraction/trial.ts";
+import type { Prediction } from "../abstraction/trial.ts";
 import {
   beginRun,
   type Database,
@@ -32,18 +31,15 @@ import {
   type Workload,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { kernelFlags } from "../runtime/compiler.ts";
-import { requireDisassembler } from "../runtime/disassembly.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
-import type { Reference } from "../runtime/verify.ts";
-import { isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
+import type { Runner } from "../runtime/measure.ts";
+import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { decide, type TunedKernel } from "./finals.ts";
-import { calibrationFor } from "./predict.ts";
 import {
   type CandidateKinds,
   type Reason,
@@ -51,7 +47,7 @@ import {
   type SessionSpaceOptions,
   sessionSpace,
 } from "./space.ts";
-import { VERSION } from "./version.ts";
+import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
   readonly computation: Computation;
@@ -79,8 +75,8 @@ export interface TuneComputationOptions {
   readonly earlyStop?: boolean;
   /** Path of the database; `:memory:` keeps nothing. */
   readonly database?: string;
-  /** Compiles and measures; made for the session when left out, and closed after it either way. */
-  readonly runner?: Runner;
+  /** Compiles and measures, on a CPU or a GPU as the machine is one; made for the session when left out, and closed after it either way. */
+  readonly runner?: Runner | CudaRunner;
   readonly signal?: AbortSignal;
   readonly onEvent?: (event: TuneEvent<Candidate>) => void;
   /** What the user should hear besides. */
@@ -107,17 +103,16 @@ export type TuneOutcome =
 /** Chosen so that compiling and measuring end within a minute; a search with nothing left to gain stops earlier. */
 const DEFAULT_SECONDS = 40;
 const DEFAULT_TRIALS = 160;
-const INPUT_SEED = 1;
-/** Points from which drawing inputs and computing the reference takes seconds: the user hears of it. */
-const LARGE_POINTS = 1e8;
 
 /** The instructions of the table that a machine has and that kernels are written with. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }
 
-/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none. */
+/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a warp. */
 export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
+  if (isGpu(machine))
+    return INTRINSICS.filter((i) => i.language === "cuda" && i.scope === "warp" && runsOn(machine, i));
   return INTRINSICS.filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
 }
 
@@ -170,28 +165,28 @@ export async function tuneComputation(
     throw new UsageError(`"${subject.name}" is no name for a workload`, {
       hint: "letters, digits and . _ - + / :, no more than 80",
     });
-  const made = options.runner
-    ? { status: "ready" as const, runner: options.runner }
-    : await createRunner({
-        threads: options.threads ?? 1,
-        ...(options.onNotice ? { onWait: options.onNotice } : {}),
-      });
-  if (made.status === "environment") return { status: "environment", problem: made };
   try {
-    const db = openDatabase(options.database ?? "automap.db");
+    const { threads = 1, runner, machine = nativeTarget(), onNotice } = options;
+    const place = await openWorkplace(machine, { threads, runner, onWait: onNotice });
+    if (place.status === "environment") return { status: "environment", problem: place };
     try {
-      const prepared = await prepare(db, made.runner, subject, options);
-      return "refused" in prepared
-        ? { status: "nothing-maps", ...prepared }
-        : await search(db, made.runner, prepared, options);
+      return await tuneAt(place, subject, options);
     } finally {
-      db.close();
+      await place.close();
     }
   } catch (error) {
     if (error instanceof EnvironmentError) return { status: "environment", problem: error.problem };
     throw error;
+  }
+}
+
+async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneComputationOptions): Promise<TuneOutcome> {
+  const db = openDatabase(options.database ?? "automap.db");
+  try {
+    const prepared = await prepare(db, place, subject, options);
+    return "refused" in prepared ? { status: "nothing-maps", ...prepared } : await search(db, prepared, options);
   } finally {
-    await made.runner.close();
+    db.close();
   }
 }
 
@@ -200,7 +195,7 @@ interface Prepared {
   readonly started: number;
   readonly threads: number;
   readonly kinds: CandidateKinds;
-  readonly environment: Environment;
+  readonly place: Workplace;
   /** Its calibration was found to be contradicted, and that was said. */
   readonly doubted: boolean;
   readonly workload: Workload;
@@ -208,22 +203,22 @@ interface Prepared {
   /** Of the offered instructions those that the search chooses from. */
   readonly chosen: readonly Intrinsic[];
   readonly space: SessionSpace;
-  readonly reference: Reference;
+  readonly bench: Bench;
 }
 
 /** The model of the machine, what can be tried at all, and what kernels must answer. */
 async function prepare(
   db: Database,
-  runner: Runner,
+  place: Workplace,
   { computation, parameters = {}, fixed, name }: TuneSubject,
   options: TuneComputationOptions,
 ): Promise<Prepared | { readonly refused: readonly Reason[] }> {
   const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
   const started = Date.now();
-  const environment = environmentOf(runner, machine);
+  const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);
   if (db.notice !== undefined) announce(db.notice);
-  const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine });
+  const calibration = await place.calibration(db, announce);
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
@@ -232,22 +227,18 @@ async function prepare(
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
-  // Better now than after the inputs are drawn.
-  if (!isAllPlain && !options.runner) requireDisassembler();
-  if (pointCount(computation) > LARGE_POINTS)
-    announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
-  const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+  const bench = await place.bench(computation, { fixed, promised: !isAllPlain, announce });
   const workload: Workload = { computation, parameters, name };
-  return { started, threads, kinds, environment, doubted, workload, offered, chosen, space, reference };
+  return { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench };
 }
 
 async function search(
   db: Database,
-  runner: Runner,
   prepared: Prepared,
   options: TuneComputationOptions,
 ): Promise<Extract<TuneOutcome, { trials: unknown }>> {
-  const { started, threads, kinds, environment, doubted, workload, offered, chosen, space, reference } = prepared;
+  const { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench } = prepared;
+  const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) throw new Error("internal: no strategies");
   const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
@@ -278,14 +269,15 @@ async function search(
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
-      measure: (batch) => measureAll(batch, space, runner, reference),
+      measure: (candidates) => bench.measure(candidates.map((c) => space.kernelOf(c))),
+      ...(batch === undefined ? {} : { batch }),
       ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
     // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
     const finished = { db, workload, environment, run, space, threads, kinds, offered };
-    const best = await decide(result.contenders, finished, runner, reference, Date.now);
+    const best = await decide(result.contenders, finished, bench, Date.now);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
     return {
@@ -295,7 +287,7 @@ async function search(
       trials: result.trials,
       failed: failuresOf(result.trials),
       seconds: (Date.now() - started) / 1000,
-      waitedSeconds: runner.cores.waited(),
+      waitedSeconds: place.waited(),
       database: db.path,
     };
   } catch (error) {
@@ -367,18 +359,6 @@ export function rankByModel(
   return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
 }
 
-/** Kernels compile together; when all are there they are measured one at a time, so that no compiler runs beside a clock. */
-async function* measureAll(
-  batch: readonly Candidate[],
-  space: SessionSpace,
-  runner: Runner,
-  reference: Reference,
-): AsyncGenerator<Measurement> {
-  const kernels = batch.map((c) => space.kernelOf(c));
-  await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
-  for (const kernel of kernels) yield await runner.measure(kernel, reference);
-}
-
 interface Place {
   readonly workload: Workload;
   readonly environment: Environment;
@@ -410,21 +390,6 @@ function storeIn(db: Database, { workload, environment, run, space, threads }: P
         conditions,
       });
     },
-  };
-}
-
-/** A machine and the tools here, as records name them. */
-export function environmentOf(runner: Pick<Runner, "compiler">, target: Target = nativeTarget()): Environment {
-  const { path, version } = runner.compiler;
-  return {
-    target: target.name,
-    cpu: cpus()[0]?.model.trim() ?? "unknown",
-    cores: cpus().length,
-    isa: target.isa,
-    compiler: { path, version, flags: kernelFlags({ features: [] }) },
-    kernel: `${system()} ${release()} ${arch()}`,
-    node: process.version,
-    automap: VERSION,
   };
 }
 

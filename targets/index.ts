@@ -22,6 +22,7 @@ export {
   runsOn,
   writesVectorRows,
 } from "./features.ts";
+export { gpuTargetNamed, gpuTargetOf, isGpu } from "./gpu.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";

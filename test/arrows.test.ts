@@ -20,7 +20,8 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   tuner: ["abstraction", ...TABLES, "mapper", "perfmodel"],
   codegen: ["abstraction", "targets"],
   runtime: ["abstraction", "targets"],
-  db: ["abstraction", "operators"],
+  // Of the mapper the decisions, which records are read with.
+  db: ["abstraction", "operators", "mapper"],
   report: ["abstraction", "mapper"],
   package: ["abstraction", "targets", "runtime"],
   session: ["abstraction", ...TABLES, "mapper", "perfmodel", "tuner", "codegen", "runtime", "db", "report", "package"],

@@ -4,8 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, recordCalibration } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { environmentOf } from "../session/environment.ts";
 import { readCalibrationData, storedCalibration } from "../session/recorded.ts";
-import { environmentOf } from "../session/tune.ts";
 import { commandLine } from "./support/command-line.ts";
 import { MACHINE, workshop } from "./support/database.ts";
 

@@ -1,7 +1,7 @@
 /** @file The first wall: whatever stands in a line or in a file, what becomes a record is of the kind it may be. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import type { GridCandidate, LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
 import { isVisible, visible } from "../abstraction/text.ts";
 import {
   beginRun,
@@ -58,7 +58,24 @@ const LANES: LaneCandidate = {
   },
 };
 
-/** A record of every kind, and of both kinds of candidate. */
+const GRID: GridCandidate = {
+  kind: "grid",
+  intrinsic: "mma.m16n8k16.f32.f16",
+  matching: { m: ["m"], n: ["n"], k: ["k"] },
+  operands: { a: "a", b: "b", c: "out" },
+  schedule: {
+    tile: { m: 32, n: 16, k: 32 },
+    warps: { m: 2, n: 1 },
+    stage: 3,
+    swizzle: "swizzled",
+    transfer: "async",
+    order: 2,
+    fragments: "across",
+    store: "direct",
+  },
+};
+
+/** A record of every kind, and of every kind of candidate. */
 function records(): Line[] {
   const environment = { ...MACHINE, driver: "550.54" };
   const run = beginRun(db, {
@@ -86,6 +103,7 @@ function records(): Line[] {
   const lanes = newTrial(60, { workload: workloadNamed("matmul", { m: 8, n: 8, k: 8 }), environment });
   const { intrinsic: _, ...bare } = lanes;
   recordTrial(db, { ...bare, trial: trial({ status: "wrong", log: "off by one" }, 6, LANES) });
+  recordTrial(db, { ...bare, trial: trial(measured(60), 8, GRID) });
   recordCalibration(db, { environment, data: { machine: "a CPU", memory: { l1: { read: 1 } } }, at: 7 });
   endRun(db, run, { status: "done", ended: 9 });
   return recordsIn(exportLines(db));
@@ -243,6 +261,11 @@ describe("a number of a record", () => {
   it.each<[string, Line["kind"], (line: Line) => void, RegExp]>([
     ["a block of two million steps", "mapped", at("candidate.schedule.block.q", 2_000_000), /block\.q: Too big.*1024/],
     ["two million lanes", "lanes", at("candidate.schedule.lanes", 2_000_000), /lanes: Too big.*1024/],
+    ["a tile of a million rows", "grid", at("candidate.schedule.tile.m", 1e6), /tile\.m: Too big/],
+    ["a tile that ends a comment", "grid", at("candidate.schedule.tile", { "*/": 16 }), /tile\.\*\/: Invalid key/],
+    ["a ring of a thousand stages", "grid", at("candidate.schedule.stage", 1000), /stage: Too big/],
+    ["a decision nobody knows", "grid", at("candidate.schedule.cluster", 2), /Unrecognized key: "cluster"/],
+    ["two threads that launch a grid", "grid", at("threads", 2), /its candidate runs on 1 threads/],
     ["a loop over no tiles", "mapped", at("candidate.schedule.order.0", "p/0"), /order\.0: is no loop/],
     ["a million samples", "mapped", at("samples", Array(1e6).fill(6e-5)), /longer than|samples/],
     ["twenty thousand samples", "mapped", at("samples", Array(20_000).fill(6e-5)), /samples: Too big/],
@@ -285,7 +308,7 @@ describe("a number of a record", () => {
   });
 
   const nameOf = ({ kind, candidate: tried }: Line): string =>
-    kind !== "trial" ? kind : (tried as { kind?: string }).kind === "lanes" ? "lanes" : "mapped";
+    kind !== "trial" ? kind : ((tried as { kind?: string }).kind ?? "mapped");
   /** The convolution of so many images, whole in all its parts. */
   const enlarge = (line: Line, images: number): void => {
     const { computation } = workloadNamed("conv2d", { n: images });

@@ -8,7 +8,7 @@ import { openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { writePackage } from "../session/emit.ts";
-import { environmentOf } from "../session/tune.ts";
+import { environmentOf } from "../session/environment.ts";
 import { commandLine } from "./support/command-line.ts";
 import { candidate, MACHINE, newTrial, trial } from "./support/database.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";

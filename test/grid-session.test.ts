@@ -4,14 +4,14 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { printGridSchedule } from "../mapper/schedule/grid.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { candidateText, scheduleText } from "../report/describe-candidate.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
-import { gridSession, searchOnDevice } from "../session/grid.ts";
+import { sessionSpace } from "../session/space.ts";
+import { usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -41,34 +41,22 @@ const CASES = [
   { operator: "conv2d", parameters: { n: 1, c: 32, k: 16, h: 5, w: 5 }, types: "s8" },
 ];
 
+const machine = nvidiaTarget("h100");
+
 describe("a kernel of blocks and warps", () => {
   for (const { operator, parameters, types, ...more } of CASES)
     it(`equals the equation on the emulated device: ${operator} ${types}, ${COUNT} of the space`, async () => {
       const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types), ...more });
-      const session = gridSession(computation, nvidiaTarget("h100"), { seed: 1 });
-      if (!("space" in session)) throw new Error("nothing maps");
+      const space = sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 });
+      if (!("kernelOf" in space)) throw new Error("nothing maps");
       const random = seededRandom(11);
-      const candidates = Array.from({ length: COUNT }, () => session.space.random(random));
+      const candidates = Array.from({ length: COUNT }, () => space.random(random));
       const reference = await runner.reference(computation, 1);
-      const measured = await runner.measureTogether(candidates.map(session.kernelOf), reference, TIMING);
+      const measured = await runner.measureTogether(candidates.map(space.kernelOf), reference, TIMING);
       for (const [i, m] of measured.entries()) {
         const candidate = candidates[i];
-        const subject =
-          candidate &&
-          `${candidate.intrinsic} ${printMatching(candidate.matching)} ${printGridSchedule(candidate.schedule)}`;
+        const subject = candidate && `${candidateText(candidate)} ${scheduleText(candidate)}`;
         expect(m.status === "ok" ? "ok" : m.log, subject).toBe("ok");
       }
     });
-
-  it("is found by a search, with finalists", async () => {
-    const computation = instantiate(operatorNamed("matmul"), {
-      parameters: { m: 16, n: 16, k: 16 },
-      types: parseDataTypes("f16"),
-    });
-    const session = gridSession(computation, nvidiaTarget("h100"), { seed: 1 });
-    if (!("space" in session)) throw new Error("nothing maps");
-    const found = await searchOnDevice(session, runner, { trials: 4, seed: 1, batch: 4 });
-    expect(found.trials).toHaveLength(4);
-    expect(found.finalists.length).toBeGreaterThan(0);
-  });
 });

@@ -21,8 +21,8 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { environmentOf } from "../session/environment.ts";
 import { load } from "../session/load.ts";
-import { environmentOf } from "../session/tune.ts";
 import { commandLine } from "./support/command-line.ts";
 import { measured } from "./support/database.ts";
 import { computationOf, plainCandidate, requireCompiler } from "./support/packages.ts";

@@ -26,7 +26,7 @@ import { runChild } from "../runtime/child.ts";
 import { provePackage, subjectOf, writePackage } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
-import { environmentOf } from "../session/tune.ts";
+import { environmentOf } from "../session/environment.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { type Line, type Path, plant, textsIn } from "./support/forge.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";

@@ -15,9 +15,9 @@ import { shareCores } from "../runtime/cores.ts";
 import { allowedCpus } from "../runtime/processor.ts";
 import { fromMemory, toMemory } from "../runtime/verify.ts";
 import { sealedPackage, writePackage } from "../session/emit.ts";
+import { environmentOf } from "../session/environment.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
-import { environmentOf } from "../session/tune.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
 import { sourceOf } from "./support/source.ts";
 

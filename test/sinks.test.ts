@@ -20,7 +20,7 @@ import {
 } from "../db/index.ts";
 import { packageFiles, packageName } from "../package/index.ts";
 import { subjectOf, writePackage } from "../session/emit.ts";
-import { environmentOf } from "../session/tune.ts";
+import { environmentOf } from "../session/environment.ts";
 import { commandLine } from "./support/command-line.ts";
 import { MACHINE, newTrial, trial, workshop } from "./support/database.ts";
 import { forgedLines, plant, recordsIn, textsIn } from "./support/forge.ts";

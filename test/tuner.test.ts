@@ -471,7 +471,7 @@ describe("events", () => {
       trial 2: timed-out, 3 s left
       trial 3: 2.6 us, 2 s left
       best m5 n3 k2 u2 p1, was m5 n3 k0 u2 p1
-      round 2: 3 proposed, 0 known, 2 s left
+      round 2: 2 proposed, 0 known, 2 s left
       trial 4: 1.9 us, 1 s left
       best m5 n3 k3 u2 p1, was m5 n3 k2 u2 p1
       trial 5: 1.4 us, 0 s left

@@ -163,7 +163,7 @@ export async function tune<C>(options: TuneOptions<C>): Promise<TuneResult<C>> {
       await setImmediate();
       const spent = whySpent();
       if (spent) return spent;
-      const asked = untried(proposals);
+      const asked = untried(proposals).slice(0, trialsLeft());
       if (asked.length === 0) return "exhausted";
       const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
       if (strategy.guided && earlyStop && roundsWithoutGain >= earlyStop.rounds) {
@@ -251,6 +251,10 @@ export async function tune<C>(options: TuneOptions<C>): Promise<TuneResult<C>> {
     if (signal?.aborted) return "interrupted";
     if (budget.seconds !== undefined && elapsed() >= budget.seconds) return "time-spent";
     return undefined;
+  }
+
+  function trialsLeft(): number {
+    return (budget.trials ?? Number.POSITIVE_INFINITY) - trials.length;
   }
 
   function elapsed(): number {

@@ -6,7 +6,7 @@ import { UsageError } from "../../abstraction/error.ts";
 import { type Difference, POLICIES, type Policy, type World } from "../../db/index.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
-import { environmentOf } from "../../session/tune.ts";
+import { environmentOf } from "../../session/environment.ts";
 
 /** Asked for once a command, and only by those that compare. */
 export type Here = () => Promise<World>;

@@ -4,6 +4,7 @@
  *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct
  */
 
+import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -24,6 +25,11 @@ import { warps } from "./warps.ts";
 export const GRID_DECISIONS: { readonly [K in keyof GridSchedule]: Decision<GridSchedule[K]> } = {
   ...{ tile, warps, stage, swizzle, transfer, order, fragments, store },
 };
+
+/** A schedule as a record may hold it: one value of each decision and nothing besides. */
+export const gridScheduleSchema = z.strictObject(
+  Object.fromEntries(Object.values(GRID_DECISIONS).map(({ name, schema }) => [name, schema])),
+) as unknown as z.ZodType<GridSchedule>; // each key has the schema of its own decision
 
 const NAMES = Object.keys(GRID_DECISIONS) as (keyof GridSchedule)[];
 

@@ -8,7 +8,7 @@
 
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
-import type { Decision } from "./decision.ts";
+import { byAxis, type Decision } from "./decision.ts";
 import type { GridAxis, GridContext } from "./grid-context.ts";
 
 /** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
@@ -20,7 +20,7 @@ export const tile: Decision<Readonly<Record<string, number>>> = {
   name: "tile",
   summary:
     "Elements of a block's tile along each axis: larger tiles read inputs fewer times, smaller ones fill the machine.",
-  schema: z.record(z.string(), z.int().min(1).max(4096)),
+  schema: byAxis(z.int().min(1).max(4096)),
   values: ({ rows, columns, sum, elementBytes }) =>
     keptTiles(rows).flatMap((m) =>
       keptTiles(columns).flatMap((n) =>

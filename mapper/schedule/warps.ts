@@ -7,7 +7,7 @@
  */
 
 import { z } from "zod";
-import type { Decision } from "./decision.ts";
+import { byAxis, type Decision } from "./decision.ts";
 
 /** Warps of a block along an axis at most. */
 const MOST = 8;
@@ -16,7 +16,7 @@ export const warps: Decision<Readonly<Record<string, number>>> = {
   name: "warps",
   summary:
     "Warps of a block along each kept axis: squarer parts fetch less from shared memory, larger ones need more registers.",
-  schema: z.record(z.string(), z.int().min(1).max(32)),
+  schema: byAxis(z.int().min(1).max(32)),
   values: ({ rows, columns, limits }) => {
     const counts = [1, 2, 4, MOST];
     return counts.flatMap((m) =>

@@ -57,7 +57,7 @@ export async function findCudaDevice(): Promise<CudaDevice | EnvironmentProblem>
   if (smi === undefined)
     return missing(
       "no NVIDIA GPU: nvidia-smi is not on the PATH",
-      "run it where a GPU is, or rank by the model alone: --model-only",
+      "run it where a GPU is, or rank for one by name with the model alone: --target h100 --model-only",
     );
   const query = ["--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"];
   const probed = await runChild([smi, ...query], { timeLimitMs: PROBE_LIMIT_MS });
@@ -97,10 +97,19 @@ const NVCC_FLAGS = {
   program: ["-O2", "-ldl"],
 } as const;
 
-export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
+/** What nvcc is told of every kernel for a device, in the order given. */
+export function kernelFlagsOf({ capability }: Pick<CudaDevice, "capability">): string[] {
+  return ["-std=c++17", architectureOf(capability), ...NVCC_FLAGS.kernel];
+}
+
+function architectureOf(capability: number): string {
   // Hopper's own instructions need the architecture's own name.
   const name = capability === 90 ? "90a" : String(capability);
-  const architecture = `-gencode=arch=compute_${name},code=sm_${name}`;
+  return `-gencode=arch=compute_${name},code=sm_${name}`;
+}
+
+export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
+  const architecture = architectureOf(capability);
   return {
     identity: `${nvcc.path} ${nvcc.version} ${architecture}`,
     adapted: (source) => source,

@@ -1,0 +1,48 @@
+/**
+ * @file The world of a search as its records name it: a CPU with its compiler, or a GPU with its driver and nvcc.
+ *
+ *     environmentOf(runner)                            { target: "Intel(R) Xeon(R) ...", compiler: { path: "/usr/bin/g++", ... }, ... }
+ *     gpuEnvironment(runner.device, nvidiaTarget("h100"))     { target: "h100", cpu: "NVIDIA H100 80GB HBM3", driver: "580.159", ... }
+ */
+
+import { arch, cpus, release, type as system } from "node:os";
+import { levelOf, type Target } from "../abstraction/machine.ts";
+import type { Environment } from "../db/index.ts";
+import { kernelFlags } from "../runtime/compiler.ts";
+import type { Runner } from "../runtime/measure.ts";
+import { type CudaDevice, kernelFlagsOf } from "../runtime/run/cuda-build.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { VERSION } from "./version.ts";
+
+const software = (): Pick<Environment, "kernel" | "node" | "automap"> => ({
+  kernel: `${system()} ${release()} ${arch()}`,
+  node: process.version,
+  automap: VERSION,
+});
+
+/** A CPU and the tools here. */
+export function environmentOf(runner: Pick<Runner, "compiler">, target: Target = nativeTarget()): Environment {
+  const { path, version } = runner.compiler;
+  return {
+    target: target.name,
+    cpu: cpus()[0]?.model.trim() ?? "unknown",
+    cores: cpus().length,
+    isa: target.isa,
+    compiler: { path, version, flags: kernelFlags({ features: [] }) },
+    ...software(),
+  };
+}
+
+/** A GPU and the tools here: what runs kernels is the GPU, and its cores are its multiprocessors. */
+export function gpuEnvironment(device: CudaDevice, target: Target): Environment {
+  const { path, version } = device.nvcc;
+  return {
+    target: target.name,
+    cpu: device.name,
+    cores: levelOf(target, "block").units,
+    isa: target.isa,
+    compiler: { path, version, flags: kernelFlagsOf(device) },
+    driver: device.driver,
+    ...software(),
+  };
+}

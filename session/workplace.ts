@@ -1,0 +1,157 @@
+/**
+ * @file Where the kernels of a search are compiled, checked and timed: this machine's CPU, or its GPU.
+ *
+ *     const place = await openWorkplace(machine, { threads: 1 });
+ *     if (place.status === "environment") ...                         no compiler, no GPU: what to install
+ *     const bench = await place.bench(conv2d, { announce });
+ *     for await (const measurement of bench.measure(kernels)) ...     in the order of the kernels
+ */
+
+import { type Computation, pointCount } from "../abstraction/computation.ts";
+import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import type { Database, Environment } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
+import { requireDisassembler } from "../runtime/disassembly.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
+import { findCudaDevice } from "../runtime/run/cuda-build.ts";
+import { gpuTargetOf, isGpu } from "../targets/index.ts";
+import { environmentOf, gpuEnvironment } from "./environment.ts";
+import { calibrationFor } from "./predict.ts";
+
+export interface Workplace {
+  readonly status: "open";
+  /** As records name it. */
+  readonly environment: Environment;
+  /** Candidates a round; the search's own number when undefined. */
+  readonly batch: number | undefined;
+  /** Rates of this very machine, measured now where the database remembers none; undefined where those of the target count. */
+  readonly calibration: (db: Database, announce: (text: string) => void) => Promise<Calibration | undefined>;
+  /** Draws inputs and computes what kernels must answer. */
+  readonly bench: (computation: Computation, options: BenchOptions) => Promise<Bench>;
+  /** Seconds spent so far waiting until another search let go of a core. */
+  readonly waited: () => number;
+  readonly close: () => Promise<void>;
+}
+
+export interface BenchOptions {
+  /** Values of tensors the operator itself fixes. */
+  readonly fixed?: Inputs | undefined;
+  /** Whether kernels promise an instruction, which is looked for in their code. */
+  readonly promised: boolean;
+  readonly announce: (text: string) => void;
+}
+
+/** One computation where it is measured. */
+export interface Bench {
+  /** Kernels compile together; none is timed while one compiles. */
+  readonly measure: (kernels: readonly Kernel[]) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
+  /** In one process on the same memory, batches in turns. */
+  readonly compare: (kernels: readonly Kernel[]) => Promise<readonly Measurement[]>;
+}
+
+const INPUT_SEED = 1;
+/** Points from which drawing inputs and computing the reference takes seconds on a CPU: the user hears of it. */
+const LARGE_POINTS = 1e8;
+
+export interface WorkplaceOptions {
+  readonly threads: number;
+  /** Compiles and measures; made when left out. */
+  readonly runner?: Runner | CudaRunner | undefined;
+  /** Told what is waited for: another search that measures or compiles. */
+  readonly onWait?: ((text: string) => void) | undefined;
+}
+
+/** @throws UsageError when a machine is asked for what it has not */
+export async function openWorkplace(
+  machine: Target,
+  { threads, runner, onWait }: WorkplaceOptions,
+): Promise<Workplace | EnvironmentProblem> {
+  if (isGpu(machine)) {
+    if (threads !== 1)
+      throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
+        hint: "leave --threads out: blocks and warps are the schedule's to decide",
+      });
+    const made = runner && "device" in runner ? runner : await runnerOnGpu(machine);
+    return "status" in made ? made : gpuWorkplace(made, machine);
+  }
+  if (runner && "device" in runner) throw new Error(`internal: a GPU's runner for ${machine.name}`);
+  const made = runner
+    ? { status: "ready" as const, runner }
+    : await createRunner({ threads, ...(onWait ? { onWait } : {}) });
+  return made.status === "environment" ? made : cpuWorkplace(made.runner, machine, runner === undefined);
+}
+
+function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplace {
+  const environment = environmentOf(runner, machine);
+  return {
+    status: "open",
+    environment,
+    batch: undefined,
+    calibration: (db, announce) => calibrationFor(db, environment, INTRINSICS, runner, announce, { machine }),
+    bench: async (computation, { fixed, promised, announce }) => {
+      // Better now than after the inputs are drawn.
+      if (promised && isOwn) requireDisassembler();
+      if (pointCount(computation) > LARGE_POINTS)
+        announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
+      const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+      return {
+        async *measure(kernels): AsyncGenerator<Measurement> {
+          await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
+          for (const kernel of kernels) yield await runner.measure(kernel, reference);
+        },
+        compare: (kernels) => runner.compareKernels(kernels, reference),
+      };
+    },
+    waited: () => runner.cores.waited(),
+    close: () => runner.close(),
+  };
+}
+
+/** Finals on a GPU take longer than trials. */
+const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
+/** Kernels compiled side by side and measured in one process: as many as compile at once on the machines with a GPU that we know. */
+const BATCH = 16;
+
+function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
+  return {
+    status: "open",
+    environment: gpuEnvironment(runner.device, machine),
+    batch: BATCH,
+    calibration: () => Promise.resolve(undefined),
+    bench: async (computation, { fixed }) => {
+      const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+      return {
+        measure: (kernels) => runner.measureTogether(kernels, reference),
+        compare: (kernels) => runner.measureTogether(kernels, reference, FINAL),
+      };
+    },
+    waited: () => 0,
+    close: () => runner.close(),
+  };
+}
+
+/** The GPU of this machine as a target, or what is missing. */
+export async function localGpu(): Promise<Target | EnvironmentProblem> {
+  const device = await findCudaDevice();
+  return "status" in device ? device : gpuTargetOf(device);
+}
+
+/** @throws EnvironmentError when the GPU here is another */
+async function runnerOnGpu(machine: Target): Promise<CudaRunner | EnvironmentProblem> {
+  const made = await createCudaRunner();
+  if (made.status === "environment") return made;
+  const here = gpuTargetOf(made.runner.device);
+  if (here.name === machine.name) return made.runner;
+  await made.runner.close();
+  throw new EnvironmentError({
+    what: `this machine's GPU is a ${made.runner.device.name} (target ${here.name}), not the ${machine.name} asked for`,
+    why: "a kernel is measured on the machine it is tuned for",
+    remedy: "--target cuda takes the GPU that is here; --model-only ranks for any by the model alone",
+  });
+}

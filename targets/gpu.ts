@@ -1,0 +1,42 @@
+/**
+ * @file GPUs as targets, by what people and drivers call them.
+ *
+ *     gpuTargetOf({ name: "NVIDIA H100 80GB HBM3", capability: 90 }).name        "h100"
+ *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": what it can do, with the figures of the nearest
+ */
+
+import type { Target } from "../abstraction/machine.ts";
+import { featuresOfCapability, NVIDIA_TARGETS } from "./nvidia.ts";
+
+/** Whether kernels run as a grid of blocks on a machine. */
+export function isGpu(machine: Pick<Target, "levels">): boolean {
+  return machine.levels.some((level) => level.name === "grid");
+}
+
+/** The target that records and `--target` name: one of the table, or `sm_89`; undefined for a name that is none. */
+export function gpuTargetNamed(name: string): Target | undefined {
+  const capability = /^sm_([1-9]\d{1,2})$/.exec(name)?.[1];
+  return (
+    NVIDIA_TARGETS.find((t) => t.name === name) ?? (capability === undefined ? undefined : nearest(Number(capability)))
+  );
+}
+
+/** What a driver says of a device: its name, and its compute capability, 90 for 9.0. */
+export function gpuTargetOf({ name, capability }: { readonly name: string; readonly capability: number }): Target {
+  const words = name.toLowerCase().split(/[^a-z0-9]+/);
+  return NVIDIA_TARGETS.find((t) => words.includes(t.name)) ?? nearest(capability);
+}
+
+/** What a compute capability can do, with the sizes and rates of the newest machine of the table that can do no more. */
+function nearest(capability: number): Target {
+  const features = new Set(featuresOfCapability(capability));
+  const [first] = NVIDIA_TARGETS;
+  if (!first) throw new Error("internal: no GPUs");
+  const known = NVIDIA_TARGETS.findLast((t) => t.isa.every((f) => features.has(f) || f.endsWith("a"))) ?? first;
+  return {
+    ...known,
+    name: `sm_${capability}`,
+    summary: `compute capability ${capability / 10}, with the figures of ${known.name}`,
+    isa: [...features],
+  };
+}

@@ -1,0 +1,74 @@
+/**
+ * @file The tools of a machine with an NVIDIA GPU, made of scripts: `nvidia-smi` tells of a device, `nvcc` is a C++ compiler with the headers
+ * of the emulation. Everything that automap does with the real ones happens, on the CPU, each CUDA thread a fiber.
+ *
+ *     const machine = fakeCuda(folder);
+ *     await machine.commandLine("tune matmul --target cuda --trials 4")
+ */
+
+import { mkdirSync, writeFileSync } from "node:fs";
+import { delimiter, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { commandLine, type Ran } from "./command-line.ts";
+
+const EMULATION = fileURLToPath(new URL("../../runtime/emulation", import.meta.url));
+
+export interface FakeCudaOptions {
+  /** What `nvidia-smi` is, as a shell script; undefined for a machine without one. */
+  readonly smi?: string | undefined;
+  /** Lines of `nvcc` before it compiles; null for a machine without one. */
+  readonly nvcc?: string | null;
+}
+
+/** An H100, in the answer to the query that is asked. */
+export const H100_SMI = `echo "NVIDIA H100 80GB HBM3, 580.159.03, 9.0"`;
+
+const NVCC = `
+if [ "$1" = --version ]; then echo "Cuda compilation tools, release 13.0, V13.0.88"; exit 0; fi
+source=$1; output=$3
+case " $* " in
+*" -shared "*)
+  { echo '#include "cuda.h"'; sed 's/^#include .*$//' "$source"; } > "$source.cpp"
+  set -- -shared -fPIC ;;
+*)
+  cp "$source" "$source.cpp"
+  set -- -ldl ;;
+esac
+g++ -std=c++17 -O1 -w -ffp-contract=off -fwrapv -I${EMULATION} -DAUTOMAP_EMULATED_CUDA= -x c++ "$source.cpp" -x none -o "$output" "$@"
+status=$?
+rm -f "$source.cpp"
+exit $status`;
+
+/** The code of every instruction that kernels promise. */
+const CUOBJDUMP = `for word in HMMA IMMA; do echo "        /*0a10*/                   $word.16816.F32 R4, R8, R10, R4 ;"; done`;
+
+export interface FakeMachine {
+  /** Runs a command line on this machine. */
+  readonly commandLine: (line: string) => Promise<Ran>;
+}
+
+/** @param folder for its tools and its cache */
+export function fakeCuda(folder: string, { smi = H100_SMI, nvcc = "" }: FakeCudaOptions = {}): FakeMachine {
+  const bin = join(folder, "bin");
+  mkdirSync(bin, { recursive: true });
+  const tool = (name: string, script: string): void =>
+    writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  if (smi !== "") tool("nvidia-smi", smi);
+  if (nvcc !== null) tool("nvcc", `${nvcc}\n${NVCC}`);
+  tool("cuobjdump", CUOBJDUMP);
+  const world = { PATH: `${bin}${delimiter}${process.env["PATH"] ?? ""}`, XDG_CACHE_HOME: join(folder, "cache") };
+  return {
+    commandLine: async (line) => {
+      const before = Object.keys(world).map((name) => [name, process.env[name]] as const);
+      Object.assign(process.env, world);
+      try {
+        return await commandLine(line);
+      } finally {
+        for (const [name, value] of before) {
+          if (value === undefined) delete process.env[name];
+          else process.env[name] = value;
+        }
+      }
+    },
+  };
+}
