@@ -1,0 +1,127 @@
+/**
+ * @file What records of lane kernels rest on: the keys of the candidates, the nest and the text of each, and the time expected of it.
+ *
+ * A key that changes loses the records made under it. A nest or a text that changes is another kernel than the one that was measured:
+ * a commit that changes a digest says which kernels change, and why.
+ */
+
+import { createHash } from "node:crypto";
+import { describe, expect, it } from "vitest";
+import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
+import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { targetOf } from "../targets/index.ts";
+import { type LaneSpace, laneSpace } from "../tuner/lane-candidates.ts";
+
+const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
+
+const SUBJECTS = {
+  "conv1d-single": [{ l: 1000, r: 7 }, "f32"],
+  "conv2d-single": [{ h: 100, w: 150, r: 3, s: 5, pad: 1 }, "f32"],
+  "2d9pt": [{ h: 90, w: 200 }, "f64"],
+  "3d7pt": [{ d: 20, h: 66, w: 70 }, "f32"],
+} as const;
+type Subject = keyof typeof SUBJECTS;
+
+const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>> = {
+  "conv1d-single": {
+    candidates: 216,
+    cm: "74d485d2a39ac290",
+    cpp: "c1cfd13beb1c42d1",
+    cuda: "ae608814448b9e3f",
+    keys: "bc57fa5f7c4fa69d",
+    nests: "53cb994ff58b9269",
+    seconds: "c5839976f6018030",
+  },
+  "conv2d-single": {
+    candidates: 930,
+    cm: "a6937e1068a4ac7f",
+    cpp: "b8032b5239a43c5d",
+    cuda: "bcff239acf6032cf",
+    keys: "4b2c0055a43e4166",
+    nests: "c4a835579d15d935",
+    seconds: "1ce0c527965b184b",
+  },
+  "2d9pt": {
+    candidates: 636,
+    cm: "770feaa5f3815665",
+    cpp: "b274c8ba10c4364e",
+    cuda: "998fcef6056e44bf",
+    keys: "9505d468124ca00d",
+    nests: "569f15057b2fb403",
+    seconds: "4e16dd9e2a188f6a",
+  },
+  "3d7pt": {
+    candidates: 1320,
+    cm: "792afbce8499c19f",
+    cpp: "5f2a00f31e486a45",
+    cuda: "641e79ef8d8af3e2",
+    keys: "f29aca041a29db12",
+    nests: "4f02aa90c4dee3b9",
+    seconds: "82d111be97002bea",
+  },
+};
+
+function spaceOf(subject: Subject): { computation: Computation; space: LaneSpace } {
+  const [parameters, types] = SUBJECTS[subject];
+  const computation = instantiate(operatorNamed(subject), { parameters, types: parseDataTypes(types) });
+  const space = laneSpace(computation, { threads: 2, target });
+  if ("because" in space) throw new Error(space.because);
+  return { computation, space };
+}
+
+/** Every n-th, so that there are about so many. */
+function some<T>(items: readonly T[], count: number): T[] {
+  const step = Math.max(1, Math.floor(items.length / count));
+  return items.filter((_, i) => i % step === 0);
+}
+
+function digest(texts: Iterable<string>): string {
+  const hash = createHash("sha256");
+  for (const text of texts) hash.update(text).update("\n");
+  return hash.digest("hex").slice(0, 16);
+}
+
+function digestsOf(subject: Subject): Readonly<Record<string, string | number>> {
+  const { computation, space } = spaceOf(subject);
+  const all = [...space.all()];
+  const of = (dataflow: LaneSchedule["dataflow"], count: number, fetching = false): LaneSchedule[] =>
+    some(
+      all.filter((s) => s.dataflow === dataflow && (!fetching || s.prefetchBytes > 0)),
+      count,
+    );
+  const nests = LANE_DATAFLOWS.flatMap((dataflow) => [
+    ...of(dataflow, 40),
+    ...of(dataflow, 8).map((s): LaneSchedule => ({ ...s, borders: "guarded" })),
+  ]);
+  const text = (language: LaneLanguage, lanes?: number): string => {
+    const chosen = LANE_DATAFLOWS.flatMap((dataflow) =>
+      of(dataflow, 2, true).map((s): LaneSchedule => (lanes ? { ...s, lanes, borders: "guarded" } : s)),
+    );
+    return digest(
+      chosen.map((s) => generateLanes(language, computation, lowerLanes(computation, s), { lines: ["a test"] }).source),
+    );
+  };
+  return {
+    candidates: all.length,
+    keys: digest(all.map((s) => space.key(s))),
+    seconds: digest(all.map((s) => space.expectedSeconds(s).toPrecision(9))),
+    nests: digest(nests.map((s) => printNest(lowerLanes(computation, s)))),
+    ...{ cpp: text("c++"), cuda: text("cuda", 32), cm: text("cm", 16) },
+  };
+}
+
+describe("lane kernels", () => {
+  it.each(Object.keys(SUBJECTS) as Subject[])(
+    "of %s have the keys, nests, texts and expected times they had",
+    (name) => {
+      expect(digestsOf(name)).toEqual(KNOWN[name]);
+    },
+  );
+});
