@@ -44,7 +44,7 @@ export interface MappedCandidate {
   readonly schedule: Schedule;
 }
 
-/** How data, weights and sums move over lanes; see mapper/lanes/schedule.ts. */
+/** How data, weights and sums move over lanes; see mapper/space-time/window.ts. */
 export const LANE_DATAFLOWS = ["SBM", "FBS-shift", "FBS-load"] as const;
 export type LaneDataflow = (typeof LANE_DATAFLOWS)[number];
 

@@ -177,6 +177,8 @@ const [DRAM, , , L1] = REFERENCE_CPU.memories;
 export const LINE_BYTES = L1.lines.bytes;
 /** Bytes after which lines fall into the same sets again. */
 export const SET_BYTES = L1.lines.bytes * L1.lines.sets;
+/** Lines of one set. */
+export const L1_WAYS = (L1.bytes?.value ?? 0) / SET_BYTES;
 const PAGE_BYTES = DRAM.pageBytes.value;
 
 /** Whether one number divides another, given their quotient: `%` of numbers that are no small integers is a call, some twenty times as slow. */

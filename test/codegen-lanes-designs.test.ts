@@ -6,11 +6,11 @@ import { type Computation, elementCount, inputsOf } from "../abstraction/computa
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
-import { lowerLanes } from "../mapper/lanes/lower.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import { type Design, designOf } from "../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { type LowerOptions, lowerDesign } from "../mapper/space-time/lower.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

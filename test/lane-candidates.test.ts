@@ -3,9 +3,9 @@
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { lowerLanes } from "../mapper/lanes/lower.ts";
-import { laneScheduleProblem } from "../mapper/lanes/schedule.ts";
-import { tapsOf } from "../mapper/lanes/taps.ts";
+import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

@@ -11,7 +11,7 @@ import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
-import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

@@ -8,9 +8,17 @@ import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { lowerLanes } from "../mapper/lanes/lower.ts";
-import { laneScheduleProblem, rollable } from "../mapper/lanes/schedule.ts";
-import { tapsOf } from "../mapper/lanes/taps.ts";
+import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { designOf } from "../mapper/space-time/design.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { rollable, tapsOf } from "../mapper/space-time/taps.ts";
+import {
+  type Placed,
+  placeWindow,
+  WINDOW_DESIGNS,
+  type WindowDesign,
+  windowProblem,
+} from "../mapper/space-time/window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -181,6 +189,72 @@ function narrowStores(nest: LoopNest, bound: number): LoopNest {
   };
   return { ...nest, body: nest.body.map(change) };
 }
+
+describe("designs of a window", () => {
+  const vectors = [-2, -1, 0, 1, 2].flatMap((a) => [-2, -1, 0, 1, 2].map((b) => [a, b] as const));
+  const judged = vectors.flatMap((p) =>
+    vectors.flatMap((s) =>
+      (["held", "loaded"] as const).map((data): [WindowDesign, Placed] => {
+        const design: WindowDesign = { spaceTime: { allocation: [p], schedule: [s] }, data };
+        return [design, placeWindow(design, 16, 3)];
+      }),
+    ),
+  );
+
+  it("are called by the classifier as records call them", () => {
+    const names = Object.entries(WINDOW_DESIGNS).map(([name, { spaceTime }]) => [
+      name,
+      designOf(windowProblem(16, 3), spaceTime).name,
+    ]);
+    expect(names).toEqual([
+      ["SBM", "SBM"],
+      ["FBS-shift", "FBS"],
+      ["FBS-load", "FBS"],
+    ]);
+  });
+
+  it("are lowered from the transform: each that can be placed equals the equation", () => {
+    const computation = make("conv2d-single", { h: 5, w: 61, r: 2, s: 3, pad: 1 });
+    const flows = judged.flatMap(([design, placed]) => {
+      if (!placed.ok) return [];
+      const { allocation, schedule: time } = design.spaceTime;
+      const label = `P (${String(allocation)}) s (${String(time)}) ${design.data}`;
+      for (const borders of ["peeled", "guarded"] as const) {
+        const chosen = schedule({ rows: 2, vectors: 2, borders });
+        expect(agrees(computation, chosen, lowerLanes(computation, chosen, design)), label).toBe(true);
+      }
+      return [`${designOf(windowProblem(16, 3), design.spaceTime).name} ${label}: ${placed.placement.outputs} of 16`];
+    });
+    expect(flows).toMatchInlineSnapshot(`
+      [
+        "FBM P (1,-2) s (0,-1) held: 10 of 16",
+        "FBM P (1,-2) s (0,1) held: 10 of 16",
+        "FBM P (1,-1) s (0,-1) held: 12 of 16",
+        "FBM P (1,-1) s (0,1) held: 12 of 16",
+        "FBS P (1,0) s (0,-1) held: 14 of 16",
+        "FBS P (1,0) s (0,-1) loaded: 16 of 16",
+        "FBS P (1,0) s (0,1) held: 14 of 16",
+        "FBS P (1,0) s (0,1) loaded: 16 of 16",
+        "SBM P (1,1) s (0,-1) held: 14 of 16",
+        "SBM P (1,1) s (0,1) held: 14 of 16",
+        "FBM P (1,2) s (0,-1) held: 12 of 16",
+        "FBM P (1,2) s (0,1) held: 12 of 16",
+      ]
+    `);
+  });
+
+  it("are refused with a reason where lanes cannot run them", () => {
+    const reasons = judged.flatMap(([, placed]) => (placed.ok ? [] : [placed.refusal.because]));
+    const kinds = reasons.filter((r) => !/both run on PE|is zero|dependence|backwards/.test(r));
+    expect([...new Set(kinds)].toSorted()).toMatchInlineSnapshot(`
+      [
+        "data that are loaded for every column serve sums that stay",
+        "neighbouring outputs do not lie on neighbouring lanes",
+        "w is not broadcast: a step is not one column for all lanes",
+      ]
+    `);
+  });
+});
 
 describe("taps", () => {
   const refusalOf = (equation: string, extents: Record<string, number>, dtype: "f32" | "s32" = "f32"): string => {

@@ -8,7 +8,7 @@ import type { LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { generateLanes } from "../codegen/lanes.ts";
-import { lowerLanes } from "../mapper/lanes/lower.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

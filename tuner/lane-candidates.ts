@@ -5,22 +5,18 @@
  *     const space = laneSpace(computation, { lanes: [16], threads: 1, target });      a space, or why lanes cannot compute it
  *     rankLanes(space, 12)                                                             the most promising, dataflows mixed
  *     lowerLanes(computation, candidate)                                               the loop nest of one
- *
- * The estimate counts one block: multiply-adds, loads (two where a vector straddles two cache lines), shuffles, stores; and the bytes
- * that move, over the bandwidth of the level that holds them. What is slowest decides.
  */
 
 import { canonicalJson, LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { printExpr } from "../abstraction/expression.ts";
-import { unitCost } from "../abstraction/machine.ts";
 import { pick, type Random } from "../abstraction/random.ts";
-import { laneScheduleProblem, outputsOfVector, reachOf, rollable } from "../mapper/lanes/schedule.ts";
-import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/lanes/taps.ts";
-import { SET_BYTES } from "../perfmodel/footprint.ts";
+import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
+import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
+import { laneSeconds } from "../perfmodel/lanes.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
-import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
+import { ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface LaneSpaceOptions {
@@ -48,32 +44,40 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   const verdict = tapsOf(computation);
   if (!verdict.ok) return verdict.refusal;
   const { sum } = verdict;
-  const bytes = bytesOf(sum.output.dtype);
   const registers = options.registers ?? ZMM.count;
-  const sums = new Map(rollings(computation).map((rolled) => [rolled.join(), rolledSum(computation, rolled)]));
+  const sums = new Map(
+    rollings(computation).flatMap((rolled) => {
+      const own = tapsOf(computation, rolled);
+      return own.ok ? [[rolled.join(), { own: own.sum, factors: factorsOf(own.sum) }] as const] : [];
+    }),
+  );
   const schedules: LaneSchedule[] = [];
-  for (const lanes of options.lanes ?? [ZMM.bytes / bytes])
+  for (const lanes of options.lanes ?? [ZMM.bytes / bytesOf(sum.output.dtype)])
     for (const dataflow of LANE_DATAFLOWS)
-      for (const [names, own] of sums)
+      for (const { own, factors } of sums.values())
         for (const rows of ROWS)
-          for (const vectors of VECTORS)
+          for (const vectors of VECTORS) {
+            const block: LaneSchedule = {
+              ...{ dataflow, lanes, rows, vectors, rolled: own.rolled, weights: "memory", streaming: false },
+              ...{ prefetchBytes: 0, strip: 0, borders: "peeled", threads: options.threads },
+            };
+            if (!isWorthwhile(own, block)) continue;
+            const held = rows * vectors + vectors;
+            // Blocks that overlap store unaligned: nothing streams.
+            const streams = WINDOW_DESIGNS[dataflow].data === "held" ? [false] : [true, false];
             for (const strip of stripsOf(sum, rows))
               for (const weights of ["registers", "memory"] as const)
-                for (const streaming of [true, false])
-                  for (const prefetchBytes of PREFETCH_BYTES) {
-                    const schedule: LaneSchedule = {
-                      ...{ dataflow, lanes, rows, vectors, weights, streaming, prefetchBytes, strip },
-                      rolled: names === "" ? [] : names.split(","),
-                      borders: "peeled",
-                      threads: options.threads,
-                    };
-                    if (own && isWorthwhile(own, schedule, registers)) schedules.push(schedule);
-                  }
+                for (const streaming of held + (weights === "registers" ? factors : 1) <= registers ? streams : [])
+                  for (const prefetchBytes of PREFETCH_BYTES)
+                    schedules.push({ ...block, weights, streaming, prefetchBytes, strip });
+          }
   if (schedules.length === 0)
     return { rule: "length", because: `length: no block of ${sum.taps.length} taps fits ${registers} registers` };
   return new Space(schedules, (s) => {
-    const own = sums.get(s.rolled.join());
-    return own ? expected(own, s, options.target) : Number.POSITIVE_INFINITY;
+    const own = sums.get(s.rolled.join())?.own;
+    if (!own) return Number.POSITIVE_INFINITY;
+    const placed = placeWindow(WINDOW_DESIGNS[s.dataflow], s.lanes, own.columns);
+    return placed.ok ? laneSeconds(own, s, placed.placement, options.target) : Number.POSITIVE_INFINITY;
   });
 }
 
@@ -107,14 +111,9 @@ function rollings(computation: Computation): readonly (readonly string[])[] {
   return last === undefined ? [[]] : [[], [last]];
 }
 
-function rolledSum(computation: Computation, rolled: readonly string[]): TapSum | undefined {
-  const verdict = tapsOf(computation, rolled);
-  return verdict.ok ? verdict.sum : undefined;
-}
-
 /** Strips that divide the rows of a 3-D grid; a flat image is swept as a whole. */
 function stripsOf(sum: TapSum, rows: number): readonly number[] {
-  const { rowAxis, rowDimension, shifts } = reachOf(sum);
+  const { rowAxis, rowDimension, shifts } = sum;
   const [least, most] = shifts[rowDimension ?? 0] ?? [0, 0];
   const planes = shifts.filter(([min, max], d) => d !== rowDimension && d < shifts.length - 1 && max > min).length;
   const extent = sum.computation.axes.find((a) => a.name === rowAxis)?.extent ?? 1;
@@ -130,102 +129,14 @@ function stripsOf(sum: TapSum, rows: number): readonly number[] {
   return [...new Set([0, ...nearest(32), ...nearest(96)])];
 }
 
-/** Fits, and does not differ from another schedule in name only. */
-function isWorthwhile(sum: TapSum, s: LaneSchedule, registers: number): boolean {
-  if (laneScheduleProblem(sum, s) !== undefined) return false;
-  const { columns } = reachOf(sum);
-  if (s.dataflow !== "FBS-load" && columns === 1) return false;
-  // Blocks that overlap store unaligned: nothing streams.
-  if (s.streaming && s.dataflow !== "FBS-load") return false;
-  if (sum.taps.length * s.rows * s.vectors > LONGEST_BLOCK) return false;
-  const factors = new Set(sum.taps.map((t) => canonicalJson(t.factor ?? null))).size;
-  const held = s.rows * s.vectors + s.vectors + (s.weights === "registers" ? factors : 1);
-  return held <= registers;
+/** Vectors that hold the weights of a window. */
+const factorsOf = (sum: TapSum): number => new Set(sum.taps.map((t) => canonicalJson(t.factor ?? null))).size;
+
+/** Fits, and does not differ from another block in name only. */
+function isWorthwhile(sum: TapSum, s: LaneSchedule): boolean {
+  if (WINDOW_DESIGNS[s.dataflow].data === "held" && sum.columns === 1) return false;
+  return sum.taps.length * s.rows * s.vectors <= LONGEST_BLOCK && laneScheduleProblem(sum, s) === undefined;
 }
-
-// ---------------------------------------------------------------------------------------------------- the estimate
-
-/** On 512-bit vectors; shuffles are counted with them, since port 5 does both. */
-const FMA_PER_CYCLE = 1 / unitCost(REFERENCE_CPU, "fma").issueCycles;
-
-function expected(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
-  const { shifts, columns, rowDimension } = reachOf(sum);
-  const step = outputsOfVector(s.dataflow, s.lanes, columns);
-  const bytes = bytesOf(sum.output.dtype);
-  const repeats = sum.rolled.reduce(
-    (n, name) => n * (sum.computation.axes.find((a) => a.name === name)?.extent ?? 1),
-    1,
-  );
-
-  // 1. One block.
-  const outputs = s.rows * s.vectors * step;
-  const fmas = repeats * sum.taps.length * s.rows * s.vectors;
-  const rowsOf = new Set(
-    sum.taps.flatMap((t) => Array.from({ length: s.rows }, (_, i) => rowText(t.shift, i, rowDimension))),
-  );
-  const places = new Set(
-    sum.taps.flatMap((t) =>
-      Array.from({ length: s.rows }, (_, i) => `${rowText(t.shift, i, rowDimension)} ${lanesText(t.shift)}`),
-    ),
-  );
-  const aligned = (1 / columns) * (s.lanes * bytes >= ZMM.bytes ? 1 : 0);
-  const dataLoads =
-    s.dataflow === "FBS-load" ? repeats * places.size * s.vectors * (2 - aligned) : rowsOf.size * s.vectors * 2;
-  const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / (s.rows * s.vectors) : 0) : fmas / s.vectors;
-  const shuffles =
-    s.dataflow === "FBS-load" ? 0 : (columns - 1) * s.vectors * (s.dataflow === "SBM" ? s.rows : rowsOf.size);
-  const loads = (dataLoads + weightLoads) / target.loadsPerCycle.value;
-  const slowest = Math.max(
-    (fmas + shuffles) / FMA_PER_CYCLE,
-    shuffles,
-    loads,
-    (s.rows * s.vectors) / target.storesPerCycle.value,
-    (4 * fmas) / (s.rows * s.vectors) / FMA_PER_CYCLE,
-  );
-  // What is not slowest is not free: blocks of a 9x9 filter with fewer loads were faster although multiply-adds bind (Xeon, 2026-11-21).
-  const cycles = slowest + 0.3 * Math.min(loads, slowest);
-  // Rows of a power-of-two length share the sets of the first-level cache: more of them than it has ways drive each other out.
-  const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytes;
-  const crowded = pitch % SET_BYTES === 0 && rowsOf.size > 12 ? 1.1 : 1;
-  const compute = (cycles * crowded * elementCount(sum.output)) / outputs;
-
-  // 2. The bytes, each row and plane once unless the window's planes do not stay in cache.
-  const inBytes = elementCount(sum.input) * bytes;
-  const outBytes = elementCount(sum.output) * bytes;
-  const level =
-    target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? target.memory.at(-1);
-  const planes = shifts.length > 2 ? (shifts[0]?.[1] ?? 0) - (shifts[0]?.[0] ?? 0) + 1 : 1;
-  const plane = inBytes / (sum.input.dims[0]?.extent ?? 1);
-  const l2 = target.memory[1]?.bytes ?? 2 ** 20;
-  const again = planes > 1 && s.strip === 0 && planes * plane > l2 / 2 ? 1 + (planes - 1) * 0.3 : 1;
-  const read = level?.readBytesPerCycle.value ?? 1;
-  // What goes around the caches runs at the speed of memory, without the lines it replaces: 25 beside 16 GB/s of reads (Xeon, 2026-11-21).
-  const memoryRead = target.memory.at(-1)?.readBytesPerCycle.value ?? read;
-  const write = s.streaming ? 1.5 * memoryRead : (level?.writeBytesPerCycle.value ?? 1);
-  const waiting = s.prefetchBytes === 0 ? 1.05 : 1;
-  // Each row of a block is a stream of its own out of main memory, and a stream into it.
-  const streams = level?.bytes === undefined ? 1 + 0.08 * Math.max(0, s.rows - 2) : 1;
-  const memory = ((inBytes * again) / read + outBytes / write) * waiting * streams;
-  return (Math.max(compute, memory) + 0.15 * Math.min(compute, memory)) / target.clockHz.value / s.threads;
-}
-
-const lanesText = (shift: TapSum["taps"][number]["shift"]): string => {
-  const last = shift.at(-1);
-  return last === undefined ? "" : printExpr(last);
-};
-
-/** Which row of the input a shift reads for an output row of the block, as a key. */
-function rowText(shift: TapSum["taps"][number]["shift"], row: number, rowDimension: number | undefined): string {
-  return shift
-    .slice(0, -1)
-    .map((e, d) => {
-      const moved = d === rowDimension ? row : 0;
-      return e.kind === "number" ? String(e.value + moved) : `${printExpr(e)}+${moved}`;
-    })
-    .join();
-}
-
-// ---------------------------------------------------------------------------------------------------- the space
 
 class Space implements LaneSpace {
   readonly size: number;

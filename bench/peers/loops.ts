@@ -15,8 +15,7 @@ import { printExpr } from "../../abstraction/expression.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { code, commentText, stringLiteral, trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { reachOf } from "../../mapper/lanes/schedule.ts";
-import { shiftAt, type TapSum, tapsOf } from "../../mapper/lanes/taps.ts";
+import { shiftAt, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
 import { type CompileOptions, compileSource } from "../../runtime/compiler.ts";
 
 export type Peer =
@@ -34,7 +33,7 @@ type Options = Omit<CompileOptions, "flags">;
  */
 export function loopsKernel(computation: Computation, form: "window" | "rows", options: Options): Promise<Peer> {
   const sum = sumOf(computation);
-  const { shifts } = reachOf(sum);
+  const { shifts } = sum;
   const planes = sum.output.dims.map((d) => d.extent);
   const places = sum.input.dims.map((d) => d.extent);
   // One loop for each of three dimensions; missing ones have one step.
@@ -95,7 +94,7 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
 /** cv::filter2D on one thread; a window that is no full box is made one with zeros. */
 export function filter2dKernel(computation: Computation, options: Options): Promise<Peer> {
   const sum = sumOf(computation);
-  const { shifts } = reachOf(sum);
+  const { shifts } = sum;
   // It takes a signal for an image of one row, and is then some forty times slower than the loops: no peer.
   if (sum.output.dims.length !== 2)
     return Promise.resolve({ status: "refused", reason: "dimensions: filter2D filters images" });

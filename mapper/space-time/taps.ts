@@ -8,7 +8,7 @@
  * Lanes can compute it when every neighbour of an output lies a fixed distance away, so that what one lane reads its neighbour reads next.
  */
 
-import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
 import { type Computation, extentsOf, outputOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import {
   type Access,
@@ -32,7 +32,7 @@ export interface Tap {
   readonly factor?: Expr;
 }
 
-export interface TapSum {
+export interface TapSum extends Window {
   readonly computation: Computation;
   readonly output: Tensor;
   readonly input: Tensor;
@@ -45,9 +45,20 @@ export interface TapSum {
   readonly taps: readonly Tap[];
 }
 
+/** Where taps reach: what blocks, borders and overlaps follow from. */
+export interface Window {
+  /** Least and greatest shift along each dimension of the input; lanes lie along the last. */
+  readonly shifts: readonly (readonly [min: number, max: number])[];
+  /** M: columns of the window. */
+  readonly columns: number;
+  /** The axis and the dimension of the input that the rows of a block lie along; none where nothing moves along an axis above the lanes. */
+  readonly rowAxis: string | undefined;
+  readonly rowDimension: number | undefined;
+}
+
 /** Why lanes cannot compute it. */
 export interface LaneRefusal {
-  readonly rule: "form" | "type" | "layout" | "step" | "condition" | "length";
+  readonly rule: "form" | "type" | "layout" | "step" | "condition" | "length" | "design";
   /** One sentence. */
   readonly because: string;
 }
@@ -148,7 +159,40 @@ function analyse(computation: Computation, rolled: readonly string[]): TapSum {
       });
   }
   if (taps.length === 0) throw new Refused("condition", "it holds nowhere");
-  return { computation, output, input, follows, laneAxis, rolled: rolled.filter((r) => summed.includes(r)), taps };
+  const window = windowOf(taps, follows, spatial.at(-2), extents);
+  return {
+    ...{ computation, output, input, follows, laneAxis, rolled: rolled.filter((r) => summed.includes(r)), taps },
+    ...window,
+  };
+}
+
+/** @param above the axis of the output above the one lanes lie along */
+function windowOf(
+  taps: readonly Tap[],
+  follows: readonly (string | undefined)[],
+  above: string | undefined,
+  extents: Extents,
+): Window {
+  const shifts = follows.map((_, d) => {
+    const each = taps.map((t) => boundsOf(t.shift[d] ?? number(0), extents));
+    return [Math.min(...each.map(([min]) => min)), Math.max(...each.map(([, max]) => max))] as const;
+  });
+  const [min, max] = shifts.at(-1) ?? [0, 0];
+  const following = follows.flatMap((f, d) => (f !== undefined && f === above ? [d] : []));
+  const isRow = following.length === 1 && !taps.some((t) => t.factor && axesIn(t.factor).includes(above ?? ""));
+  return {
+    ...{ shifts, columns: max - min + 1 },
+    ...{ rowAxis: isRow ? above : undefined, rowDimension: isRow ? following[0] : undefined },
+  };
+}
+
+/** Summed axes that may stay loops: those no condition depends on. */
+export function rollable(computation: Computation): readonly string[] {
+  const { where } = computation.equation;
+  const bound = where ? axesIn(where) : [];
+  return computation.axes
+    .filter((a) => a.kind === "reduce" && a.extent > 1 && !bound.includes(a.name))
+    .map((a) => a.name);
 }
 
 interface Term {

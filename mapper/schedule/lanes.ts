@@ -1,0 +1,60 @@
+/**
+ * @file What a lane kernel leaves open beside its design, and which choices fit a sum of taps.
+ *
+ *     FBS-load, 16 lanes, 4 rows x 4 vectors, weights in registers, streaming stores, prefetch 2048 B
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
+import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/window.ts";
+
+/** Multiply-adds of one block at most: what is searched has up to 3000, and beyond this a compiler takes minutes. */
+const MOST_WRITTEN = 16_384;
+
+/** Why a schedule does not fit, or undefined. */
+export function laneScheduleProblem(
+  sum: TapSum,
+  schedule: LaneSchedule,
+  design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
+): LaneRefusal | undefined {
+  const { columns, rowDimension } = sum;
+  const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
+  for (const [name, value] of [
+    ["lanes", schedule.lanes],
+    ["rows", schedule.rows],
+    ["vectors", schedule.vectors],
+  ] as const)
+    if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
+  const written = sum.taps.length * schedule.rows * schedule.vectors;
+  if (written > MOST_WRITTEN)
+    return refuse(`a block would be written as ${written} multiply-adds, more than ${MOST_WRITTEN}`);
+  const fixed = schedule.rolled.find((name) => !rollable(sum.computation).includes(name));
+  if (fixed !== undefined) return refuse(`${fixed} is no summed axis that can stay a loop`);
+  const placed = placeWindow(design, schedule.lanes, columns);
+  if (!placed.ok) return placed.refusal;
+  if (placed.placement.outputs < 1)
+    return refuse(
+      `a window of ${columns} columns leaves none of ${schedule.lanes} lanes whole; load the data instead (FBS-load)`,
+    );
+  if (schedule.rows > 1 && rowDimension === undefined)
+    return refuse(`${schedule.rows} rows, but nothing moves along a row axis`);
+  if (design.data === "held" && sum.rolled.length > 0)
+    return refuse(
+      `${sum.rolled.join(", ")} stays a loop, but ${schedule.dataflow} moves lanes from tap to tap; unroll it`,
+    );
+  return undefined;
+}
+
+/** `FBS-load 16 lanes 4x4 registers streaming +2048`: a schedule on one line. */
+export function printLaneSchedule(s: LaneSchedule): string {
+  return [
+    s.dataflow,
+    `${s.lanes} lanes`,
+    `${s.rows} rows x ${s.vectors} vectors`,
+    ...(s.rolled.length > 0 ? [`loop over ${s.rolled.join(",")}`] : []),
+    `weights in ${s.weights}`,
+    ...(s.streaming ? ["streaming stores"] : []),
+    ...(s.prefetchBytes > 0 ? [`prefetch ${s.prefetchBytes} B`] : []),
+    ...(s.strip > 0 ? [`strips of ${s.strip}`] : []),
+  ].join(", ");
+}

@@ -1,0 +1,286 @@
+/**
+ * @file A sum of taps under a lane schedule, lowered to the loop nest that everything runs, prints and draws.
+ *
+ *     for parallel i_block in 0..2047                         rows of outputs whose neighbours are all inside
+ *       for lanes lane in 0..16   W[0,lane] = w[0,0] ...      weights, once a row of blocks
+ *       for j_block in 0..127                                 4 rows x 4 vectors
+ *         for lanes lane in 0..16
+ *           X[0,lane] = in[4*i_block,64*j_block + lane + 15]  one load ...
+ *           A[0,lane] = X[0,lane] * W[0,lane]                 ... serves every output row it is a neighbour of
+ *           ...
+ *           out[4*i_block + 1,64*j_block + lane + 16] = A[0,lane]
+ *
+ * Where a neighbour may lie outside, blocks are one row of one vector and every access is guarded. Those are the outermost rows and
+ * columns, and what is left over at the right.
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { type Computation, extentsOf } from "../../abstraction/computation.ts";
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { laneScheduleProblem } from "../schedule/lanes.ts";
+import { type TapSum, tapsOf } from "./taps.ts";
+import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
+import { type Block, BlockWriter, type Origin } from "./window-block.ts";
+
+/**
+ * @param design any transform that broadcasts weights; the one the schedule names when left out
+ * @throws Error when the computation has no taps or the schedule does not fit them: ask {@link tapsOf}, {@link laneScheduleProblem} first
+ */
+export function lowerLanes(
+  computation: Computation,
+  schedule: LaneSchedule,
+  design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
+): LoopNest {
+  const verdict = tapsOf(computation, schedule.rolled);
+  if (!verdict.ok) throw new Error(`internal: lowered without taps: ${verdict.refusal.because}`);
+  const { sum } = verdict;
+  const problem = laneScheduleProblem(sum, schedule, design);
+  if (problem) throw new Error(`internal: ${problem.because}`);
+  const placed = placeWindow(design, schedule.lanes, sum.columns);
+  if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
+  return new WindowLoops(sum, schedule, placed.placement).nest();
+}
+
+/** Outputs `from .. to-1` of an axis. */
+interface Span {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The loops around blocks: the interior in whole blocks, borders apart. */
+class WindowLoops {
+  private readonly sum: TapSum;
+  private readonly schedule: LaneSchedule;
+  private readonly placement: WindowPlacement;
+  private readonly extents: Readonly<Record<string, number>>;
+  private readonly write: BlockWriter;
+
+  constructor(sum: TapSum, schedule: LaneSchedule, placement: WindowPlacement) {
+    this.sum = sum;
+    this.schedule = schedule;
+    this.placement = placement;
+    this.extents = extentsOf(sum.computation);
+    this.write = new BlockWriter(sum, schedule, placement);
+  }
+
+  nest(): LoopNest {
+    const { laneAxis } = this.sum;
+    const rowAxis = this.sum.rowAxis;
+    const outer = this.spatial().filter((name) => name !== laneAxis && name !== rowAxis);
+    if (this.schedule.borders === "guarded") return this.wrapped(this.everywhere(outer));
+    const body: Statement[] = [];
+
+    // 1. Borders of the outer axes: everything below them guarded.
+    for (const [k, name] of outer.entries()) {
+      for (const span of edges(this.inside(name), this.extent(name))) {
+        const around = [...outer.slice(0, k).map((a) => this.over(a, this.inside(a))), this.over(name, span)];
+        const below = outer.slice(k + 1).map((a) => this.over(a, { from: 0, to: this.extent(a) }));
+        const rows = rowAxis === undefined ? [] : [this.over(rowAxis, { from: 0, to: this.extent(rowAxis) })];
+        body.push(...this.piece([...around, ...below, ...rows], (at) => this.guarded(at)));
+      }
+    }
+
+    // 2. Borders of the rows.
+    const planes = outer.map((a) => this.over(a, this.inside(a)));
+    const rows = rowAxis === undefined ? undefined : this.inside(rowAxis);
+    if (rowAxis !== undefined && rows)
+      for (const span of edges(rows, this.extent(rowAxis)))
+        body.push(...this.piece([...planes, this.over(rowAxis, span)], (at) => this.guarded(at)));
+
+    // 3. The interior in blocks of rows, and the rows left over.
+    if (rowAxis === undefined || !rows) body.push(...this.interior(planes, [], 1));
+    else {
+      const { rows: tall, strip } = this.schedule;
+      const count = Math.floor((rows.to - rows.from) / tall);
+      const left = (rows.to - rows.from) % tall;
+      const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
+      if (count > 0) {
+        const [whole, inner] = [
+          axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips),
+          axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips),
+        ];
+        const block = binary("+", binary("*", axis(whole.name), number(count / strips)), axis(inner.name));
+        const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
+        body.push(...this.interior([...planes, { ...inner, axis: rowAxis, at }], strips > 1 ? [whole] : [], tall));
+      }
+      if (left > 0) {
+        const last = {
+          ...axisLoop(this.write.names.fresh(`${rowAxis}_block`), 1),
+          axis: rowAxis,
+          at: number(rows.to - left),
+        };
+        body.push(...this.interior([...planes, last], [], left));
+      }
+    }
+    return this.wrapped(body);
+  }
+
+  /** One kind of block for all outputs. */
+  private everywhere(outer: readonly string[]): readonly Statement[] {
+    const { laneAxis } = this.sum;
+    const { rows, vectors } = this.schedule;
+    const { rowAxis } = this.sum;
+    const blocks = (name: string, width: number): Around => {
+      const dealt = axisLoop(this.write.names.fresh(`${name}_block`), Math.ceil(this.extent(name) / width));
+      return { ...dealt, axis: name, at: scaled(axis(dealt.name), width, 0) };
+    };
+    const around = [
+      ...outer.map((a) => this.over(a, { from: 0, to: this.extent(a) })),
+      ...(rowAxis === undefined ? [] : [blocks(rowAxis, rows)]),
+      blocks(laneAxis, vectors * this.placement.outputs),
+    ];
+    const places: Origin = new Map(around.map((a) => [a.axis, a.at]));
+    return around.reduceRight<readonly Statement[]>(
+      (inner, { name, extent }) => [loop(name, extent, inner, "parallel")],
+      this.write.block(places, { rows, vectors, interior: false }),
+    );
+  }
+
+  private wrapped(body: readonly Statement[]): LoopNest {
+    return { scratch: [], registers: [], vectors: this.write.vectors(), prepare: [], body };
+  }
+
+  // ---- loops --------------------------------------------------------------------------------------------------------------------
+
+  private spatial(): string[] {
+    return this.sum.computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+  }
+
+  private extent(name: string): number {
+    return this.extents[name] ?? 1;
+  }
+
+  /** Outputs of an axis whose neighbours along it are all inside. */
+  private inside(name: string): Span {
+    let [from, to] = [0, this.extent(name)];
+    for (const [d, follows] of this.sum.follows.entries()) {
+      const [min, max] = this.sum.shifts[d] ?? [0, 0];
+      const places = this.sum.input.dims[d]?.extent ?? 1;
+      if (follows === name) [from, to] = [Math.max(from, -min), Math.min(to, places - max)];
+      // A dimension that follows nothing is inside everywhere or is taken for outside everywhere.
+      else if (follows === undefined && (min < 0 || max >= places)) to = from;
+    }
+    const within = Math.min(from, this.extent(name));
+    return { from: within, to: Math.max(within, to) };
+  }
+
+  private over(name: string, { from, to }: Span): Around {
+    return { name, extent: to - from, axis: name, at: binary("+", axis(name), number(from)) };
+  }
+
+  /** Loops around a body, the outermost dealt to threads. */
+  private piece(around: readonly Around[], body: (at: Origin) => readonly Statement[]): readonly Statement[] {
+    if (around.some((a) => a.extent <= 0)) return [];
+    const places: Origin = new Map(around.map((a) => [a.axis, a.at]));
+    if (around.length === 0) return [...body(places)];
+    return around.reduceRight<readonly Statement[]>(
+      (inner, { name, extent }, k) => [loop(name, extent, inner, k === 0 ? "parallel" : "serial")],
+      body(places),
+    );
+  }
+
+  private interior(around: readonly Around[], strips: readonly NamedLoop[], tall: number): readonly Statement[] {
+    const pieces = this.piece(around, (at) => this.columns(at, tall, around.length === 0));
+    return strips.reduceRight((inner, { name, extent }) => [loop(name, extent, inner)], pieces);
+  }
+
+  /** Outputs of whole vectors: what their lanes read and store is inside, so that only the lanes of a store are counted off. */
+  private wholeVectors(): Span {
+    const { laneAxis, shifts, input } = this.sum;
+    const { lanes } = this.schedule;
+    const { outputs, firstLane, lastLane, data, ascending } = this.placement;
+    const { from, to } = this.inside(laneAxis);
+    const stored = { from: lastLane, to: this.extent(laneAxis) - (lanes - outputs - lastLane) };
+    const [least, most] = shifts.at(-1) ?? [0, 0];
+    // Data that are held are read once, by all lanes.
+    const before = firstLane - (ascending ? least : most);
+    const read =
+      data === "held"
+        ? { from: before, to: (input.dims.at(-1)?.extent ?? 1) + before + outputs - lanes }
+        : { from, to };
+    return { from: Math.max(from, stored.from, read.from), to: Math.min(to, stored.to, read.to) };
+  }
+
+  /** All lane blocks of one block of rows: at the left guarded, then whole blocks, single vectors, and at the right guarded. */
+  private columns(at: Origin, tall: number, outermost: boolean): readonly Statement[] {
+    const { laneAxis } = this.sum;
+    const { vectors } = this.schedule;
+    const { outputs } = this.placement;
+    const extent = this.extent(laneAxis);
+    const { from, to } = this.wholeVectors();
+    const first = Math.ceil(from / outputs) * outputs;
+    const end = to;
+    const wide = vectors * this.placement.outputs;
+    const blocks = Math.max(0, Math.floor((end - first) / wide));
+    const middle = first + blocks * wide;
+    const singles = vectors === 1 ? 0 : Math.max(0, Math.floor((end - middle) / this.placement.outputs));
+    const right = Math.min(extent, middle + singles * this.placement.outputs);
+    const mode = outermost ? "parallel" : "serial";
+    const name = this.write.names.fresh(`${laneAxis}_block`);
+    const over = (count: number, width: number, start: number, block: Block): readonly Statement[] =>
+      count === 0
+        ? []
+        : [
+            loop(
+              name,
+              count,
+              this.write.block(new Map([...at, [laneAxis, scaled(axis(name), width, start)]]), block),
+              mode,
+            ),
+          ];
+    const single = { rows: tall, vectors: 1 };
+    return [
+      ...(blocks > 0 || singles > 0 ? this.write.loadWeights(at) : []),
+      ...over(Math.ceil(Math.min(first, extent) / this.placement.outputs), this.placement.outputs, 0, {
+        ...single,
+        interior: false,
+      }),
+      ...over(blocks, wide, first, { rows: tall, vectors, interior: true }),
+      ...over(singles, this.placement.outputs, middle, { ...single, interior: true }),
+      ...over(
+        first >= extent ? 0 : Math.ceil((extent - right) / this.placement.outputs),
+        this.placement.outputs,
+        right,
+        {
+          ...single,
+          interior: false,
+        },
+      ),
+    ];
+  }
+
+  /** One row of outputs, every access guarded. */
+  private guarded(at: Origin): readonly Statement[] {
+    const { laneAxis } = this.sum;
+    const name = this.write.names.fresh(`${laneAxis}_block`);
+    const here = new Map([...at, [laneAxis, scaled(axis(name), this.placement.outputs, 0)]]);
+    const count = Math.ceil(this.extent(laneAxis) / this.placement.outputs);
+    return [loop(name, count, this.write.block(here, { rows: 1, vectors: 1, interior: false }))];
+  }
+}
+
+interface NamedLoop {
+  readonly name: string;
+  readonly extent: number;
+}
+
+/** A loop, and the place of an output axis it stands for. */
+interface Around extends NamedLoop {
+  readonly axis: string;
+  readonly at: Expr;
+}
+
+const axisLoop = (name: string, extent: number): NamedLoop => ({ name, extent });
+
+/** What of `0 .. extent-1` lies before and behind a span. */
+function edges({ from, to }: Span, extent: number): readonly Span[] {
+  return [
+    { from: 0, to: from },
+    { from: to, to: extent },
+  ].filter((s) => s.to > s.from);
+}
+
+/** `width*block + start`. */
+const scaled = (block: Expr, width: number, start: number): Expr =>
+  binary("+", binary("*", block, number(width)), number(start));

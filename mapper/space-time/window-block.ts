@@ -1,0 +1,289 @@
+/**
+ * @file One block of a window on lanes: rows and vectors of outputs, as statements of a nest.
+ *
+ *     SBM, 3 columns                            FBS, data loaded for every column
+ *       X[0,lane] = x[16*b+lane-1]                X[0,lane] = x[16*b+lane-1]
+ *       A[0,lane] = X[0,lane] * W[0,lane]         A[0,lane] = X[0,lane] * W[0,lane]
+ *       A[0,lane] = A[0,lane-1]                   X[0,lane] = x[16*b+lane]
+ *       A[0,lane] += X[0,lane] * W[1,lane]        A[0,lane] += X[0,lane] * W[1,lane]
+ *       ...                                       ...
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import type { CombineOp } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  and,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  printExpr,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { FreshNames } from "../lower/names.ts";
+import { shiftAt, type Tap, type TapSum } from "./taps.ts";
+import type { WindowPlacement } from "./window.ts";
+
+/** Where a block lies: an index for each spatial axis, that of its first row and its first output. */
+export type Origin = ReadonlyMap<string, Expr>;
+
+export interface Block {
+  readonly rows: number;
+  readonly vectors: number;
+  /** Weights are in vectors, and the stores of this block are worth a hint. */
+  readonly interior: boolean;
+}
+
+type File = "A" | "W" | "X";
+
+/** Writes blocks, and keeps count of the vectors they use: data X, sums A, weights W. */
+export class BlockWriter {
+  readonly names: FreshNames;
+  private readonly sum: TapSum;
+  private readonly schedule: LaneSchedule;
+  private readonly placement: WindowPlacement;
+  private readonly lane: string;
+  /** Distinct factors that vectors hold, by their text. */
+  private readonly weights: ReadonlyMap<string, Expr>;
+  private readonly used = new Map<string, number>();
+
+  constructor(sum: TapSum, schedule: LaneSchedule, placement: WindowPlacement) {
+    this.sum = sum;
+    this.schedule = schedule;
+    this.placement = placement;
+    this.names = new FreshNames(sum.computation);
+    this.lane = this.names.fresh("lane");
+    const factors = sum.taps.flatMap((t) => (t.factor ? [[printExpr(t.factor), t.factor] as const] : []));
+    this.weights = new Map(schedule.weights === "registers" ? factors : []);
+  }
+
+  vectors(): readonly VectorFile[] {
+    const { lanes } = this.schedule;
+    const { dtype } = this.sum.output;
+    return [...this.used].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, count]) => ({ name, dtype, lanes, count }));
+  }
+
+  /** Weights that stay in vectors; with rolled axes they change from step to step, and each step loads its own. */
+  loadWeights(at: Origin): readonly Statement[] {
+    const loads = this.sum.rolled.length > 0 ? [] : this.weightLoads(at);
+    return loads.length === 0 ? [] : [this.onLanes(loads)];
+  }
+
+  block(at: Origin, block: Block): readonly Statement[] {
+    return this.placement.data === "loaded"
+      ? this.loadingBlock(at, block)
+      : [this.onLanes([...this.holdingBlock(at, block)])];
+  }
+
+  /** Sums stay, and every column of the window is loaded where it serves. */
+  private loadingBlock(at: Origin, block: Block): readonly Statement[] {
+    const { rolled, computation } = this.sum;
+    const { outputs } = this.placement;
+    const sums = Array.from({ length: rolled.length > 0 ? block.rows * block.vectors : 0 }, (_, a) =>
+      this.assign("A", a, "=", number(0)),
+    );
+    const begun = new Set(sums.keys());
+    const body: Statement[] = [];
+    if (block.interior && rolled.length > 0) body.push(...this.weightLoads(at));
+    for (const { tap, uses, row } of this.loads(block.rows)) {
+      for (let v = 0; v < block.vectors; v++)
+        body.push(this.assign("X", v, "=", this.read(this.shiftOf(tap, row), at, v * outputs)));
+      for (const use of uses)
+        for (let v = 0; v < block.vectors; v++) {
+          const a = use.row * block.vectors + v;
+          const op = begun.has(a) ? "+=" : "=";
+          begun.add(a);
+          body.push(this.assign("A", a, op, this.times(this.vector("X", v), use.tap, at, block)));
+        }
+    }
+    const stores: Statement[] = [];
+    for (let row = 0; row < block.rows; row++)
+      for (let v = 0; v < block.vectors; v++) stores.push(this.store(row * block.vectors + v, at, row, v, block));
+    if (rolled.length === 0) return [this.onLanes([...body, ...stores])];
+    const window = rolled.reduceRight<Statement>(
+      (inner, name) => loop(name, computation.axes.find((a) => a.name === name)?.extent ?? 1, [inner]),
+      this.onLanes(body),
+    );
+    return [this.onLanes(sums), window, this.onLanes(stores)];
+  }
+
+  /** Data are loaded once; from column to column sums move, or data, or both. */
+  private *holdingBlock(at: Origin, block: Block): Iterable<Statement> {
+    const { ascending, sumHop, dataHop, outputs, firstLane } = this.placement;
+    const laneDimension = this.sum.shifts.length - 1;
+    const [least, most] = this.sum.shifts[laneDimension] ?? [0, 0];
+    const start = ascending ? least : most;
+    const first = number(start - firstLane);
+    const columns = groupBy(this.sum.taps, (tap) => Math.abs(shiftAt(tap, laneDimension) - start));
+    for (let v = 0; v < block.vectors; v++) {
+      // 1. The rows the block needs, as lanes need them at the first column.
+      const held = new Map<string, number>();
+      for (const tap of this.sum.taps)
+        for (let row = 0; row < block.rows; row++) {
+          const key = this.rowKey(tap, row);
+          if (held.has(key)) continue;
+          const x = held.size * block.vectors + v;
+          held.set(key, x);
+          const shift = this.shiftOf(tap, row).with(laneDimension, first);
+          yield this.assign("X", x, "=", this.read(shift, at, v * outputs));
+        }
+      // 2. A step a column; those without a tap are passed over.
+      for (let row = 0; row < block.rows; row++) {
+        const z = row * block.vectors + v;
+        let begun = false;
+        let before = 0;
+        for (const step of [...columns.keys()].sort((a, b) => a - b)) {
+          if (sumHop !== 0 && begun) yield this.assign("A", z, "=", this.vector("A", z, sumHop * (before - step)));
+          before = step;
+          for (const tap of columns.get(step) ?? []) {
+            const data = this.vector("X", held.get(this.rowKey(tap, row)) ?? 0, -dataHop * step);
+            yield this.assign("A", z, begun ? "+=" : "=", this.times(data, tap, at, block));
+            begun = true;
+          }
+        }
+        yield this.store(z, at, row, v, block);
+      }
+    }
+  }
+
+  /** Distinct loads of a block with the output rows and taps each serves, row by row as memory lies. */
+  private loads(rows: number): readonly Load[] {
+    const found = new Map<string, Load>();
+    for (const tap of this.sum.taps)
+      for (let row = 0; row < rows; row++) {
+        const key = `${this.rowKey(tap, row)};${printExpr(tap.shift.at(-1) ?? number(0))}`;
+        const known = found.get(key);
+        if (known) known.uses.push({ row, tap });
+        else found.set(key, { tap, row, uses: [{ row, tap }] });
+      }
+    return [...found.values()].sort((a, b) => compareShifts(this.shiftOf(a.tap, a.row), this.shiftOf(b.tap, b.row)));
+  }
+
+  /** Which row of the input a tap reads for an output row of the block. */
+  private rowKey(tap: Tap, row: number): string {
+    return this.shiftOf(tap, row)
+      .slice(0, -1)
+      .map((e) => printExpr(e))
+      .join();
+  }
+
+  private shiftOf(tap: Tap, row: number): Expr[] {
+    return tap.shift.map((s, d) => (d === this.sum.rowDimension ? binary("+", s, number(row)) : s));
+  }
+
+  // ---- leaves -------------------------------------------------------------------------------------------------------------------
+
+  private onLanes(body: readonly Statement[]): Statement {
+    return loop(this.lane, this.schedule.lanes, body, "lanes");
+  }
+
+  private vector(wish: File, index: number, shift = 0): Access {
+    const file = this.names.fresh(wish);
+    this.used.set(file, Math.max(this.used.get(file) ?? 0, index + 1));
+    return access(file, [number(index), binary("+", axis(this.lane), number(shift))]);
+  }
+
+  private assign(file: File, index: number, op: CombineOp, value: Expr): Statement {
+    return { kind: "scalar", equation: { target: this.vector(file, index), op, value } };
+  }
+
+  /** The neighbour a shift leads to, on every lane, so many columns on. */
+  private read(shift: readonly Expr[], at: Origin, columns: number): Access {
+    const index = this.sum.follows.map((follows, d) => {
+      const from = follows === undefined ? number(0) : (at.get(follows) ?? number(0));
+      const moved = plus(from, shift[d] ?? number(0));
+      return d === shift.length - 1 ? plus(plus(moved, number(columns)), axis(this.lane)) : moved;
+    });
+    return access(this.sum.input.name, index);
+  }
+
+  private times(data: Expr, tap: Tap, at: Origin, block: Block): Expr {
+    if (!tap.factor) return data;
+    const held = block.interior ? [...this.weights.keys()].indexOf(printExpr(tap.factor)) : -1;
+    const factor = held >= 0 ? this.vector("W", held) : substitute(tap.factor, at, "value");
+    return { kind: "binary", op: "*", left: data, right: factor };
+  }
+
+  private weightLoads(at: Origin): Statement[] {
+    return [...this.weights.values()].map((factor, w) => this.assign("W", w, "=", substitute(factor, at, "value")));
+  }
+
+  private store(sum: number, at: Origin, row: number, v: number, block: Block): Statement {
+    const { laneAxis, output, computation, input, rowAxis, shifts } = this.sum;
+    const { lanes, prefetchBytes } = this.schedule;
+    const { outputs, lastLane } = this.placement;
+    const place = computation.equation.target.index.map((e) => {
+      const name = e.kind === "axis" ? e.name : "";
+      const base = at.get(name) ?? axis(name);
+      if (name === laneAxis) return plus(plus(base, number(v * outputs - lastLane)), axis(this.lane));
+      return name === rowAxis ? plus(base, number(row)) : base;
+    });
+    const whole = [
+      ...(lastLane > 0 ? [compare(">=", axis(this.lane), number(lastLane))] : []),
+      ...(lastLane + outputs < lanes ? [compare("<", axis(this.lane), number(lastLane + outputs))] : []),
+    ];
+    const [first, ...rest] = whole;
+    const where = first && rest.reduce((all, c) => and(all, c), first);
+    const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
+    const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };
+    if (!block.interior || prefetchBytes === 0) return statement;
+    // New to the caches are the rows beyond those of the block before: the farthest of every dimension.
+    const farthest = this.shiftOf({ shift: shifts.map(([, max]) => number(max)) }, row);
+    const next = this.read(farthest, at, v * outputs + Math.round(prefetchBytes / bytesOf(input.dtype)));
+    const onFirst = new Map([[this.lane, number(0)]]);
+    const prefetch = access(
+      input.name,
+      next.index.map((e) => substitute(e, onFirst, "index")),
+    );
+    return { ...statement, prefetch };
+  }
+}
+
+/** A vector of data, and what it serves. */
+interface Load {
+  readonly tap: Tap;
+  readonly row: number;
+  readonly uses: { readonly row: number; readonly tap: Tap }[];
+}
+
+/** A sum in which numbers meet: `(4*b + 1) + 2` is `4*b + 3`. */
+function plus(left: Expr, right: Expr): Expr {
+  if (
+    right.kind === "number" &&
+    left.kind === "binary" &&
+    left.right.kind === "number" &&
+    (left.op === "+" || left.op === "-")
+  ) {
+    const sum = (left.op === "+" ? left.right.value : -left.right.value) + right.value;
+    return binary("+", left.left, number(sum));
+  }
+  if (
+    right.kind === "axis" &&
+    left.kind === "binary" &&
+    left.right.kind === "number" &&
+    (left.op === "+" || left.op === "-")
+  )
+    return binary(left.op, binary("+", left.left, right), left.right);
+  return binary("+", left, right);
+}
+
+function groupBy<T>(items: readonly T[], key: (item: T) => number): Map<number, T[]> {
+  const groups = new Map<number, T[]>();
+  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
+  return groups;
+}
+
+/** By number where both are numbers; otherwise as they came. */
+function compareShifts(a: readonly Expr[], b: readonly Expr[]): number {
+  for (const [d, left] of a.entries()) {
+    const right = b[d];
+    if (left.kind === "number" && right?.kind === "number" && left.value !== right.value)
+      return left.value - right.value;
+  }
+  return 0;
+}

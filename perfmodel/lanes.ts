@@ -1,0 +1,122 @@
+/**
+ * @file How long a lane kernel takes: what one block issues, and the bytes that move.
+ *
+ *     one block     multiply-adds, loads (two where a vector straddles two cache lines), shuffles, stores: what is slowest decides
+ *     all bytes     over the bandwidth of the level that holds them; around the caches when results stream
+ */
+
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { elementCount, extentsOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import type { TapSum } from "../mapper/space-time/taps.ts";
+import type { WindowPlacement } from "../mapper/space-time/window.ts";
+import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
+import { L1_WAYS, SET_BYTES } from "./footprint.ts";
+import type { ModelTarget } from "./target.ts";
+
+/** On 512-bit vectors; shuffles are counted with them, since port 5 does both. */
+const { issueCycles: FMA_CYCLES, latencyCycles: FMA_LATENCY_CYCLES } = unitCost(REFERENCE_CPU, "fma");
+
+// Fitted to kernels of bench/stencils.ts, one core of a Xeon at 3.7 GHz, 2026-11-21 (bench/results/stencils-xeon.md).
+
+/** Of the cycles of loads, the part that shows beside what is slowest: of blocks of a 9x9 filter those with fewer loads were faster. */
+const LOADS_SHOWING = 0.3;
+/** Of the smaller of arithmetic and transfers, the part that does not overlap with the other. */
+const NOT_OVERLAPPED = 0.15;
+/** Rows of a power-of-two length share the sets of the first-level cache: more of them than it has ways drive each other out. */
+const CROWDED = 1.1;
+/** A plane that has left the second-level cache before the next step wants it is read again by this part. */
+const PLANE_READ_AGAIN = 0.3;
+/** Of the second-level cache, the part that the planes of a window may fill. */
+const PLANES_SHARE = 1 / 2;
+/** What goes around the caches runs at the speed of memory, without the lines it replaces: 25 beside 16 GB/s of reads. */
+const STREAMED_TO_READ = 1.5;
+/** Transfers that nobody asked for ahead of time. */
+const UNPREFETCHED = 1.05;
+/** Each row of a block is a stream of its own out of main memory and into it: what each costs beyond the first two. */
+const STREAM_COST = 0.08;
+const FREE_STREAMS = 2;
+/** When a target says nothing of its second-level cache. */
+const USUAL_L2_BYTES = 2 ** 20;
+
+/** Seconds of a call. */
+export function laneSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlacement, target: ModelTarget): number {
+  const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
+  const { rows, places } = readsOf(sum, s);
+  const crowded = pitch % SET_BYTES === 0 && rows > L1_WAYS ? CROWDED : 1;
+  const outputs = s.rows * s.vectors * placement.outputs;
+  const block = blockCycles(sum, s, placement, target, { rows, places });
+  const compute = (block * crowded * elementCount(sum.output)) / outputs;
+  const memory = transferCycles(sum, s, target);
+  const cycles = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
+  return cycles / target.clockHz.value / s.threads;
+}
+
+function blockCycles(
+  sum: TapSum,
+  s: LaneSchedule,
+  { data, sumHop, dataHop }: WindowPlacement,
+  target: ModelTarget,
+  { rows, places }: Reads,
+): number {
+  const extents = extentsOf(sum.computation);
+  const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  const vectors = s.rows * s.vectors;
+  const fmas = repeats * sum.taps.length * vectors;
+  const aligned = s.lanes * bytesOf(sum.output.dtype) >= ZMM.bytes ? 1 / sum.columns : 0;
+  const dataLoads = data === "loaded" ? repeats * places * s.vectors * (2 - aligned) : rows * s.vectors * 2;
+  const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / vectors : 0) : fmas / s.vectors;
+  const moving = (sumHop === 0 ? 0 : s.rows) + (data === "loaded" || dataHop === 0 ? 0 : rows);
+  const shuffles = (sum.columns - 1) * s.vectors * moving;
+  const loads = (dataLoads + weightLoads) / target.loadsPerCycle.value;
+  const slowest = Math.max(
+    (fmas + shuffles) * FMA_CYCLES,
+    shuffles,
+    loads,
+    vectors / target.storesPerCycle.value,
+    ((FMA_LATENCY_CYCLES * fmas) / vectors) * FMA_CYCLES,
+  );
+  return slowest + LOADS_SHOWING * Math.min(loads, slowest);
+}
+
+/** Every row and plane once, unless the planes of a window do not stay in cache. */
+function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
+  const bytes = bytesOf(sum.output.dtype);
+  const [inBytes, outBytes] = [elementCount(sum.input) * bytes, elementCount(sum.output) * bytes];
+  const last = target.memory.at(-1);
+  const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? last;
+  const [least, most] = (sum.shifts.length > 2 && sum.shifts[0]) || [0, 0];
+  const planes = most - least + 1;
+  const plane = inBytes / (sum.input.dims[0]?.extent ?? 1);
+  const l2 = target.memory[1]?.bytes ?? USUAL_L2_BYTES;
+  const again = planes > 1 && s.strip === 0 && planes * plane > l2 * PLANES_SHARE;
+  const readBytes = inBytes * (again ? 1 + (planes - 1) * PLANE_READ_AGAIN : 1);
+  const read = level?.readBytesPerCycle.value ?? 1;
+  const write = s.streaming
+    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
+    : (level?.writeBytesPerCycle.value ?? 1);
+  const streams = level?.bytes === undefined ? 1 + STREAM_COST * Math.max(0, s.rows - FREE_STREAMS) : 1;
+  return (readBytes / read + outBytes / write) * (s.prefetchBytes === 0 ? UNPREFETCHED : 1) * streams;
+}
+
+/** Distinct rows of the input that a block reads, and places at which a vector of them begins. */
+interface Reads {
+  readonly rows: number;
+  readonly places: number;
+}
+
+function readsOf({ taps, rowDimension }: TapSum, s: LaneSchedule): Reads {
+  const [rows, places] = [new Set<string>(), new Set<string>()];
+  for (const { shift } of taps) {
+    const texts = shift.map((e) => (e.kind === "number" ? e.value : printExpr(e)));
+    const column = texts.pop() ?? "";
+    for (let i = 0; i < s.rows; i++) {
+      const moved = texts.map((e, d) => (d !== rowDimension ? e : typeof e === "number" ? e + i : `${e}+${i}`)).join();
+      rows.add(moved);
+      places.add(`${moved} ${column}`);
+    }
+  }
+  return { rows: rows.size, places: places.size };
+}
