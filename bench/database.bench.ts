@@ -42,7 +42,7 @@ function fill(db: Database): void {
   const environments = [HERE, { ...HERE, kernel: "Linux 6.12" }].map(environmentRowOf);
   const names = INTRINSICS.slice(0, 8).map((i) => i.name);
   const dtypes = ["u8s8", "bf16", "f32"].map((types) => parseDataTypes(types));
-  const samples = Array.from({ length: 20 }, (_, i) => 1 + (i - 10) / 1000);
+  const samples = Array.from({ length: 21 }, (_, i) => 1 + (i - 10) / 1000);
   db.sqlite.transaction(() => {
     for (const row of environments) insert(db, "environments", row);
     for (let first = 0; first < TRIALS; first += TRIALS_OF_A_WORKLOAD) {
@@ -54,18 +54,19 @@ function fill(db: Database): void {
       const environment = random() < 0.9 ? environments[0] : environments[1];
       for (let i = first; i < Math.min(TRIALS, first + TRIALS_OF_A_WORKLOAD); i++) {
         const works = random() > 0.1;
+        const intrinsic = pick(random, names);
         const median = Number(workload["points"]) * 1e-11 * (1 + 4 * random());
         const facts: Row = {
           run: null,
           workload: String(workload["id"]),
           environment: String(environment?.["id"]),
           candidate: canonicalJson({
-            intrinsic: pick(random, names),
+            intrinsic,
             matching: { n: ["k"], k: ["c"] },
             operands: { a: "in", b: "w" },
             schedule: { order: ["p", "q", "k"], block: { q: 8, k: 2 }, placement: { in: "padded" }, threads: 1 },
           }),
-          intrinsic: pick(random, names),
+          intrinsic,
           declaration: null,
           status: works ? "ok" : "crashed",
           log: works ? null : "signal 11",

@@ -15,6 +15,7 @@ import { type Database, read } from "./open.ts";
 import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
 import { environmentRowOf, type Row, runOf } from "./rows.ts";
+import { SEALED_SINCE } from "./schema.ts";
 import type { Provenance } from "./seal.ts";
 import {
   type Condition,
@@ -308,7 +309,7 @@ export function calibrationOf(
     db.sqlite
       .prepare<unknown[], Row>(
         `SELECT calibrations.* FROM calibrations JOIN environments ON environments.id = environment
-         WHERE ${where.join(" AND ")} ORDER BY at DESC, calibrations.id LIMIT ?`,
+         WHERE ${where.join(" AND ")} ORDER BY ${db.version < SEALED_SINCE ? "" : "seal IS NULL,"} at DESC, calibrations.id LIMIT ?`,
       )
       .all(until, ...match.map((field) => world[field] ?? null), NEWEST),
   );

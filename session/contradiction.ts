@@ -70,7 +70,10 @@ export function contradictionIn(db: Database, environment: Environment, machine:
   const known = calibrationOf(db, environment);
   const calibration = readCalibrationData(known?.data);
   if (!known || !calibration) return undefined;
-  const trials = best(db, { trusted: { environment, policy: "exact" } });
+  // What others claim to have measured says nothing about rates that were measured here.
+  const trials = best(db, { trusted: { environment, policy: "exact" } }).filter(
+    ({ provenance }) => provenance === "here" || known.provenance === "imported",
+  );
   return contradictionOf(trials, { calibration, at: known.at }, machine);
 }
 

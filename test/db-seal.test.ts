@@ -181,6 +181,15 @@ describe("the best", () => {
     });
     expect(importLines(db, later).added.calibrations).toBe(1);
     expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 1, provenance: "here" });
+    // However many there are.
+    for (let i = 0; i < 120; i++)
+      importLines(
+        db,
+        forgedLines(recordsIn(later), (line) => {
+          if (line.kind === "calibration") line["at"] = 2e13 + i;
+        }),
+      );
+    expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 1, provenance: "here" });
   });
 });
 
