@@ -24,7 +24,8 @@ export type Run = (env: Environment) => void;
 
 /** Hears of every element that is read or written, by its place. */
 export interface Watch {
-  read(at: number): void;
+  /** @param byItself by an instruction that must be told of what was written */
+  read(at: number, byItself?: boolean): void;
   write(at: number): void;
 }
 

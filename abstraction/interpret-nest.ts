@@ -9,7 +9,7 @@
 
 import type { RegisterShape } from "./blocks/context.ts";
 import { NestFault } from "./blocks/fault.ts";
-import { compilePhases, type NestOrder, warpsOfNest } from "./blocks/run.ts";
+import { compilePhases, type NestOrder, teamOfNest, warpsOfNest } from "./blocks/run.ts";
 import { Judge } from "./blocks/watched-memory.ts";
 import { type Computation, inputsOf, outputOf, targetOf } from "./computation.ts";
 import { identityOf } from "./equation.ts";
@@ -19,7 +19,7 @@ import { compileLanes, compileScalar } from "./interpret-lanes.ts";
 import { bindMemory, type NestMemory } from "./interpret-memory.ts";
 import { registersOf, vectorsOf } from "./interpret-registers.ts";
 import { operandOf, tilePlaces } from "./intrinsic.ts";
-import { type LoopNest, printHead, type Statement } from "./loop-nest.ts";
+import { isTeamMode, type LoopNest, printHead, type Statement } from "./loop-nest.ts";
 
 /**
  * The output of a computation, by way of a loop nest that was lowered from it.
@@ -96,6 +96,7 @@ function compileForBlocks(
     inputs: new Set(inputsOf(computation).map((t) => t.name)),
     vectors,
     copies: order.copies ?? "early",
+    team: teamOfNest(nest),
   };
   // What stands outside blocks is run by one thread, between barriers of the whole call.
   const unwatched = [...buffers].map(([name, { watch: _, ...buffer }]) => [name, buffer] as const);
@@ -129,11 +130,11 @@ function compileStatement(s: Statement, scope: Scope): Run {
   switch (s.kind) {
     case "loop": {
       if (s.mode === "lanes") return compileLanes(s, scope);
-      if (s.mode === "block" || s.mode === "warp")
+      if (s.mode === "block" || isTeamMode(s.mode))
         throw new NestFault("malformed", [
           s.mode === "block"
             ? "loops at block stand at the top of a nest"
-            : "loops at warp stand inside loops at block",
+            : `loops at ${s.mode} stand inside loops at block`,
           printHead(s),
         ]);
       const slot = scope.slot(s.axis);
@@ -176,6 +177,7 @@ function compileStatement(s: Statement, scope: Scope): Run {
     case "copy":
     case "commit":
     case "wait":
+    case "fence":
       throw new NestFault("malformed", [`a ${s.kind} stands inside loops at block`, printHead(s)]);
     default:
       return s satisfies never;

@@ -26,12 +26,14 @@ import { type Code, code, join, type Name, trustedCode } from "./source-text.ts"
 export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
 
 /** Who executes one issue of the instruction together. */
-export type ExecutionScope = "thread" | "subgroup" | "warp";
+export type ExecutionScope = "thread" | "subgroup" | "warp" | "warpgroup";
 
 export interface OperandSpec {
   readonly dtype: DType;
   /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret. */
   readonly storage: string;
+  /** Another storage that the instruction reads as well: of an operand in shared memory, with neighbours along its other axis. */
+  readonly turned?: string;
   /** How a memory tile lies where the registers' layout is secret: row after row, unless said otherwise. */
   readonly layout?: "row" | "column";
   /** Names of the dimensions, where no axis indexes one alone. */
@@ -54,6 +56,20 @@ export interface Cost {
   readonly source: string;
 }
 
+/** Code around an instruction that is sent off and awaited, each said by all threads that issue it. */
+export interface AsynchronousSpec {
+  /** Behind plain writes of operands in shared memory, by whoever wrote them, ahead of a barrier: the instruction reads by itself. */
+  readonly publish: string;
+  /** Before the first issue of a group: registers are as this thread left them. */
+  readonly fence: string;
+  /** What was issued since the last commit is one group. */
+  readonly commit: string;
+  /** Until all but the newest `{pending}` groups have ended. */
+  readonly wait: string;
+}
+
+export type Asynchronous = Readonly<Record<keyof AsynchronousSpec, RowText>>;
+
 export interface IntrinsicSpec<E extends string = string> {
   readonly name: string;
   /** What users ask for together: `amx`, `vnni`, `wmma`. */
@@ -71,6 +87,8 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly operands: Readonly<Record<OperandName<E>, OperandSpec>>;
   /** Code of one issue, operands in braces: `{c} = dot_bytes({c}, {a}, {b});`. */
   readonly emit: string;
+  /** An issue is sent off and its sums are there when it has been awaited. */
+  readonly asynchronous?: AsynchronousSpec;
   /** Definitions the code needs once before it. */
   readonly prelude?: string;
   /** Statement each thread runs before its first load: `amx_begin();`. */
@@ -95,6 +113,8 @@ export interface Operand {
   readonly file: string;
   /** Register element of each logical element; undefined when the vendor keeps it secret. */
   readonly storage: Expr | undefined;
+  /** Another that the instruction reads as well. */
+  readonly turned: Expr | undefined;
   /** Of a memory tile; told by `storage` where there is one. */
   readonly layout: "row" | "column";
   readonly dims: readonly Dimension[];
@@ -119,6 +139,7 @@ export interface Intrinsic {
   /** Target first, then inputs as the equation reads them. */
   readonly operands: readonly Operand[];
   readonly emit: RowText;
+  readonly asynchronous: Asynchronous | undefined;
   readonly prelude: RowText | undefined;
   readonly setup: RowText | undefined;
   readonly subnormals: "kept" | "flushed";
@@ -178,6 +199,8 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
       dtype,
       file,
       storage,
+      turned:
+        operand.turned === undefined ? undefined : parseTurned(operand.turned, file, `${spec.name}: ${name} turned`),
       layout: operand.layout ?? "row",
       dims,
       broadcast,
@@ -197,6 +220,7 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     computation,
     operands,
     emit: rowText(spec.emit),
+    asynchronous: spec.asynchronous && asynchronousText(spec.asynchronous),
     prelude: rowText(spec.prelude),
     setup: rowText(spec.setup),
     subnormals: spec.subnormals ?? "kept",
@@ -206,7 +230,10 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
     declaration: spec,
   };
   checkTemplates(intrinsic);
-  for (const operand of operands) checkStorage(intrinsic, operand);
+  for (const operand of operands) {
+    checkStorage(intrinsic, operand);
+    if (operand.turned) checkStorage(intrinsic, { ...operand, storage: operand.turned });
+  }
   return intrinsic;
 }
 
@@ -215,6 +242,24 @@ function rowText(text: string): RowText;
 function rowText(text: string | undefined): RowText | undefined;
 function rowText(text: string | undefined): RowText | undefined {
   return text as RowText | undefined;
+}
+
+const asynchronousText = (given: AsynchronousSpec): Asynchronous => ({
+  publish: rowText(given.publish),
+  fence: rowText(given.fence),
+  commit: rowText(given.commit),
+  wait: rowText(given.wait),
+});
+
+/** The file of operands that an instruction reads from the memory of a block, where they lie. */
+const SHARED = "shared";
+
+/** Whether an instruction reads an operand from shared memory and not from registers. */
+export const readsShared = ({ file }: Operand): boolean => file === SHARED;
+
+/** Threads that issue an instruction together. */
+export function lanesOf({ scope }: Pick<Intrinsic, "scope">): number {
+  return scope === "warpgroup" ? 128 : scope === "warp" ? 32 : 1;
 }
 
 export function operandOf(intrinsic: Intrinsic, name: string): Operand {
@@ -312,6 +357,13 @@ function parseStorage(text: string, subject: string): { file: string; storage: E
   return { file, storage };
 }
 
+function parseTurned(text: string, file: string, subject: string): Expr {
+  const turned = parseStorage(text, subject);
+  if (turned.file !== file || turned.storage === undefined)
+    throw new Error(`${subject} must read ${file}[formula], got "${text}"`);
+  return turned.storage;
+}
+
 function checkTemplates({ name, operands, emit }: Intrinsic): void {
   const names = operands.map((o) => o.name);
   const check = (template: string | undefined, known: readonly string[], what: string): void => {
@@ -328,12 +380,17 @@ function checkTemplates({ name, operands, emit }: Intrinsic): void {
   }
 }
 
+/** Formulas that were found right, with the extents of their axes: widths and types of an instruction share them. */
+const rightStorages = new Set<string>();
+
 /** No two logical elements share a place, and no copy of a broadcast lands on another element. */
 function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
   if (operand.storage === undefined) return;
   const logical = rowMajor(operand.dims);
   const axes = [...operand.dims.map((d) => d.name), ...operand.broadcast];
-  const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
+  const extents: Extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
+  const subject = JSON.stringify([operand.storage, axes, axes.map((name) => extents[name])]);
+  if (rightStorages.has(subject)) return;
   const holder = new Map<number, number>();
   for (const point of pointsOf(axes, extents)) {
     const place = evaluateIndex(operand.storage, point);
@@ -350,6 +407,7 @@ function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
     }
     holder.set(place, element);
   }
+  rightStorages.add(subject);
 }
 
 /** The tensor an operand is in the intrinsic's own computation. */

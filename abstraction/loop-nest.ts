@@ -77,17 +77,20 @@ export interface VectorFile {
 
 /**
  * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, all at once on the lanes of a vector, or each
- * by a block of a GPU's grid or a warp of a block.
+ * by a block of a GPU's grid, a group of four warps of a block, or a warp of it.
  * A `lanes` loop holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          shift, contiguous load, broadcast, multiply-add
  *       s[0,0] += X[0,lane]                                      an access that lacks the lane axis on the left: a reduction
  */
-export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "warp";
+export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "warpgroup" | "warp";
+
+/** Loops whose steps run side by side on the parts of a block; a block has them of one level only. */
+export const isTeamMode = (mode: LoopMode): mode is "warpgroup" | "warp" => mode === "warp" || mode === "warpgroup";
 
 /** Threads that share a piece of work or wait for one another. */
-export type Group = "block" | "warp";
+export type Group = "block" | "warpgroup" | "warp";
 
 export type Statement =
   | {
@@ -126,11 +129,12 @@ export type Statement =
   /** Fills registers from the logical elements of a scratch buffer. */
   | { readonly kind: "fetch"; readonly register: RegisterAt; readonly tile: TileAccess }
   | { readonly kind: "clear"; readonly register: RegisterAt }
-  /** One issue on registers. */
+  /** One issue on registers, and on tiles of shared memory where the instruction reads those by itself. */
   | {
       readonly kind: "register-issue";
       readonly intrinsic: Intrinsic;
       readonly registers: Readonly<Record<string, RegisterAt>>;
+      readonly tiles?: Readonly<Record<string, TileAccess>>;
     }
   /** Each element of a register's tile at its place in memory: what an accumulator holds becomes elements of the output. */
   | {
@@ -145,10 +149,15 @@ export type Statement =
       readonly by?: "instruction";
     }
   | Copy
-  /** What this thread copied asynchronously since its last commit is one group, which arrives as a whole. */
-  | { readonly kind: "commit" }
-  /** This thread goes on when all but its newest `pending` groups have arrived. What others copied is there after a barrier. */
-  | { readonly kind: "wait"; readonly pending: number }
+  /** What this thread sent off since its last commit is one group, which ends as a whole: of copies, or of issues of an instruction. */
+  | { readonly kind: "commit"; readonly of?: Intrinsic }
+  /** This thread goes on when all but its newest `pending` groups have ended. What others copied is there after a barrier. */
+  | { readonly kind: "wait"; readonly pending: number; readonly of?: Intrinsic }
+  /**
+   * `registers`: what this thread did to the registers of the instruction is done before what it issues next. `memory`: what this thread wrote to
+   * shared memory is there for instructions that read it by themselves, once a barrier stands between.
+   */
+  | { readonly kind: "fence"; readonly on: "registers" | "memory"; readonly of: Intrinsic }
   /**
    * All threads have finished what is above before any begins what is below. Of the whole call when no group is named, and then at the
    * top of a nest only; else of the threads of a block, or of a warp.
@@ -286,12 +295,15 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
       return { ...s, equation: changed(s.equation), ...(s.when && { when: change(s.when) }) };
     case "register-issue": {
       const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
-      return { ...s, registers };
+      const tiles =
+        s.tiles && Object.entries(s.tiles).map(([o, t]) => [o, { ...t, access: element(t.access) }] as const);
+      return { ...s, registers, ...(tiles && { tiles: Object.fromEntries(tiles) }) };
     }
     case "issue":
     case "barrier":
     case "commit":
     case "wait":
+    case "fence":
       return s;
     default:
       return s satisfies never;
@@ -330,7 +342,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
     switch (s.kind) {
       case "loop": {
         const mode =
-          s.mode === "serial" ? "" : s.mode === "block" || s.mode === "warp" ? ` at ${s.mode}` : ` ${s.mode}`;
+          s.mode === "serial" ? "" : s.mode === "block" || isTeamMode(s.mode) ? ` at ${s.mode}` : ` ${s.mode}`;
         const end = (name: string, first: number, others: readonly Expr[] = []): string =>
           others.length === 0
             ? String(first)
@@ -373,14 +385,18 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return [`${indent}copy ${tile}${how.join("")}${when}   ${printEquation(s.equation)}`];
       }
       case "commit":
-        return [`${indent}commit`];
+        return [`${indent}commit${s.of ? ` ${s.of.family}` : ""}`];
       case "wait":
-        return [`${indent}wait ${s.pending}`];
+        return [`${indent}wait${s.of ? ` ${s.of.family}` : ""} ${s.pending}`];
+      case "fence":
+        return [`${indent}fence ${s.of.family} ${s.on}`];
       case "clear":
         return [`${indent}${printRegister(s.register)} <- identity`];
       case "register-issue": {
         const [target, ...inputs] = s.intrinsic.operands.map((o) => {
           const register = s.registers[o.name];
+          const tile = s.tiles?.[o.name];
+          if (tile) return `${printAccess(tile.access)} over ${tile.axes.join(", ")}`;
           return register ? printRegister(register) : "?";
         });
         return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];

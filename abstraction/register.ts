@@ -10,8 +10,9 @@
 import { extentOf } from "./affine.ts";
 import { extentsOf } from "./computation.ts";
 import { bytesOf, type DType } from "./dtype.ts";
-import { type Intrinsic, type Operand, registerElements } from "./intrinsic.ts";
+import { type Intrinsic, lanesOf, type Operand, registerElements } from "./intrinsic.ts";
 import { C_TYPES } from "./kernel.ts";
+import { VIEW_ALIGNMENT } from "./matrix-view.ts";
 import { type Code, code, join, type Name, NOTHING } from "./source-text.ts";
 
 /** Lanes of a warp. */
@@ -48,7 +49,9 @@ export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable
     case "lane":
       return code`${laneType(dtype)} ${variable};`;
     case "frag":
-      return code`${fragmentType(dtype)} ${variable}[${(elements / WARP) * (bytesOf(dtype) / 4)}];`;
+      return code`${fragmentType(dtype)} ${variable}[${(elements / lanesOf(intrinsic)) * (bytesOf(dtype) / 4)}];`;
+    case "shared":
+      return code`__shared__ __align__(${VIEW_ALIGNMENT}) ${C_TYPES[dtype]} ${variable}[${elements}];`;
     case "wmma::matrix_a":
     case "wmma::matrix_b":
     case "wmma::accumulator": {

@@ -41,7 +41,7 @@ const DEVICE: readonly DeviceFunction[] = [
   {
     name: "dynamic_shared",
     text: code`static __device__ inline unsigned char* dynamic_shared() {
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(1024) unsigned char memory[];
   return memory;
 }`,
   },
@@ -64,6 +64,11 @@ template <int BYTES, class T> static __device__ inline void copy_async_where(boo
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(shared_address(to)), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0) : "memory");
 }`,
+  },
+  {
+    name: "barrier_of_group",
+    text: code`/* Until the four warps of this thread's group have come here; barrier 0 is that of the block. */
+static __device__ inline void barrier_of_group() { asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / 128) : "memory"); }`,
   },
   {
     name: "commit_copies",

@@ -18,9 +18,17 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
+import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
-import { type Group, type LoopNest, printStatement, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
+import {
+  type Group,
+  isTeamMode,
+  type LoopNest,
+  printStatement,
+  type Scratch,
+  type Statement,
+} from "../abstraction/loop-nest.ts";
+import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { WARP } from "../abstraction/register.ts";
 import {
   apart,
@@ -44,7 +52,9 @@ import { conjunction, guarded, joinScalars } from "./lane-statement.ts";
 import {
   type Barrier,
   type Clear,
+  type Commit,
   type Drain,
+  type Fence,
   type Fetch,
   type LanguagePrinter,
   type Loop,
@@ -126,6 +136,8 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
   private readonly context: CopyContext;
   private readonly aligned = new Map<string, number>();
   private threads = WARP;
+  /** Threads of a warp or of a warpgroup: what the loops inside a block are dealt to. */
+  private team = WARP;
 
   constructor(computation: Computation, nest: LoopNest) {
     this.nest = nest;
@@ -133,7 +145,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     this.context = {
       c: this.c,
       threadsOf: (group: Group) =>
-        group === "warp" ? { axis: LANE, count: WARP } : { axis: THREAD, count: this.threads },
+        group === "block" ? { axis: THREAD, count: this.threads } : { axis: LANE, count: this.team },
       aligned: (tensor, bytes) => this.aligned.set(tensor, Math.max(bytes, this.aligned.get(tensor) ?? 0)),
     };
     this.tiles = new CudaTiles(this.context, nest);
@@ -141,14 +153,15 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
 
   kernel(name: Name, statement: Statement): PrintedKernel {
     const { blocks, warps, inner } = gridOf(statement);
-    this.threads = WARP * stepsOf(warps);
+    this.team = warps[0]?.mode === "warpgroup" ? 4 * WARP : WARP;
+    this.threads = this.team * stepsOf(warps);
     if (this.threads > MOST_THREADS)
       throw new UsageError(`a block of ${this.threads} threads: CUDA has at most ${MOST_THREADS}`, {
         hint: "take fewer warps a block",
       });
     const fixed: Extents = {
       ...Object.fromEntries([...blocks, ...warps].map((l) => [l.axis, l.extent])),
-      [LANE]: WARP,
+      [LANE]: this.team,
       [THREAD]: this.threads,
     };
     this.c.hoisted = new Hoisted(this.c, fixed);
@@ -188,9 +201,9 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
       });
     return [
       ...dealt(blocks, code`blockIdx.x`),
-      ...dealt(warps, code`threadIdx.x / ${WARP}`),
+      ...dealt(warps, code`threadIdx.x / ${this.team}`),
       { name: c.axis(THREAD), line: thread },
-      { name: c.axis(LANE), line: code`const ${type} ${c.axis(LANE)} = threadIdx.x % ${WARP};` },
+      { name: c.axis(LANE), line: code`const ${type} ${c.axis(LANE)} = threadIdx.x % ${this.team};` },
     ];
   }
 
@@ -200,13 +213,16 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     const buffers = this.nest.scratch.filter((s) => s.scope !== "workspace" && mentioned.has(tensorName(s.name).id));
     const local = buffers.find((s) => s.scope === "local");
     if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
+    // Instructions that read by themselves exchange parts of absolute addresses.
+    const viewed = this.nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
+    const alignment = viewed ? VIEW_ALIGNMENT : SHARED_ALIGNMENT;
     let bytes = 0;
     const placed = buffers.map((scratch) => {
       const offset = bytes;
-      bytes += Math.ceil(bytesIn(scratch) / SHARED_ALIGNMENT) * SHARED_ALIGNMENT;
+      bytes += Math.ceil(bytesIn(scratch) / alignment) * alignment;
       return { scratch, offset };
     });
-    if (bytes <= STATIC_SHARED_BYTES) {
+    if (bytes <= STATIC_SHARED_BYTES && !viewed) {
       const declared = placed.map(
         ({ scratch: { name, dtype, elements } }) =>
           code`__shared__ __align__(${SHARED_ALIGNMENT}) ${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
@@ -258,8 +274,8 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return this.tiles.move(statement, extents);
   }
 
-  issue(statement: RegisterIssue): Code[] {
-    return this.tiles.issue(statement);
+  issue(statement: RegisterIssue, extents: Extents): Code[] {
+    return this.tiles.issue(statement, extents);
   }
 
   clear(statement: Clear): Code[] {
@@ -281,17 +297,28 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     ];
   }
 
-  commit(): Code[] {
-    return [code`commit_copies();`];
+  commit({ of }: Commit): Code[] {
+    return [of ? around(of, "commit") : code`commit_copies();`];
   }
 
-  wait({ pending }: Wait): Code[] {
-    return [code`wait_for_copies<${pending}>();`];
+  wait({ pending, of }: Wait): Code[] {
+    return [of ? around(of, "wait", pending) : code`wait_for_copies<${pending}>();`];
+  }
+
+  fence({ on, of }: Fence): Code[] {
+    return [around(of, on === "memory" ? "publish" : "fence")];
   }
 
   barrier({ group }: Barrier): Code[] {
-    return [group === "warp" ? code`__syncwarp();` : code`__syncthreads();`];
+    const barriers = { warp: code`__syncwarp();`, warpgroup: code`barrier_of_group();`, block: code`__syncthreads();` };
+    return [barriers[group ?? "block"]];
   }
+}
+
+/** Code around an asynchronous instruction. */
+function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pending = 0): Code {
+  if (!asynchronous) throw new Error(`internal: ${name} is not asynchronous`);
+  return fillTemplate(asynchronous[what], { pending: code`${pending}` });
 }
 
 interface Declared {
@@ -317,7 +344,7 @@ function gridOf(statement: Statement): {
   for (;;) {
     const [only] = inner;
     if (inner.length !== 1 || only?.kind !== "loop") break;
-    if (only.mode === "warp") warps.push(only);
+    if (isTeamMode(only.mode)) warps.push(only);
     else if (only.mode === "block" && warps.length === 0) blocks.push(only);
     else break;
     inner = only.body;

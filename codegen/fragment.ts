@@ -11,11 +11,18 @@
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { axis, binary, type Expr, number } from "../abstraction/expression.ts";
-import { type Intrinsic, type Operand, printStorage, registerElements, sizesOf } from "../abstraction/intrinsic.ts";
+import {
+  type Intrinsic,
+  lanesOf,
+  type Operand,
+  printStorage,
+  registerElements,
+  sizesOf,
+} from "../abstraction/intrinsic.ts";
 import { WARP } from "../abstraction/register.ts";
 import { shortIndex } from "./short-index.ts";
 
-/** The axis that stands for the number of a lane in its warp; no axis of a computation has such a name. */
+/** The axis that stands for the number of a lane in its warp or warpgroup; no axis of a computation has such a name. */
 export const LANE = "$lane";
 
 /**
@@ -51,7 +58,8 @@ function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
   const { storage, dims, name } = operand;
   if (storage === undefined)
     throw new Error(`internal: which lane holds what of ${intrinsic.name}.${name} is the vendor's secret`);
-  const elements = registerElements(intrinsic, operand) / WARP;
+  const lanes = lanesOf(intrinsic);
+  const elements = registerElements(intrinsic, operand) / lanes;
   const places: number[][][] = Array.from({ length: elements }, () => []);
   const names = dims.map((d) => d.name);
   for (const point of pointsOf(names, sizesOf(operand))) {
@@ -60,7 +68,7 @@ function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
     if (byLane) byLane[Math.floor(held / elements)] = names.map((n) => point[n] ?? 0);
   }
   const held = places.reduce((sum, byLane) => sum + Object.keys(byLane).length, 0);
-  if (held !== elements * WARP)
+  if (held !== elements * lanes)
     throw new Error(
       `internal: ${intrinsic.name}: ${name} at ${printStorage(operand)} leaves registers of a lane empty`,
     );
@@ -71,7 +79,9 @@ function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
 /** `2*(lane%4)` of [0, 2, 4, 6, 0, 2, ...]. */
 function overLanes(values: readonly number[], { name }: Intrinsic, dimension: string): Expr {
   const [origin = 0] = values;
-  const bits = [1, 2, 4, 8, 16].map((bit) => ({ bit, step: (values[bit] ?? 0) - origin }));
+  const bits = [1, 2, 4, 8, 16, 32, 64]
+    .filter((bit) => bit < values.length)
+    .map((bit) => ({ bit, step: (values[bit] ?? 0) - origin }));
   for (const [lane, value] of values.entries()) {
     const sum = bits.reduce((total, { bit, step }) => total + ((lane & bit) === 0 ? 0 : step), origin);
     if (sum !== value) throw new Error(`internal: ${name}: ${dimension} is no sum of the bits of a lane's number`);
@@ -80,7 +90,7 @@ function overLanes(values: readonly number[], { name }: Intrinsic, dimension: st
     const digit = binary("%", binary("/", axis(LANE), number(bit)), number(2));
     return binary("+", e, binary("*", number(step), digit));
   }, number(origin));
-  return shortIndex(sum, { [LANE]: WARP });
+  return shortIndex(sum, { [LANE]: values.length });
 }
 
 /** Rows and bytes of the matrices that `ldmatrix` moves. */

@@ -20,6 +20,8 @@ export type RegisterIssue = Extract<Statement, { kind: "register-issue" }>;
 export type Clear = Extract<Statement, { kind: "clear" }>;
 export type Fetch = Extract<Statement, { kind: "fetch" }>;
 export type Drain = Extract<Statement, { kind: "drain" }>;
+export type Commit = Extract<Statement, { kind: "commit" }>;
+export type Fence = Extract<Statement, { kind: "fence" }>;
 export type Wait = Extract<Statement, { kind: "wait" }>;
 export type Barrier = Extract<Statement, { kind: "barrier" }>;
 
@@ -31,7 +33,7 @@ export interface LanguagePrinter {
   openWhen?(when: When, extents: Extents): Code;
   scalar(statement: Scalar, extents: Extents): Code[];
   move(statement: Move, extents: Extents): Code[];
-  issue(statement: RegisterIssue): Code[];
+  issue(statement: RegisterIssue, extents: Extents): Code[];
   clear(statement: Clear): Code[];
   /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
   lanes?(loop: Loop, extents: Extents): Code[];
@@ -48,8 +50,9 @@ export interface WarpPrinter {
   fetch(statement: Fetch, extents: Extents): Code[];
   drain(statement: Drain, extents: Extents): Code[];
   copy(statement: Copy, extents: Extents): Code[];
-  commit(): Code[];
+  commit(statement: Commit): Code[];
   wait(statement: Wait): Code[];
+  fence(statement: Fence): Code[];
   barrier(statement: Barrier): Code[];
 }
 
@@ -96,7 +99,7 @@ export function printStatements(
       case "store":
         return language.move(s, extents);
       case "register-issue":
-        return language.issue(s);
+        return language.issue(s, extents);
       case "clear":
         return language.clear(s);
       case "issue":
@@ -108,9 +111,11 @@ export function printStatements(
       case "copy":
         return warpsOf(s, language).copy(s, extents);
       case "commit":
-        return warpsOf(s, language).commit();
+        return warpsOf(s, language).commit(s);
       case "wait":
         return warpsOf(s, language).wait(s);
+      case "fence":
+        return warpsOf(s, language).fence(s);
       case "barrier":
         if (s.group === undefined)
           throw new Error("internal: a barrier of the call stands between phases, not inside one");

@@ -23,6 +23,7 @@ import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
 import { PORTABLE } from "./portable.ts";
 import { VIRTUAL } from "./virtual.ts";
+import { WGMMA, wgmmaNamed } from "./wgmma.ts";
 import { WMMA } from "./wmma.ts";
 
 /** The rows of each file of this folder. */
@@ -32,6 +33,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   amx: AMX,
   wmma: WMMA,
   mma: MMA,
+  wgmma: WGMMA,
   cuda: CUDA,
   dpas: DPAS,
   cm: CM,
@@ -55,6 +57,8 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
 export function intrinsicsNamed(word: string): readonly Intrinsic[] {
   const exact = INTRINSICS.filter((row) => row.name === word);
   if (exact.length > 0) return exact;
+  const unlisted = wgmmaNamed(word);
+  if (unlisted) return [unlisted];
   const table = Object.hasOwn(INTRINSIC_TABLES, word) ? (INTRINSIC_TABLES[word] ?? []) : [];
   const found = INTRINSICS.filter((row) => row.family === word || row.isa === word || table.includes(row));
   if (found.length > 0) return found;

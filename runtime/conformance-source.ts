@@ -24,8 +24,10 @@ import { printEquation } from "../abstraction/equation.ts";
 import {
   fillTemplate,
   type Intrinsic,
+  lanesOf,
   type Operand,
   operandTensor,
+  readsShared,
   registerElements,
   sizesOf,
   tileElements,
@@ -33,6 +35,7 @@ import {
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { rowMajor } from "../abstraction/layout.ts";
+import { operandView, printView } from "../abstraction/matrix-view.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { declareRegister, registerName } from "../abstraction/register.ts";
 import {
@@ -75,11 +78,16 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
       operand.load === undefined
         ? code`memcpy((void*)&${variable(operand)}, ${tile}, sizeof ${variable(operand)});`
         : fillTemplate(operand.load, words);
-    return [load, recordOf(operand, register(operand), code`frame + ${imageAt}`)];
+    return [load, recordOf(intrinsic, operand, register(operand), code`frame + ${imageAt}`)];
   });
-  const emit = fillTemplate(
-    intrinsic.emit,
-    Object.fromEntries(intrinsic.operands.map((operand) => [operand.name, register(operand)])),
+  const emit = issueOf(
+    intrinsic,
+    Object.fromEntries(
+      intrinsic.operands.map((operand) => [
+        operand.name,
+        readsShared(operand) ? matrixOf(intrinsic, operand) : register(operand),
+      ]),
+    ),
   );
   const [target] = places;
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
@@ -91,7 +99,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
       ? code`memcpy(${result}, (const void*)&${stored}, sizeof ${stored});`
       : fillTemplate(target.operand.store, words);
   const setup = intrinsic.setup === undefined ? [] : [fillTemplate(intrinsic.setup)];
-  const body = [...declarations, ...setup, ...loads, emit, store].filter((line) => skeleton(line) !== "");
+  const body = [...declarations, ...setup, ...loads, ...emit, store].filter((line) => skeleton(line) !== "");
   return lines([
     code`// ${commentText(`${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}`)}`,
     code`#line 1 ${stringLiteral(intrinsic.name)}`,
@@ -100,6 +108,24 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
     code`}`,
     NOTHING,
   ]);
+}
+
+/** One issue, awaited where it is asynchronous: operands in shared memory were written by the threads themselves. */
+function issueOf({ emit, asynchronous }: Intrinsic, words: Readonly<Record<string, Code>>): Code[] {
+  const issue = fillTemplate(emit, words);
+  if (!asynchronous) return [issue];
+  const [publish, fence, commit, wait] = (["publish", "fence", "commit", "wait"] as const).map((what) =>
+    fillTemplate(asynchronous[what], { pending: code`0` }),
+  ) as [Code, Code, Code, Code]; // of four
+  return [publish, code`__syncthreads();`, fence, issue, commit, wait];
+}
+
+/** An operand in shared memory as its instruction is told of it. */
+function matrixOf(intrinsic: Intrinsic, operand: Operand): Code {
+  const places = tilePlaces(intrinsic, operand.name);
+  const view = operandView(intrinsic, operand, (element) => places[element] ?? 0);
+  if (!view) throw new Error(`${intrinsic.name}: ${operand.name} lies in no form that the instruction reads`);
+  return printView(view, identifier(operand.name));
 }
 
 /** The preludes of rows, each text once; compilers report mistakes in one under `preludeLabel`. */
@@ -126,7 +152,9 @@ function labelOf(row: Intrinsic): string {
 export function rowTable(rows: readonly Intrinsic[]): Code {
   return lines([
     code`static const Row rows[] = {`,
-    ...rows.map((row, i) => code`  {${stringLiteral(row.name)}, row_${i}},`),
+    ...rows.map(
+      (row, i) => code`  {${stringLiteral(row.name)}, row_${i}, ${row.language === "cuda" ? lanesOf(row) : 1}},`,
+    ),
     code`};`,
     code`static const int row_count = ${rows.length};`,
     NOTHING,
@@ -188,7 +216,7 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
 /** For each register element the tile element it must equal, -1 where the storage names none; empty when the layout is secret. */
 function imageMap(intrinsic: Intrinsic, operand: Operand): Int32Array {
   const { storage } = operand;
-  if (storage === undefined) return new Int32Array();
+  if (storage === undefined || intrinsic.scope === "warpgroup") return new Int32Array();
   const map = new Int32Array(registerElements(intrinsic, operand)).fill(-1);
   const places = tilePlaces(intrinsic, operand.name);
   const logical = rowMajor(operand.dims);
@@ -215,8 +243,9 @@ function strideOf(operand: Operand): Code {
 }
 
 /** Writes down what the register holds after its load; a secret layout is not looked at. */
-function recordOf({ file, storage }: Operand, register: Code, image: Code): Code {
-  if (storage === undefined) return NOTHING;
+function recordOf({ scope }: Intrinsic, { file, storage }: Operand, register: Code, image: Code): Code {
+  // The result shows what a group of warps holds: its image would be too large.
+  if (storage === undefined || file === "shared" || scope === "warpgroup") return NOTHING;
   const registers = registerClass(file);
   if (registers?.named === "number") return code`record_tile(${image}, ${register});`;
   const record = registers?.perLane ? "record_lane" : "record";

@@ -233,7 +233,7 @@ async function checkGroup(
 }
 
 function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): SourceText {
-  const call = family.name === "nvidia" ? code`launch(row.run, 1, 32, frame)` : code`row.run(frame)`;
+  const call = family.name === "nvidia" ? code`launch(row.run, 1, row.threads, frame)` : code`row.run(frame)`;
   const text = lines([
     code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
     head,
@@ -345,7 +345,7 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
 // ---- the same for a real NVIDIA GPU -----------------------------------------------------------------------------------------------
 
 /**
- * A self-contained CUDA program that runs the table's CUDA rows on the GPU at hand, one warp each, operands and expectations inside.
+ * A self-contained CUDA program that runs the table's CUDA rows on the GPU at hand, one warp or warpgroup each, operands and expectations inside.
  * It prints one JSON line a row, as {@link CheckResult}; without a GPU it says so and exits with 2. Rows need sm_80 or newer.
  *
  *     nvcc -arch=sm_90a -o check check.cu && ./check
@@ -391,7 +391,7 @@ const CUDA_MAIN = code`static const char* run_row(const Row& row, unsigned char*
   }
   if (!error) error = cudaMemcpy(device, frame, bytes, cudaMemcpyHostToDevice);
   if (!error) {
-    row.run<<<1, 32>>>(device);
+    row.run<<<1, row.threads>>>(device);
     error = cudaGetLastError();
   }
   if (!error) error = cudaMemcpy(frame, device, bytes, cudaMemcpyDeviceToHost);

@@ -101,6 +101,15 @@ const REGISTERS: readonly RegisterClass[] = [
     source: "PTX ISA, Matrix Fragments for mma",
   },
   {
+    // No registers: the instruction reads its operand where it lies.
+    name: "shared",
+    named: "variable",
+    types: { f16: "uint16_t", bf16: "uint16_t", tf32: "float", s8: "int8_t", u8: "uint8_t" },
+    declared: "__shared__ __align__(1024) {type} {reg}[{elements}];",
+    cleared: "for (auto& element : {reg}) element = 0;",
+    source: "PTX ISA, wgmma.mma_async: matrix descriptors",
+  },
+  {
     // Four bytes share a lane's register.
     name: "lane",
     named: "variable",

@@ -89,7 +89,7 @@ describe("the program that proves rows", () => {
   test("for CUDA stands alone", () => {
     const source = cudaConformanceSource(intrinsicsNamed("mma.m16n8k32.s32.u8s8"), 1);
     expect(source).toContain("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}");
-    expect(source).toContain("row.run<<<1, 32>>>(device);");
+    expect(source).toContain("row.run<<<1, row.threads>>>(device);");
     expect([...source.matchAll(/#include "/g)]).toEqual([]);
   });
 

@@ -52,11 +52,11 @@ describe("the order of happening", () => {
 
   it("of what was sent off begins with the wait of its own thread, and no barrier replaces that", () => {
     const order = new HappensBefore(2);
-    const copy = order.sentOff(0);
-    order.commit(0);
+    const copy = order.sentOff(0, "copies");
+    order.commit(0, "copies");
     order.barrier([0, 1]);
     expect([order.hasEnded(copy, 3, 0, 3), order.hasEnded(copy, 3, 1, 0)]).toEqual([false, false]);
-    expect(order.awaitFlights(0, 0)).toEqual([copy.flight]);
+    expect(order.awaitFlights(0, "copies", 0, 0)).toEqual([copy.flight]);
     expect([order.hasEnded(copy, 3, 0, 3), order.hasEnded(copy, 3, 0, 4)]).toEqual([true, false]);
     expect(order.hasEnded(copy, 3, 1, 0)).toBe(false);
     order.barrier([0, 1]);
@@ -66,14 +66,14 @@ describe("the order of happening", () => {
   it("counts groups as they are committed: a wait leaves the newest in flight", () => {
     const order = new HappensBefore(1);
     const copies = [0, 1, 2].map(() => {
-      const copy = order.sentOff(0);
-      order.commit(0);
+      const copy = order.sentOff(0, "copies");
+      order.commit(0, "copies");
       return copy;
     });
-    const uncommitted = order.sentOff(0);
-    order.awaitFlights(0, 1);
+    const uncommitted = order.sentOff(0, "copies");
+    order.awaitFlights(0, "copies", 1, 0);
     expect(copies.map((copy) => order.hasEnded(copy, 0, 0, 0))).toEqual([true, true, false]);
-    order.awaitFlights(0, 0);
+    order.awaitFlights(0, "copies", 0, 0);
     expect(order.hasEnded(uncommitted, 0, 0, 0)).toBe(false);
   });
 });
@@ -166,15 +166,15 @@ function firstRaceByClocks(all: readonly Act[]): number {
   const judge = new Judge(WARPS);
   const dims = [{ name: "element", extent: ELEMENTS }];
   const memory = new WatchedMemory(judge, { name: "buffer", dims, elements: ELEMENTS, shared: false });
-  const site: Site = { statement: { kind: "commit" }, loops: [] };
+  const site: Site = { statement: { kind: "commit" }, team: "warp", loops: [] };
   judge.startPhase();
   judge.startBlock(0, WARPS);
   for (const [i, act] of all.entries()) {
     if (act.kind === "barrier") judge.order.barrier(act.warps);
-    else if (act.kind === "commit") judge.order.commit(act.warp);
-    else if (act.kind === "wait") judge.order.awaitFlights(act.warp, act.pending);
+    else if (act.kind === "commit") judge.order.commit(act.warp, "copies");
+    else if (act.kind === "wait") judge.order.awaitFlights(act.warp, "copies", act.pending, judge.next);
     else {
-      judge.begin(site, act.warp, new Int32Array(0), act.sentOff);
+      judge.begin(site, act.warp, new Int32Array(0), act.sentOff ? "copies" : undefined);
       judge.lane = act.lane;
       try {
         memory[act.kind](act.element);
@@ -211,7 +211,7 @@ describe("memory that is watched", () => {
       elements: 1,
       shared: false,
     });
-    const site: Site = { statement: { kind: "commit" }, loops: [] };
+    const site: Site = { statement: { kind: "commit" }, team: "warp", loops: [] };
     const touch = (block: number, ...verbs: ("read" | "write")[]): void => {
       judge.startBlock(block, 1);
       for (const verb of verbs) {

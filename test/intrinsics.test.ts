@@ -97,6 +97,11 @@ const WRONG_ROWS: readonly Intrinsic[] = [
       storage: "frag[8*(4*(m%8) + (k%8)/2) + 2*(k/8) + 4*(m/8) + k%2]",
     }),
   }),
+  altered("wgmma.m64n8k16.f32.f16", "rows of a warp exchanged", {
+    operands: withOperand("wgmma.m64n8k16.f32.f16", "c", {
+      storage: "frag[4*(32*(m/16) + 4*(m%8) + n/2) + 2*(1 - (m/8)%2) + n%2]",
+    }),
+  }),
   altered("shuffle.down.4", "zero at the edge", { compute: "d[l] = s[l+4]" }),
   altered("shuffle.up.1", "zero at the edge", { compute: "d[l] = s[l-1]" }),
   altered("shuffle.xor.2", "taken as a rotation", { compute: "d[l] = s[(l+2)%32]" }),
@@ -131,6 +136,25 @@ const WRONG_ROWS: readonly Intrinsic[] = [
   }),
   altered("mali.arm_dot_acc_sat", "declared as wrapping", { compute: "c[] += s32(a[k]) * s32(b[k])" }),
 ];
+
+test("16-bit factors of a warpgroup are read with their rows along either axis", async () => {
+  const turned = INTRINSICS.flatMap(({ declaration }): Intrinsic[] => {
+    const operands = Object.entries(declaration.operands);
+    const turn = (chosen: readonly string[]) =>
+      operands.map(([name, o]) => [name, o.turned && chosen.includes(name) ? { ...o, storage: o.turned } : o] as const);
+    if (!operands.some(([, o]) => o.turned) || declaration.extents["n"] === 256) return [];
+    return [["a"], ["b"], ["a", "b"]].map((chosen) =>
+      defineIntrinsic<string>({
+        ...declaration,
+        name: `${declaration.name}, ${chosen.join(" and ")} turned`,
+        operands: Object.fromEntries(turn(chosen)),
+      }),
+    );
+  });
+  expect(turned.length).toBeGreaterThan(10);
+  const results = await checkIntrinsics(turned, { seed: 3, isa });
+  expect(results.filter((r) => r.status !== "ok" && r.status !== "skipped")).toEqual([]);
+});
 
 describe("a row that is wrong", async () => {
   const results = await checkIntrinsics(WRONG_ROWS, { seed: 1, isa });

@@ -309,6 +309,7 @@ function walk(
         case "copy":
         case "commit":
         case "wait":
+        case "fence":
           break;
         default:
           s satisfies never;

@@ -5,6 +5,7 @@
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
 import type { Intrinsic, Operand } from "../intrinsic.ts";
 import { printHead, type RegisterAt, type Scratch } from "../loop-nest.ts";
+import { WARP } from "../register.ts";
 import { describeElement, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES, type Flight } from "./happens-before.ts";
 import type { Judge, WatchedBuffer } from "./watched-memory.ts";
@@ -19,6 +20,8 @@ export interface Warp {
   readonly vectors: readonly Values[];
   /** What arrives when a flight is awaited. */
   readonly cargo: Map<Flight, (() => void)[]>;
+  /** A fence of registers stands behind the last commit of issues. */
+  fenced: boolean;
   /** Step of the program that it comes to next. */
   step: number;
   waits: boolean;
@@ -28,6 +31,10 @@ export interface WarpRegisters {
   readonly tiles: readonly Values[];
   /** Registers that hold something. */
   readonly filled: Uint8Array;
+  /** Registers that something else than an asynchronous instruction used behind the last fence of registers. */
+  readonly touched: Uint8Array;
+  /** The newest issue in flight that writes each. */
+  readonly flights: (Flight | undefined)[];
 }
 
 export type WarpRun = (warp: Warp) => void;
@@ -58,9 +65,14 @@ export interface BlockContext {
   readonly vectors: readonly { readonly values: Values; readonly unknown: number }[];
   /** Asynchronous copies happen as late as their wait allows, or at once. */
   readonly copies: "early" | "late";
-  /** Warps of a block. */
+  /** Teams of a block. */
   readonly warps: number;
+  /** What the agents are. */
+  readonly team: "warp" | "warpgroup";
 }
+
+/** Threads of an agent. */
+export const lanesOfTeam = ({ team }: Pick<BlockContext, "team">): number => (team === "warp" ? WARP : 4 * WARP);
 
 /** Where a statement stands in the block. */
 export interface Standing extends Site {
@@ -104,6 +116,23 @@ export function elementAt({ names }: BlockContext, buffer: string, at: number): 
 /** A statement that no hardware could run as it is written; found while the nest is read. */
 export function malformed(site: Site, what: string): NestFault {
   return new NestFault("malformed", [what, printHead(site.statement)]);
+}
+
+/** A register that is used while an issue in flight writes it. */
+export function inFlightAt(
+  site: Site,
+  { judge }: BlockContext,
+  warp: Warp,
+  register: string,
+  missing: string,
+): NestFault {
+  const event = judge.eventOf(site, warp.number, warp.env);
+  return new NestFault("race", [
+    `${register} is used before the issue that writes it has ended`,
+    printHead(site.statement),
+    `  run by ${describeThread({ event, lane: ALL_LANES })}`,
+    `missing: ${missing}`,
+  ]);
 }
 
 /** The same, found while a warp runs it. */

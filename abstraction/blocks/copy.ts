@@ -20,8 +20,15 @@ import {
 } from "../evaluate.ts";
 import { type Access, axesIn, childrenOf, type Expr } from "../expression.ts";
 import type { Copy } from "../loop-nest.ts";
-import { WARP } from "../register.ts";
-import { type BlockContext, elementAt, malformed, malformedAt, type Standing, type WarpRun } from "./context.ts";
+import {
+  type BlockContext,
+  elementAt,
+  lanesOfTeam,
+  malformed,
+  malformedAt,
+  type Standing,
+  type WarpRun,
+} from "./context.ts";
 
 /** An element that a value reads, at the points that no `select` leaves out. */
 interface Read {
@@ -39,15 +46,16 @@ const LEFT_OUT = -2;
 export function compileCopy(copy: Copy, site: Standing, context: BlockContext): WarpRun {
   checkCopy(copy, site, context);
   const { scope, judge } = context;
-  const threads = copy.group === "block" ? WARP * context.warps : WARP;
+  const lanes = lanesOfTeam(context);
+  const threads = copy.group === "block" ? lanes * context.warps : lanes;
   const { pieces, seek } = piecesOf(copy, scope);
   const when = copy.when && compileIndex(copy.when, scope);
   const movePiece = compilePiece(copy, site, context);
   return (warp) => {
     if (when && when(warp.env) === 0) return;
-    judge.begin(site, warp.number, warp.env, copy.transfer === "async");
-    const first = copy.group === "block" ? WARP * warp.number : 0;
-    for (let lane = 0; lane < WARP; lane++) {
+    judge.begin(site, warp.number, warp.env, copy.transfer === "async" ? "copies" : undefined);
+    const first = copy.group === "block" ? lanes * warp.number : 0;
+    for (let lane = 0; lane < lanes; lane++) {
       judge.lane = lane;
       for (let piece = first + lane; piece < pieces; piece += threads) {
         seek(warp.env, piece);
@@ -76,6 +84,8 @@ function checkCopy(
   const inWhen = when && axesIn(when).find((name) => axes.some((a) => a.name === name));
   if (inWhen !== undefined)
     throw malformed(site, `the copy's condition names its axis ${inWhen}: threads would disagree`);
+  if (group !== "block" && group !== context.team)
+    throw malformed(site, `a copy is dealt to a ${group}, and the block is made of ${context.team}s`);
   if (group === "block") {
     if (site.warps < context.warps)
       throw malformed(site, `${site.warps} of ${context.warps} warps run a copy that is dealt to the whole block`);
@@ -248,7 +258,7 @@ function compileFlight(
       : () => void values.fill(0, to, to + width);
     if (copies === "early") arrive();
     else {
-      const { flight } = judge.order.sentOff(warp.number);
+      const { flight } = judge.order.sentOff(warp.number, "copies");
       const cargo = warp.cargo.get(flight);
       if (cargo) cargo.push(arrive);
       else warp.cargo.set(flight, [arrive]);

@@ -34,6 +34,8 @@ export class NestFault extends Error {
 /** A statement where it stands, with the loops around it, outermost first. */
 export interface Site {
   readonly statement: Statement;
+  /** What an agent of the nest is. */
+  readonly team: "warp" | "warpgroup";
   readonly loops: readonly { readonly name: string; readonly slot: number }[];
 }
 
@@ -57,7 +59,7 @@ export function describeThread({ event, lane }: Pick<Deed, "event" | "lane">): s
   const { site, counters } = event;
   const at = site.loops.map(({ name, slot }) => `${name} ${counters[slot]}`).join(", ");
   const who = lane === ALL_LANES ? "all lanes" : `lane ${lane}`;
-  return `block ${event.block}, warp ${event.agent}, ${who}${at === "" ? "" : ` (${at})`}`;
+  return `block ${event.block}, ${site.team} ${event.agent}, ${who}${at === "" ? "" : ` (${at})`}`;
 }
 
 export function describeDeed(deed: Deed): string[] {
@@ -87,13 +89,16 @@ export interface Contested {
   readonly fresh: boolean;
   /** It belongs to a ring of stages. */
   readonly ring: boolean;
+  /** The write has ended, and an instruction that reads by itself was not told. */
+  readonly unpublished: boolean;
 }
 
 /** Two deeds on one element that nothing puts in order; the second is done now. */
-export function raceOf(first: Deed, second: Deed, { name, fresh, ring }: Contested): NestFault {
+export function raceOf(first: Deed, second: Deed, { name, fresh, ring, unpublished }: Contested): NestFault {
   const twice = first.verb === "writes" && second.verb === "writes";
-  const how =
-    second.verb === "reads"
+  const how = unpublished
+    ? "is read by an instruction that does not see what was written"
+    : second.verb === "reads"
       ? "is read before what writes it has ended"
       : twice
         ? "is written twice without order"
@@ -110,7 +115,7 @@ export function raceOf(first: Deed, second: Deed, { name, fresh, ring }: Contest
     `${name} ${how}`,
     ...describeDeed(first),
     ...describeDeed(second),
-    `missing: ${missingBetween(first, second)}${instead}`,
+    `missing: ${unpublished ? "a fence of memory by the thread that wrote it, behind the write and ahead of the barrier" : missingBetween(first, second)}${instead}`,
   ]);
 }
 
@@ -118,14 +123,15 @@ function missingBetween({ event: first, lane }: Deed, { event: second, lane: her
   if (first === second) return "an order of its lanes: nothing orders the lanes of one statement";
   if (first.block !== second.block) return "a barrier of the whole call between the two: blocks run in any order";
   const isDealt = ({ site }: Event): boolean => site.statement.kind === "copy" && site.statement.group === "block";
-  const ofWarp = first.agent === second.agent && !isDealt(first) && !isDealt(second);
-  const barrier = ofWarp ? "a barrier of the warp" : "a barrier of the block";
+  const ofTeam = first.agent === second.agent && !isDealt(first) && !isDealt(second);
+  const barrier = ofTeam ? `a barrier of the ${first.site.team}` : "a barrier of the block";
   const { flight } = first;
   if (flight && flight.endedIn === Number.POSITIVE_INFINITY) {
-    const wait = flight.committed ? "a wait for the copy" : "a commit of the copy and a wait for it";
+    const what = flight.queue === "copies" ? "copy" : "issue";
+    const wait = flight.committed ? `a wait for the ${what}` : `a commit of the ${what} and a wait for it`;
     const sameThread = first.agent === second.agent && lane === here && lane !== ALL_LANES;
     return sameThread ? wait : `${wait}, and then ${barrier}`;
   }
-  if (flight) return `${barrier} behind the wait for the copy`;
+  if (flight) return `${barrier} behind the wait for the ${flight.queue === "copies" ? "copy" : "issue"}`;
   return `${barrier} between the two`;
 }

@@ -16,6 +16,7 @@ import {
   type BlockContext,
   compileRegister,
   elementAt,
+  inFlightAt,
   malformed,
   malformedAt,
   type RegisterShape,
@@ -56,7 +57,7 @@ export function compileFetch(
     const { env } = warp;
     judge.begin(site, warp.number, env);
     for (let i = 0; i < several.count; i++) {
-      const held = tileOf(warp, shape, number(warp, i));
+      const held = tileOf(warp, shape, number(warp, i), site, context);
       for (let e = 0; e < places.length; e++) {
         seek(env, e, several.along, i * extent);
         places[e] = place(env);
@@ -150,7 +151,7 @@ export function compileTileMove(
     judge.begin(site, warp.number, warp.env);
     const from = base(warp.env);
     const n = number(warp);
-    const held = kind === "load" ? tileOf(warp, shape, n) : filledTileOf(warp, shape, n, site, context);
+    const held = kind === "load" ? tileOf(warp, shape, n, site, context) : filledTileOf(warp, shape, n, site, context);
     for (let e = 0; e < rows.length; e++) {
       const at = from + (rows[e] ?? 0) * memory.stride + (columns[e] ?? 0);
       if (at < 0 || at >= values.length)
@@ -172,12 +173,27 @@ export function compileTileMove(
   };
 }
 
-/** The tile a register is given; it holds something from now on. */
-export function tileOf(warp: Warp, shape: RegisterShape, number: number): Float64Array {
+/**
+ * The tile a register is given; it holds something from now on.
+ * @throws NestFault while an issue that writes it is in flight
+ */
+export function tileOf(
+  warp: Warp,
+  shape: RegisterShape,
+  number: number,
+  site: Standing,
+  context: BlockContext,
+): Float64Array {
   const file = warp.files[shape.number];
   const tile = file?.tiles[number];
   if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${number}}`);
+  const flight = file.flights[number];
+  if (flight?.endedIn === Number.POSITIVE_INFINITY) {
+    const missing = `${flight.committed ? "" : "a commit of the issue and "}a wait for it`;
+    throw inFlightAt(site, context, warp, `${shape.name}{${number}}`, missing);
+  }
   file.filled[number] = 1;
+  file.touched[number] = 1;
   return tile;
 }
 
@@ -191,13 +207,13 @@ export function filledTileOf(
 ): Float64Array {
   if (warp.files[shape.number]?.filled[number] !== 1)
     throw malformedAt(site, context, warp, `${shape.name}{${number}} is read, and nothing has filled it`);
-  return tileOf(warp, shape, number);
+  return tileOf(warp, shape, number, site, context);
 }
 
 /** What sets the names that run over an operand's dimensions to one of its elements. */
-function seekerOf(
+export function seekerOf(
   axes: readonly string[],
-  { intrinsic, operand }: RegisterShape,
+  { intrinsic, operand }: Pick<RegisterShape, "intrinsic" | "operand">,
   site: Standing,
   { scope }: BlockContext,
 ): (env: Environment, element: number, along?: number, shift?: number) => void {
@@ -229,7 +245,12 @@ function holdersOrRefuse(shape: RegisterShape, site: Standing): Int8Array {
   return holders;
 }
 
-function checkTypes({ intrinsic, operand }: RegisterShape, dtype: string, buffer: string, site: Standing): void {
+export function checkTypes(
+  { intrinsic, operand }: Pick<RegisterShape, "intrinsic" | "operand">,
+  dtype: string,
+  buffer: string,
+  site: Standing,
+): void {
   if (operand.dtype !== dtype)
     throw malformed(site, `${buffer} holds ${dtype}, and ${intrinsic.name}.${operand.name} is ${operand.dtype}`);
 }

@@ -11,8 +11,10 @@
  * epochs of each other have ended (vector clocks: Fidge 1988, Mattern 1989; one epoch an access is enough: FastTrack, Flanagan and
  * Freund 2009). The lanes of a warp share its clock. Among themselves they are ordered once the warp knows its own epoch to have ended.
  *
- * What an agent sends off and does not wait for is a flight. It ends in the epoch in which its agent awaits it; before that it has not
- * ended for anyone, its own thread included.
+ * What an agent sends off and does not wait for is a flight: asynchronous copies, or issues of an instruction, each in a queue of its own.
+ * It ends in the epoch in which its agent awaits it; before that it has not ended for anyone, its own thread included.
+ *
+ * An instruction that reads memory by itself sees what an agent wrote once the agent has published it behind the write, and knows of that.
  *
  * A barrier is a clock that its members release into and then acquire from. One-sided barriers are the same two steps by different
  * agents, a thread on its own is an agent with one lane, and an engine that copies by itself is an agent, too.
@@ -24,12 +26,18 @@ export const ALL_LANES = -1;
 /** Epochs of every agent that have ended for whoever acquires it. */
 export type Clock = Int32Array;
 
+/** What an agent can send off. Flights of a queue end in their order. */
+export const QUEUES = ["copies", "issues"] as const;
+export type Queue = (typeof QUEUES)[number];
+
 /** What one agent sent off together. */
 export interface Flight {
+  readonly queue: Queue;
   /** Whether a wait can await it. */
   committed: boolean;
-  /** The epoch of its agent in which it was awaited; infinite until then. */
+  /** The epoch of its agent in which it was awaited, and the event before which; infinite until then. */
   endedIn: number;
+  endedBefore: number;
 }
 
 /** When something was done, and by whom. */
@@ -44,16 +52,21 @@ export class HappensBefore {
   readonly agents: number;
   private readonly known: readonly Clock[];
   private readonly epochs: Int32Array;
-  private readonly open: Flight[];
+  private readonly open: Readonly<Record<Queue, Flight[]>>;
   /** Committed and not awaited, oldest first. */
-  private readonly flying: readonly Flight[][];
+  private readonly flying: Readonly<Record<Queue, readonly Flight[][]>>;
+  /** Events by which an agent published all that it had done before, and their epochs; oldest first. */
+  private readonly publications: readonly { readonly event: number; readonly epoch: number }[][];
 
   constructor(agents: number) {
     this.agents = agents;
     this.known = Array.from({ length: agents }, () => new Int32Array(agents));
     this.epochs = new Int32Array(agents);
-    this.open = Array.from({ length: agents }, newFlight);
-    this.flying = Array.from({ length: agents }, () => []);
+    const open = (queue: Queue): Flight[] => Array.from({ length: agents }, () => newFlight(queue));
+    const none = (): Flight[][] => Array.from({ length: agents }, () => []);
+    this.open = { copies: open("copies"), issues: open("issues") };
+    this.flying = { copies: none(), issues: none() };
+    this.publications = Array.from({ length: agents }, () => []);
   }
 
   /** The moment of what an agent does itself. */
@@ -62,26 +75,53 @@ export class HappensBefore {
   }
 
   /** The moment of what an agent sends off. */
-  sentOff(agent: number): Moment & { readonly flight: Flight } {
-    const flight = this.open[agent];
+  sentOff(agent: number, queue: Queue): Moment & { readonly flight: Flight } {
+    const flight = this.open[queue][agent];
     if (!flight) throw new Error(`internal: no agent ${agent}`);
     return { ...this.now(agent), flight };
   }
 
   /** What the agent sent off since its last commit is one flight. */
-  commit(agent: number): void {
-    const { flight } = this.sentOff(agent);
+  commit(agent: number, queue: Queue): void {
+    const { flight } = this.sentOff(agent, queue);
     flight.committed = true;
-    this.flying[agent]?.push(flight);
-    this.open[agent] = newFlight();
+    this.flying[queue][agent]?.push(flight);
+    this.open[queue][agent] = newFlight(queue);
   }
 
-  /** The agent awaits all but its `pending` newest flights. @returns those that end by it, oldest first */
-  awaitFlights(agent: number, pending: number): readonly Flight[] {
-    const flying = this.flying[agent] ?? [];
+  /**
+   * The agent awaits all but its `pending` newest flights.
+   * @param event the next one
+   * @returns those that end by it, oldest first
+   */
+  awaitFlights(agent: number, queue: Queue, pending: number, event: number): readonly Flight[] {
+    const flying = this.flying[queue][agent] ?? [];
     const ended = flying.splice(0, Math.max(0, flying.length - pending));
-    for (const flight of ended) flight.endedIn = this.epochs[agent] ?? 0;
+    for (const flight of ended) {
+      flight.endedIn = this.epochs[agent] ?? 0;
+      flight.endedBefore = event;
+    }
     return ended;
+  }
+
+  /** What the agent has done before an event can be seen by instructions that read by themselves, for whoever knows of the event. */
+  publish(agent: number, event: number): void {
+    this.publications[agent]?.push({ event, epoch: this.epochs[agent] ?? 0 });
+  }
+
+  /** Whether an agent knows that what was done in an event has been published. */
+  isPublished(moment: Moment, event: number, agent: number): boolean {
+    const end = moment.flight ? moment.flight.endedBefore : event + 1;
+    const all = this.publications[moment.agent] ?? [];
+    // The first one behind it is the one that is known first.
+    let [low, high] = [0, all.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((all[middle]?.event ?? 0) >= end) high = middle;
+      else low = middle + 1;
+    }
+    const found = all[low];
+    return found !== undefined && found.epoch < (this.known[agent]?.[moment.agent] ?? 0);
   }
 
   newClock(): Clock {
@@ -115,8 +155,13 @@ export class HappensBefore {
   }
 }
 
-function newFlight(): Flight {
-  return { committed: false, endedIn: Number.POSITIVE_INFINITY };
+function newFlight(queue: Queue): Flight {
+  return {
+    queue,
+    committed: false,
+    endedIn: Number.POSITIVE_INFINITY,
+    endedBefore: Number.POSITIVE_INFINITY,
+  };
 }
 
 function join(clock: Clock | undefined, other: Clock | undefined): void {

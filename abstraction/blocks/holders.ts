@@ -8,7 +8,7 @@
 import { evaluateIndex, pointsOf } from "../affine.ts";
 import { extentsOf } from "../computation.ts";
 import { bytesOf } from "../dtype.ts";
-import { type Operand, registerElements, sizesOf } from "../intrinsic.ts";
+import { lanesOf, type Operand, registerElements, sizesOf } from "../intrinsic.ts";
 import { rowMajor } from "../layout.ts";
 import { WARP } from "../register.ts";
 import type { RegisterShape } from "./context.ts";
@@ -34,7 +34,7 @@ export function digitsOf({ dims }: Operand): readonly Int32Array[] {
 /** Each element of the operand's registers: which logical element it is, in which lane, at which place of the lane's own. */
 function* heldElements({ intrinsic, operand }: Held): Generator<{ element: number; lane: number; own: number }> {
   const { storage, dims, broadcast } = operand;
-  const each = registerElements(intrinsic, operand) / WARP;
+  const each = registerElements(intrinsic, operand) / lanesOf(intrinsic);
   if (storage === undefined || !Number.isInteger(each)) return;
   const logical = rowMajor(dims);
   const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };

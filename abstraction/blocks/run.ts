@@ -10,13 +10,12 @@
  * whose number such a loop does not reach passes it by.
  */
 
-import { type LoopNest, printHead, type Statement } from "../loop-nest.ts";
+import { isTeamMode, type LoopNest, printHead, type Statement } from "../loop-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
 import { type BlockContext, malformed, type Standing, type Warp, type WarpRun } from "./context.ts";
 import { describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES } from "./happens-before.ts";
 import { compileWarpStatement } from "./statement.ts";
-import type { Judge } from "./watched-memory.ts";
 
 type LoopStatement = Extract<Statement, { kind: "loop" }>;
 
@@ -40,7 +39,18 @@ export const ADVERSE_ORDERS: readonly NestOrder[] = [
   { warps: { seed: 2 }, copies: "late" },
 ];
 
-/** Warps of the largest block of a nest; 0 when it has no blocks. */
+/** What the agents of a nest are: all its loops on parts of a block are of one level. */
+export function teamOfNest({ prepare, body }: LoopNest): "warp" | "warpgroup" {
+  const teamsIn = (s: Statement): ("warp" | "warpgroup")[] => {
+    if (s.kind !== "loop") return [];
+    return [...(isTeamMode(s.mode) ? [s.mode] : []), ...s.body.flatMap(teamsIn)];
+  };
+  const teams = new Set([...prepare, ...body].flatMap(teamsIn));
+  if (teams.size > 1) throw new NestFault("malformed", ["loops at warp and at warpgroup stand in one nest"]);
+  return teams.has("warpgroup") ? "warpgroup" : "warp";
+}
+
+/** Warps or warpgroups of the largest block of a nest; 0 when it has no blocks. */
 export function warpsOfNest({ prepare, body }: LoopNest): number {
   const blocks = [...prepare, ...body].filter(isAtBlock);
   return Math.max(0, ...blocks.map((s) => warpsOf(chainOf(s, "block").body)));
@@ -103,7 +113,7 @@ const sizeOf = (axes: readonly LoopStatement[]): number => axes.reduce((product,
 function warpsOf(body: readonly Statement[]): number {
   const each = body.map((s) => {
     if (s.kind !== "loop") return 1;
-    return s.mode === "warp" ? sizeOf(chainOf(s, "warp").axes) : warpsOf(s.body);
+    return isTeamMode(s.mode) ? sizeOf(chainOf(s, s.mode).axes) : warpsOf(s.body);
   });
   return Math.max(1, ...each);
 }
@@ -138,7 +148,8 @@ function compileBlocks(s: LoopStatement, shared: Omit<BlockContext, "warps">, or
   const digits = axes.map(({ axis, extent }) => ({ slot: scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
   const program: Step[] = [];
-  compileSteps(body, { statement: s, loops, warpAxes: [], warps: context.warps }, context, program);
+  const site = { statement: s, team: context.team, loops, warpAxes: [], warps: context.warps };
+  compileSteps(body, site, context, program);
   const random = seededRandom(typeof order.warps === "object" ? order.warps.seed : 0);
   const buffers = [...context.scratch.values()].filter((b) => b.scope === "shared").map((b) => scope.buffer(b.name));
   return () => {
@@ -176,9 +187,9 @@ function compileSteps(
     const site: Standing = { ...around, statement: s };
     if (s.kind === "loop" && s.range) throw malformed(site, "a loop inside a block runs all of its steps");
     if (s.kind === "barrier" && s.group === "block") program.push({ kind: "barrier", site });
-    else if (s.kind !== "loop" || !["serial", "unrolled", "warp"].includes(s.mode))
+    else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isTeamMode(s.mode)))
       program.push({ kind: "run", run: compileWarpStatement(s, site, context) });
-    else if (s.mode === "warp") compileWarps(s, site, context, program);
+    else if (isTeamMode(s.mode)) compileWarps(s, site, context, program);
     else {
       const slot = scope.slot(s.axis);
       const inside = { ...site, loops: [...site.loops, { name: s.axis, slot }] };
@@ -192,8 +203,8 @@ function compileSteps(
 }
 
 function compileWarps(s: LoopStatement, site: Standing, context: BlockContext, program: Step[]): void {
-  if (site.warpAxes.length > 0) throw malformed(site, "loops at warp stand directly inside one another");
-  const { axes, body } = chainOf(s, "warp");
+  if (site.warpAxes.length > 0) throw malformed(site, `loops at ${s.mode} stand directly inside one another`);
+  const { axes, body } = chainOf(s, s.mode);
   const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
   const count = sizeOf(axes);
@@ -211,9 +222,12 @@ function newWarp(number: number, { scope, files, vectors }: BlockContext): Warp 
     files: [...files.values()].map(({ count, rows }) => ({
       tiles: Array.from({ length: count }, () => new Float64Array(rows.length).fill(Number.NaN)),
       filled: new Uint8Array(count),
+      touched: new Uint8Array(count),
+      flights: new Array<undefined>(count).fill(undefined),
     })),
     vectors: vectors.map(({ values, unknown }) => new Float64Array(values.length).fill(unknown)),
     cargo: new Map(),
+    fenced: false,
     step: 0,
     waits: false,
   };
@@ -225,8 +239,9 @@ function runBlock(
   warps: readonly Warp[],
   { warps: way = "as written" }: NestOrder,
   random: Random,
-  { judge }: BlockContext,
+  context: BlockContext,
 ): void {
+  const { judge } = context;
   for (;;) {
     const ready = warps.filter((w) => !w.waits && w.step < program.length);
     const next =
@@ -237,7 +252,7 @@ function runBlock(
     }
     const [first] = warps;
     if (!first || warps.every((w) => !w.waits)) return;
-    if (!warps.every((w) => w.waits && w.step === first.step)) throw deadlock(program, warps, judge);
+    if (!warps.every((w) => w.waits && w.step === first.step)) throw deadlock(program, warps, context);
     judge.order.barrier(warps.map((w) => w.number));
     for (const warp of warps) {
       warp.waits = false;
@@ -277,16 +292,16 @@ function runStep(program: readonly Step[], warp: Warp): void {
   }
 }
 
-function deadlock(program: readonly Step[], warps: readonly Warp[], judge: Judge): NestFault {
+function deadlock(program: readonly Step[], warps: readonly Warp[], { judge, team }: BlockContext): NestFault {
   const lines = warps.map((warp) => {
     const step = program[warp.step];
-    if (step?.kind !== "barrier") return `warp ${warp.number} has ended`;
+    if (step?.kind !== "barrier") return `${team} ${warp.number} has ended`;
     const who = describeThread({ event: judge.eventOf(step.site, warp.number, warp.env), lane: ALL_LANES });
     return `waits at ${printHead(step.site.statement)}: ${who}`;
   });
   return new NestFault("deadlock", [
-    "the warps of a block do not come to the same barrier: those that wait never go on",
+    `the ${team}s of a block do not come to the same barrier: those that wait never go on`,
     ...lines,
-    "missing: the same barriers in every warp, as beside the loops at warp",
+    `missing: the same barriers in every ${team}, as beside the loops at ${team}`,
   ]);
 }

@@ -14,7 +14,7 @@
 import type { Environment, Watch } from "../evaluate.ts";
 import type { Dimension } from "../layout.ts";
 import { type Deed, describeDeed, describeElement, type Event, NestFault, raceOf, type Site } from "./fault.ts";
-import { ALL_LANES, HappensBefore } from "./happens-before.ts";
+import { ALL_LANES, HappensBefore, type Queue } from "./happens-before.ts";
 
 /** What runs now: block, warp, lane, statement; and what ran before in this phase of the call. */
 export class Judge {
@@ -56,9 +56,9 @@ export class Judge {
   }
 
   /** A warp begins a statement that reads or writes memory. */
-  begin(site: Site, warp: number, counters: Environment, sentOff = false): Event {
-    const event = this.eventOf(site, warp, counters, sentOff);
-    this.sentOff = sentOff;
+  begin(site: Site, warp: number, counters: Environment, queue?: Queue): Event {
+    const event = this.eventOf(site, warp, counters, queue);
+    this.sentOff = queue !== undefined;
     this.warp = warp;
     this.lane = ALL_LANES;
     this.now = this.phaseStart + this.events.length;
@@ -71,8 +71,13 @@ export class Judge {
     if (this.unwritten) throw this.unwritten;
   }
 
-  eventOf(site: Site, warp: number, counters: Environment, sentOff = false): Event {
-    const moment = sentOff ? this.order.sentOff(warp) : this.order.now(warp);
+  /** The number of the event that comes next. */
+  get next(): number {
+    return this.phaseStart + this.events.length;
+  }
+
+  eventOf(site: Site, warp: number, counters: Environment, queue?: Queue): Event {
+    const moment = queue ? this.order.sentOff(warp, queue) : this.order.now(warp);
     return { ...moment, site, block: this.block, counters: counters.slice() };
   }
 
@@ -80,6 +85,11 @@ export class Judge {
     const event = this.events[number - this.phaseStart];
     if (!event) throw new Error(`internal: event ${number} is forgotten`);
     return event;
+  }
+
+  /** Whether what was done in an event can be seen by an instruction that reads memory by itself and is issued now. */
+  isPublished(event: number): boolean {
+    return this.order.isPublished(this.eventAt(event), event, this.warp);
   }
 
   /** Whether what a lane did in an event of this phase has ended for the thread that goes on now. */
@@ -125,7 +135,8 @@ export class WatchedMemory implements Watch {
     this.writerLane = new Int8Array(buffer.elements);
   }
 
-  read(at: number): void {
+  /** @param byItself an instruction reads it that must be told of what was written */
+  read(at: number, byItself = false): void {
     const { judge } = this;
     const writer = this.writer[at] ?? NEVER;
     const lane = this.writerLane[at] ?? ALL_LANES;
@@ -133,6 +144,7 @@ export class WatchedMemory implements Watch {
       // Whoever writes it may come later: then that is the better message.
       if (this.buffer.shared) judge.unwritten ??= this.unwrittenFault(at);
     } else if (!judge.hasEnded(writer, lane)) throw this.race(at, writer, lane, "writes", "reads");
+    else if (byItself && !judge.isPublished(writer)) throw this.race(at, writer, lane, "writes", "reads", true);
     if (judge.sentOff) this.readsSentOff ??= this.newReads();
     else this.reads ??= this.newReads();
     this.noteRead(judge.sentOff ? this.readsSentOff : this.reads, at);
@@ -191,7 +203,14 @@ export class WatchedMemory implements Watch {
     reads.lane[k] = stands;
   }
 
-  private race(at: number, event: number, lane: number, verb: Deed["verb"], now: Deed["verb"]): NestFault {
+  private race(
+    at: number,
+    event: number,
+    lane: number,
+    verb: Deed["verb"],
+    now: Deed["verb"],
+    unpublished = false,
+  ): NestFault {
     const { judge } = this;
     const first: Deed = { event: judge.eventAt(event), lane, verb };
     const second: Deed = { event: judge.eventAt(judge.now), lane: judge.lane, verb: now };
@@ -200,6 +219,7 @@ export class WatchedMemory implements Watch {
       name: describeElement(this.buffer, at),
       fresh: (this.writer[at] ?? NEVER) < this.since(),
       ring: dims[0]?.name === "stage",
+      unpublished,
     });
   }
 

@@ -52,6 +52,7 @@ static inline void record(unsigned char* image, const void* reg, unsigned bytes)
 struct Row {
   const char* name;
   void (*run)(unsigned char* frame);
+  int threads; /* that issue it together */
 };
 
 /* Runs one row on its frame; an error message, or null. The program says how. */

@@ -20,6 +20,7 @@ static Arrival arrival = EARLY;
 static unsigned char* static_shared; /* of the kernel that runs; null where it is not known */
 static size_t static_shared_bytes;
 alignas(1024) static unsigned char dynamic_memory[MOST_SHARED_BYTES];
+alignas(1024) static unsigned char seen_memory[MOST_SHARED_BYTES]; /* by instructions that read by themselves */
 static size_t dynamic_bytes;
 
 /* How the kernels that follow run: 0 to 2 as Order lists them, plus 16 for copies that arrive late. */
@@ -53,9 +54,12 @@ static void arrive(const PendingCopy& c) {
   memset((char*)c.to + c.taken, 0, c.bytes - c.taken);
 }
 
+static void begin_issues(unsigned threads); /* cuda-group.h */
+
 static void begin_block(unsigned threads) {
   if (static_shared) memset(static_shared, UNUSABLE, static_shared_bytes);
-  memset(dynamic_memory, UNUSABLE, dynamic_bytes);
+  memset(dynamic_memory, UNUSABLE, dynamic_bytes), memset(seen_memory, UNUSABLE, dynamic_bytes);
+  begin_issues(threads);
   for (unsigned t = 0; t < threads; t++) pending[t].clear(), committed[t] = 0;
 }
 

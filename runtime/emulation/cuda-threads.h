@@ -17,9 +17,9 @@
 
 namespace emulation {
 
-enum { STACK_BYTES = 256 * 1024, MAX_THREADS = 1024, WARP_LANES = 32 };
+enum { STACK_BYTES = 256 * 1024, MAX_THREADS = 1024, WARP_LANES = 32, GROUP_LANES = 128 };
 enum Order { FORWARD, REVERSED, SHUFFLED };
-enum State { READY, AT_WARP, AT_BLOCK, FINISHED };
+enum State { READY, AT_WARP, AT_GROUP, AT_BLOCK, FINISHED };
 
 static Order order = FORWARD;
 static uint64_t random_state = 1;
@@ -27,6 +27,7 @@ static State states[MAX_THREADS];
 static uint64_t ready[MAX_THREADS / 64];           /* a bit for each ready thread */
 static unsigned waiting_warp[MAX_THREADS / WARP_LANES]; /* lanes that wait for their warp */
 static unsigned living_warp[MAX_THREADS / WARP_LANES];  /* lanes that have not finished */
+static unsigned waiting_group[MAX_THREADS / GROUP_LANES], living_group[MAX_THREADS / GROUP_LANES]; /* the same of four warps */
 static unsigned waiting_block, living_block, threads_of_block;
 static const void* offered[MAX_THREADS]; /* what each thread shows the others at a collective */
 static unsigned running;
@@ -111,6 +112,12 @@ static void release_complete(unsigned warp) {
     unsigned last = (warp + 1) * WARP_LANES;
     release(warp * WARP_LANES, last < threads_of_block ? last : threads_of_block, AT_WARP);
   }
+  const unsigned group = warp * WARP_LANES / GROUP_LANES;
+  if (waiting_group[group] > 0 && waiting_group[group] == living_group[group]) {
+    waiting_group[group] = 0;
+    unsigned last = (group + 1) * GROUP_LANES;
+    release(group * GROUP_LANES, last < threads_of_block ? last : threads_of_block, AT_GROUP);
+  }
   if (waiting_block > 0 && waiting_block == living_block) {
     waiting_block = 0;
     release(0, threads_of_block, AT_BLOCK);
@@ -118,7 +125,7 @@ static void release_complete(unsigned warp) {
 }
 static void finish() {
   set_state(running, FINISHED);
-  living_warp[running / WARP_LANES]--, living_block--;
+  living_warp[running / WARP_LANES]--, living_group[running / GROUP_LANES]--, living_block--;
   release_complete(running / WARP_LANES);
 }
 
@@ -126,6 +133,13 @@ static void finish() {
 static inline void wait_for_warp() {
   set_state(running, AT_WARP);
   waiting_warp[running / WARP_LANES]++;
+  release_complete(running / WARP_LANES);
+  leave();
+}
+/* Until every living thread of the four warps has come here. */
+static inline void wait_for_group() {
+  set_state(running, AT_GROUP);
+  waiting_group[running / GROUP_LANES]++;
   release_complete(running / WARP_LANES);
   leave();
 }
@@ -156,7 +170,7 @@ static unsigned next_thread() {
   fprintf(stderr, "cuda.h: block %u: nobody can go on:", blockIdx.x);
   for (unsigned t = 0; t < threads_of_block; t++)
     if (states[t] != FINISHED && (t == 0 || states[t] != states[t - 1]))
-      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : "block");
+      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : states[t] == AT_GROUP ? "warpgroup" : "block");
   fprintf(stderr, "\n");
   abort();
 }
@@ -164,10 +178,11 @@ static unsigned next_thread() {
 static void run_block(unsigned threads) {
   static char* stacks = (char*)aligned_alloc(64, (size_t)STACK_BYTES * MAX_THREADS);
   threads_of_block = living_block = threads, waiting_block = 0;
+  memset(waiting_group, 0, sizeof waiting_group), memset(living_group, 0, sizeof living_group);
   memset(waiting_warp, 0, sizeof waiting_warp), memset(living_warp, 0, sizeof living_warp), memset(ready, 0, sizeof ready);
   for (unsigned t = 0; t < threads; t++) {
     set_state(t, READY);
-    living_warp[t / WARP_LANES]++;
+    living_warp[t / WARP_LANES]++, living_group[t / GROUP_LANES]++;
     prepare_fiber(t, stacks + (size_t)STACK_BYTES * t);
   }
   while (living_block > 0) {
@@ -193,6 +208,7 @@ template <class T, class F> static auto exchange(const T& mine, F read) {
 }  // namespace emulation
 
 static inline void __syncthreads() { emulation::wait_for_block(); }
+static inline void barrier_of_group() { emulation::wait_for_group(); }
 static inline void __syncwarp(unsigned = ~0u) { emulation::wait_for_warp(); }
 
 #endif

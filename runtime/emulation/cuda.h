@@ -152,4 +152,6 @@ static inline int dp4a_u8s8(int a, int b, int c) { return emulation::dp4a<uint8_
 
 #include "cuda-matrix.h"
 
+#include "cuda-group.h"
+
 #endif

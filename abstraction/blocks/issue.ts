@@ -1,0 +1,208 @@
+/**
+ * @file Issues of an instruction by a warp or a warpgroup: on registers at once, or sent off with factors read from shared memory.
+ *
+ *     fence wgmma registers
+ *     c{0} <- wgmma.m64n128k16.f32.f16(a_ring[step%4,64*m_group+m_in,16*k_part+k_in] over m_in, k_in, ...)
+ *     commit wgmma
+ *     wait wgmma 0                                      now c{0} may be read, and the stage written
+ *
+ * What is sent off reads memory and writes its sums at any time until it has been awaited: both extremes are run.
+ */
+
+import { compilePlace } from "../evaluate.ts";
+import { prepareInPlace } from "../interpret.ts";
+import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
+import type { RegisterAt, Statement, TileAccess } from "../loop-nest.ts";
+import { operandView } from "../matrix-view.ts";
+import {
+  type BlockContext,
+  compileRegister,
+  elementAt,
+  malformed,
+  malformedAt,
+  type RegisterShape,
+  type Standing,
+  type Warp,
+  type WarpRegisters,
+  type WarpRun,
+} from "./context.ts";
+import { checkTypes, filledTileOf, seekerOf, tileOf } from "./fragments.ts";
+import type { Queue } from "./happens-before.ts";
+
+type Issue = Extract<Statement, { kind: "register-issue" }>;
+
+/** What a commit or a wait speaks of. */
+export const queueOf = (of: Intrinsic | undefined): Queue => (of ? "issues" : "copies");
+
+/** What the warp did to registers is done before what it issues. */
+export function fenceRegisters(warp: Warp): void {
+  warp.fenced = true;
+  for (const { touched } of warp.files) touched.fill(0);
+}
+
+/** What the warp wrote to memory can be seen by instructions that read by themselves. */
+export function publish(warp: Warp, site: Standing, { judge }: BlockContext): void {
+  const event = judge.next;
+  judge.begin(site, warp.number, warp.env);
+  judge.order.publish(warp.number, event);
+}
+
+/** An operand of an issue. */
+interface Factor {
+  readonly values: Float64Array;
+  /** Notes what is read and says what is wrong with it. @returns brings the values, now or when they are awaited */
+  readonly begin: (warp: Warp) => () => void;
+}
+
+export function compileIssue(
+  { intrinsic, registers, tiles = {} }: Issue,
+  site: Standing,
+  context: BlockContext,
+): WarpRun {
+  const { judge, copies } = context;
+  if (intrinsic.scope !== context.team)
+    throw malformed(site, `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a ${context.team}`);
+  // The instruction's equation runs on arrays of its own; operands are copied in and the target copied back.
+  const logical: Record<string, Float64Array> = {};
+  const [declared, ...others] = intrinsic.operands;
+  if (!declared) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  const { shape, number } = registerOf(intrinsic, declared, registers[declared.name], site, context);
+  const factors = others.map((operand): Factor => {
+    const tile = tiles[operand.name];
+    const factor =
+      tile && readsShared(operand)
+        ? inMemory(intrinsic, operand, tile, site, context)
+        : inRegisters(intrinsic, operand, registers[operand.name], site, context);
+    logical[operand.name] = factor.values;
+    return factor;
+  });
+  const sums = new Float64Array(shape.rows.length);
+  logical[declared.name] = sums;
+  const accumulates = intrinsic.computation.equation.op !== "=";
+  const issue = prepareInPlace(intrinsic.computation, logical);
+  if (!intrinsic.asynchronous)
+    return (warp) => {
+      for (const { begin } of factors) begin(warp)();
+      const n = number(warp);
+      if (accumulates) sums.set(filledTileOf(warp, shape, n, site, context));
+      issue();
+      tileOf(warp, shape, n, site, context).set(sums);
+    };
+  return (warp) => {
+    judge.begin(site, warp.number, warp.env, "issues");
+    const n = number(warp);
+    const file = warp.files[shape.number];
+    const tile = file?.tiles[n];
+    if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${n}}`);
+    const problem = registerProblem(warp, file, n, accumulates, `${shape.name}{${n}}`, intrinsic);
+    if (problem !== undefined) throw malformedAt(site, context, warp, problem);
+    const reads = factors.map(({ begin }) => begin(warp));
+    const { flight } = judge.order.sentOff(warp.number, "issues");
+    file.flights[n] = flight;
+    file.filled[n] = 1;
+    const arrive = (): void => {
+      for (const read of reads) read();
+      sums.set(tile);
+      issue();
+      tile.set(sums);
+    };
+    if (copies === "early") return arrive();
+    const cargo = warp.cargo.get(flight);
+    if (cargo) cargo.push(arrive);
+    else warp.cargo.set(flight, [arrive]);
+  };
+}
+
+/** What an asynchronous instruction asks of the register that it adds to. */
+function registerProblem(
+  warp: Warp,
+  file: WarpRegisters,
+  number: number,
+  accumulates: boolean,
+  name: string,
+  { family }: Intrinsic,
+): string | undefined {
+  if (accumulates && file.filled[number] !== 1) return `${name} is read, and nothing has filled it`;
+  if (!warp.fenced)
+    return `no fence of registers stands between the last commit and this issue: missing: fence ${family} registers`;
+  if (file.touched[number] === 1)
+    return `${name} was used behind the last fence of registers: missing: fence ${family} registers ahead of the issue`;
+  return undefined;
+}
+
+function registerOf(
+  intrinsic: Intrinsic,
+  { name }: Operand,
+  register: RegisterAt | undefined,
+  site: Standing,
+  context: BlockContext,
+): { readonly shape: RegisterShape; readonly number: (warp: Warp) => number } {
+  if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${name}`);
+  const { shape, number } = compileRegister(register, site, context);
+  if (shape.intrinsic !== intrinsic || shape.operand.name !== name)
+    throw malformed(
+      site,
+      `${shape.name} holds ${shape.intrinsic.name}.${shape.operand.name}, not ${intrinsic.name}.${name}`,
+    );
+  return { shape, number };
+}
+
+function inRegisters(
+  intrinsic: Intrinsic,
+  operand: Operand,
+  register: RegisterAt | undefined,
+  site: Standing,
+  context: BlockContext,
+): Factor {
+  const { shape, number } = registerOf(intrinsic, operand, register, site, context);
+  const values = new Float64Array(shape.rows.length);
+  return {
+    values,
+    begin: (warp) => {
+      const held = Float64Array.from(filledTileOf(warp, shape, number(warp), site, context));
+      return () => values.set(held);
+    },
+  };
+}
+
+/** A factor that the instruction reads from shared memory where it lies, in a form that it can be told. */
+function inMemory(
+  intrinsic: Intrinsic,
+  operand: Operand,
+  { axes, access }: TileAccess,
+  site: Standing,
+  context: BlockContext,
+): Factor {
+  const { scope } = context;
+  const { tensor } = access;
+  if (context.scratch.get(tensor)?.scope !== "shared")
+    throw malformed(site, `${intrinsic.name} reads ${operand.name} from shared memory, and ${tensor} is none`);
+  const { values: memory, dtype, watch } = scope.buffer(tensor);
+  checkTypes({ intrinsic, operand }, dtype, tensor, site);
+  const place = compilePlace(access, scope);
+  const seek = seekerOf(axes, { intrinsic, operand }, site, context);
+  const size = operand.dims.reduce((product, d) => product * d.extent, 1);
+  const values = new Float64Array(size);
+  return {
+    values,
+    begin: (warp) => {
+      const places = new Int32Array(values.length);
+      for (let e = 0; e < places.length; e++) {
+        seek(warp.env, e);
+        places[e] = place(warp.env);
+      }
+      if (places.includes(-1)) throw malformedAt(site, context, warp, `the tile leaves ${tensor}`);
+      if (!operandView(intrinsic, operand, (e) => places[e] ?? 0))
+        throw malformedAt(
+          site,
+          context,
+          warp,
+          `${operand.name} from ${elementAt(context, tensor, places[0] ?? 0)} on lies in no form that ${intrinsic.name} reads: a start, two distances, a swizzle`,
+        );
+      for (const from of places) watch?.read(from, true);
+      return () => {
+        for (let e = 0; e < places.length; e++) values[e] = memory[places[e] ?? 0] ?? Number.NaN;
+      };
+    },
+  };
+}

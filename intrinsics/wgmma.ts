@@ -1,0 +1,169 @@
+/**
+ * @file PTX `wgmma.mma_async`: the matrix product of a warpgroup, four warps, with both factors in shared memory.
+ *
+ *     wgmma.m64n128k16.f32.f16      c[m,n] += f32(a[m,k]) * f32(b[k,n])       n any multiple of 8 up to 256
+ *     a                             shared[64*m + 8*((k/8) ^ (m%8)) + k%8]    rows of 64 k, pieces of 16 bytes exchanged by row
+ *     a, turned                     shared[64*k + 8*((m/8) ^ (k%8)) + m%8]    rows of 64 m: 16-bit factors only
+ *     c                             frag[64*thread + register]                n/2 registers of each of 128 threads
+ *
+ * The instruction reads its factors by itself: what threads wrote there must be published, its sums are there when it has been awaited.
+ * Factors may lie anywhere that a start, two distances and a swizzle describe (abstraction/matrix-view.ts); the storage below is that of a
+ * tile by itself.
+ */
+
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { matrixCost } from "../abstraction/machine.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+
+const ROWS = 64;
+/** Bytes of a row of either factor: the widest swizzle. */
+const SPAN = 128;
+const PIECE = 16;
+/** Bytes of either factor along the sum. */
+const SUM_BYTES = 32;
+const THREADS = 128;
+
+/** Descriptors, fences and groups; PTX ISA, Asynchronous Warpgroup Level Matrix Instructions. */
+const COMMON = `#ifndef AUTOMAP_WGMMA
+#define AUTOMAP_WGMMA
+#include <stdint.h>
+/* A factor in shared memory as the instruction is told of it. */
+template <bool TURNED> struct Matrix { uint64_t bits; };
+template <int SPAN, bool TURNED> __device__ inline Matrix<TURNED> matrix_at(const void* start, unsigned leading, unsigned stride) {
+  const uint64_t mode = SPAN == 128 ? 1 : SPAN == 64 ? 2 : SPAN == 32 ? 3 : 0;
+  const uint64_t fixed = (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 | mode << 62;
+  return {fixed | ((unsigned)__cvta_generic_to_shared(start) >> 4 & 0x3fff)};
+}
+__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int NEWEST> __device__ inline void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(NEWEST) : "memory"); }
+template <class T, int N> __device__ inline void load_group_fragment(T (&reg)[N], const void* tile) {
+  for (int i = 0; i < N; i++) reg[i] = ((const T*)tile)[N * (threadIdx.x % 128) + i];
+}
+template <class T, int N> __device__ inline void store_group_fragment(void* tile, const T (&reg)[N]) {
+  for (int i = 0; i < N; i++) ((T*)tile)[N * (threadIdx.x % 128) + i] = reg[i];
+}
+#endif
+`;
+
+/** What is alike in all widths of an instruction. */
+export interface WgmmaForm {
+  readonly sums: "f32" | "f16" | "s32";
+  readonly factors: "f16" | "bf16" | "tf32" | "s8" | "u8";
+}
+
+export const WGMMA_FORMS: readonly WgmmaForm[] = [
+  { sums: "f32", factors: "f16" },
+  { sums: "f16", factors: "f16" },
+  { sums: "f32", factors: "bf16" },
+  { sums: "f32", factors: "tf32" },
+  { sums: "s32", factors: "s8" },
+  { sums: "s32", factors: "u8" },
+];
+
+/** The widths of a form: multiples of 8 up to 256; of integers beyond 32 multiples of 16 (PTX ISA, wgmma.mma_async). */
+export function wgmmaWidths({ sums }: WgmmaForm): number[] {
+  const widths = Array.from({ length: 32 }, (_, i) => 8 * (i + 1));
+  return sums === "s32" ? widths.filter((n) => n <= 24 || n % 16 === 0) : widths;
+}
+
+/** A factor with rows along the sum; and along its kept axis, where the instruction turns elements of its type. */
+function factor(dtype: DType, kept: "m" | "n", extent: number): OperandSpec {
+  const bytes = bytesOf(dtype);
+  const [row, piece] = [SPAN / bytes, PIECE / bytes];
+  const storage = `shared[${row}*${kept} + ${piece}*((k/${piece}) ^ (${kept}%8)) + k%${piece}]`;
+  if (bytes !== 2) return { dtype, storage };
+  const column = extent > row ? `${(row * SUM_BYTES) / bytes}*(${kept}/${row}) + ` : "";
+  const inRow = extent > row ? `(${kept}%${row})` : kept;
+  return {
+    ...{ dtype, storage },
+    turned: `shared[${column}${row}*k + ${piece}*((${inRow}/${piece}) ^ (k%8)) + ${kept}%${piece}]`,
+  };
+}
+
+/** Rows lane/4 and lane/4 + 8 of the 16 of a warp, columns 2*(lane%4) and the next of each eight. */
+function sumsOf(dtype: DType, n: number): OperandSpec {
+  return {
+    dtype,
+    storage: `frag[${n / 2}*(32*(m/16) + 4*(m%8) + (n%8)/2) + 4*(n/8) + 2*((m/8)%2) + n%2]`,
+    load: "load_group_fragment({reg}, {ptr});",
+    store: "store_group_fragment({ptr}, {reg});",
+    clear: "for (auto& word : {reg}) word = 0;",
+  };
+}
+
+/** The function `wgmma_f32_f16(c, a, b)` of one width; widths differ in the size of `c`. */
+function prelude({ sums, factors }: WgmmaForm, fn: string, n: number, k: number): string {
+  const words = sums === "f16" ? n / 4 : n / 2;
+  const [type, letter] = { f32: ["float", "f"], f16: ["unsigned", "r"], s32: ["int", "r"] }[sums];
+  const registers = Array.from({ length: words }, (_, i) => `%${i}`).join(",");
+  const turns = bytesOf(factors) === 2;
+  const scales = sums === "s32" ? "" : ", 1, 1";
+  const turned = turns ? `, %${words + 2}, %${words + 3}` : "";
+  const flags = turns ? `, "n"((int)TURNED_A), "n"((int)TURNED_B)` : "";
+  return `${COMMON}template <bool TURNED_A, bool TURNED_B>
+__device__ inline void ${fn}(${type} (&c)[${words}], Matrix<TURNED_A> a, Matrix<TURNED_B> b) {
+  asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+    "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${factors} {${registers}}, %${words}, %${words + 1}, p${scales}${turned}; }"
+    : ${Array.from({ length: words }, (_, i) => `"+${letter}"(c[${i}])`).join(", ")}
+    : "l"(a.bits), "l"(b.bits)${flags});
+}
+`;
+}
+
+const COMPUTE = {
+  f32: "c[m,n] += f32(a[m,k]) * f32(b[k,n])",
+  f16: "c[m,n] += a[m,k] * b[k,n]",
+  s32: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
+} as const;
+
+/** The row of one width. @param n one of {@link wgmmaWidths} */
+export function wgmma(form: WgmmaForm, n: number): Intrinsic {
+  const { sums, factors } = form;
+  const k = SUM_BYTES / bytesOf(factors);
+  const fn = `wgmma_${sums}_${factors}`;
+  const extents = { m: ROWS, n, k };
+  const cost = matrixCost(nvidiaTarget("h100"), "wgmma", factors, extents);
+  return defineIntrinsic({
+    name: `wgmma.m${ROWS}n${n}k${k}.${sums}.${factors}`,
+    family: "wgmma",
+    isa: "sm_90a",
+    features: ["wgmma"],
+    language: "cuda",
+    scope: "warpgroup",
+    summary: `A ${ROWS}x${n}x${k} matrix product of ${THREADS} threads on shared memory: ${factors} factors, ${sums} sums.`,
+    compute: COMPUTE[sums],
+    extents,
+    operands: { a: factor(factors, "m", ROWS), b: factor(factors, "n", n), c: sumsOf(sums, n) },
+    emit: `${fn}({c}, {a}, {b});`,
+    asynchronous: {
+      publish: "publish_shared();",
+      fence: "wgmma_fence();",
+      commit: "wgmma_commit();",
+      wait: "wgmma_wait<{pending}>();",
+    },
+    prelude: prelude(form, fn, n, k),
+    ...(cost && { cost }),
+    source: "PTX ISA, wgmma.mma_async: register fragments and shared memory layouts",
+  });
+}
+
+/** Widths that the table lists; every other one is asked for by its name. */
+const LISTED = [8, 64, 256];
+
+export const WGMMA: readonly Intrinsic[] = WGMMA_FORMS.flatMap((form) =>
+  LISTED.filter((n) => wgmmaWidths(form).includes(n)).map((n) => wgmma(form, n)),
+);
+
+const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+)$/;
+
+/** The row of this name, listed or not; undefined where there is no such instruction. */
+export function wgmmaNamed(name: string): Intrinsic | undefined {
+  const [, n = "", sums, factors] = NAME.exec(name) ?? [];
+  const form = WGMMA_FORMS.find((f) => f.sums === sums && f.factors === factors);
+  if (!form || !wgmmaWidths(form).includes(Number(n))) return undefined;
+  const row = wgmma(form, Number(n));
+  return row.name === name ? row : undefined;
+}

@@ -1,0 +1,160 @@
+/*
+ * Matrix products of a warpgroup, four warps, for cuda.h: wgmma reads its factors from shared memory by itself. Semantics are written from
+ * the PTX ISA, Asynchronous Warpgroup Level Matrix Instructions.
+ *
+ * The instruction sees shared memory as it was when a thread last published it, and nothing usable before. Its sums arrive at once (early) or
+ * when they are waited for (late); until then their registers hold nothing usable. A group that does not begin with a fence ends the program.
+ */
+#ifndef AUTOMAP_EMULATION_CUDA_GROUP_H
+#define AUTOMAP_EMULATION_CUDA_GROUP_H
+
+namespace emulation {
+
+/* A factor as the instruction is told of it: addresses are swizzled as they are, so buffers begin at multiples of 1,024 bytes. */
+struct Described {
+  const unsigned char* start;
+  unsigned leading, stride, span;
+  bool turned;
+};
+
+/* The byte at which an element begins: `kept` counts rows of a or columns of b. */
+static const unsigned char* described_at(const Described& d, unsigned kept, unsigned sum, unsigned bytes) {
+  const unsigned piece = 16 / bytes, row = d.turned ? sum : kept, column = d.turned ? kept : sum;
+  uintptr_t at = (uintptr_t)d.start + row % 8 * d.span;
+  if (d.span == 16) at += kept / 8 * d.stride + (d.turned ? sum / 8 : sum / piece) * d.leading + column % piece * bytes;
+  else if (d.turned) at += row / 8 * d.stride + column / (d.span / bytes) * d.leading + column % (d.span / bytes) * bytes;
+  else at += row / 8 * d.stride + column * bytes;
+  return (const unsigned char*)(at ^ ((at >> 3) & (d.span - 16)));
+}
+
+/* What it sees there. */
+template <class T> static T seen_at(const Described& d, unsigned kept, unsigned sum) {
+  const unsigned char* at = described_at(d, kept, sum, sizeof(T));
+  T value;
+  if (holds(dynamic_memory, dynamic_bytes, at, sizeof(T))) at = seen_memory + (at - dynamic_memory);
+  else if (dynamic_bytes > 0 && !holds(static_shared, static_shared_bytes, at, sizeof(T))) misuse("wgmma reads beyond shared memory");
+  memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+/* An issue of one thread, and what its registers will hold. */
+struct PendingIssue {
+  void (*add)(void* sums, const Described& a, const Described& b);
+  void* registers;
+  Described a, b;
+  unsigned group;
+};
+struct HeldSums {
+  void* registers;
+  std::vector<unsigned char> sums;
+};
+static std::vector<PendingIssue> issues[MAX_THREADS];
+static std::vector<HeldSums> held_sums[MAX_THREADS];
+static unsigned committed_issues[MAX_THREADS];
+static bool fenced[MAX_THREADS];
+
+static void begin_issues(unsigned threads) {
+  for (unsigned t = 0; t < threads; t++) issues[t].clear(), held_sums[t].clear(), committed_issues[t] = 0, fenced[t] = false;
+}
+
+/* PTX ISA, register fragments for wgmma.mma_async: register i of thread t of 128. */
+template <class C, class T, int N, int K> static void add_product(void* sums, const Described& a, const Described& b) {
+  const unsigned thread = running % GROUP_LANES;
+  for (unsigned i = 0; i < N / 2; i++) {
+    const unsigned m = 16 * (thread / 32) + thread % 32 / 4 + 8 * (i / 2 % 2), n = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
+    C sum;
+    memcpy(&sum, (char*)sums + i * sizeof(C), sizeof(C));
+    sum = dot<C, T, T>(sum, K, [&](int k) { return seen_at<T>(a, m, k); }, [&](int k) { return seen_at<T>(b, n, k); });
+    memcpy((char*)sums + i * sizeof(C), &sum, sizeof(C));
+  }
+}
+
+static bool alike(const Described& x, const Described& y) {
+  return x.start == y.start && x.leading == y.leading && x.stride == y.stride && x.span == y.span && x.turned == y.turned;
+}
+
+template <class C, class T, int N, int K> static void issue(void* registers, const Described& a, const Described& b) {
+  for (const Described& d : {a, b})
+    if ((uintptr_t)d.start % 16 || d.leading % 16 || d.stride % 16 || d.leading >> 18 || d.stride >> 18)
+      misuse("wgmma counts starts and distances in 16 bytes, distances below 256 KiB");
+  if ((a.turned || b.turned) && sizeof(T) != 2) misuse("wgmma turns factors of 16 bits only");
+  if (!fenced[running]) misuse("a group of wgmma begins with a fence of registers");
+  const PendingIssue own = {add_product<C, T, N, K>, registers, a, b, committed_issues[running]};
+  offered[running] = &own;
+  const unsigned self = running;
+  wait_for_group();
+  const PendingIssue& first = *(const PendingIssue*)offered[self / GROUP_LANES * GROUP_LANES];
+  if (first.add != own.add || !alike(first.a, a) || !alike(first.b, b)) misuse("the threads of a warpgroup issue different wgmma");
+  wait_for_group();
+  if (arrival == EARLY) return own.add(registers, a, b);
+  issues[self].push_back(own);
+  for (const HeldSums& h : held_sums[self])
+    if (h.registers == registers) return;
+  const size_t bytes = N / 2 * sizeof(C);
+  held_sums[self].push_back({registers, std::vector<unsigned char>((unsigned char*)registers, (unsigned char*)registers + bytes)});
+  memset(registers, UNUSABLE, bytes);
+}
+
+static void end_issues(unsigned newest) {
+  auto& own = issues[running];
+  auto& held = held_sums[running];
+  size_t left = 0;
+  for (const PendingIssue& i : own) {
+    if (i.group + newest >= committed_issues[running]) {
+      own[left++] = i;
+      continue;
+    }
+    for (HeldSums& h : held)
+      if (h.registers == i.registers) i.add(h.sums.data(), i.a, i.b);
+  }
+  own.resize(left);
+  size_t kept = 0;
+  for (HeldSums& h : held) {
+    bool flying = false;
+    for (const PendingIssue& i : own) flying |= i.registers == h.registers;
+    if (!flying) memcpy(h.registers, h.sums.data(), h.sums.size());
+    else if (&held[kept++] != &h) held[kept - 1] = std::move(h);
+  }
+  held.resize(kept);
+}
+
+}  // namespace emulation
+
+/* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
+
+template <bool TURNED> struct Matrix {
+  emulation::Described described;
+};
+template <int SPAN, bool TURNED> static Matrix<TURNED> matrix_at(const void* start, unsigned leading, unsigned stride) {
+  return {{(const unsigned char*)start, leading, stride, SPAN, TURNED}};
+}
+/* All that any thread wrote so far: which thread wrote what is not known here. */
+static inline void publish_shared() { memcpy(emulation::seen_memory, emulation::dynamic_memory, emulation::dynamic_bytes); }
+static inline void wgmma_fence() { emulation::fenced[emulation::running] = true; }
+static inline void wgmma_commit() {
+  emulation::committed_issues[emulation::running]++;
+  emulation::fenced[emulation::running] = false;
+}
+template <int NEWEST> static inline void wgmma_wait() { emulation::end_issues(NEWEST); }
+
+template <class T, int N> static void load_group_fragment(T (&reg)[N], const void* tile) {
+  memcpy(reg, (const char*)tile + emulation::running % emulation::GROUP_LANES * sizeof reg, sizeof reg);
+}
+template <class T, int N> static void store_group_fragment(void* tile, const T (&reg)[N]) {
+  memcpy((char*)tile + emulation::running % emulation::GROUP_LANES * sizeof reg, reg, sizeof reg);
+}
+
+/* The width follows from the registers of the sums: C in R, PER of them in each. */
+#define AUTOMAP_WGMMA(name, K, T, C, R, PER)                                                                        \
+  template <int WORDS, bool TURNED_A, bool TURNED_B>                                                                \
+  static inline void name(R (&c)[WORDS], const Matrix<TURNED_A>& a, const Matrix<TURNED_B>& b) {                    \
+    emulation::issue<C, T, 2 * PER * WORDS, K>(c, a.described, b.described);                                        \
+  }
+AUTOMAP_WGMMA(wgmma_f32_f16, 16, __half, float, float, 1)
+AUTOMAP_WGMMA(wgmma_f16_f16, 16, __half, __half, unsigned, 2)
+AUTOMAP_WGMMA(wgmma_f32_bf16, 16, __nv_bfloat16, float, float, 1)
+AUTOMAP_WGMMA(wgmma_f32_tf32, 8, float, float, float, 1)
+AUTOMAP_WGMMA(wgmma_s32_s8, 32, int8_t, int, int, 1)
+AUTOMAP_WGMMA(wgmma_s32_u8, 32, uint8_t, int, int, 1)
+
+#endif
