@@ -33,7 +33,7 @@ import { explainTrial } from "../session/explain.ts";
 import { checkFenced } from "../session/imported.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
-import { environmentOf } from "../session/tune.ts";
+import { environmentOf } from "../session/environment.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
