@@ -1,0 +1,153 @@
+/**
+ * What a seed draws: the same candidates as ever, told by the hash of their keys. A search that is replayed, and a record that is found
+ * again by its candidate, rest on both. Where a decision is drawn otherwise on purpose, the snapshot says which stream changed.
+ */
+import { copyFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { candidateKey, canonicalJson } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { idOf, openDatabase, queryTrials } from "../db/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { gridLimits } from "../mapper/schedule/grid-context.ts";
+
+import { parseDataTypes } from "../operators/data-types.ts";
+import { type InstantiateOptions, instantiate, operatorNamed } from "../operators/index.ts";
+import { nvidiaTarget } from "../targets/index.ts";
+import { candidateSpace } from "../tuner/candidates.ts";
+import { gridSpace } from "../tuner/grid-candidates.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import { workshop } from "./support/database.ts";
+
+const NEAR_BYTES = 48 * 1024;
+const DRAWN = 60;
+
+const conv = (parameters: Readonly<Record<string, number>>, types: string, options: Partial<InstantiateOptions> = {}) =>
+  instantiate(operatorNamed("conv2d"), { parameters, types: parseDataTypes(types), ...options });
+const matmul = (types: string, m: number, n: number, k: number): Computation =>
+  instantiate(operatorNamed("matmul"), { parameters: { m, n, k }, types: parseDataTypes(types) });
+
+const SUBJECTS: Readonly<Record<string, { computation: Computation; on: readonly string[] }>> = {
+  "conv2d u8s8 on VNNI": {
+    computation: conv({ c: 64, k: 64, h: 14, w: 14, r: 3, s: 3, pad: 1 }, "u8s8"),
+    on: ["avx512.vpdpbusd"],
+  },
+  "conv2d u8s8 NHWC of 7x7 on AMX, spread": {
+    computation: conv({ c: 64, k: 64, h: 7, w: 7, r: 3, s: 3, pad: 1 }, "u8s8", { layouts: "NHWC" }),
+    on: ["amx.tdpbusd"],
+  },
+  "grouped conv2d f32, copied within": {
+    computation: instantiate(operatorNamed("grouped-conv2d"), {
+      parameters: { c: 128, k: 128, groups: 32, h: 28, w: 28, r: 3, s: 3, pad: 1 },
+      types: parseDataTypes("f32"),
+    }),
+    on: ["avx512.fma.f32.groups4", "avx512.fma.f32.broadcast"],
+  },
+  "matmul u8s8 beyond the near cache, tiled": {
+    computation: matmul("u8s8", 384, 512, 512),
+    on: ["avx512.vpdpbusd", "amx.tdpbusd"],
+  },
+  "lower triangle": {
+    computation: defineComputation({
+      name: "triangle",
+      equation: "s[h,i,j] += q[h,i,k] * p[h,j,k] where j <= i",
+      extents: { h: 4, i: 64, j: 64, k: 32 },
+      tensors: { s: "f32", q: "f32", p: "f32" },
+    }),
+    on: ["avx512.fma.f32.broadcast"],
+  },
+};
+
+/** Hashes of what a space draws at random, what mutation makes of that step by step, and what crosses of neighbours are. */
+function streams<C>(space: SearchSpace<C>): Readonly<Record<string, string>> {
+  const hash = (drawn: readonly C[]): string => idOf(drawn.map((c) => space.key(c))).slice(0, 12);
+  let random = seededRandom(11);
+  const drawn = Array.from({ length: DRAWN }, () => space.random(random));
+  random = seededRandom(12);
+  const mutated: C[] = [];
+  for (const first of drawn.slice(0, DRAWN / 6)) {
+    let last = first;
+    for (let i = 0; i < 6; i++) {
+      last = space.mutate(last, random);
+      mutated.push(last);
+    }
+  }
+  random = seededRandom(13);
+  const crossed = drawn.flatMap((a, i) => {
+    const b = drawn[i + 1];
+    return b === undefined ? [] : [space.crossover(a, b, random)];
+  });
+  return { random: hash(drawn), mutation: hash(mutated), crossover: hash(crossed) };
+}
+
+/** Mappings in the order of an expectation that only counts, so that no change of the model shows here. */
+let turn = 0;
+const inTurn = (): number => 1 + (turn++ % 7) / 7;
+
+test("a seed draws, mutates and crosses the same schedules of loops", () => {
+  const found = Object.entries(SUBJECTS).map(([name, { computation, on }]) => {
+    turn = 0;
+    const space = candidateSpace(computation, intrinsicsNamed(...on), inTurn, 2, 1, NEAR_BYTES);
+    if (!("random" in space)) throw new Error(`${name}: ${space[0]?.because}`);
+    return `${name}: ${space.mappings.length} mappings ${canonicalJson(streams(space))}`;
+  });
+  expect(found.join("\n")).toMatchInlineSnapshot(`
+    "conv2d u8s8 on VNNI: 7 mappings {"crossover":"d814f1448595","mutation":"d75c0f3c1fc2","random":"21195dabdcbd"}
+    conv2d u8s8 NHWC of 7x7 on AMX, spread: 48 mappings {"crossover":"d1b5338383a4","mutation":"cb03c17b7eaa","random":"73facdee21d2"}
+    grouped conv2d f32, copied within: 8 mappings {"crossover":"1635d7393f9a","mutation":"f0b2c8885ae6","random":"7d8fb10edf19"}
+    matmul u8s8 beyond the near cache, tiled: 1 mappings {"crossover":"5ee99050c8ce","mutation":"24f45a6a07a1","random":"6eeede40f7a3"}
+    lower triangle: 2 mappings {"crossover":"3a1576fdcaa7","mutation":"2e3a42c066d1","random":"9d9b89173c37"}"
+  `);
+});
+
+test("and the same schedules of blocks and warps", () => {
+  const found = ["mma.m16n8k16.f32.f16", "wmma.m16n16k16.f32.f16"].map((name) => {
+    turn = 0;
+    const space = gridSpace(
+      matmul("f16", 512, 512, 512),
+      intrinsicsNamed(name),
+      gridLimits(nvidiaTarget("h100")),
+      inTurn,
+      1,
+    );
+    if (!("random" in space)) throw new Error(`${name}: ${space[0]?.because}`);
+    return `${name}: ${space.ranked.length} mappings ${canonicalJson(streams(space))}`;
+  });
+  expect(found.join("\n")).toMatchInlineSnapshot(`
+    "mma.m16n8k16.f32.f16: 2 mappings {"crossover":"b34a9d69a1ce","mutation":"a1ad1b66402b","random":"c420b9f594b6"}
+    wmma.m16n16k16.f32.f16: 2 mappings {"crossover":"865659fed16e","mutation":"7cc7a1ae4fb7","random":"344b8d17a56b"}"
+  `);
+});
+
+test("the subjects use every decision about loops", () => {
+  const used = new Set<string>();
+  for (const { computation, on } of Object.values(SUBJECTS)) {
+    turn = 0;
+    const space = candidateSpace(computation, intrinsicsNamed(...on), inTurn, 2, 1, NEAR_BYTES);
+    if (!("random" in space)) continue;
+    const random = seededRandom(11);
+    for (let i = 0; i < DRAWN; i++) {
+      const { schedule } = space.random(random);
+      for (const [name, value] of Object.entries(schedule)) if (Object.keys(Object(value)).length > 0) used.add(name);
+      if (schedule.order.some((loop) => loop.includes("/"))) used.add("tiles");
+    }
+  }
+  expect([...used].sort()).toEqual(["block", "order", "placement", "spread", "tiles", "within"]);
+});
+
+test("records of every decision are found by the keys they were stored under", () => {
+  const shop = workshop();
+  const path = shop.path("frozen.db");
+  copyFileSync(join(import.meta.dirname, "fixtures/every-fact.sqlite"), path);
+  const db = openDatabase(path);
+  const trials = queryTrials(db);
+  const held = db.sqlite.prepare("SELECT candidate FROM trials WHERE id = ?").pluck();
+  for (const { id, candidate } of trials) expect(candidateKey(candidate)).toBe(held.get(id));
+  const used = new Set(trials.flatMap((t) => Object.keys(t.candidate.schedule)));
+  db.close();
+  shop.remove();
+  expect([...used].sort().join(" ")).toBe(
+    "block borders dataflow lanes order placement prefetchBytes rolled rows spread streaming strip threads vectors weights within",
+  );
+});
