@@ -14,7 +14,8 @@ import type { Matching } from "./mapping.ts";
  * - `windowed`: copied once a call, with the fused loops of the instruction's axes laid out one by one and zeros behind them
  * - `tiled`: every tile is packed in the order the loops ask for it; ahead of time when the tensor is constant, else once a call
  */
-export type Placement = "in-place" | "padded" | "windowed" | "tiled";
+export const PLACEMENTS = ["in-place", "padded", "windowed", "tiled"] as const;
+export type Placement = (typeof PLACEMENTS)[number];
 
 /** What a mapping leaves open. Dimensions are the outer loops by name, and each fed axis of the instruction by its loops joined, `p_q`. */
 export interface Schedule {

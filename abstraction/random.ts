@@ -28,3 +28,25 @@ export function pick<T>(random: Random, items: readonly T[]): T {
   if (item === undefined) throw new Error("internal: picked from nothing");
   return item;
 }
+
+/** The items in a random order. */
+export function shuffled<T>(random: Random, items: readonly T[]): T[] {
+  const result = [...items];
+  for (let i = result.length - 1; i > 0; i--) {
+    const j = randomInteger(random, 0, i);
+    const [x, y] = [result[i], result[j]];
+    if (x !== undefined && y !== undefined) [result[i], result[j]] = [y, x];
+  }
+  return result;
+}
+
+/** One of the items, each as likely as its weight says. @throws Error when there is none */
+export function pickWeighted<T>(random: Random, items: readonly T[], weightOf: (item: T) => number): T {
+  let left = random() * items.reduce((sum, item) => sum + weightOf(item), 0);
+  for (const item of items) {
+    left -= weightOf(item);
+    if (left <= 0) return item;
+  }
+  // The weights' sum was rounded.
+  return pick(random, items.slice(-1));
+}

@@ -4,7 +4,7 @@ import { bench, describe } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { mutateSchedule, randomSchedule } from "../mapper/schedule/mapped.ts";
 import { operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createModel, createTerms } from "../perfmodel/model.ts";

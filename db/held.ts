@@ -2,8 +2,9 @@
  * @file The names a file holds: what a filter can be asked for, and what a misspelt one is compared with.
  */
 
+import { identifier } from "../abstraction/schema.ts";
 import { type Database, read } from "./open.ts";
-import { identifier, line, title, word } from "./parse-text.ts";
+import { line, title, word } from "./parse-text.ts";
 import { WORKLOAD_NAME } from "./record.ts";
 
 /** Operators that have workloads here. */

@@ -13,7 +13,8 @@ import { canonicalJson } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type PrintStyle, printExpr } from "../abstraction/expression.ts";
 import { parseExpr } from "../abstraction/parse.ts";
-import { isFreeName, isVisible, LONGEST_NAME, NAME } from "../abstraction/text.ts";
+import { TAKEN } from "../abstraction/schema.ts";
+import { isFreeName, isVisible } from "../abstraction/text.ts";
 
 /** Characters of one text at most; beyond, somebody wants memory. */
 const LINE = 1000;
@@ -21,22 +22,6 @@ const NOTATION = 16_000;
 const LOG = 20_000;
 /** Of a column that holds JSON. */
 const JSON_TEXT = 2 ** 20;
-
-const TAKEN = { error: "cannot be used as a name" };
-
-/** {@link NAME} */
-export const identifier = z
-  .string()
-  .max(LONGEST_NAME)
-  .regex(NAME, { error: "is no name of the notation" })
-  .refine(isFreeName, TAKEN);
-
-/** A loop of a schedule: a dimension, or the tiles of one, `k/64`. */
-export const loop = z
-  .string()
-  .max(LONGEST_NAME)
-  .regex(/^[A-Za-z_][A-Za-z0-9_]*(?:\/[1-9]\d{0,9})?$/, { error: "is no loop" })
-  .refine((text) => isFreeName(text.replace(/\/.*/, "")), TAKEN);
 
 /** A word of a table: an instruction, a feature, a level, a strategy. */
 export const word = z
@@ -94,13 +79,6 @@ export const extent = z.number().int().positive().max(Number.MAX_SAFE_INTEGER);
 export const time = z.number().int().nonnegative().max(253_402_300_799_999);
 /** Seconds of one call: up to a month, which no search waits for. */
 export const seconds = z.number().positive().max(2_678_400);
-
-/** Entries under names, no more than `most`. */
-export function named<K extends z.ZodType<string, string>, V extends z.ZodType>(name: K, value: V, most = 64) {
-  return z
-    .record(name, value)
-    .refine((found) => Object.keys(found).length <= most, { error: `has more than ${most} entries` });
-}
 
 /**
  * A column of JSON text: canonical, so that it holds what was parsed and nothing besides. A second entry of one name, which SQLite and

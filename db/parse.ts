@@ -11,18 +11,18 @@
 import { z } from "zod";
 import { type Candidate, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
+import { identifier, named } from "../abstraction/schema.ts";
 import type { MeasurementStatus, Prediction } from "../abstraction/trial.ts";
-import { gridScheduleSchema } from "../mapper/schedule/grid.ts";
+import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
+import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
+import { scheduleSchema } from "../mapper/schedule/schedules.ts";
 import {
   expression,
   extent,
   hash,
-  identifier,
   json,
   line,
   log,
-  loop,
-  named,
   notation,
   plainData,
   plainEntries,
@@ -41,7 +41,7 @@ const THREADS = 4096;
 /** Of one computation: its loops, the axes of an instruction, the tensors. */
 const LOOPS = 64;
 
-const threads = z.number().int().positive().max(THREADS);
+const threads = MAPPED_DECISIONS.threads.schema;
 const step = z
   .number()
   .int()
@@ -52,14 +52,7 @@ const mapped = z.strictObject({
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
   operands: named(identifier, expression("value")),
-  schedule: z.strictObject({
-    order: z.array(loop).max(LOOPS),
-    block: named(identifier, z.number().int().positive().max(BLOCK)),
-    placement: named(identifier, z.enum(["in-place", "padded", "windowed", "tiled"])),
-    spread: z.array(identifier).max(LOOPS).optional(),
-    within: named(identifier, loop).optional(),
-    threads,
-  }),
+  schedule: scheduleSchema(MAPPED_DECISIONS),
 });
 
 const lanes = z.strictObject({
@@ -85,7 +78,7 @@ const grid = z.strictObject({
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
   operands: named(identifier, expression("value")),
-  schedule: gridScheduleSchema,
+  schedule: scheduleSchema(GRID_DECISIONS),
 });
 
 /** By `kind`. A candidate that names none is a mapping and its schedule. */

@@ -233,7 +233,7 @@ __attribute__((noinline)) static void copy_bytes(long n, long bytes) {
 }`;
 
 /**
- * The scalar loops that lowering puts around an instruction (mapper/schedule.ts), in small: a padded copy, tiles, a scratch block.
+ * The scalar loops that lowering puts around an instruction (mapper/lower/scheduled.ts), in small: a padded copy, tiles, a scratch block.
  * As in a kernel the compiler does not know whether the two sides overlap.
  */
 const SCALAR_LOOPS = code`

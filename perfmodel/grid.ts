@@ -21,7 +21,9 @@ import { issueCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abst
 import type { Prediction } from "../abstraction/trial.ts";
 import { gridProblem, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { tilesAlong } from "../mapper/schedule/order.ts";
+import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { fragmentsAlong, stepsOf } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
@@ -90,9 +92,7 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
     bounds: [always + Math.max(...parts), always + parts.reduce((sum, s) => sum + s, 0)],
     traits: [
       context.intrinsic.family,
-      `swizzle ${schedule.swizzle}`,
-      `store ${schedule.store}`,
-      `fragments ${schedule.fragments}`,
+      ...traitsOfGrids(schedule),
       ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
     ],
   };
@@ -119,6 +119,8 @@ export function predictGrid(
     levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
   };
 }
+
+const traitsOfGrids = traitsOf(GRID_DECISIONS);
 
 /** Cycles a second under load; of a target without a clock none, so that times are cycles. */
 function clockOf({ loadedClockHz, clockHz }: Target): number {

@@ -16,10 +16,12 @@
 import type { Schedule } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
+import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
+import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { apply, type Correction } from "./correct.ts";
 import { type Footprint, LINE_BYTES } from "./footprint.ts";
-import type { DimensionState, Packing, PlacedInput } from "./placed.ts";
+import type { DimensionState, Packing } from "./placed.ts";
 import { bySpread, type InputState, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
 
@@ -63,7 +65,7 @@ export function createModel(
     if (!model?.evaluate(schedule)) return undefined;
     const { max, sum } = model;
     const uncorrectedSeconds = (form === "max" ? max : sum) * model.secondsPerCycle;
-    const seconds = correction ? apply(correction, model.costs()) : uncorrectedSeconds;
+    const seconds = correction ? apply(correction, model.costs(schedule)) : uncorrectedSeconds;
     return { seconds, uncorrectedSeconds, levels: model.levels() };
   };
 }
@@ -77,9 +79,11 @@ export function createTerms(
   const modelOf = bySpread(mapping, (spread) => new LayeredModel(mapping, target, options, spread));
   return (schedule) => {
     const model = modelOf(schedule);
-    return model?.evaluate(schedule) ? model.costs() : undefined;
+    return model?.evaluate(schedule) ? model.costs(schedule) : undefined;
   };
 }
+
+const traitsOfLoops = traitsOf(MAPPED_DECISIONS);
 
 /** Traffic between a cache and the level behind it, under the schedule evaluated last. Cycles and bytes of one thread and call. */
 interface Layer {
@@ -115,7 +119,6 @@ class LayeredModel {
   private readonly latencyCycles: number;
   private readonly loadCycles: ReadonlyMap<InputState, number>;
   private readonly storeCycles: number;
-  private readonly traitOf: ReadonlyMap<PlacedInput, string>;
   // Cycles of the schedule evaluated last, the thread that finishes last.
   private steps = 0;
   private issue = 0;
@@ -149,11 +152,6 @@ class LayeredModel {
     this.storeCycles = timing.storeCycles;
     this.loadCycles = new Map(
       this.plan.inputs.map((i) => [i, timing.loadCycles[i.name] ?? 1 / target.loadsPerCycle.value]),
-    );
-    this.traitOf = new Map(
-      this.plan.inputs.flatMap((i) =>
-        Object.entries(i.placements).map(([name, placed]): [PlacedInput, string] => [placed, `${i.name} ${name}`]),
-      ),
     );
     this.layers = target.memory.flatMap((level, i): Layer[] => {
       const source = target.memory[i + 1];
@@ -216,7 +214,8 @@ class LayeredModel {
     return levels;
   }
 
-  costs(): Costs {
+  /** Of the schedule evaluated last. */
+  costs(schedule: Schedule): Costs {
     const terms: CostTerm[] = [];
     const add = (name: string, cycles: number): void => {
       terms.push({ name, seconds: cycles * this.secondsPerCycle });
@@ -236,8 +235,7 @@ class LayeredModel {
     add("pack", this.pack);
     add("pack memory", this.packMemory);
     add("barrier", this.barrier);
-    const traits = [this.plan.mapping.intrinsic.name];
-    for (const input of this.plan.inputs) traits.push(this.traitOf.get(input.placed) ?? input.name);
+    const traits = [this.plan.mapping.intrinsic.name, ...traitsOfLoops(schedule)];
     return { terms, bounds: [this.max * this.secondsPerCycle, this.sum * this.secondsPerCycle], traits };
   }
 

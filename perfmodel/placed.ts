@@ -24,9 +24,9 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
 import type { Border, BorderBlocks } from "../mapper/schedule/borders.ts";
 import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { dependsOn } from "../mapper/schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
 import { STILL } from "../mapper/schedule/within.ts";
-import { dependsOn } from "../mapper/schedule.ts";
 import {
   AffineFootprint,
   type Covered,

@@ -14,12 +14,15 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { access } from "../abstraction/expression.ts";
 import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { edgeIssues, edgesFit } from "../mapper/schedule/block.ts";
 import { borderBlocks } from "../mapper/schedule/borders.ts";
+import { PASS_LOOPS, parseLoop, partialReach } from "../mapper/schedule/cache-tiles.ts";
 import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
+import { unschedulable } from "../mapper/schedule/mapped.ts";
+import { dependsOn } from "../mapper/schedule/operands.ts";
+import { placementsOf } from "../mapper/schedule/place.ts";
 import { reachInPlace } from "../mapper/schedule/reach.ts";
-import { dimensionsUnder, spreadable } from "../mapper/schedule/spread.ts";
-import { PASS_LOOPS, parseLoop } from "../mapper/schedule/tiles.ts";
-import { dependsOn, edgeIssues, edgesFit, partialReach, placementsOf, unschedulable } from "../mapper/schedule.ts";
 import { registerClass, writesVectorRows } from "../targets/index.ts";
 import { type Census, censusOf } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
@@ -162,7 +165,7 @@ export class Plan {
     this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
     this.outputBytes = bytesOfTensor(outputOf(computation));
 
-    // The output, reached as mapper/schedule.ts stores whole tiles: steps that are not whole go by the scratch block.
+    // The output, reached as mapper/lower/scheduled.ts stores whole tiles: steps that are not whole go by the scratch block.
     const whole = dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );

@@ -7,7 +7,10 @@
 
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import { printMatching } from "../abstraction/mapping.ts";
-import { gridScheduleRows } from "../mapper/schedule/grid.ts";
+import { printPairs } from "../mapper/schedule/decision.ts";
+import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
+import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
+import * as schedules from "../mapper/schedule/schedules.ts";
 
 /** What it is, on one line, without its schedule. */
 export function candidateText(candidate: Candidate): string {
@@ -23,18 +26,8 @@ export function placeText(candidate: Candidate): string {
 
 /** Everything it decides, a name and a text each. */
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
-  if (candidate.kind === "grid") return gridScheduleRows(candidate.schedule);
-  if (candidate.kind === undefined) {
-    const { order, block, placement, spread, within, threads } = candidate.schedule;
-    return [
-      ["order", order.join(" ")],
-      ["block", pairs(block)],
-      ["placement", pairs(placement)],
-      ...(within ? [["copied within", pairs(within)] as [string, string]] : []),
-      ...(spread && spread.length > 0 ? [["spread", spread.join(" ")] as [string, string]] : []),
-      ["threads", String(threads)],
-    ];
-  }
+  if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
+  if (candidate.kind === undefined) return schedules.scheduleRows(MAPPED_DECISIONS, candidate.schedule);
   const { rolled, weights, streaming, prefetchBytes, borders, strip, threads } = candidate.schedule;
   return [
     ["loops kept", rolled.join(" ") || "none"],
@@ -52,7 +45,7 @@ export function candidateRows(candidate: Candidate): [name: string, text: string
   return [
     ["instruction", candidate.intrinsic],
     [isMapped(candidate) ? "mapping" : "design", placeText(candidate)],
-    ...(isMapped(candidate) ? [["operands", pairs(candidate.operands)] as [string, string]] : []),
+    ...(isMapped(candidate) ? [["operands", printPairs(candidate.operands)] as [string, string]] : []),
     ...scheduleRows(candidate),
   ];
 }
@@ -62,12 +55,4 @@ export function scheduleText(candidate: Candidate): string {
   return scheduleRows(candidate)
     .map(([name, text]) => `${name} ${text}`)
     .join("; ");
-}
-
-function pairs(of: Readonly<Record<string, unknown>>): string {
-  return (
-    Object.entries(of)
-      .map(([name, value]) => `${name} ${String(value)}`)
-      .join(", ") || "none"
-  );
 }

@@ -16,7 +16,7 @@ import { generateLanes } from "../codegen/lanes.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
-import { scheduleProblem } from "../mapper/schedule.ts";
+import { scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";

@@ -93,7 +93,7 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
   const mappingOf = (c: Candidate): Mapping | undefined =>
     c.kind !== undefined || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
   const used = [
-    ...(isRefusals(mapped) ? [] : mapped.mappings.map((m) => m.mapping.intrinsic)),
+    ...(isRefusals(mapped) ? [] : mapped.ranked.map((m) => m.context.mapping.intrinsic)),
     ...(designs && multiplyAdd ? [multiplyAdd] : []),
   ];
   return {

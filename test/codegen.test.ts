@@ -8,7 +8,7 @@ import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { randomSchedule } from "../mapper/schedule-space.ts";
+import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";

@@ -23,8 +23,14 @@ import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { placementsOf, scheduleProblem, unschedulable } from "../mapper/schedule.ts";
-import { mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import {
+  mutateSchedule,
+  plainSchedule,
+  randomSchedule,
+  scheduleProblem,
+  unschedulable,
+} from "../mapper/schedule/mapped.ts";
+import { placementsOf } from "../mapper/schedule/place.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

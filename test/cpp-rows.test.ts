@@ -17,7 +17,7 @@ import { helpersFor } from "../codegen/cpp-helpers.ts";
 import { Avx512Rows } from "../codegen/rows-avx512.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { plainSchedule } from "../mapper/schedule-space.ts";
+import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

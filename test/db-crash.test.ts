@@ -6,7 +6,7 @@ import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { type Database, openDatabase, queryTrials } from "../db/index.ts";
-import { compileRooms, newTrial, workshop } from "./support/database.ts";
+import { compileInto, newTrial, workshop } from "./support/database.ts";
 import { inFull } from "./support/slow.ts";
 
 const KILLS = inFull(100, 10);
@@ -58,7 +58,7 @@ const READER = `
 `;
 
 beforeAll(() => {
-  compileRooms(shop.path(""));
+  compileInto(shop.path(""));
   writeFileSync(shop.path("writer.js"), WRITER);
   writeFileSync(shop.path("reader.js"), READER);
   writeFileSync(shop.path("maker.js"), MAKER);

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { genetic } from "../tuner/genetic.ts";
-import { compileRooms, newTrial, workloadNamed, workshop } from "./support/database.ts";
+import { compileInto, newTrial, workloadNamed, workshop } from "./support/database.ts";
 import { fakeTune, grid, mostlyWorks, nearlyRight } from "./support/fake-space.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -54,7 +54,7 @@ const SEARCH = `
 `;
 
 beforeAll(() => {
-  compileRooms(shop.path(""), ["db", "abstraction", "operators", "tuner", "test/support"]);
+  compileInto(shop.path(""), ["db/index.ts", "tuner/genetic.ts", "test/support/fake-space.ts"]);
   writeFileSync(shop.path("search.js"), SEARCH);
   const { intrinsic: _, ...given } = newTrial(60, { workload: workloadNamed("matmul", { m: 8, n: 8, k: 8 }) });
   writeFileSync(shop.path("given.json"), JSON.stringify(given));

@@ -4,7 +4,7 @@ import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials, recordTrial } from "../db/index.ts";
-import { compileRooms, measured, newTrial, trial, workshop } from "./support/database.ts";
+import { compileInto, measured, newTrial, trial, workshop } from "./support/database.ts";
 import { inFull } from "./support/slow.ts";
 
 const TRIALS = inFull(60, 5);
@@ -34,7 +34,7 @@ const LIST = `
 `;
 
 beforeAll(() => {
-  compileRooms(shop.path(""), ["db", "abstraction", "operators", "report", "cli"]);
+  compileInto(shop.path(""), ["db/index.ts", "cli/output.ts"]);
   writeFileSync(shop.path("fill.js"), FILL);
   writeFileSync(shop.path("list.js"), LIST);
   writeFileSync(shop.path("given.json"), JSON.stringify(newTrial(60)));

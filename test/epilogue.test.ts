@@ -28,7 +28,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { randomSchedule } from "../mapper/schedule-space.ts";
+import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { intervalsOf } from "../runtime/interval.ts";

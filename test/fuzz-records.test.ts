@@ -29,11 +29,11 @@ import {
 import { packageFiles } from "../package/index.ts";
 import { reportPage } from "../report/page.ts";
 import { subjectOf } from "../session/emit.ts";
+import { environmentOf } from "../session/environment.ts";
 import { explainTrial } from "../session/explain.ts";
 import { checkFenced } from "../session/imported.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
-import { environmentOf } from "../session/environment.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";

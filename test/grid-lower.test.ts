@@ -16,16 +16,10 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import {
-  allGridSchedules,
-  crossGridSchedules,
-  GRID_DECISIONS,
-  gridProblem,
-  mutateGridSchedule,
-  printGridSchedule,
-  randomGridSchedule,
-} from "../mapper/schedule/grid.ts";
+import { GRID, gridProblem, printGridSchedule } from "../mapper/schedule/grid.ts";
 import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
+import { allSchedules, crossSchedules, drawSchedule, mutateSchedule } from "../mapper/schedule/schedules.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -94,7 +88,7 @@ const MOST_WORK = 150_000;
 
 function affordable(context: GridContext, random: Random): GridSchedule | undefined {
   for (let i = 0; i < 30; i++) {
-    const schedule = randomGridSchedule(context, random);
+    const schedule = drawSchedule(GRID, context, random);
     if (schedule && workOf(context, schedule) <= MOST_WORK) return schedule;
   }
   return undefined;
@@ -138,13 +132,13 @@ describe("a schedule of blocks and warps", () => {
     const random = seededRandom(5);
     const [context] = contextsOf(COMPUTATIONS[0]?.[1] as Computation);
     if (!context) throw new Error("no context");
-    let schedule = randomGridSchedule(context, random);
+    let schedule = drawSchedule(GRID, context, random);
     for (let i = 0; i < 200 && schedule; i++) {
       expect(gridProblem(context, schedule)).toBeUndefined();
       expect(Object.keys(schedule).sort()).toEqual(Object.keys(GRID_DECISIONS).sort());
-      const other = randomGridSchedule(context, random);
-      const changed = mutateGridSchedule(context, schedule, random);
-      if (other) schedule = crossGridSchedules(context, changed, other, random);
+      const other = drawSchedule(GRID, context, random);
+      const changed = mutateSchedule(GRID, context, schedule, random);
+      if (other) schedule = crossSchedules(GRID, context, changed, other, random);
       expect(predictGrid(context, schedule, TARGET)?.seconds).toBeGreaterThan(0);
     }
   });
@@ -152,7 +146,7 @@ describe("a schedule of blocks and warps", () => {
   it("survives JSON and the schema of each of its decisions", () => {
     const random = seededRandom(6);
     const [context] = contextsOf(COMPUTATIONS[5]?.[1] as Computation);
-    const schedule = context && randomGridSchedule(context, random);
+    const schedule = context && drawSchedule(GRID, context, random);
     if (!schedule) throw new Error("no schedule");
     const read: Readonly<Record<string, unknown>> = JSON.parse(JSON.stringify(schedule));
     for (const [name, decision] of Object.entries(GRID_DECISIONS))
@@ -235,11 +229,11 @@ describe("a schedule of blocks and warps", () => {
     const mapping = mma && mappings(computation, mma).valid[0];
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
-    const all = [...allGridSchedules(context)].map(printGridSchedule);
+    const all = [...allSchedules(GRID, context)].map(printGridSchedule);
     expect(new Set(all).size).toBe(all.length);
     const random = seededRandom(8);
     for (let i = 0; i < 100; i++) {
-      const drawn = randomGridSchedule(context, random);
+      const drawn = drawSchedule(GRID, context, random);
       if (drawn) expect(all).toContain(printGridSchedule(drawn));
     }
   });

@@ -26,7 +26,7 @@ import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { plainSchedule, randomSchedule } from "../mapper/schedule/mapped.ts";
 import { lowerDesign } from "../mapper/space-time/lower.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { packageFiles } from "../package/index.ts";

@@ -13,10 +13,10 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
+import { nestedLoops, printLoop } from "../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../mapper/schedule/dimensions.ts";
-import { nestedLoops, printLoop } from "../mapper/schedule/tiles.ts";
-import { placementsOf, scheduleProblem, unschedulable } from "../mapper/schedule.ts";
-import { mutateSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import { mutateSchedule, randomSchedule, scheduleProblem, unschedulable } from "../mapper/schedule/mapped.ts";
+import { placementsOf } from "../mapper/schedule/place.ts";
 import { type OperandTypes, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { AffineFootprint, term } from "../perfmodel/footprint.ts";

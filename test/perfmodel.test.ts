@@ -7,7 +7,7 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { randomSchedule } from "../mapper/schedule-space.ts";
+import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { type InstantiateOptions, instantiate } from "../operators/operator.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";

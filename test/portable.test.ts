@@ -10,7 +10,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { PORTABLE } from "../intrinsics/portable.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { unschedulable } from "../mapper/schedule.ts";
+import { unschedulable } from "../mapper/schedule/mapped.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

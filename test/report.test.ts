@@ -8,7 +8,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { beginRun, type Environment, openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { plainSchedule } from "../mapper/schedule-space.ts";
+import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { escapeMarkup, html } from "../report/html.ts";
 import { junit } from "../report/junit.ts";

@@ -11,7 +11,7 @@ import type { Memory } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { plainSchedule } from "../mapper/schedule-space.ts";
+import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound, neededPoints } from "../perfmodel/roof.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";

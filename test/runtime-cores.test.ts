@@ -9,12 +9,12 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { shareCores } from "../runtime/cores.ts";
 import { type Lock, tryLock, untilFree } from "../runtime/lock.ts";
 import type { Core } from "../runtime/processor.ts";
-import { compileRooms } from "./support/database.ts";
+import { compileInto } from "./support/database.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-cores-"));
 const children: ChildProcess[] = [];
 beforeAll(() => {
-  compileRooms(folder, ["runtime", "targets", "abstraction"]);
+  compileInto(folder, ["runtime/cores.ts", "runtime/lock.ts"]);
 });
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");

@@ -13,10 +13,15 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
+import { nestedLoops, parseLoop, printLoop } from "../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../mapper/schedule/dimensions.ts";
-import { nestedLoops, parseLoop, printLoop } from "../mapper/schedule/tiles.ts";
-import { scheduleProblem } from "../mapper/schedule.ts";
-import { crossSchedules, mutateSchedule, plainSchedule, randomSchedule } from "../mapper/schedule-space.ts";
+import {
+  crossSchedules,
+  mutateSchedule,
+  plainSchedule,
+  randomSchedule,
+  scheduleProblem,
+} from "../mapper/schedule/mapped.ts";
 import type { OperandTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

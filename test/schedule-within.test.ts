@@ -11,9 +11,9 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { copiedInputs, movedCopy } from "../mapper/schedule/within-space.ts";
-import { placementsOf, scheduleProblem } from "../mapper/schedule.ts";
-import { randomSchedule } from "../mapper/schedule-space.ts";
+import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
+import { placementsOf } from "../mapper/schedule/place.ts";
+import { copiedInputs, movedCopy } from "../mapper/schedule/within.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";

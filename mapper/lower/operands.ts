@@ -27,11 +27,12 @@ import { loop, loops, type Scratch, type Statement } from "../../abstraction/loo
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import { defineProblem, type Problem } from "../match/problem.ts";
+import { blockOf } from "../schedule/block.ts";
+import { blocksOf, type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
 import { digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
+import { dependsOn } from "../schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
-import { blocksOf, type NestedLoop } from "../schedule/tiles.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
-import { blockOf, dependsOn, partialReach } from "../schedule.ts";
 import { copyParts } from "./copies.ts";
 import type { FreshNames } from "./names.ts";
 

@@ -34,22 +34,15 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { registerClass } from "../../targets/index.ts";
 import { Conditions, type StretchOf, wholeStretch } from "../match/conditions.ts";
 import { clearOutput } from "../match/elements.ts";
+import { blockedDimensions, blockOf, registersOf } from "../schedule/block.ts";
 import { type Border, type BorderBlocks, borderBlocks, isInside } from "../schedule/borders.ts";
+import { type NestedLoop, nestedLoops, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
+import { dimensionsUnder } from "../schedule/gaps.ts";
+import { scheduleProblem } from "../schedule/mapped.ts";
+import { dependsOn, inputOperands, product, targetOperand } from "../schedule/operands.ts";
+import { placementsOf } from "../schedule/place.ts";
 import { reachInPlace } from "../schedule/reach.ts";
-import { dimensionsUnder } from "../schedule/spread.ts";
-import { type NestedLoop, nestedLoops, printLoop } from "../schedule/tiles.ts";
-import {
-  blockedDimensions,
-  blockOf,
-  dependsOn,
-  inputOperands,
-  placementsOf,
-  product,
-  registersOf,
-  scheduleProblem,
-  targetOperand,
-} from "../schedule.ts";
 import { FreshNames } from "./names.ts";
 import { type BlockRange, OperandPlacement, type Part, type Placed, type Position, type Tiles } from "./operands.ts";
 import { overlapStores } from "./overlap.ts";

@@ -2,25 +2,86 @@
  * @file A decision: one thing a mapping leaves open, with all that is known about it in one place. A schedule is one value of each.
  *
  *     stage 3          values 1 to 6; "3 stages of a ring in shared memory: 2 steps are on their way while 1 is multiplied"
+ *     block q 12       drawn: one or two kept loops, as far as registers allow; moved: another number of steps of one loop
  *
- * Search, lowering, the database's codec, explanations and docs/schedule.md read these files and have no list of their own.
+ * Search, the database's codec, the model's traits, explanations and docs/schedule.md read these files and have no list of their own.
  */
 
-import { z } from "zod";
-import { isFreeName, LONGEST_NAME, NAME } from "../../abstraction/text.ts";
-import type { GridContext } from "./grid-context.ts";
+import type { z } from "zod";
+import type { Random } from "../../abstraction/random.ts";
+import { identifier, named } from "../../abstraction/schema.ts";
 
-export interface Decision<V> {
+/**
+ * @template V its values
+ * @template C what is known of a mapping when it is scheduled
+ * @template S the schedule it is a part of
+ */
+export type Decision<V, C, S> = Described<V, C, S> & (Listed<V, C> | Drawn<V, C, S>);
+
+interface Described<V, C, S> {
   /** Key in the schedule. */
   readonly name: string;
-  /** One sentence for docs/schedule.md and `explain`: what it decides, and what it trades. */
+  /** In explanations, where the key alone says too little. */
+  readonly label?: string;
+  /** One sentence or two for docs/schedule.md: what it decides, and what it trades. */
   readonly summary: string;
+  /** A value, as {@link print} writes it. */
+  readonly example: string;
   /** What a record may hold: bounded numbers, names of the notation. A decision that came later is optional in the schedule, and in its records. */
   readonly schema: z.ZodType<V>;
+  /** `m 128, n 256, k 64`: as schedules are printed. Undefined where there is nothing to say. */
+  print(value: V): string | undefined;
+  /** What the model counts a schedule by besides time: each name has a weight that the correction learns. Nothing when left out. */
+  traits?(schedule: S): readonly string[];
+  /** Why its value cannot be lowered beside the others, in one sentence; undefined when it can. */
+  problem?(context: C, schedule: S): string | undefined;
+  /** Whether a legal value is worth a trial; always when left out. Recorded schedules need not be. */
+  worthTrying?(context: C, schedule: S): boolean;
+  /** Its value in the one way that equal schedules write it; undefined where it is left out. */
+  tidy?(context: C, schedule: S): V | undefined;
+  /** How far apart two schedules are in it, 0 for equal values; 1 for any other when left out. */
+  distance?(context: C, a: S, b: S): number;
+  /** The decision whose parent it comes from when schedules are crossed, since the values belong together. */
+  readonly goesWith?: keyof S & string;
+}
+
+/** A decision whose values are few enough to be listed: each is as likely to be drawn, and any may follow any other. */
+export interface Listed<V, C> {
   /** The values worth trying for a mapping, smallest or plainest first. Each may still clash with another decision's value. */
-  readonly values: (context: GridContext) => readonly V[];
-  /** `m 128, n 256, k 64`: as schedules are printed. */
-  readonly print: (value: V) => string;
+  values(context: C): readonly V[];
+}
+
+/** A decision with too many values for a list, or with values that follow from other decisions. */
+export interface Drawn<V, C, S> {
+  /** @param schedule what was decided before it */
+  draw(context: C, schedule: S, random: Random): V;
+  /** What is drawn once all others are: loops over tiles, copies inside of loops. */
+  refine?(context: C, schedule: S, random: Random): S;
+  /** Steps to neighbours; none where the user decides. */
+  readonly moves: readonly Move<C, S>[];
+}
+
+export interface Move<C, S> {
+  /** How often it is taken, beside the weights of the other moves that are open; 1 for a listed decision. */
+  readonly weight: number;
+  /** Whether there is anything to change; always when left out. */
+  isOpen?(context: C, schedule: S): boolean;
+  /** A neighbour, perhaps not a legal one; the same schedule where nothing was found. */
+  apply(context: C, schedule: S, random: Random): S;
+}
+
+/** `q 12, k 2`. */
+export function printPairs(of: Readonly<Record<string, unknown>>): string {
+  return (
+    Object.entries(of)
+      .map(([name, value]) => `${name} ${String(value)}`)
+      .join(", ") || "none"
+  );
+}
+
+/** Entries that differ between two records. */
+export function pairsApart(a: Readonly<Record<string, unknown>>, b: Readonly<Record<string, unknown>>): number {
+  return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => a[name] !== b[name]).length;
 }
 
 /** Of an instruction. */
@@ -28,8 +89,5 @@ const MOST_AXES = 8;
 
 /** Values by axis, as a record may hold them: names of the notation, and no more than an instruction has. */
 export function byAxis<T>(value: z.ZodType<T>): z.ZodType<Readonly<Record<string, T>>> {
-  const name = z.string().max(LONGEST_NAME).regex(NAME).refine(isFreeName);
-  return z
-    .record(name, value)
-    .refine((found) => Object.keys(found).length <= MOST_AXES, { error: `has more than ${MOST_AXES} entries` });
+  return named(identifier, value, MOST_AXES);
 }

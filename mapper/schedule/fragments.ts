@@ -9,15 +9,16 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import type { Decision } from "./decision.ts";
-import type { GridContext } from "./grid-context.ts";
+import type { GridContext, GridDecision } from "./grid-context.ts";
 
-export const fragments: Decision<GridSchedule["fragments"]> = {
+export const fragments: GridDecision<"fragments"> = {
   name: "fragments",
   summary: "When fragments are fetched: where they are multiplied, or one part ahead, within a step or across steps.",
+  example: "ahead",
   schema: z.enum(["inline", "ahead", "across"]),
   values: () => ["inline", "ahead", "across"],
   print: (value) => value,
+  traits: (schedule) => [`fragments ${schedule.fragments}`],
 };
 
 /** Sets of input fragments that a warp holds. */

@@ -7,6 +7,7 @@
  */
 
 import { affineForm, evaluateIndex } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
@@ -16,8 +17,9 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { writesAll, writesApart } from "../match/elements.ts";
 import { defineProblem } from "../match/problem.ts";
-import { inputOperands, targetOperand } from "../schedule.ts";
+import type { Decision } from "./decision.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
+import { inputOperands, targetOperand } from "./operands.ts";
 
 /** What a block may take of its machine. */
 export interface GridLimits {
@@ -60,6 +62,9 @@ export interface GridInput {
   /** Conditions that leave elements out. */
   readonly conditions: readonly Expr[];
 }
+
+/** What is decided about one key of the schedule. */
+export type GridDecision<K extends keyof GridSchedule> = Decision<GridSchedule[K], GridContext, GridSchedule>;
 
 export interface GridContext {
   readonly mapping: Mapping;

@@ -1,49 +1,29 @@
 /**
- * @file Schedules of blocks and warps: one value of each decision, legal together, drawn, changed and crossed.
+ * @file Schedules of blocks and warps: one value of each decision, and what makes them legal together.
  *
  *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct
  */
 
-import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { registerElements } from "../../abstraction/intrinsic.ts";
-import { pick, type Random } from "../../abstraction/random.ts";
-import type { Decision } from "./decision.ts";
-import { fragments, fragmentsProblem, setsOf } from "./fragments.ts";
+import { fragmentsProblem, setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
-import { order, tilesAlong } from "./order.ts";
-import { stage } from "./stage.ts";
-import { store } from "./store.ts";
-import { PIECE_BYTES, sharedStorage, swizzle } from "./swizzle.ts";
-import { fragmentsAlong, tile } from "./tile.ts";
-import { transfer } from "./transfer.ts";
-import { warps } from "./warps.ts";
+import { GRID_DECISIONS } from "./grid-decisions.ts";
+import { tilesAlong } from "./order.ts";
+import { printSchedule, type ScheduleKind } from "./schedules.ts";
+import { PIECE_BYTES, sharedStorage } from "./swizzle.ts";
+import { fragmentsAlong } from "./tile.ts";
 
-/** Every decision, in the order schedules are printed. */
-export const GRID_DECISIONS: { readonly [K in keyof GridSchedule]: Decision<GridSchedule[K]> } = {
-  ...{ tile, warps, stage, swizzle, transfer, order, fragments, store },
+/** Schedules of blocks and warps. */
+export const GRID: ScheduleKind<GridSchedule, GridContext> = {
+  decisions: GRID_DECISIONS,
+  problem: gridProblem,
+  tries: 2000,
 };
 
-/** A schedule as a record may hold it: one value of each decision and nothing besides. */
-export const gridScheduleSchema = z.strictObject(
-  Object.fromEntries(Object.values(GRID_DECISIONS).map(({ name, schema }) => [name, schema])),
-) as unknown as z.ZodType<GridSchedule>; // each key has the schema of its own decision
-
-const NAMES = Object.keys(GRID_DECISIONS) as (keyof GridSchedule)[];
-
-/** Each decision's name and value as text. */
-export function gridScheduleRows(schedule: GridSchedule): [name: string, text: string][] {
-  const print = <K extends keyof GridSchedule>(name: K): string => GRID_DECISIONS[name].print(schedule[name]);
-  return NAMES.map((name) => [name, print(name)]);
-}
-
-export function printGridSchedule(schedule: GridSchedule): string {
-  return gridScheduleRows(schedule)
-    .map(([name, text]) => `${name} ${text}`)
-    .join("   ");
-}
+export const printGridSchedule = (schedule: GridSchedule): string => printSchedule(GRID_DECISIONS, schedule);
 
 /** Registers of a thread besides sums and fragments: addresses, counters, what the compiler keeps. */
 const OTHER_REGISTERS = 40;
@@ -143,70 +123,4 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
   const bytes = sharedBytesOf(context, schedule);
   if (bytes > limits.sharedBytes) return `${bytes} bytes of shared memory, a block has ${limits.sharedBytes}`;
   return undefined;
-}
-
-/** How often a random schedule is drawn before the plainest is taken. */
-const TRIES = 2000;
-
-/** A random legal schedule; undefined when none was found. */
-export function randomGridSchedule(context: GridContext, random: Random): GridSchedule | undefined {
-  for (let i = 0; i < TRIES; i++) {
-    const drawn = build((name) => pick(random, valuesOf(context, name)));
-    if (gridProblem(context, drawn) === undefined) return drawn;
-  }
-  return undefined;
-}
-
-/** A legal schedule that differs in one decision, or the same where none was found. */
-export function mutateGridSchedule(context: GridContext, schedule: GridSchedule, random: Random): GridSchedule {
-  for (let i = 0; i < TRIES; i++) {
-    const name = pick(random, NAMES);
-    const changed = { ...schedule, [name]: pick(random, valuesOf(context, name)) };
-    if (printGridSchedule(changed) !== printGridSchedule(schedule) && gridProblem(context, changed) === undefined)
-      return changed;
-  }
-  return schedule;
-}
-
-/** Each decision from either; the first where they clash. */
-export function crossGridSchedules(
-  context: GridContext,
-  a: GridSchedule,
-  b: GridSchedule,
-  random: Random,
-): GridSchedule {
-  const mixed = build((name) => (random() < 0.5 ? a : b)[name]);
-  return gridProblem(context, mixed) === undefined ? mixed : a;
-}
-
-/** Every legal schedule. */
-export function* allGridSchedules(context: GridContext): Generator<GridSchedule> {
-  function* from(names: readonly (keyof GridSchedule)[], chosen: Partial<GridSchedule>): Generator<GridSchedule> {
-    const [name, ...rest] = names;
-    if (name === undefined) {
-      const whole = build((key) => {
-        const value = chosen[key];
-        if (value === undefined) throw new Error(`internal: ${key} is not decided`);
-        return value;
-      });
-      if (gridProblem(context, whole) === undefined) yield whole;
-      return;
-    }
-    for (const value of valuesOf(context, name)) yield* from(rest, { ...chosen, [name]: value });
-  }
-  yield* from(NAMES, {});
-}
-
-const known = new WeakMap<GridContext, Map<string, readonly unknown[]>>();
-
-function valuesOf<K extends keyof GridSchedule>(context: GridContext, name: K): readonly GridSchedule[K][] {
-  const lists = known.get(context) ?? new Map<string, readonly unknown[]>();
-  known.set(context, lists);
-  const list = lists.get(name) ?? GRID_DECISIONS[name].values(context);
-  lists.set(name, list);
-  return list as readonly GridSchedule[K][]; // the list was made by this decision
-}
-
-function build(value: <K extends keyof GridSchedule>(name: K) => GridSchedule[K]): GridSchedule {
-  return Object.fromEntries(NAMES.map((name) => [name, value(name)])) as unknown as GridSchedule; // one value of each key
 }

@@ -6,14 +6,14 @@
 
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
-import type { Decision } from "./decision.ts";
-import type { GridAxis } from "./grid-context.ts";
+import type { GridAxis, GridDecision } from "./grid-context.ts";
 
 const MOST = 64;
 
-export const order: Decision<number> = {
+export const order: GridDecision<"order"> = {
   name: "order",
   summary: "Row tiles that blocks take in turn before the next column tile: neighbours in time share what they read.",
+  example: "8",
   schema: z.int().min(1).max(4096),
   values: () => [1, 2, 4, 8, 16, 32, MOST],
   print: String,

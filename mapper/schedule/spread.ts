@@ -1,89 +1,63 @@
 /**
- * @file Fused loops over the rows of a padded copy, gaps between the rows included: small images fill the rows of a tile.
+ * @file Decision `spread`: which fused loops run over the gaps between the rows of a padded copy; see ../spread.ts.
  *
- *     m <- p,q of a 7x7 image, 9 elements a row in the copy
- *       q alone        7 tiles, 7 of 16 rows used
- *       p,q            i = 7*p + q: rows of 7 lie 9 apart, no tile is one load
- *       p,q spread     i = 9*p + q, 61 values, 4 tiles: one load each; what q = 7, 8 computes is left behind at the store
+ *     spread p_q        61 steps, 4 tiles of 16, for 7 rows of 7; 7 tiles where nothing is spread
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { axesIn, number } from "../../abstraction/expression.ts";
-import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
-import { copyOf, reachPadded } from "./reach.ts";
+import { pick, type Random } from "../../abstraction/random.ts";
+import { identifier } from "../../abstraction/schema.ts";
+import type { Decision } from "./decision.ts";
+import { spreadable } from "./gaps.ts";
+import type { MappedContext } from "./mapped-context.ts";
+import { placementsOf } from "./place.ts";
 
-const known = new WeakMap<Mapping, Map<string, readonly LoopDimension[]>>();
+/** Dimensions of a recorded schedule at most. */
+const MOST = 64;
 
-/** The dimensions of a mapping under a schedule: those it spreads have their steps over the rows of the copy. */
-export function dimensionsUnder(mapping: Mapping, { spread }: Pick<Schedule, "spread">): readonly LoopDimension[] {
-  if (spread === undefined || spread.length === 0) return dimensionsOf(mapping);
-  const variants = known.get(mapping) ?? new Map<string, readonly LoopDimension[]>();
-  known.set(mapping, variants);
-  const key = spread.join();
-  const found =
-    variants.get(key) ??
-    dimensionsOf(mapping).map((d) => (spread.includes(d.name) ? (spreadOf(mapping, d)?.dimension ?? d) : d));
-  variants.set(key, found);
-  return found;
-}
+type Spread = Schedule["spread"];
 
-const knownSpreadable = new WeakMap<Mapping, ReadonlyMap<string, string>>();
+export const spread: Decision<Spread, MappedContext, Schedule> = {
+  name: "spread",
+  summary:
+    "Fused kept loops that run over the gaps between the rows of a padded copy: 61 steps instead of 7 times 7, and what falls into a gap is not stored.",
+  example: "p_q",
+  schema: z.array(identifier).max(MOST).optional(),
+  print: (value) => (value && value.length > 0 ? value.join(" ") : undefined),
+  problem: ({ mapping }, schedule) => {
+    const unknown = schedule.spread?.find((name) => !spreadable(mapping).has(name));
+    return unknown === undefined ? undefined : `${unknown} has no rows with gaps to spread over`;
+  },
+  draw: ({ mapping }, _, random) => drawSpread(mapping, random),
+  moves: [
+    {
+      weight: 0.07,
+      isOpen: ({ mapping }) => spreadable(mapping).size > 0,
+      apply: ({ mapping }, schedule, random) => respread(mapping, schedule, random),
+    },
+  ],
+  tidy: (_, schedule) => (schedule.spread && schedule.spread.length > 0 ? schedule.spread : undefined),
+  distance: (_, a, b) => (a.spread?.join() === b.spread?.join() ? 0 : 1),
+};
 
-/** Names of the dimensions that may be spread, and the operand that must then be padded. */
-export function spreadable(mapping: Mapping): ReadonlyMap<string, string> {
-  const found =
-    knownSpreadable.get(mapping) ??
-    new Map(
-      dimensionsOf(mapping).flatMap((d): [string, string][] => {
-        const spread = spreadOf(mapping, d);
-        return spread ? [[d.name, spread.operand]] : [];
-      }),
-    );
-  knownSpreadable.set(mapping, found);
-  return found;
-}
-
-/** A fused kept dimension over the rows of the copy of the one input it indexes; undefined where they do not lie evenly or have no gaps. */
-function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimension; operand: string } | undefined {
-  const { computation, intrinsic, binding } = mapping;
-  const moving = d.loops.filter((l) => l.extent > 1);
-  if (d.kind !== "spatial" || d.axis === undefined || moving.length < 2) return undefined;
-  const target = intrinsic.computation.equation.target.tensor;
-  const reading = Object.entries(binding).filter(
-    ([name, bound]) => name !== target && d.loops.some((l) => axesIn(bound).includes(l.name)),
-  );
-  const [only, ...others] = reading;
-  if (only === undefined || others.length > 0) return undefined;
-  const [name, bound] = only;
-  if (bound.kind !== "access") return undefined;
-  const operand = operandOf(intrinsic, name);
-  const copy = copyOf(computation, operand, bound, dimensionsOf(mapping));
-  const perStep = (loop: string): number =>
-    bound.index.reduce(
-      (sum, e, i) => sum + (affineForm(e ?? number(0))?.terms.get(loop) ?? 0) * (copy.strides[i] ?? 0),
-      0,
-    );
-  // From the inside out: elements of the fused index from one value of a loop to the next.
-  const unit = perStep(moving.at(-1)?.name ?? "");
-  const weights: number[] = [];
-  let inside = 1;
-  let gaps = false;
-  for (const l of [...d.loops].reverse()) {
-    const weight = l.extent > 1 ? perStep(l.name) / unit : inside;
-    const before = weights[0] ?? 1;
-    if (!Number.isInteger(weight) || weight < inside || weight % before !== 0) return undefined;
-    gaps ||= weight > inside;
-    inside = weight * l.extent;
-    weights.unshift(weight);
+/** All that can be spread, or nothing; what is spread must leave every input a place. */
+function drawSpread(mapping: Mapping, random: Random): Spread {
+  const all = [...spreadable(mapping).keys()];
+  for (let tries = 0; tries < 200; tries++) {
+    const drawn = random() < 0.5 ? [] : all;
+    if (placementsOf(mapping, { spread: drawn }).every((c) => c.open.length > 0)) return drawn;
   }
-  if (!gaps) return undefined;
-  const extent = d.loops.reduce((sum, l, i) => sum + (l.extent - 1) * (weights[i] ?? 0), 1);
-  const steps = Math.ceil(extent / d.step);
-  const dimension = { ...d, weights, extent, steps, wholeSteps: Math.floor(extent / d.step) };
-  const dimensions = dimensionsOf(mapping).map((other) => (other === d ? dimension : other));
-  const reached = reachPadded(computation, intrinsic, operand, bound, dimensions);
-  return typeof reached === "string" ? undefined : { dimension, operand: name };
+  return [];
+}
+
+/** One dimension spread, or gathered again, its operand placed where it then may lie. */
+function respread(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
+  const before = schedule.spread ?? [];
+  const [name, operand] = pick(random, [...spreadable(mapping)]);
+  const after = before.includes(name) ? before.filter((n) => n !== name) : [...before, name].sort();
+  const open = placementsOf(mapping, { spread: after }).find((c) => c.operand === operand)?.open ?? [];
+  const placement = open.length === 0 ? schedule.placement : { ...schedule.placement, [operand]: pick(random, open) };
+  return { ...schedule, placement, spread: after };
 }

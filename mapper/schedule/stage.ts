@@ -7,13 +7,14 @@
  */
 
 import { z } from "zod";
-import type { Decision } from "./decision.ts";
+import type { GridDecision } from "./grid-context.ts";
 
 const MOST = 6;
 
-export const stage: Decision<number> = {
+export const stage: GridDecision<"stage"> = {
   name: "stage",
   summary: "Stages of the ring in shared memory: all but one are being copied while one is multiplied.",
+  example: "3",
   schema: z.int().min(1).max(16),
   values: () => Array.from({ length: MOST }, (_, i) => i + 1),
   print: String,

@@ -7,13 +7,14 @@
  */
 
 import { z } from "zod";
-import type { GridSchedule } from "../../abstraction/candidate.ts";
-import type { Decision } from "./decision.ts";
+import type { GridDecision } from "./grid-context.ts";
 
-export const store: Decision<GridSchedule["store"]> = {
+export const store: GridDecision<"store"> = {
   name: "store",
   summary: "How sums reach the output: each lane writes what it holds, or by way of shared memory.",
+  example: "staged",
   schema: z.enum(["direct", "staged"]),
   values: ({ target }) => (target.storage === undefined ? ["staged"] : ["direct", "staged"]),
   print: (value) => value,
+  traits: (schedule) => [`store ${schedule.store}`],
 };

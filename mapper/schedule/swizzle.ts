@@ -10,17 +10,19 @@ import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
-import type { Decision } from "./decision.ts";
+import type { GridDecision } from "./grid-context.ts";
 
 const VALUES = ["swizzled", "padded", "plain"] as const;
 
-export const swizzle: Decision<GridSchedule["swizzle"]> = {
+export const swizzle: GridDecision<"swizzle"> = {
   name: "swizzle",
   summary: "How rows lie in shared memory: swizzled or padded, so that eight rows meet all banks, or plain.",
+  example: "swizzled",
   schema: z.enum(VALUES),
   values: ({ intrinsic }) =>
     intrinsic.operands.some((o) => o.storage === undefined) ? ["padded", "plain"] : ["swizzled", "padded", "plain"],
   print: (value) => value,
+  traits: (schedule) => [`swizzle ${schedule.swizzle}`],
 };
 
 /** Bytes that move together: a row of `ldmatrix`, a copy of the widest kind. */

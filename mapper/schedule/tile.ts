@@ -8,18 +8,19 @@
 
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
-import { byAxis, type Decision } from "./decision.ts";
-import type { GridAxis, GridContext } from "./grid-context.ts";
+import { byAxis, printPairs } from "./decision.ts";
+import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
 
 /** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
 const MOST_KEPT = 256;
 /** Bytes of a row of a tile along the sum: the swizzles of shared memory span 128. */
 const SUM_BYTES = [32, 64, 128] as const;
 
-export const tile: Decision<Readonly<Record<string, number>>> = {
+export const tile: GridDecision<"tile"> = {
   name: "tile",
   summary:
     "Elements of a block's tile along each axis: larger tiles read inputs fewer times, smaller ones fill the machine.",
+  example: "m 128, n 256, k 64",
   schema: byAxis(z.int().min(1).max(4096)),
   values: ({ rows, columns, sum, elementBytes }) =>
     keptTiles(rows).flatMap((m) =>
@@ -27,10 +28,7 @@ export const tile: Decision<Readonly<Record<string, number>>> = {
         sumTiles(sum, elementBytes).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
       ),
     ),
-  print: (value) =>
-    Object.entries(value)
-      .map(([axis, elements]) => `${axis} ${elements}`)
-      .join(", "),
+  print: printPairs,
 };
 
 /** Powers of two times the instruction's extent, none more than twice what there is; and the sizes that leave nothing over. */

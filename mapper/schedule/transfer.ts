@@ -6,12 +6,12 @@
  */
 
 import { z } from "zod";
-import type { GridSchedule } from "../../abstraction/candidate.ts";
-import type { Decision } from "./decision.ts";
+import type { GridDecision } from "./grid-context.ts";
 
-export const transfer: Decision<GridSchedule["transfer"]> = {
+export const transfer: GridDecision<"transfer"> = {
   name: "transfer",
   summary: "How tiles come into shared memory: asynchronously in groups, or through registers.",
+  example: "async",
   schema: z.enum(["async", "plain"]),
   values: ({ limits, inputs }) =>
     limits.asyncBytes.length > 0 && inputs.some((i) => i.asyncWidth !== undefined) ? ["plain", "async"] : ["plain"],

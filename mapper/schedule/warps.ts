@@ -7,15 +7,17 @@
  */
 
 import { z } from "zod";
-import { byAxis, type Decision } from "./decision.ts";
+import { byAxis, printPairs } from "./decision.ts";
+import type { GridDecision } from "./grid-context.ts";
 
 /** Warps of a block along an axis at most. */
 const MOST = 8;
 
-export const warps: Decision<Readonly<Record<string, number>>> = {
+export const warps: GridDecision<"warps"> = {
   name: "warps",
   summary:
     "Warps of a block along each kept axis: squarer parts fetch less from shared memory, larger ones need more registers.",
+  example: "m 2, n 4",
   schema: byAxis(z.int().min(1).max(32)),
   values: ({ rows, columns, limits }) => {
     const counts = [1, 2, 4, MOST];
@@ -23,8 +25,5 @@ export const warps: Decision<Readonly<Record<string, number>>> = {
       counts.filter((n) => m * n * limits.lanes <= limits.threads).map((n) => ({ [rows.axis]: m, [columns.axis]: n })),
     );
   },
-  print: (value) =>
-    Object.entries(value)
-      .map(([axis, count]) => `${axis} ${count}`)
-      .join(", "),
+  print: printPairs,
 };

@@ -1,5 +1,5 @@
 /**
- * @file Copies of an input made anew inside a loop, of what one step of the loops around it reads: they stay in a near cache.
+ * @file Decision `within`: copies of an input made anew inside a loop, of what one step of the loops around it reads: they stay in a near cache.
  *
  *     in padded within g              for g in 0..32
  *                                       in_padded[4 x 58 x 58] <- in[4*g .. 4*g+3]          53 KB for 1.7 MB
@@ -14,9 +14,46 @@ import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { pick, type Random } from "../../abstraction/random.ts";
+import { identifier, named } from "../../abstraction/schema.ts";
+import { blocksOf, loop, parseLoop, printLoop } from "./cache-tiles.ts";
+import { type Decision, pairsApart, printPairs } from "./decision.ts";
 import type { LoopDimension } from "./dimensions.ts";
+import { dimensionsUnder } from "./gaps.ts";
+import type { MappedContext } from "./mapped-context.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
-import { parseLoop } from "./tiles.ts";
+
+type Within = Schedule["within"];
+
+export const within: Decision<Within, MappedContext, Schedule> = {
+  name: "within",
+  label: "copied within",
+  summary: "A copy made anew in each step of a loop, of what that step reads, by each thread for itself.",
+  example: "a p/4",
+  schema: named(identifier, loop).optional(),
+  print: (value) => value && printPairs(value),
+  goesWith: "order",
+  problem: ({ mapping }, schedule) => {
+    const dimensions = dimensionsUnder(mapping, schedule);
+    const copies = Object.keys(schedule.within ?? {}).map((o) => copyWithin(mapping, schedule, o, dimensions));
+    return copies.find((copy) => typeof copy === "string");
+  },
+  draw: () => undefined,
+  refine: ({ mapping }, schedule, random) =>
+    random() < COPIED_WITHIN ? movedCopy(mapping, schedule, random) : schedule,
+  moves: [
+    {
+      weight: 0.08,
+      isOpen: ({ mapping }, schedule) => copiedInputs(mapping, schedule).length > 0,
+      apply: ({ mapping }, schedule, random) => movedCopy(mapping, schedule, random),
+    },
+  ],
+  tidy: ({ mapping }, schedule) => legalCopies(mapping, schedule),
+  distance: (_, a, b) => pairsApart(a.within ?? {}, b.within ?? {}),
+};
+
+/** How often a random schedule has a copy inside of a loop, where there is something to copy. */
+const COPIED_WITHIN = 0.4;
 
 /** A dimension whose loops around a copy move what it holds. */
 export interface Around {
@@ -134,4 +171,54 @@ export function movedBy(around: readonly Around[], first: (around: Around) => Ex
         return coefficient === 0 ? sum : binary("+", sum, binary("*", first(a), number(coefficient)));
       }, value),
   };
+}
+
+/** Blocks of a tile made for the sake of a copy inside of it: rows that neighbouring blocks share are copied once. */
+const TILE_SIZES: readonly number[] = [2, 4, 8, 16];
+
+/** Inputs that a schedule copies, and that are not constant. */
+export function copiedInputs(mapping: Mapping, schedule: Schedule): readonly string[] {
+  return Object.keys(schedule.placement).filter((o) => placesOf(mapping, schedule, o).length > 0);
+}
+
+/** The copy of one input made inside another loop, or once a call again. */
+export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
+  const inputs = copiedInputs(mapping, schedule);
+  if (inputs.length === 0) return schedule;
+  const operand = pick(random, inputs);
+  const { [operand]: before, ...others } = schedule.within ?? {};
+  if (before !== undefined && random() < 0.3) return { ...schedule, within: others };
+  const place = pick(random, placesOf(mapping, schedule, operand));
+  const within = (loop: string): Schedule["within"] => ({ ...others, [operand]: loop });
+  const d = dimensionsUnder(mapping, schedule).find((x) => x.name === place);
+  const isTiled = schedule.order.some((text) => text !== place && parseLoop(text)?.name === place);
+  const sizes =
+    d === undefined || isTiled ? [] : TILE_SIZES.filter((t) => t < blocksOf(d, schedule.block[d.name] ?? 1));
+  if (sizes.length === 0 || random() < 0.5) return { ...schedule, within: within(place) };
+  const loop = printLoop({ name: place, tile: pick(random, sizes) });
+  return {
+    ...schedule,
+    order: schedule.order.flatMap((text) => (text === place ? [loop, place] : [text])),
+    within: within(loop),
+  };
+}
+
+/** Only the copies that can be made where a schedule has them. */
+export function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
+  const dimensions = dimensionsUnder(mapping, schedule);
+  const kept = Object.entries(schedule.within ?? {})
+    .filter(([operand]) => typeof copyWithin(mapping, schedule, operand, dimensions) !== "string")
+    .sort(([a], [b]) => a.localeCompare(b));
+  return kept.length === 0 ? undefined : Object.fromEntries(kept);
+}
+
+/** Loops inside of which the copy of an input can be made. */
+function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readonly string[] {
+  const placement = schedule.placement[operand];
+  if (placement !== "padded" && placement !== "windowed") return [];
+  const dimensions = dimensionsUnder(mapping, schedule);
+  return schedule.order.filter((loop) => {
+    const trial = { ...schedule, within: { [operand]: loop } };
+    return typeof copyWithin(mapping, trial, operand, dimensions) !== "string";
+  });
 }

@@ -2,9 +2,9 @@
  * @file Databases for tests: a made-up machine, trials with numbers that can be told apart, and rooms compiled for child processes.
  */
 
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import ts from "typescript";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import type { Measurement, Trial } from "../../abstraction/trial.ts";
@@ -12,6 +12,7 @@ import type { Conditions, Environment, NewTrial, Workload } from "../../db/index
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { type InstantiateOptions, instantiate, operatorNamed } from "../../operators/index.ts";
+import { importsOf } from "./imports.ts";
 
 export const MACHINE: Environment = {
   target: "native",
@@ -87,23 +88,27 @@ export function workshop(): { readonly path: (name: string) => string; readonly 
   return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };
 }
 
-/** Rooms as JavaScript in `folder`, so that `node` can run them in a process of its own; by default what db/ needs. */
-export function compileRooms(folder: string, rooms: readonly string[] = ["db", "abstraction", "operators"]): void {
+/** Files as JavaScript in `folder`, with what they import, so that `node` can run them in a process of its own; by default db/. */
+export function compileInto(folder: string, files: readonly string[] = ["db/index.ts"]): void {
   const root = resolve(import.meta.dirname, "../..");
-  for (const room of rooms) {
-    mkdirSync(join(folder, room), { recursive: true });
-    for (const file of readdirSync(join(root, room)).filter((name) => /(?<!\.d)\.ts$/.test(name))) {
-      const { outputText } = ts.transpileModule(readFileSync(join(root, room, file), "utf8"), {
-        fileName: file,
-        compilerOptions: {
-          target: ts.ScriptTarget.ES2023,
-          module: ts.ModuleKind.ESNext,
-          verbatimModuleSyntax: true,
-          rewriteRelativeImportExtensions: true,
-        },
-      });
-      writeFileSync(join(folder, room, file.replace(/\.ts$/, ".js")), outputText);
-    }
+  const waiting = [...files];
+  const compiled = new Set<string>();
+  for (let file = waiting.pop(); file !== undefined; file = waiting.pop()) {
+    if (compiled.has(file)) continue;
+    compiled.add(file);
+    const text = readFileSync(join(root, file), "utf8");
+    const { outputText } = ts.transpileModule(text, {
+      fileName: file,
+      compilerOptions: {
+        target: ts.ScriptTarget.ES2023,
+        module: ts.ModuleKind.ESNext,
+        verbatimModuleSyntax: true,
+        rewriteRelativeImportExtensions: true,
+      },
+    });
+    mkdirSync(dirname(join(folder, file)), { recursive: true });
+    writeFileSync(join(folder, file.replace(/\.ts$/, ".js")), outputText);
+    waiting.push(...importsOf(file, text).flatMap((i) => (i.erased || !i.to.endsWith(".ts") ? [] : [i.to])));
   }
   writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
   symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));

@@ -1,0 +1,174 @@
+/**
+ * @file Decision `block`: how many steps of each dimension are unrolled around the instruction: the register block.
+ *
+ *     block q 12, k 2         24 accumulators: 12 inputs stream past 2 weights that are held
+ *     block q 12, c 4         12 accumulators, four steps of the sum in a body
+ */
+
+import { z } from "zod";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { pick, type Random, shuffled } from "../../abstraction/random.ts";
+import { identifier, named } from "../../abstraction/schema.ts";
+import { registerClass } from "../../targets/index.ts";
+import { type Border, borderBlocks } from "./borders.ts";
+import { type Decision, printPairs } from "./decision.ts";
+import { dimensionsOf, type LoopDimension, summedOf } from "./dimensions.ts";
+import { dimensionsUnder } from "./gaps.ts";
+import type { MappedContext } from "./mapped-context.ts";
+import { dependsOn, inputOperands, product, targetOperand } from "./operands.ts";
+import { bordersUnder } from "./place.ts";
+
+type Block = Schedule["block"];
+
+/** Steps of a recorded block at most. What all of them make together is bounded by {@link BLOCK_ISSUES}. */
+const MOST = 1024;
+
+/** Most steps tried: of a kept dimension what registers allow, of a summed one what code size allows. */
+const SPATIAL_BLOCK = 30;
+const REDUCE_BLOCK = 8;
+
+/**
+ * Summed steps unrolled at most, all loops together. Up to 8 made no difference (1694 random trials); in 27 of three searches for a
+ * 512x7x7 layer in u8s8, 16 to 31 took 1.20, 32 to 63 took 1.08, more took 1.47 times what was expected of them (medians; a Xeon with
+ * AMX that was also used for other work, 2026-11-21).
+ */
+const MOST_UNROLLED = 12;
+
+/** How far apart another order of summed loops makes two candidates, and another unroll of any of them: both change the time little. */
+export const SUMMED_APART = 0.25;
+
+/** Issues of one block at most: 30 by 30 steps of what needs no registers of its own, 8 steps of the sum unrolled, are searched. */
+const BLOCK_ISSUES = 8192;
+
+/** Issues written for blocks at the border at most: beyond, compiling takes seconds. */
+const EDGE_ISSUES = 4096;
+
+export const block: Decision<Block, MappedContext, Schedule> = {
+  name: "block",
+  summary:
+    "Steps that are unrolled into registers. Kept dimensions multiply the accumulators, summed ones the steps of a body.",
+  example: "q 12, k 2",
+  schema: named(identifier, z.number().int().positive().max(MOST)),
+  print: printPairs,
+  problem: ({ mapping }, schedule) => sizeProblem(mapping, schedule) ?? roomProblem(mapping, schedule),
+  worthTrying: ({ mapping }, schedule) =>
+    product(dimensionsOf(mapping).map((d) => (d.kind === "reduce" ? blockOf(schedule, d) : 1))) <= MOST_UNROLLED,
+  draw: ({ mapping }, schedule, random) => drawBlock(mapping, schedule, random),
+  moves: [
+    {
+      weight: 0.33,
+      isOpen: ({ mapping }, schedule) => moving(mapping, schedule).length > 0,
+      apply: ({ mapping }, schedule, random) => {
+        const d = pick(random, moving(mapping, schedule));
+        return { ...schedule, block: { ...schedule.block, [d.name]: pick(random, sizesOf(d)) } };
+      },
+    },
+  ],
+  // Blocks of 1 are left out.
+  tidy: (_, schedule) =>
+    Object.fromEntries(
+      Object.entries(schedule.block)
+        .filter(([, size]) => size > 1)
+        .sort(([a], [b]) => a.localeCompare(b)),
+    ),
+  distance: ({ mapping }, a, b) => {
+    const summed = summedOf(mapping);
+    const differing = [...new Set([...Object.keys(a.block), ...Object.keys(b.block)])].filter(
+      (name) => (a.block[name] ?? 1) !== (b.block[name] ?? 1),
+    );
+    const kept = differing.filter((name) => !summed.has(name)).length;
+    return kept + (differing.length > kept ? SUMMED_APART : 0);
+  },
+};
+
+const moving = (mapping: Mapping, schedule: Schedule): LoopDimension[] =>
+  dimensionsUnder(mapping, schedule).filter((d) => d.steps > 1);
+
+/** Sizes worth trying for the block of a dimension: all up to 8, then those that leave little over. */
+function sizesOf(d: LoopDimension): number[] {
+  const most = Math.min(d.steps, d.kind === "spatial" ? SPATIAL_BLOCK : REDUCE_BLOCK);
+  const sizes: number[] = [];
+  for (let b = 1; b <= most; b++) {
+    const left = d.steps % b;
+    if (b <= 8 || left === 0 || b - left <= 2) sizes.push(b);
+  }
+  return sizes;
+}
+
+/** One or two kept dimensions make the register block, innermost or not; the innermost summed one may be unrolled. */
+function drawBlock(mapping: Mapping, schedule: Schedule, random: Random): Block {
+  const ordered = schedule.order.flatMap((name) => moving(mapping, schedule).find((d) => d.name === name) ?? []);
+  const spatial = ordered.filter((d) => d.kind === "spatial");
+  const drawn: Record<string, number> = {};
+  const blocked = random() < 0.5 ? spatial : shuffled(random, spatial);
+  for (const d of blocked.slice(-2)) drawn[d.name] = pick(random, sizesOf(d));
+  const innermost = ordered.findLast((d) => d.kind === "reduce");
+  if (innermost && random() < 0.5) drawn[innermost.name] = pick(random, sizesOf(innermost));
+  return drawn;
+}
+
+function sizeProblem(mapping: Mapping, schedule: Schedule): string | undefined {
+  const dimensions = dimensionsUnder(mapping, schedule);
+  for (const [name, size] of Object.entries(schedule.block)) {
+    const dimension = dimensions.find((d) => d.name === name);
+    if (!dimension) return `block of ${name}: there is no such dimension`;
+    if (!Number.isSafeInteger(size) || size < 1 || size > dimension.steps)
+      return `block of ${name} must be 1 to ${dimension.steps}, got ${size}`;
+  }
+  return undefined;
+}
+
+/** Code and registers. */
+function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
+  const dimensions = dimensionsUnder(mapping, schedule);
+  const { accumulators, held } = registersOf(mapping, schedule);
+  const edges = edgeIssues(bordersUnder(mapping, schedule), dimensions, (d) => blockOf(schedule, d), accumulators);
+  if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
+  const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
+  const issues = accumulators * product(unrolled);
+  if (issues > BLOCK_ISSUES) return `a block would be written as ${issues} issues, more than ${BLOCK_ISSUES}`;
+  const available = registerClass(targetOperand(mapping).file)?.count;
+  const needed = accumulators + held + 1;
+  if (available !== undefined && needed > available)
+    return `${needed} registers of ${available}: ${accumulators} accumulators, ${held} held, 1 streaming`;
+  return undefined;
+}
+
+export function blockOf(schedule: Schedule, d: LoopDimension): number {
+  return schedule.block[d.name] ?? 1;
+}
+
+export function blockedDimensions(mapping: Mapping, schedule: Schedule): LoopDimension[] {
+  return dimensionsUnder(mapping, schedule).filter((d) => d.kind === "spatial" && blockOf(schedule, d) > 1);
+}
+
+/** Registers the block takes: accumulators, and tiles of the input that is held while the other streams by. */
+export function registersOf(mapping: Mapping, schedule: Schedule): { accumulators: number; held: number } {
+  const blocked = blockedDimensions(mapping, schedule);
+  const counts = inputOperands(mapping).map((o) =>
+    product(blocked.filter((d) => dependsOn(mapping, o.name, d)).map((d) => blockOf(schedule, d))),
+  );
+  return { accumulators: product(blocked.map((d) => blockOf(schedule, d))), held: Math.min(...counts) };
+}
+
+/** Upper bound of the issues that blocks at the border are written as; see {@link EDGE_ISSUES}. */
+export function edgeIssues<D extends { readonly name: string; readonly kind: "spatial" | "reduce" }>(
+  borders: readonly Border[],
+  dimensions: readonly D[],
+  blockOf: (dimension: D) => number,
+  accumulators: number,
+): number {
+  if (borders.length === 0) return 0;
+  let variants = 1;
+  let issues = accumulators;
+  for (const d of dimensions) {
+    const border = borders.find((b) => (d.kind === "spatial" ? b.spatial : b.reduce) === d.name);
+    if (d.kind === "reduce") issues *= border ? border.reduceSteps : blockOf(d);
+    else if (border) variants *= 1 + borderBlocks(border, blockOf(d)).edges;
+  }
+  return (variants - 1) * issues;
+}
+
+/** Whether edges of a schedule are few enough to be written out. */
+export const edgesFit = (issues: number): boolean => issues <= EDGE_ISSUES;

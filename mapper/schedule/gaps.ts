@@ -1,0 +1,89 @@
+/**
+ * @file Fused loops over the rows of a padded copy, gaps between the rows included: small images fill the rows of a tile.
+ *
+ *     m <- p,q of a 7x7 image, 9 elements a row in the copy
+ *       q alone        7 tiles, 7 of 16 rows used
+ *       p,q            i = 7*p + q: rows of 7 lie 9 apart, no tile is one load
+ *       p,q spread     i = 9*p + q, 61 values, 4 tiles: one load each; what q = 7, 8 computes is left behind at the store
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { axesIn, number } from "../../abstraction/expression.ts";
+import { operandOf } from "../../abstraction/intrinsic.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
+import { copyOf, reachPadded } from "./reach.ts";
+
+const known = new WeakMap<Mapping, Map<string, readonly LoopDimension[]>>();
+
+/** The dimensions of a mapping under a schedule: those it spreads have their steps over the rows of the copy. */
+export function dimensionsUnder(mapping: Mapping, { spread }: Pick<Schedule, "spread">): readonly LoopDimension[] {
+  if (spread === undefined || spread.length === 0) return dimensionsOf(mapping);
+  const variants = known.get(mapping) ?? new Map<string, readonly LoopDimension[]>();
+  known.set(mapping, variants);
+  const key = spread.join();
+  const found =
+    variants.get(key) ??
+    dimensionsOf(mapping).map((d) => (spread.includes(d.name) ? (spreadOf(mapping, d)?.dimension ?? d) : d));
+  variants.set(key, found);
+  return found;
+}
+
+const knownSpreadable = new WeakMap<Mapping, ReadonlyMap<string, string>>();
+
+/** Names of the dimensions that may be spread, and the operand that must then be padded. */
+export function spreadable(mapping: Mapping): ReadonlyMap<string, string> {
+  const found =
+    knownSpreadable.get(mapping) ??
+    new Map(
+      dimensionsOf(mapping).flatMap((d): [string, string][] => {
+        const spread = spreadOf(mapping, d);
+        return spread ? [[d.name, spread.operand]] : [];
+      }),
+    );
+  knownSpreadable.set(mapping, found);
+  return found;
+}
+
+/** A fused kept dimension over the rows of the copy of the one input it indexes; undefined where they do not lie evenly or have no gaps. */
+function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimension; operand: string } | undefined {
+  const { computation, intrinsic, binding } = mapping;
+  const moving = d.loops.filter((l) => l.extent > 1);
+  if (d.kind !== "spatial" || d.axis === undefined || moving.length < 2) return undefined;
+  const target = intrinsic.computation.equation.target.tensor;
+  const reading = Object.entries(binding).filter(
+    ([name, bound]) => name !== target && d.loops.some((l) => axesIn(bound).includes(l.name)),
+  );
+  const [only, ...others] = reading;
+  if (only === undefined || others.length > 0) return undefined;
+  const [name, bound] = only;
+  if (bound.kind !== "access") return undefined;
+  const operand = operandOf(intrinsic, name);
+  const copy = copyOf(computation, operand, bound, dimensionsOf(mapping));
+  const perStep = (loop: string): number =>
+    bound.index.reduce(
+      (sum, e, i) => sum + (affineForm(e ?? number(0))?.terms.get(loop) ?? 0) * (copy.strides[i] ?? 0),
+      0,
+    );
+  // From the inside out: elements of the fused index from one value of a loop to the next.
+  const unit = perStep(moving.at(-1)?.name ?? "");
+  const weights: number[] = [];
+  let inside = 1;
+  let gaps = false;
+  for (const l of [...d.loops].reverse()) {
+    const weight = l.extent > 1 ? perStep(l.name) / unit : inside;
+    const before = weights[0] ?? 1;
+    if (!Number.isInteger(weight) || weight < inside || weight % before !== 0) return undefined;
+    gaps ||= weight > inside;
+    inside = weight * l.extent;
+    weights.unshift(weight);
+  }
+  if (!gaps) return undefined;
+  const extent = d.loops.reduce((sum, l, i) => sum + (l.extent - 1) * (weights[i] ?? 0), 1);
+  const steps = Math.ceil(extent / d.step);
+  const dimension = { ...d, weights, extent, steps, wholeSteps: Math.floor(extent / d.step) };
+  const dimensions = dimensionsOf(mapping).map((other) => (other === d ? dimension : other));
+  const reached = reachPadded(computation, intrinsic, operand, bound, dimensions);
+  return typeof reached === "string" ? undefined : { dimension, operand: name };
+}

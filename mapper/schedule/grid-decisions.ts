@@ -1,0 +1,22 @@
+/**
+ * @file The list of what is decided about blocks and warps: all that says what a schedule of them is.
+ *
+ *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments ahead   store direct
+ */
+
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { fragments } from "./fragments.ts";
+import type { GridContext } from "./grid-context.ts";
+import { order } from "./order.ts";
+import type { Decisions } from "./schedules.ts";
+import { stage } from "./stage.ts";
+import { store } from "./store.ts";
+import { swizzle } from "./swizzle.ts";
+import { tile } from "./tile.ts";
+import { transfer } from "./transfer.ts";
+import { warps } from "./warps.ts";
+
+/** In the order they are drawn and printed. */
+export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
+  ...{ tile, warps, stage, swizzle, transfer, order, fragments, store },
+};

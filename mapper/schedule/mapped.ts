@@ -1,0 +1,96 @@
+/**
+ * @file Schedules of a mapping for the cores of a processor: operands placed, a register block around the instruction, loops in the order
+ * asked for.
+ *
+ *     conv2d n <- k, k <- c on avx512.vpdpbusd
+ *       block q 12, k 2    order n p q k | r s c    in padded, w tiled
+ */
+
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { targetOf } from "../../abstraction/computation.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import type { Random } from "../../abstraction/random.ts";
+import { conditionProblem, scheduledParts } from "../match/conditions.ts";
+import { writesApart } from "../match/elements.ts";
+import { defineProblem } from "../match/problem.ts";
+import { dimensionsOf } from "./dimensions.ts";
+import type { MappedContext } from "./mapped-context.ts";
+import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
+import { placementsInTurn, placementsOf } from "./place.ts";
+import * as schedules from "./schedules.ts";
+
+export const MAPPED: schedules.ScheduleKind<Schedule, MappedContext> = {
+  decisions: MAPPED_DECISIONS,
+  problem: ({ mapping }) => unschedulable(mapping),
+  tries: 200,
+};
+
+/** Why a schedule cannot be lowered; undefined when it can. */
+export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | undefined {
+  return schedules.problemIn(MAPPED, { mapping, threads: schedule.threads }, schedule);
+}
+
+/**
+ * The plainest legal schedule: loops as the computation has them, no register block, every input where it may lie most simply.
+ * @throws Error when the mapping has no legal schedule: {@link unschedulable} says why
+ */
+export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
+  const plain = knownPlain.get(mapping) ?? findPlain(mapping);
+  knownPlain.set(mapping, plain);
+  return { ...plain, threads };
+}
+
+const knownPlain = new WeakMap<Mapping, Schedule>();
+
+function findPlain(mapping: Mapping): Schedule {
+  const order = dimensionsOf(mapping).map((d) => d.name);
+  const all = placementsInTurn(placementsOf(mapping)).map((placement) => ({ order, block: {}, placement, threads: 1 }));
+  const legal = all.find((schedule) => scheduleProblem(mapping, schedule) === undefined);
+  if (legal) return legal;
+  throw new Error(`no schedule: ${unschedulable(mapping) ?? "internal: tiles of one step must be legal"}`);
+}
+
+/**
+ * A random legal schedule; the plainest where none of many drawn is legal.
+ * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
+ * @throws Error when the mapping has no legal schedule: {@link unschedulable} says why
+ */
+export function randomSchedule(mapping: Mapping, random: Random, threads = 1, nearBytes?: number): Schedule {
+  const plain = plainSchedule(mapping, threads);
+  return schedules.drawSchedule(MAPPED, { mapping, threads, nearBytes }, random) ?? plain;
+}
+
+/** A legal schedule one step away: another block, two loops exchanged, other tiles, or an operand placed elsewhere. */
+export function mutateSchedule(mapping: Mapping, schedule: Schedule, random: Random, nearBytes?: number): Schedule {
+  return schedules.mutateSchedule(MAPPED, { mapping, threads: schedule.threads, nearBytes }, schedule, random);
+}
+
+/** Parts of two schedules of one mapping, each part from either parent. */
+export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, random: Random): Schedule {
+  return schedules.crossSchedules(MAPPED, { mapping, threads: a.threads }, a, b, random);
+}
+
+/** How far apart two schedules of one mapping are, 0 for the same. */
+export function scheduleDistance(mapping: Mapping, a: Schedule, b: Schedule): number {
+  return schedules.scheduleDistance(MAPPED, { mapping, threads: a.threads }, a, b);
+}
+
+const knownUnschedulable = new WeakMap<Mapping, { readonly because: string | undefined }>();
+
+/** Why no schedule of a mapping can be lowered; undefined when some can. Worked out once. */
+export function unschedulable(mapping: Mapping): string | undefined {
+  const found = knownUnschedulable.get(mapping) ?? { because: whyUnschedulable(mapping) };
+  knownUnschedulable.set(mapping, found);
+  return found.because;
+}
+
+/**
+ * A register holds the whole sum of an element, and is stored once. Operands are packed outside of every loop, so a part of a condition
+ * lies with an operand that has all the loops it ties.
+ */
+function whyUnschedulable({ computation, intrinsic, binding }: Mapping): string | undefined {
+  if (!writesApart(computation))
+    return `several points of the kept loops join one element of ${targetOf(computation).name}`;
+  const problem = defineProblem(computation, intrinsic, binding);
+  return conditionProblem(problem, scheduledParts(problem));
+}

@@ -1,0 +1,167 @@
+/**
+ * @file Decision `placement`: where each input is loaded from.
+ *
+ *     in padded, w tiled          in: copied once a call, with a border of zeros; w: tile by tile in the order of the loops, ahead of time
+ *     in in-place                 from the caller's tensor; blocks at its border are written out apart, without what lies outside
+ */
+
+import { z } from "zod";
+import { PLACEMENTS, type Placement, type Schedule } from "../../abstraction/candidate.ts";
+import { targetOf } from "../../abstraction/computation.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { pick } from "../../abstraction/random.ts";
+import { identifier, named } from "../../abstraction/schema.ts";
+import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
+import { defineProblem } from "../match/problem.ts";
+import { type Border, bordersOf } from "./borders.ts";
+import { type Decision, pairsApart, printPairs } from "./decision.ts";
+import { gapsOf, type LoopDimension } from "./dimensions.ts";
+import { dimensionsUnder } from "./gaps.ts";
+import type { MappedContext } from "./mapped-context.ts";
+import { dependsOn, inputOperands } from "./operands.ts";
+import { reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
+
+type Placements = Schedule["placement"];
+
+export const placement: Decision<Placements, MappedContext, Schedule> = {
+  name: "placement",
+  summary: "Where each input is loaded from; see below.",
+  example: "a padded, b tiled",
+  schema: named(identifier, z.enum(PLACEMENTS)),
+  print: printPairs,
+  traits: placementTraits,
+  goesWith: "spread",
+  problem: ({ mapping }, schedule) => placementProblem(mapping, schedule),
+  draw: ({ mapping }, schedule, random) =>
+    Object.fromEntries(placementsOf(mapping, schedule).map((c) => [c.operand, pick(random, c.open)])),
+  moves: [
+    {
+      weight: 0.11,
+      isOpen: ({ mapping }, schedule) => withChoice(mapping, schedule).length > 0,
+      apply: ({ mapping }, schedule, random) => {
+        const { operand, open } = pick(random, withChoice(mapping, schedule));
+        return { ...schedule, placement: { ...schedule.placement, [operand]: pick(random, open) } };
+      },
+    },
+  ],
+  distance: (_, a, b) => pairsApart(a.placement, b.placement),
+};
+
+/** `a padded`, one an input; a copy made inside a loop is `a` alone, whatever it is. */
+function placementTraits(schedule: Schedule): readonly string[] {
+  const traits: string[] = [];
+  for (const operand in schedule.placement) {
+    const place = schedule.within?.[operand] === undefined ? schedule.placement[operand] : undefined;
+    traits.push(place === undefined ? operand : placedTrait(operand, place));
+  }
+  return traits;
+}
+
+/** Asked for with every evaluation of the model: written once. */
+function placedTrait(operand: string, place: Placement): string {
+  const written = knownTraits.get(operand) ?? new Map(PLACEMENTS.map((p) => [p, `${operand} ${p}`]));
+  knownTraits.set(operand, written);
+  return written.get(place) ?? operand;
+}
+const knownTraits = new Map<string, ReadonlyMap<Placement, string>>();
+
+/** Inputs that may lie in more than one place. */
+function withChoice(mapping: Mapping, schedule: Schedule): readonly PlacementChoice[] {
+  return placementsOf(mapping, schedule).filter((c) => c.open.length > 1);
+}
+
+function placementProblem(mapping: Mapping, schedule: Schedule): string | undefined {
+  for (const choice of placementsOf(mapping, schedule)) {
+    const place = schedule.placement[choice.operand];
+    if (place === undefined) return `operand ${choice.operand} has no placement`;
+    if (!choice.open.includes(place)) return `${choice.operand} ${place}: ${choice.closed[place]}`;
+  }
+  const stray = Object.keys(schedule.placement).find((name) => !inputOperands(mapping).some((o) => o.name === name));
+  if (stray !== undefined) return `placement of ${stray}: there is no such operand`;
+  const past = placementsOf(mapping, schedule).filter((c) => c.runsPast && schedule.placement[c.operand] === "padded");
+  if (past.length > 1)
+    return `${past.map((c) => c.operand).join(" and ")} would both read past their end; one must be tiled`;
+  return undefined;
+}
+
+/** The simplest place open to each input, then the others. */
+export function placementsInTurn([first, ...rest]: readonly PlacementChoice[]): Placements[] {
+  if (first === undefined) return [{}];
+  const others = placementsInTurn(rest);
+  return first.open.flatMap((place) => others.map((other) => ({ [first.operand]: place, ...other })));
+}
+
+/** The placements open to each input of a mapping, and why the others are closed. */
+export interface PlacementChoice {
+  readonly operand: string;
+  readonly open: readonly Placement[];
+  readonly closed: Readonly<Partial<Record<Placement, string>>>;
+  /** In a padded copy the last step reads elements that are not its own. */
+  readonly runsPast: boolean;
+  /** What it crosses when it is loaded in place. */
+  readonly borders: readonly Border[];
+}
+
+const knownPlacements = new WeakMap<readonly LoopDimension[], readonly PlacementChoice[]>();
+
+/** Which placements each input operand may have, under what a schedule spreads; worked out once. */
+export function placementsOf(mapping: Mapping, under: Pick<Schedule, "spread"> = {}): readonly PlacementChoice[] {
+  const dimensions = dimensionsUnder(mapping, under);
+  const known = knownPlacements.get(dimensions) ?? findPlacements(mapping, dimensions);
+  knownPlacements.set(dimensions, known);
+  return known;
+}
+
+function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]): PlacementChoice[] {
+  const { computation, intrinsic, binding } = mapping;
+  const problem = defineProblem(computation, intrinsic, binding);
+  const condition = scheduledParts(problem);
+  const zeroPads =
+    problem.padding?.kind === "number" &&
+    problem.padding.value === 0 &&
+    identityOf(computation.equation.op, targetOf(computation).dtype) === 0;
+  return inputOperands(mapping).map((operand): PlacementChoice => {
+    const bound = binding[operand.name];
+    const holdsCondition = partsPackedIn(condition, operand.name).length > 0;
+    if (bound?.kind !== "access" || holdsCondition) {
+      const because = holdsCondition ? "it carries the condition" : "it is computed while it is packed";
+      return {
+        operand: operand.name,
+        open: ["tiled"],
+        closed: { "in-place": because, padded: because, windowed: because },
+        runsPast: false,
+        borders: [],
+      };
+    }
+    const closed: Partial<Record<Placement, string>> = {};
+    const inPlace = reachInPlace(computation, intrinsic, operand, bound, dimensions);
+    const crossed = bordersOf(computation, bound, dimensions);
+    const borders = typeof crossed === "string" ? [] : crossed;
+    if (typeof inPlace === "string") closed["in-place"] = inPlace;
+    else if (borders.length > 0 && !zeroPads) closed["in-place"] = NO_ZERO;
+    else if (borders.length > 0 && condition.length > 0) closed["in-place"] = "its border meets the condition";
+    const padded = reachPadded(computation, intrinsic, operand, bound, dimensions);
+    if (typeof padded === "string") closed.padded = padded;
+    else if (!zeroPads) closed.padded = NO_ZERO;
+    const windowed = reachWindowed(computation, intrinsic, operand, bound, dimensions);
+    if (typeof windowed === "string") closed.windowed = windowed;
+    else if (!zeroPads) closed.windowed = NO_ZERO;
+    // What is spread has its rows in a padded copy only.
+    const spread = dimensions.some((d) => gapsOf(d).length > 0 && dependsOn(mapping, operand.name, d));
+    for (const p of ["in-place", "windowed", "tiled"] as const)
+      if (spread) closed[p] ??= "it is spread over a padded copy";
+    const all: readonly Placement[] = ["in-place", "padded", "windowed", "tiled"];
+    const runsPast = typeof padded !== "string" && padded.runsPast;
+    return { operand: operand.name, open: all.filter((p) => closed[p] === undefined), closed, runsPast, borders };
+  });
+}
+
+const NO_ZERO = "what lies outside a tensor is no zero here";
+
+/** The borders crossed by inputs that a schedule loads in place. */
+export function bordersUnder(mapping: Mapping, schedule: Schedule): readonly Border[] {
+  return placementsOf(mapping, schedule).flatMap((c) =>
+    schedule.placement[c.operand] === "in-place" ? c.borders : [],
+  );
+}

@@ -1,0 +1,214 @@
+/**
+ * @file Whatever is done with a schedule, made from its list of decisions: drawn, changed, crossed, listed, compared, written down, read
+ * back, explained. Nothing here knows a decision by name.
+ *
+ *     const LOOPS: ScheduleKind<Schedule, MappedContext> = { decisions: { spread, order, block, placement, within, threads }, tries: 200 };
+ *     drawSchedule(LOOPS, context, random)         { order: ["n", "k", "p", "q", "c"], block: { q: 12 }, ... }
+ *     scheduleRows(LOOPS.decisions, schedule)      [["order", "n k p q c"], ["block", "q 12"], ...]
+ */
+
+import { z } from "zod";
+import { canonicalJson } from "../../abstraction/candidate.ts";
+import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
+import type { Decision, Listed, Move } from "./decision.ts";
+
+/** One for every key of the schedule, under that key; in the order they are drawn and printed. */
+export type Decisions<S, C> = { readonly [K in keyof S]-?: Decision<S[K], C, S> };
+
+export interface ScheduleKind<S extends object, C> {
+  readonly decisions: Decisions<S, C>;
+  /** Why a schedule cannot be lowered although each of its decisions can be; undefined when it can. */
+  problem?(context: C, schedule: S): string | undefined;
+  /** How often a legal schedule is looked for before there is taken to be none. */
+  readonly tries: number;
+}
+
+type Known<S, C> = Decision<unknown, C, S>;
+
+function listOf<S extends object, C>(decisions: Decisions<S, C>): readonly Known<S, C>[] {
+  return Object.values(decisions);
+}
+
+function valueIn<S extends object>(schedule: S, name: string): unknown {
+  return (schedule as Readonly<Record<string, unknown>>)[name]; // every key of a schedule is the name of a decision
+}
+
+// ---- In words
+
+/** A schedule as a record may hold it: one value of each decision and nothing besides. */
+export function scheduleSchema<S extends object, C>(decisions: Decisions<S, C>): z.ZodType<S> {
+  const shape = Object.fromEntries(listOf(decisions).map(({ name, schema }) => [name, schema]));
+  return z.strictObject(shape) as unknown as z.ZodType<S>; // every key has the schema of its own decision
+}
+
+/** Each decision's name and value as text. */
+export function scheduleRows<S extends object, C>(
+  decisions: Decisions<S, C>,
+  schedule: S,
+): [name: string, text: string][] {
+  return listOf(decisions).flatMap((d): [string, string][] => {
+    const text = d.print(valueIn(schedule, d.name));
+    return text === undefined ? [] : [[d.label ?? d.name, text]];
+  });
+}
+
+/** `tile m 128, n 256, k 64   warps m 2, n 4   stage 3`. */
+export function printSchedule<S extends object, C>(decisions: Decisions<S, C>, schedule: S): string {
+  return scheduleRows(decisions, schedule)
+    .map(([name, text]) => `${name} ${text}`)
+    .join("   ");
+}
+
+/** The rows of the table in docs/schedule.md. */
+export function decisionTable<S extends object, C>(decisions: Decisions<S, C>): string {
+  const rows = listOf(decisions).map(({ name, summary, example }) => `| \`${name}\` | ${summary} | \`${example}\` |`);
+  return ["| decision | what it says | example |", "|---|---|---|", ...rows].join("\n");
+}
+
+/** What the model's correction tells apart; of a list, a function that is asked with every evaluation. */
+export function traitsOf<S extends object, C>(decisions: Decisions<S, C>): (schedule: S) => readonly string[] {
+  const counted = listOf(decisions).filter((d) => d.traits !== undefined);
+  return (schedule) => counted.flatMap((d) => d.traits?.(schedule) ?? []);
+}
+
+// ---- As data
+
+/** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
+export function problemIn<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): string | undefined {
+  for (const d of listOf(kind.decisions)) {
+    const because = d.problem?.(context, schedule);
+    if (because !== undefined) return because;
+  }
+  return kind.problem?.(context, schedule);
+}
+
+/** How far apart two schedules of one mapping are: the sum over their decisions. */
+export function scheduleDistance<S extends object, C>(
+  { decisions }: ScheduleKind<S, C>,
+  context: C,
+  a: S,
+  b: S,
+): number {
+  const apart = (d: Known<S, C>): number => {
+    if (d.distance) return d.distance(context, a, b);
+    return canonicalJson(valueIn(a, d.name) ?? null) === canonicalJson(valueIn(b, d.name) ?? null) ? 0 : 1;
+  };
+  return listOf(decisions).reduce((sum, d) => sum + apart(d), 0);
+}
+
+/** The one way to write what a schedule says, so that equal schedules are equal data. */
+export function tidied<S extends object, C>({ decisions }: ScheduleKind<S, C>, context: C, schedule: S): S {
+  let tidy = schedule;
+  for (const d of listOf(decisions)) {
+    if (d.tidy) tidy = withValue(tidy, d.name, d.tidy(context, tidy));
+    else if (valueIn(tidy, d.name) === undefined) tidy = withValue(tidy, d.name, undefined);
+  }
+  return tidy;
+}
+
+function withValue<S extends object>(schedule: S, name: string, value: unknown): S {
+  const changed: Record<string, unknown> = { ...schedule, [name]: value };
+  if (value === undefined) delete changed[name];
+  return changed as S; // the value is of the decision of that name
+}
+
+// ---- In search
+
+/** A random legal schedule worth trying; undefined when none was found. */
+export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, context: C, random: Random): S | undefined {
+  const decisions = listOf(kind.decisions);
+  for (let i = 0; i < kind.tries; i++) {
+    let schedule = {} as S; // each decision looks at those before it only
+    for (const d of decisions) {
+      const value = "values" in d ? pick(random, valuesOf(context, d)) : d.draw(context, schedule, random);
+      schedule = withValue(schedule, d.name, value);
+    }
+    schedule = tidied(kind, context, schedule);
+    for (const d of decisions)
+      if ("draw" in d && d.refine) schedule = tidied(kind, context, d.refine(context, schedule, random));
+    if (isCandidate(kind, context, schedule)) return schedule;
+  }
+  return undefined;
+}
+
+/** A legal schedule one step away, or the same where none was found. */
+export function mutateSchedule<S extends object, C>(
+  kind: ScheduleKind<S, C>,
+  context: C,
+  schedule: S,
+  random: Random,
+): S {
+  const moves = listOf(kind.decisions)
+    .flatMap((d): readonly Move<C, S>[] => ("values" in d ? [anotherValue(d)] : d.moves))
+    .filter((move) => move.isOpen?.(context, schedule) ?? true);
+  if (moves.length === 0) return schedule;
+  const before = canonicalJson(schedule);
+  for (let i = 0; i < kind.tries; i++) {
+    const move = pickWeighted(random, moves, (m) => m.weight);
+    const changed = tidied(kind, context, move.apply(context, schedule, random));
+    if (canonicalJson(changed) !== before && isCandidate(kind, context, changed)) return changed;
+  }
+  return schedule;
+}
+
+/** Each decision from either, those that belong together from the same; the first where they clash. */
+export function crossSchedules<S extends object, C>(
+  kind: ScheduleKind<S, C>,
+  context: C,
+  a: S,
+  b: S,
+  random: Random,
+): S {
+  const from = new Map<string, S>();
+  let mixed = a;
+  for (const d of listOf(kind.decisions)) {
+    // What no search changes is the same in both.
+    if ("moves" in d && d.moves.length === 0) continue;
+    const parent = (d.goesWith === undefined ? undefined : from.get(d.goesWith)) ?? (random() < 0.5 ? a : b);
+    from.set(d.name, parent);
+    mixed = withValue(mixed, d.name, valueIn(parent, d.name));
+  }
+  mixed = tidied(kind, context, mixed);
+  return isCandidate(kind, context, mixed) ? mixed : a;
+}
+
+/** Every legal schedule, of decisions whose values can be listed. */
+export function* allSchedules<S extends object, C>(kind: ScheduleKind<S, C>, context: C): Generator<S> {
+  const decisions = listOf(kind.decisions);
+  function* from(at: number, chosen: S): Generator<S> {
+    const d = decisions[at];
+    if (d === undefined) {
+      if (isCandidate(kind, context, chosen)) yield chosen;
+      return;
+    }
+    if (!("values" in d)) throw new Error(`internal: the values of ${d.name} cannot be listed`);
+    for (const value of valuesOf(context, d)) yield* from(at + 1, withValue(chosen, d.name, value));
+  }
+  yield* from(0, {} as S); // complete where every decision is made
+}
+
+function isCandidate<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): boolean {
+  return (
+    listOf(kind.decisions).every((d) => d.worthTrying?.(context, schedule) ?? true) &&
+    problemIn(kind, context, schedule) === undefined
+  );
+}
+
+function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C>): Move<C, S> {
+  return {
+    weight: 1,
+    apply: (context, schedule, random) => withValue(schedule, d.name, pick(random, valuesOf(context, d))),
+  };
+}
+
+const known = new WeakMap<object, Map<unknown, readonly unknown[]>>();
+
+/** Worked out once a context. */
+function valuesOf<C>(context: C, d: Listed<unknown, C>): readonly unknown[] {
+  const key: object = Object(context);
+  const lists = known.get(key) ?? new Map<unknown, readonly unknown[]>();
+  known.set(key, lists);
+  const list = lists.get(d) ?? d.values(context);
+  lists.set(d, list);
+  return list;
+}

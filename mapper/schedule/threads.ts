@@ -1,0 +1,22 @@
+/**
+ * @file Decision `threads`: parts the work is dealt into. The user decides it, and no search changes it.
+ *
+ *     threads 2        order p q k: two ranges of p
+ */
+
+import { z } from "zod";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Decision } from "./decision.ts";
+import type { MappedContext } from "./mapped-context.ts";
+
+const MOST = 4096;
+
+export const threads: Decision<number, MappedContext, Schedule> = {
+  name: "threads",
+  summary: "Parts the outermost kept loop with more than one step is dealt into.",
+  example: "2",
+  schema: z.number().int().positive().max(MOST),
+  print: String,
+  draw: (context) => context.threads,
+  moves: [],
+};

@@ -1,0 +1,58 @@
+/** What a search does with the decisions about loops: it tells candidates apart by each of them, and stays with what is worth a trial. */
+import { expect, test } from "vitest";
+import type { MappedCandidate } from "../abstraction/candidate.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
+
+const computation = instantiate(operatorNamed("conv2d"), {
+  parameters: { c: 64, k: 64, h: 14, w: 14, r: 3, s: 3, pad: 1 },
+  types: parseDataTypes("u8s8"),
+});
+
+function space(): CandidateSpace {
+  const found = candidateSpace(computation, intrinsicsNamed("avx512.vpdpbusd"), () => 1, 1, 1, 48 * 1024);
+  if (!("random" in found)) throw new Error(found[0]?.because);
+  return found;
+}
+
+/** Summed steps that are written out behind one another. */
+function unrolled(candidates: CandidateSpace, candidate: MappedCandidate): number {
+  const { computation: of } = candidates.mappingOf(candidate);
+  const summed = (name: string): boolean =>
+    of.axes.some((a) => a.kind === "reduce" && name.split("_").includes(a.name));
+  return Object.entries(candidate.schedule.block).reduce((n, [name, size]) => (summed(name) ? n * size : n), 1);
+}
+
+test("neither mutation nor crossing unrolls more summed steps than are worth a trial", () => {
+  const candidates = space();
+  const random = seededRandom(3);
+  let last = candidates.random(random);
+  const seen = Array.from({ length: 500 }, () => {
+    last = candidates.mutate(last, random);
+    if (random() < 0.2) last = candidates.crossover(last, candidates.random(random), random);
+    return unrolled(candidates, last);
+  });
+  expect(Math.max(...seen)).toBe(12);
+});
+
+test("a copy made inside another loop is another candidate", () => {
+  const candidates = space();
+  const random = seededRandom(4);
+  let copied = candidates.random(random);
+  while (copied.schedule.within === undefined) copied = candidates.random(random);
+  const { within: _, ...schedule } = copied.schedule;
+  expect(candidates.distance(copied, { ...copied, schedule })).toBe(1);
+  expect(candidates.distance(copied, copied)).toBe(0);
+});
+
+test("a mutation is another candidate", () => {
+  const candidates = space();
+  const random = seededRandom(5);
+  for (let i = 0; i < 100; i++) {
+    const candidate = candidates.random(random);
+    expect(candidates.key(candidates.mutate(candidate, random))).not.toBe(candidates.key(candidate));
+  }
+});

@@ -1,0 +1,176 @@
+/**
+ * @file The space of one workload on one kind of machine: every instruction of the target, every mapping worth a schedule, every schedule.
+ *
+ *     conv2d u8s8 on a CPU with VNNI
+ *       avx512.vpdpbusd     n <- k   k <- c         expected 221 us    kept
+ *       avx512.vpdpbusd     n <- k   k <- c,r,s     expected 640 us    kept
+ *       avxvnni.vpdpbusd    n <- q   k <- r         expected 4.1 ms    left out: beyond 3 times the least
+ */
+
+import { candidateKey, type GridCandidate, type MappedCandidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { printExpr } from "../abstraction/expression.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import { pickWeighted, type Random } from "../abstraction/random.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
+import type { SearchSpace } from "./space.ts";
+
+/** Mappings expected to take more than this many times the least are left out. */
+const SPREAD = 3;
+
+/** How often a mutation moves to another mapping. */
+const MAPPING_MUTATION = 0.12;
+
+/** How far apart another mapping makes two candidates, in decisions. */
+const MAPPING_APART = 4;
+
+/** A mapping onto an instruction and its schedule. */
+export type ScheduledCandidate = MappedCandidate | GridCandidate;
+type ScheduleOf<K extends ScheduledCandidate> = K["schedule"];
+
+/** How mappings are scheduled on one kind of machine. */
+export interface Scheduling<K extends ScheduledCandidate, C> {
+  /** Of its candidates. */
+  readonly label: K["kind"];
+  readonly schedules: ScheduleKind<ScheduleOf<K>, C>;
+  /** A legal schedule. */
+  random(context: C, random: Random): ScheduleOf<K>;
+  /** What an exhaustive search visits. */
+  all(context: C): Iterable<ScheduleOf<K>>;
+}
+
+/** A mapping as its schedules see it, and what the model expects of the best of a few. */
+export interface Ranked<C> {
+  readonly context: C;
+  readonly expectedSeconds: number;
+}
+
+/**
+ * The mappings worth searching, the shortest expected first; or, when nothing maps, the reasons, most hopeful first.
+ * @param variants of a mapping the enumeration found, that one among them
+ * @param contextOf what schedules need to know of a mapping; or why it has none
+ * @param expected least seconds of the schedules a mapping is judged by; undefined when the model cannot say
+ * @param most mappings kept: more would leave no trials for schedules
+ */
+export function rankMappings<C>(
+  computation: Computation,
+  intrinsics: readonly Intrinsic[],
+  variants: (mapping: Mapping) => readonly Mapping[],
+  contextOf: (mapping: Mapping) => C | Refusal,
+  expected: (context: C) => number | undefined,
+  most: number,
+): readonly Ranked<C>[] | readonly Refusal[] {
+  const refused: Refusal[] = [];
+  const found: Ranked<C>[] = [];
+  for (const intrinsic of intrinsics) {
+    const set = mappings(computation, intrinsic);
+    if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
+    for (const mapping of set.valid.flatMap(variants)) {
+      const context = contextOf(mapping);
+      if (isRefusal(context)) {
+        refused.push(context);
+        continue;
+      }
+      const expectedSeconds = expected(context);
+      if (expectedSeconds !== undefined) found.push({ context, expectedSeconds });
+    }
+  }
+  if (found.length === 0)
+    return refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i);
+  found.sort((a, b) => a.expectedSeconds - b.expectedSeconds);
+  const least = found[0]?.expectedSeconds ?? 0;
+  return found.filter((m) => m.expectedSeconds <= SPREAD * least).slice(0, most);
+}
+
+export function isRanked<C>(found: readonly Ranked<C>[] | readonly Refusal[]): found is readonly Ranked<C>[] {
+  return found.length > 0 && found.every((f) => "expectedSeconds" in f);
+}
+
+const isRefusal = (found: unknown): found is Refusal =>
+  typeof found === "object" && found !== null && "because" in found;
+
+export class MappingSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>
+  implements SearchSpace<K>
+{
+  readonly size = undefined;
+  /** The shortest expected first. */
+  readonly ranked: readonly Ranked<C>[];
+  private readonly how: Scheduling<K, C>;
+  private readonly byKey: ReadonlyMap<string, C>;
+
+  constructor(how: Scheduling<K, C>, ranked: readonly Ranked<C>[]) {
+    this.how = how;
+    this.ranked = ranked;
+    this.byKey = new Map(ranked.map(({ context }) => [mappingText(namesOf(context.mapping)), context]));
+  }
+
+  key(candidate: K): string {
+    return candidateKey(candidate);
+  }
+
+  /** @throws Error for a candidate of another space */
+  contextOf(candidate: K): C {
+    const context = this.byKey.get(mappingText(candidate));
+    if (!context) throw new Error(`internal: ${printMatching(candidate.matching)} is no mapping of this space`);
+    return context;
+  }
+
+  /** @throws Error for a candidate of another space */
+  mappingOf(candidate: K): Mapping {
+    return this.contextOf(candidate).mapping;
+  }
+
+  random(random: Random): K {
+    // The shorter expected, the more often: with the square of the ratio.
+    const least = this.ranked[0]?.expectedSeconds ?? 1;
+    const { context } = pickWeighted(random, this.ranked, (m) => (least / m.expectedSeconds) ** 2);
+    return this.candidate(context, this.how.random(context, random));
+  }
+
+  mutate(candidate: K, random: Random): K {
+    if (this.ranked.length > 1 && random() < MAPPING_MUTATION) return this.random(random);
+    const { schedules } = this.how;
+    return {
+      ...candidate,
+      schedule: mutateSchedule<ScheduleOf<K>, C>(schedules, this.contextOf(candidate), candidate.schedule, random),
+    };
+  }
+
+  crossover(a: K, b: K, random: Random): K {
+    if (mappingText(a) !== mappingText(b)) return random() < 0.5 ? a : b;
+    const [{ schedules }, context] = [this.how, this.contextOf(a)];
+    const schedule = crossSchedules<ScheduleOf<K>, C>(schedules, context, a.schedule, b.schedule, random);
+    return { ...a, schedule };
+  }
+
+  *all(): Generator<K> {
+    for (const { context } of this.ranked)
+      for (const schedule of this.how.all(context)) yield this.candidate(context, schedule);
+  }
+
+  distance(a: K, b: K): number {
+    const apart = mappingText(a) === mappingText(b) ? 0 : MAPPING_APART;
+    return apart + scheduleDistance<ScheduleOf<K>, C>(this.how.schedules, this.contextOf(a), a.schedule, b.schedule);
+  }
+
+  private candidate({ mapping }: C, schedule: ScheduleOf<K>): K {
+    const { label } = this.how;
+    const named = { ...namesOf(mapping), schedule };
+    return (label === undefined ? named : { kind: label, ...named }) as K; // the schedule is of the kind of the label
+  }
+}
+
+type Names = Pick<ScheduledCandidate, "intrinsic" | "matching" | "operands">;
+
+function namesOf({ intrinsic, matching, binding }: Mapping): Names {
+  const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
+  return { intrinsic: intrinsic.name, matching, operands };
+}
+
+function mappingText({ intrinsic, matching, operands }: Names): string {
+  return `${intrinsic}; ${printMatching(matching)}; ${Object.entries(operands)
+    .map(([o, text]) => `${o}=${text}`)
+    .join("; ")}`;
+}
