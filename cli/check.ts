@@ -9,12 +9,13 @@ import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
-import { best, type Database, labelOf, openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
+import { best, type Database, labelOf, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
   baseline: z.string({ error: "check needs --baseline: the database to hold the new one against" }).min(1),
@@ -77,16 +78,6 @@ function check(given: Options): ExitCode {
     return checked.findings.some(failed) ? EXIT.regression : EXIT.failed;
   }
   return checked.findings.some(failed) ? EXIT.regression : EXIT.ok;
-}
-
-function withDatabase<T>(file: string, work: (db: Database) => T): T {
-  const db = openDatabase(file, { readonly: true });
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    return work(db);
-  } finally {
-    db.close();
-  }
 }
 
 /** The best of each workload, and what failed: of a workload where nothing worked there is no best. */

@@ -24,9 +24,9 @@ import {
 import { countFields, type Here, printDifference, readPolicy, thisMachine } from "./db/here.ts";
 import { csvOf, printTrials, summarise } from "./db/records.ts";
 import { compareRecords, showRecord } from "./db/show.ts";
-import { withDatabase } from "./db/with.ts";
 import { parseOptions } from "./map.ts";
-import { type ExitCode, print, printJson, say } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { withDatabase } from "./with-database.ts";
 
 const bestOptions = filterOptions.extend({ trust: z.string().default("exact").transform(readPolicy) });
 
@@ -106,6 +106,7 @@ async function runBest(given: z.infer<typeof bestOptions>, words: readonly strin
     else
       printTrials(trials, { title: "differs", of: ({ id }) => (differs.get(id) ?? []).map((d) => d.field).join(", ") });
     if (leftOut > 0) sayLeftOut({ ...unlimited, stale: trust }, leftOut);
+    return EXIT.ok;
 
     function sayLeftOut(filtered: Filter, count: number): void {
       const fields = countFields(
@@ -127,16 +128,19 @@ function runQuery(given: z.infer<typeof queryOptions>, words: readonly string[])
     if (json) printJson({ trials: trials.map(summarise) });
     else if (csv) print(csvOf(trials.map(summarise)));
     else printTrials(trials);
+    return EXIT.ok;
   });
 }
 
 async function runShow(id: string, given: z.infer<typeof fileOptions>, here: Here): Promise<ExitCode> {
   const world = await here();
-  return withDatabase(given.db, (db) => showRecord(db, id, world, given.json ?? false));
+  withDatabase(given.db, (db) => showRecord(db, id, world, given.json ?? false));
+  return EXIT.ok;
 }
 
 function runCompare(ids: readonly [string, string], given: z.infer<typeof fileOptions>): ExitCode {
-  return withDatabase(given.db, (db) => compareRecords(db, ids, given.json ?? false));
+  withDatabase(given.db, (db) => compareRecords(db, ids, given.json ?? false));
+  return EXIT.ok;
 }
 
 async function runStale(given: z.infer<typeof queryOptions>, words: readonly string[], here: Here): Promise<ExitCode> {
@@ -146,5 +150,6 @@ async function runStale(given: z.infer<typeof queryOptions>, words: readonly str
     const trials = queryTrials(db, filter);
     if (given.json) printJson({ trials: trials.map((t) => ({ ...summarise(t), differs: differencesOf(t, world) })) });
     else printTrials(trials, { title: "differs", of: (t) => differencesOf(t, world).map(printDifference).join("; ") });
+    return EXIT.ok;
   });
 }

@@ -15,7 +15,6 @@ import {
   countTrials,
   type Database,
   differencesOf,
-  openDatabase,
   POLICIES,
   type Policy,
   shortId,
@@ -32,6 +31,7 @@ import { checkConsent, checkFenced } from "../session/imported.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, shellWord } from "./output.ts";
 import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
+import { withDatabase } from "./with-database.ts";
 
 const options = subjectOptions.extend({
   to: z.string({ error: "emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
@@ -180,7 +180,6 @@ async function fromOperator(word: string, words: readonly string[], given: Optio
     return { code: EXIT.environment };
   }
   return withDatabase(given.db, (db): Chosen => {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
     for (const computation of computations) {
       const trusted = compiler && {
         environment: environmentOf({ compiler }),
@@ -259,13 +258,4 @@ function sameOptions({ dtype, sum, layout, epilogue, intrinsic, threads, db }: O
 
 function matchingText({ candidate }: TrialRecord): string {
   return `  ${placeText(candidate)}`;
-}
-
-function withDatabase<T>(file: string, work: (db: Database) => T): T {
-  const db = openDatabase(file, { readonly: true });
-  try {
-    return work(db);
-  } finally {
-    db.close();
-  }
 }

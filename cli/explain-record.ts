@@ -7,14 +7,15 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { best, type Database, labelOf, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { best, type Database, labelOf, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { withDatabase } from "./with-database.ts";
 
 interface Given {
   readonly db?: string | undefined;
@@ -22,39 +23,34 @@ interface Given {
   readonly json?: boolean | undefined;
 }
 
+const DEFAULT = "automap.db";
+
 /** Eight digits or more: no operator is called so. */
 export function isRecordId(word: string): boolean {
   return /^[0-9a-f]{8,32}$/.test(word);
 }
 
 export function explainRecord(id: string, given: Given): ExitCode {
-  return withDatabase(given, (db) => showTrial(db, id));
+  return withDatabase(given.db ?? DEFAULT, (db) => explain(db, showTrial(db, id), given));
 }
 
 /** Of the fastest record of a computation, on whatever machine it was made. */
 export function explainBest(computation: Computation, given: Given): ExitCode {
-  return withDatabase(given, (db) => {
+  return withDatabase(given.db ?? DEFAULT, (db) => {
     const names = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
     const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) });
-    if (trial) return trial;
+    if (trial) return explain(db, trial, given);
     throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
       hint: "types, layout and extents must be those it was tuned with; automap db best lists what there is",
     });
   });
 }
 
-function withDatabase(given: Given, find: (db: Database) => TrialRecord): ExitCode {
-  const db = openDatabase(given.db ?? "automap.db", { readonly: true });
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    const trial = find(db);
-    const explained = explainTrial(db, trial);
-    if (given.json) printJson(explanationDocument(trial, explained));
-    else print(describe(trial, explained, db.path));
-    return EXIT.ok;
-  } finally {
-    db.close();
-  }
+function explain(db: Database, trial: TrialRecord, { json }: Given): ExitCode {
+  const explained = explainTrial(db, trial);
+  if (json) printJson(explanationDocument(trial, explained));
+  else print(describe(trial, explained, db.path));
+  return EXIT.ok;
 }
 
 function describe(trial: TrialRecord, explained: TrialExplanation, path: string): string {

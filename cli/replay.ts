@@ -7,7 +7,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { type Database, labelOf, openDatabase, type RunRecord, shortId, showRun } from "../db/index.ts";
+import { type Database, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
@@ -15,6 +15,7 @@ import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { withDatabase } from "./with-database.ts";
 
 const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
 type Options = z.infer<typeof options>;
@@ -42,35 +43,16 @@ export function registerReplay(program: Command, finish: (code: ExitCode) => voi
 }
 
 async function replay(run: string | undefined, given: Options): Promise<ExitCode> {
-  const db = openDatabase(given.db, { readonly: true });
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+  return withDatabase(given.db, async (db) => {
     if (run === undefined) return list(db, given);
     const replayed = await replayRun(db, run);
     if (given.json) printJson(replayDocument(replayed));
     else print(describe(replayed, given.db));
     return replayed.divergence ? EXIT.failed : EXIT.ok;
-  } finally {
-    db.close();
-  }
+  });
 }
 
 // ---- The runs there are
-
-interface Listed {
-  readonly run: RunRecord;
-  /** Trials that it measured itself. */
-  readonly trials: number;
-}
-
-function runsIn(db: Database): Listed[] {
-  const rows = db.sqlite
-    .prepare<unknown[], { id: string; trials: number }>(
-      "SELECT id, (SELECT count(*) FROM trials WHERE run = runs.id) AS trials FROM runs ORDER BY started, id",
-    )
-    .all();
-  return rows.map(({ id, trials }) => ({ run: showRun(db, id), trials }));
-}
 
 function list(db: Database, given: Options): ExitCode {
   const runs = runsIn(db);

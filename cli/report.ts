@@ -9,13 +9,14 @@ import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import { openDatabase, operatorsIn } from "../db/index.ts";
+import { operatorsIn } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, say } from "./output.ts";
+import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
   db: z.string().min(1).default("automap.db"),
@@ -48,9 +49,7 @@ export function registerReport(program: Command, finish: (code: ExitCode) => voi
 }
 
 async function report({ db: file, output, op, dtype }: Options): Promise<ExitCode> {
-  const db = openDatabase(file, { readonly: true });
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+  return withDatabase(file, async (db) => {
     const filter = {
       ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
       ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
@@ -71,9 +70,7 @@ async function report({ db: file, output, op, dtype }: Options): Promise<ExitCod
     }
     say(`written: ${output}, ${(page.length / 1024).toFixed(0)} KiB`);
     return EXIT.ok;
-  } finally {
-    db.close();
-  }
+  });
 }
 
 function readOperator(word: string, recorded: readonly string[]): string {

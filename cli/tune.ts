@@ -34,8 +34,8 @@ import {
   usableIntrinsics,
 } from "../session/tune.ts";
 import { isGpu } from "../targets/index.ts";
+import type { TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
-import type { TuneEvent } from "../tuner/tune.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, shellWord, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";

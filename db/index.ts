@@ -22,6 +22,7 @@ export {
   queryTrials,
   type Range,
   type ResumeOptions,
+  runsIn,
   SORTS,
   type Sort,
   showRun,

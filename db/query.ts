@@ -11,7 +11,7 @@ import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
 import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
-import { type Database, read } from "./open.ts";
+import { type Database, read, statement } from "./open.ts";
 import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
 import { environmentRowOf, type Row, runOf } from "./rows.ts";
@@ -284,6 +284,20 @@ export function showTrial(db: Database, prefix: string): TrialRecord {
 /** The run whose id begins so. @throws UsageError when there is none, or more than one */
 export function showRun(db: Database, prefix: string): RunRecord {
   return read(db, () => runOf(rowNamed(db, "runs", prefix), worldIn(db), db.path));
+}
+
+/** Every run, oldest first, with the number of trials that it measured itself. */
+export function runsIn(db: Database): { readonly run: RunRecord; readonly trials: number }[] {
+  const counted = "SELECT runs.*, (SELECT count(*) FROM trials WHERE run = runs.id) AS trials FROM runs";
+  const world = worldIn(db);
+  return read(db, () =>
+    statement(db, `${counted} ORDER BY started, id`)
+      .all()
+      .map((row) => {
+        const { trials, ...own } = row as { trials: number }; // counted above
+        return { run: runOf(own, world, db.path), trials };
+      }),
+  );
 }
 
 export interface CalibrationRecord {

@@ -1,7 +1,14 @@
 /** @file Holds the arrows between the folders: `abstraction <- tables <- mapper <- perfmodel <- tuner <- cli`. */
 
 import { describe, expect, it } from "vitest";
-import { cycles, type Import, importsOf, sourceFiles, statementsBesideReExports } from "./support/imports.ts";
+import {
+  cycles,
+  type Import,
+  importsOf,
+  readSource,
+  sourceFiles,
+  statementsBesideReExports,
+} from "./support/imports.ts";
 
 const TABLES = ["operators", "intrinsics", "targets"];
 const LIBRARY = [
@@ -94,6 +101,17 @@ describe("imports", () => {
     const genetic = new Set(importers("genetic-js"));
     expect(genetic.size).toBeLessThanOrEqual(1);
     expect([...genetic].filter((name) => folderOf(name) !== "tuner")).toEqual([]);
+  });
+});
+
+/** Statements of SQL as they begin, in capitals as the folder writes them. */
+const SQL = /\b(SELECT .+ FROM|INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|CREATE TABLE|PRAGMA \w+)\b/;
+
+describe("SQL", () => {
+  it("stands in db/ only", () => {
+    const strangers = files.filter((name) => folderOf(name) !== "db" && SQL.test(readSource(name)));
+    expect(strangers).toEqual([]);
+    expect(files.filter((name) => folderOf(name) === "db" && SQL.test(readSource(name))).length).toBeGreaterThan(5);
   });
 });
 

@@ -30,10 +30,10 @@ import { printTime, table } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import { parseOptions } from "../map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "../output.ts";
+import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
 import type { Here } from "./here.ts";
 import { remeasurer } from "./remeasure.ts";
-import { withDatabase } from "./with.ts";
 
 const exportOptions = queryOptions.extend({ output: z.string().min(1).optional() });
 const importOptions = fileOptions.extend({ strict: z.boolean().optional() });
@@ -109,10 +109,11 @@ function runExport(given: z.infer<typeof exportOptions>, words: readonly string[
     const lines = exportLines(db, all ? undefined : filter);
     if (output === undefined) {
       for (const line of lines) print(line);
-      return;
+      return EXIT.ok;
     }
     const count = writeLines(output, lines);
     say(`${count} lines written: ${output}`);
+    return EXIT.ok;
   });
 }
 
