@@ -20,11 +20,11 @@ import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, labelOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
 import { predictorFor } from "../session/predict.ts";
 import { mappingOf, recordedMachine } from "../session/recorded.ts";
+import { search } from "../tuner/search.ts";
 import { leavesApart, type SearchSpace } from "../tuner/space.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { inOrder, secondsOf } from "../tuner/trials.ts";
-import { tune } from "../tuner/tune.ts";
 
 const { values } = parseArgs({
   options: {
@@ -105,7 +105,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
     const predictor = predictorFor(calibration, machine);
     const controller = new AbortController();
     let count = 0;
-    await tune<Candidate>({
+    await search<Candidate>({
       space,
       strategy,
       seed,

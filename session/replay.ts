@@ -18,11 +18,11 @@ import { computationOf, type Database, type RunRecord, showRun, type TrialRecord
 import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { TrialOf } from "../tuner/trials.ts";
-import { type TrialStore, type TuneEvent, type TuneResult, tune } from "../tuner/tune.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
-import { CANDIDATE_KINDS, type Reason, type SessionSpace, sessionSpace } from "./space.ts";
+import { CANDIDATE_KINDS, isRefusals, type Reason, sessionSpace } from "./space.ts";
 
 /** The first decision that came out differently. */
 export interface Divergence {
@@ -36,9 +36,9 @@ export interface Replay {
   readonly trials: readonly TrialOf<Candidate>[];
   /** Of those, the ones that earlier runs had measured. */
   readonly known: number;
-  readonly best: TuneResult<Candidate>["best"];
+  readonly best: SearchResult<Candidate>["best"];
   /** `recorded-end`: every trial of the run was made again, and there the run had ended. */
-  readonly status: TuneResult<Candidate>["status"] | "recorded-end";
+  readonly status: SearchResult<Candidate>["status"] | "recorded-end";
   readonly divergence: Divergence | undefined;
   /** What the record does not say, so that today's is taken for it. */
   readonly assumed: readonly string[];
@@ -102,7 +102,7 @@ export async function replayRun(
   const controller = new AbortController();
   const witness = new Witness(own);
   const store = storeOf(earlier);
-  const result = await tune<Candidate>({
+  const result = await search<Candidate>({
     space,
     strategy,
     seed: run.seed,
@@ -233,10 +233,6 @@ function nothingMaps(
   const because = `nothing maps any more: ${refused[0]?.because ?? "no reason given"}`;
   const divergence = own.length === 0 ? undefined : { trial: 1, because };
   return { run, trials: [], known: 0, best: undefined, status: "exhausted", divergence, assumed };
-}
-
-function isRefusals(space: SessionSpace | readonly Reason[]): space is readonly Reason[] {
-  return Array.isArray(space);
 }
 
 function readPart<T>(schema: z.ZodType<T>, run: RunRecord, part: "options" | "budget"): T {

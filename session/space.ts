@@ -26,7 +26,7 @@ import type { Prediction } from "../abstraction/trial.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
-import { type CandidateSpace, candidateSpace } from "../tuner/candidates.ts";
+import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { type LaneSpace, laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
@@ -168,6 +168,7 @@ function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpace<Lane
   };
 }
 
-function isRefusals(space: CandidateSpace | readonly Refusal[]): space is readonly Refusal[] {
+/** Whether there are reasons in place of a space. */
+export function isRefusals<S extends object, R>(space: S | readonly R[]): space is readonly R[] {
   return Array.isArray(space);
 }

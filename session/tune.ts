@@ -34,14 +34,15 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
+import { search, type TrialStore, type TuneEvent, type TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
-import { type TrialStore, type TuneEvent, type TuneStatus, tune } from "../tuner/tune.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { decide, type TunedKernel } from "./finals.ts";
 import {
   type CandidateKinds,
+  isRefusals,
   type Reason,
   type SessionSpace,
   type SessionSpaceOptions,
@@ -184,7 +185,9 @@ async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneCompu
   const db = openDatabase(options.database ?? "automap.db");
   try {
     const prepared = await prepare(db, place, subject, options);
-    return "refused" in prepared ? { status: "nothing-maps", ...prepared } : await search(db, prepared, options);
+    return "refused" in prepared
+      ? { status: "nothing-maps", ...prepared }
+      : await searchPrepared(db, prepared, options);
   } finally {
     db.close();
   }
@@ -232,7 +235,7 @@ async function prepare(
   return { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench };
 }
 
-async function search(
+async function searchPrepared(
   db: Database,
   prepared: Prepared,
   options: TuneComputationOptions,
@@ -260,7 +263,7 @@ async function search(
     started,
   });
   try {
-    const result = await tune<Candidate>({
+    const result = await search<Candidate>({
       space,
       strategy,
       budget,
@@ -399,10 +402,6 @@ function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, numbe
     if (measurement.status !== "ok") counts[measurement.status] = (counts[measurement.status] ?? 0) + 1;
   }
   return counts;
-}
-
-function isRefusals(space: SessionSpace | readonly Reason[]): space is readonly Reason[] {
-  return Array.isArray(space);
 }
 
 /** Operations of one call, a multiply and an add counted as two; points a condition leaves out are none. */

@@ -11,8 +11,8 @@ import { type SessionSpace, sessionSpace } from "../session/space.ts";
 import { recordOf, targetOf } from "../targets/index.ts";
 import { genetic } from "../tuner/genetic.ts";
 import { random } from "../tuner/random.ts";
+import { search } from "../tuner/search.ts";
 import type { Strategy } from "../tuner/strategy.ts";
-import { tune } from "../tuner/tune.ts";
 import { commandLine } from "./support/command-line.ts";
 import { MACHINE, WARM, workloadNamed, workshop } from "./support/database.ts";
 
@@ -56,7 +56,7 @@ interface Recorded {
 }
 
 /** A search as a session makes it, with a pretended machine; `alter` records something else than was predicted. */
-async function search(
+async function recordedSearch(
   given: {
     readonly strategy?: Strategy;
     readonly seed?: number;
@@ -79,7 +79,7 @@ async function search(
   });
   let at = started;
   const controller = new AbortController();
-  const result = await tune<Candidate>({
+  const result = await search<Candidate>({
     space,
     strategy,
     seed,
@@ -120,7 +120,7 @@ function spaceOf(seed: number): SessionSpace {
 
 describe("a replay", () => {
   it.each([genetic, random])("makes the decisions of a $name search again, bit for bit", async (strategy) => {
-    const recorded = await search({ strategy, seed: 7 });
+    const recorded = await recordedSearch({ strategy, seed: 7 });
     const replayed = await replayRun(db, recorded.run);
     expect(replayed).toMatchObject({ divergence: undefined, assumed: expect.any(Array), known: 0 });
     expect(replayed.trials.map((t) => t.key)).toEqual(recorded.keys);
@@ -128,7 +128,7 @@ describe("a replay", () => {
   });
 
   it("ends where a search was out of time, and says so", async () => {
-    const recorded = await search({ seed: 3, trials: 100, stopAfter: 11 });
+    const recorded = await recordedSearch({ seed: 3, trials: 100, stopAfter: 11 });
     expect(recorded.keys).toHaveLength(11);
     const replayed = await replayRun(db, recorded.run);
     expect(replayed).toMatchObject({ status: "recorded-end", divergence: undefined });
@@ -138,7 +138,7 @@ describe("a replay", () => {
   it("names the trial whose prediction has changed, to the last bit", async () => {
     const nudged = (p: Prediction | undefined, number: number): Prediction | undefined =>
       p && number === 5 ? { ...p, seconds: p.seconds * (1 + Number.EPSILON) } : p;
-    const { run } = await search({ seed: 5, alter: nudged });
+    const { run } = await recordedSearch({ seed: 5, alter: nudged });
     const { divergence } = await replayRun(db, run);
     expect(divergence?.trial).toBe(5);
     expect(divergence?.because).toMatch(/the model said .* then and says .* now/);
@@ -147,7 +147,7 @@ describe("a replay", () => {
   it("names the trial from which the run went another way", async () => {
     // Two searches recorded as one run: the second half of it is another seed's.
     const file = openDatabase(shop.path("mixed.db"));
-    const honest = await search({ seed: 9, trials: 6, into: file });
+    const honest = await recordedSearch({ seed: 9, trials: 6, into: file });
     file.sqlite.exec("DROP TRIGGER runs_end_once");
     file.sqlite.prepare("UPDATE runs SET seed = 10 WHERE id = ?").run(honest.run);
     const { divergence, status } = await replayRun(file, honest.run);
@@ -158,8 +158,8 @@ describe("a replay", () => {
 
   it("knows what earlier runs had measured, as the run did", async () => {
     const file = openDatabase(shop.path("resumed.db"));
-    const first = await search({ seed: 2, trials: 8, into: file });
-    const all = await search({ seed: 2, trials: 16, into: openDatabase(":memory:") });
+    const first = await recordedSearch({ seed: 2, trials: 8, into: file });
+    const all = await recordedSearch({ seed: 2, trials: 16, into: openDatabase(":memory:") });
     // The resumed run measured only what the first one had not.
     const run = beginRun(file, {
       workload: SMALL,
@@ -174,7 +174,7 @@ describe("a replay", () => {
     const space = spaceOf(2);
     let at = 1_700_000_100_000;
     const known = new Map<string, Measurement>(first.keys.map((key) => [key, pretend(JSON.parse(key) as Candidate)]));
-    await tune<Candidate>({
+    await search<Candidate>({
       space,
       strategy: genetic,
       seed: 2,
@@ -209,7 +209,7 @@ describe("a replay", () => {
 
 describe("automap replay", () => {
   it("lists the runs, then tells of one that it is the same", async () => {
-    const { run } = await search({ seed: 21 });
+    const { run } = await recordedSearch({ seed: 21 });
     const listed = await commandLine(["replay", "--db", FILE]);
     expect(listed.out).toContain(run.slice(0, 12));
     const { out, code } = await commandLine(["replay", run.slice(0, 12), "--db", FILE]);
@@ -221,7 +221,7 @@ describe("automap replay", () => {
   });
 
   it("exits with 1 where it diverges and with 2 where there is no such run", async () => {
-    const { run } = await search({ seed: 22, alter: (p) => p && { ...p, seconds: p.seconds * 2 } });
+    const { run } = await recordedSearch({ seed: 22, alter: (p) => p && { ...p, seconds: p.seconds * 2 } });
     const { out, code } = await commandLine(["replay", run, "--db", FILE]);
     expect(code).toBe(1);
     expect(out).toContain("diverges at trial 1");

@@ -12,7 +12,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { rankByModel, tuneComputation } from "../session/tune.ts";
 import { hasFeature, nativeTarget } from "../targets/index.ts";
-import type { TuneEvent } from "../tuner/tune.ts";
+import type { TuneEvent } from "../tuner/search.ts";
 
 const matmul = instantiate(operatorNamed("matmul"), {
   parameters: { m: 32, n: 32, k: 32 },

@@ -5,10 +5,10 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Measurement } from "../abstraction/trial.ts";
 import { genetic } from "../tuner/genetic.ts";
 import { random } from "../tuner/random.ts";
+import type { TuneEvent } from "../tuner/search.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { secondsOf } from "../tuner/trials.ts";
-import type { TuneEvent } from "../tuner/tune.ts";
 import {
   failed,
   fakeTune,

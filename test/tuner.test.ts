@@ -7,11 +7,11 @@ import { exhaustive } from "../tuner/exhaustive.ts";
 import { genetic } from "../tuner/genetic.ts";
 import { random } from "../tuner/random.ts";
 import { replay } from "../tuner/replay.ts";
+import { search } from "../tuner/search.ts";
 import { leavesApart, type SearchSpace } from "../tuner/space.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { fillOptions, type Strategy } from "../tuner/strategy.ts";
 import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "../tuner/trials.ts";
-import { tune } from "../tuner/tune.ts";
 import {
   failed,
   fakeTune,
@@ -122,7 +122,7 @@ describe("a search that is stopped", () => {
     const stop = new AbortController();
     let cleaned = false;
     const measured: string[] = [];
-    const result = await tune({
+    const result = await search({
       ...base,
       strategy: random,
       budget: { trials: 100 },
@@ -156,7 +156,7 @@ describe("a search that is stopped", () => {
 
   it("by a machine that heard the signal too is interrupted, not broken", async () => {
     const stop = new AbortController();
-    const result = await tune({
+    const result = await search({
       ...base,
       strategy: random,
       budget: { trials: 100 },
@@ -305,7 +305,7 @@ describe("failures", () => {
   it("of the machine itself are thrown after what was measured is recorded", async () => {
     const store = memoryStore<Point>();
     const options = { ...base, strategy: random, store, budget: { trials: 9 }, now: () => 0 };
-    const short = tune({ ...options, measure: (batch) => Promise.resolve(batch.slice(1).map(mostlyWorks)) });
+    const short = search({ ...options, measure: (batch) => Promise.resolve(batch.slice(1).map(mostlyWorks)) });
     await expect(short).rejects.toThrow("tune: measure answered 7 of 8 candidates");
     expect(store.trials).toHaveLength(7);
   });

@@ -49,7 +49,7 @@ export interface EarlyStop {
   readonly margin: number;
 }
 
-export interface TuneOptions<C> {
+export interface SearchOptions<C> {
   readonly space: SearchSpace<C>;
   /** Cheap, and the same answer until `learn` is called; undefined, or seconds that are not positive and finite, when the model cannot say. */
   readonly predict: (candidate: C) => Prediction | undefined;
@@ -76,7 +76,7 @@ export interface TuneOptions<C> {
 }
 
 /** The same for the same seed, options and answers, whether the run was resumed or not. */
-export interface TuneResult<C> {
+export interface SearchResult<C> {
   readonly status: TuneStatus;
   /** In the order they were proposed. */
   readonly trials: readonly TrialOf<C>[];
@@ -130,7 +130,7 @@ const BATCH = 8;
 const EARLY_STOP: EarlyStop = { rounds: 5, margin: 0 };
 
 /** Searches for the fastest candidate. @throws Error for an option out of range, and whatever `predict`, `measure` and `store` throw */
-export async function tune<C>(options: TuneOptions<C>): Promise<TuneResult<C>> {
+export async function search<C>(options: SearchOptions<C>): Promise<SearchResult<C>> {
   const { space, strategy, store, budget, now, signal, learn, batch = BATCH, earlyStop = EARLY_STOP } = options;
   check(options);
   const emit = options.onEvent ?? (() => undefined);
@@ -287,7 +287,7 @@ function least(numbers: readonly number[]): number | undefined {
   return numbers.length === 0 ? undefined : Math.min(...numbers);
 }
 
-function check<C>({ budget, batch, seed, earlyStop }: TuneOptions<C>): void {
+function check<C>({ budget, batch, seed, earlyStop }: SearchOptions<C>): void {
   const positive = (name: string, value: number | undefined, whole: boolean): void => {
     if (value === undefined || (value > 0 && (!whole || Number.isInteger(value)))) return;
     throw new Error(`tune: ${name} must be a positive ${whole ? "whole " : ""}number, got ${value}`);

@@ -2,9 +2,9 @@
 
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
+import { type SearchOptions, type SearchResult, search, type TrialStore, type TuneEvent } from "../../tuner/search.ts";
 import type { SearchSpace } from "../../tuner/space.ts";
 import type { TrialOf } from "../../tuner/trials.ts";
-import { type TrialStore, type TuneEvent, type TuneOptions, type TuneResult, tune } from "../../tuner/tune.ts";
 
 /** Powers of two, by their exponent, as a schedule has them. */
 export interface Point {
@@ -124,7 +124,7 @@ export function memoryStore<C>(earlier: readonly TrialOf<C>[] = []): MemoryStore
 }
 
 export interface FakeRun<C> {
-  readonly result: TuneResult<C>;
+  readonly result: SearchResult<C>;
   readonly events: readonly TuneEvent<C>[];
   /** What the machine was given, in order. */
   readonly measured: readonly string[];
@@ -132,7 +132,7 @@ export interface FakeRun<C> {
 
 /** Tunes with one second a measurement; the clock stands still otherwise. */
 export async function fakeTune<C>(
-  options: Omit<TuneOptions<C>, "measure" | "now" | "onEvent" | "store"> & {
+  options: Omit<SearchOptions<C>, "measure" | "now" | "onEvent" | "store"> & {
     readonly answer: (candidate: C) => Measurement;
     readonly store?: TrialStore<C>;
     readonly onEvent?: (event: TuneEvent<C>) => void;
@@ -141,7 +141,7 @@ export async function fakeTune<C>(
   const events: TuneEvent<C>[] = [];
   const measured: string[] = [];
   let clock = 0;
-  const result = await tune<C>({
+  const result = await search<C>({
     store: memoryStore(),
     ...options,
     now: () => clock,
