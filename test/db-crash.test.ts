@@ -6,7 +6,8 @@ import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { type Database, openDatabase, queryTrials } from "../db/index.ts";
-import { compileInto, newTrial, workshop } from "./support/database.ts";
+import { newTrial, workshop } from "./support/database.ts";
+import { compileProgram } from "./support/program.ts";
 import { inFull } from "./support/slow.ts";
 
 const KILLS = inFull(100, 10);
@@ -58,7 +59,7 @@ const READER = `
 `;
 
 beforeAll(() => {
-  compileInto(shop.path(""));
+  compileProgram(shop.path(""), ["db/index.ts"]);
   writeFileSync(shop.path("writer.js"), WRITER);
   writeFileSync(shop.path("reader.js"), READER);
   writeFileSync(shop.path("maker.js"), MAKER);

@@ -10,8 +10,9 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { genetic } from "../tuner/genetic.ts";
-import { compileInto, newTrial, workloadNamed, workshop } from "./support/database.ts";
+import { newTrial, workloadNamed, workshop } from "./support/database.ts";
 import { fakeTune, grid, mostlyWorks, nearlyRight } from "./support/fake-space.ts";
+import { compileProgram } from "./support/program.ts";
 import { inFull } from "./support/slow.ts";
 
 const KILLS = inFull(500, 6);
@@ -54,7 +55,7 @@ const SEARCH = `
 `;
 
 beforeAll(() => {
-  compileInto(shop.path(""), ["db/index.ts", "tuner/genetic.ts", "test/support/fake-space.ts"]);
+  compileProgram(shop.path(""), ["db/index.ts", "tuner/genetic.ts", "test/support/fake-space.ts"]);
   writeFileSync(shop.path("search.js"), SEARCH);
   const { intrinsic: _, ...given } = newTrial(60, { workload: workloadNamed("matmul", { m: 8, n: 8, k: 8 }) });
   writeFileSync(shop.path("given.json"), JSON.stringify(given));

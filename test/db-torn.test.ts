@@ -4,7 +4,8 @@ import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials, recordTrial } from "../db/index.ts";
-import { compileInto, measured, newTrial, trial, workshop } from "./support/database.ts";
+import { measured, newTrial, trial, workshop } from "./support/database.ts";
+import { compileProgram } from "./support/program.ts";
 import { inFull } from "./support/slow.ts";
 
 const TRIALS = inFull(60, 5);
@@ -34,7 +35,7 @@ const LIST = `
 `;
 
 beforeAll(() => {
-  compileInto(shop.path(""), ["db/index.ts", "cli/output.ts"]);
+  compileProgram(shop.path(""), ["db/index.ts", "cli/output.ts"]);
   writeFileSync(shop.path("fill.js"), FILL);
   writeFileSync(shop.path("list.js"), LIST);
   writeFileSync(shop.path("given.json"), JSON.stringify(newTrial(60)));

@@ -9,12 +9,12 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { shareCores } from "../runtime/cores.ts";
 import { type Lock, tryLock, untilFree } from "../runtime/lock.ts";
 import type { Core } from "../runtime/processor.ts";
-import { compileInto } from "./support/database.ts";
+import { compileProgram } from "./support/program.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-cores-"));
 const children: ChildProcess[] = [];
 beforeAll(() => {
-  compileInto(folder, ["runtime/cores.ts", "runtime/lock.ts"]);
+  compileProgram(folder, ["runtime/cores.ts"]);
 });
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");

@@ -1,18 +1,16 @@
 /**
- * @file Databases for tests: a made-up machine, trials with numbers that can be told apart, and rooms compiled for child processes.
+ * @file Databases for tests: a made-up machine, trials with numbers that can be told apart.
  */
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
-import ts from "typescript";
+import { join } from "node:path";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import type { Measurement, Trial } from "../../abstraction/trial.ts";
 import type { Conditions, Environment, NewTrial, Workload } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { type InstantiateOptions, instantiate, operatorNamed } from "../../operators/index.ts";
-import { importsOf } from "./imports.ts";
 
 export const MACHINE: Environment = {
   target: "native",
@@ -86,30 +84,4 @@ export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): N
 export function workshop(): { readonly path: (name: string) => string; readonly remove: () => void } {
   const root = mkdtempSync(join(tmpdir(), "automap-db-"));
   return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };
-}
-
-/** Files as JavaScript in `folder`, with what they import, so that `node` can run them in a process of its own; by default db/. */
-export function compileInto(folder: string, files: readonly string[] = ["db/index.ts"]): void {
-  const root = resolve(import.meta.dirname, "../..");
-  const waiting = [...files];
-  const compiled = new Set<string>();
-  for (let file = waiting.pop(); file !== undefined; file = waiting.pop()) {
-    if (compiled.has(file)) continue;
-    compiled.add(file);
-    const text = readFileSync(join(root, file), "utf8");
-    const { outputText } = ts.transpileModule(text, {
-      fileName: file,
-      compilerOptions: {
-        target: ts.ScriptTarget.ES2023,
-        module: ts.ModuleKind.ESNext,
-        verbatimModuleSyntax: true,
-        rewriteRelativeImportExtensions: true,
-      },
-    });
-    mkdirSync(dirname(join(folder, file)), { recursive: true });
-    writeFileSync(join(folder, file.replace(/\.ts$/, ".js")), outputText);
-    waiting.push(...importsOf(file, text).flatMap((i) => (i.erased || !i.to.endsWith(".ts") ? [] : [i.to])));
-  }
-  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
-  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
 }
