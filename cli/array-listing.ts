@@ -2,7 +2,6 @@
  * @file What `automap systolic` says: the table of designs, and the document scripts read.
  */
 
-import type { Target } from "../abstraction/machine.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { DesignSet, ListedDesign } from "../mapper/space-time/enumerate.ts";
@@ -10,20 +9,12 @@ import { paretoSet } from "../mapper/space-time/pareto.ts";
 import { type LoopSplit, printReuse } from "../mapper/space-time/problem.ts";
 import { refusalOf } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
-import { type DesignPrediction, round } from "../perfmodel/design.ts";
+import { round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
-import type { ArraySubject } from "./array-subject.ts";
+import type { ArraySubject } from "../session/array-subject.ts";
+import { SHOWN, type Timing } from "../session/systolic.ts";
 import { style } from "./output.ts";
-
-/** The machine that ranks designs, and how long one takes there. */
-export interface Timing {
-  readonly machine: Target;
-  readonly predict: (design: Design) => DesignPrediction;
-}
-
-/** Designs and refusals listed unless --all is given. */
-export const SHOWN = 20;
 
 export interface ListingOptions {
   readonly bound: number;

@@ -9,35 +9,38 @@
 import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
-import { bytesOf } from "../abstraction/dtype.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { printRecurrence } from "../abstraction/parse-recurrence.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
-import { generateLanes } from "../codegen/lanes.ts";
-import { type Design, designOf } from "../mapper/space-time/design.ts";
-import { type DesignSet, enumerateDesigns, type ListedDesign } from "../mapper/space-time/enumerate.ts";
-import { paretoSet } from "../mapper/space-time/pareto.ts";
-import { polyphaseForm } from "../mapper/space-time/polyphase.ts";
-import { pointsOfProblem, printReuse } from "../mapper/space-time/problem.ts";
-import { trace } from "../mapper/space-time/trace.ts";
-import { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
-import { printMatrix } from "../mapper/space-time/vector.ts";
-import { explainDesign, predictDesign } from "../perfmodel/design.ts";
+import type { Design } from "../mapper/space-time/design.ts";
+import { pointsOfProblem } from "../mapper/space-time/problem.ts";
+import type { SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
+import { explainDesign } from "../perfmodel/design.ts";
 import { drawArray, figure } from "../report/draw-array.ts";
 import { drawArraySvg } from "../report/draw-array-svg.ts";
 import { indent } from "../report/text.ts";
+import { type ArraySubject, viewOf } from "../session/array-subject.ts";
+import {
+  arrayKernel,
+  arraysOf,
+  byTime,
+  chosenArrays,
+  designNamed,
+  fits,
+  judgeArray,
+  MOST_DRAWN,
+  noneFits,
+  polyphaseOf,
+  timingOf,
+  tracedArray,
+} from "../session/systolic.ts";
 import { laneTarget } from "../targets/index.ts";
-import { describe, designDocument, documentOf, head, SHOWN, type Timing } from "./array-listing.ts";
-import { type ArraySubject, readArraySubject, viewOf } from "./array-subject.ts";
+import { describe, designDocument, documentOf, head } from "./array-listing.ts";
+import { readArraySubject } from "./array-words.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
 import { readParameters } from "./subject.ts";
-
-/** Points followed one by one for a drawing: a second. */
-const MOST_DRAWN = 250_000;
-
-/** Largest entry by number of loops: beyond it the list is too long to rank in seconds. */
-const MOST_BOUND: Readonly<Record<number, number>> = { 2: 8, 3: 2, 4: 1 };
 
 const positive = (option: string) =>
   z
@@ -130,51 +133,25 @@ function runSystolic(word: string, words: readonly string[], given: Options): Ex
   const command = ["automap systolic", ...[word, ...words].map(shellWord), ...keptOptions(given)].join(" ");
   if (subject.fixed) return runFixed(subject, subject.fixed, word, given, command);
   if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
-  const set = enumerated(subject, given);
-  const timed = timing(subject, given);
-  const fitting = byTime(
-    set.designs.filter((d) => fits(d, given)),
-    timed,
-  );
-  if (fitting.length === 0) return reportNone(subject, set, given);
+  const rows = given.array === undefined ? undefined : Number(given.array);
+  const { set, fitting, timed } = arraysOf(subject, { ...given, rows, machine: machineOf(given) });
+  if (fitting.length === 0) {
+    const refused = set.count.candidates - set.count.valid + set.designs.length;
+    return reportRefusal(noneFits(subject, set, given.registers), given.json ?? false, refused);
+  }
 
   if (given.show !== undefined || given.svg !== undefined || given.emit !== undefined) {
     const design = given.show === undefined ? fitting[0] : designNamed(subject, given.show, fitting);
     if (design) return show(subject, design, given, command);
   }
-  const listed = chosen(fitting, given);
-  const forms = listed.flatMap((d) => polyphaseOf(subject, d) ?? []).filter((d) => fits(d, given));
+  const listed = chosenArrays(fitting, given);
+  const forms = listed.flatMap((d) => polyphaseOf(subject, d) ?? []).filter((d) => fits(d, given.registers));
   if (given.json) {
     const all = given.top === undefined && !given.pareto ? fitting : listed;
     printJson(documentOf(subject, set, all, fitting.length, forms, timed));
   } else
     print(describe(subject, set, fitting, listed, byTime<Design>([...listed, ...forms], timed), timed, given, command));
   return EXIT.ok;
-}
-
-/** Time of a design on the machine that ranks them. */
-function timing(subject: ArraySubject, given: Options): Timing {
-  const { problem, pass } = subject;
-  const machine = laneTarget(
-    given.machine ?? (given.emit === "cuda" ? "warp" : given.emit === "cm" ? "gen9" : "avx512"),
-  );
-  const output = pass?.computation.tensors[problem.operands.at(-1)?.name ?? ""];
-  const bytes = output ? bytesOf(output.dtype) : 4;
-  return { machine, predict: (design) => predictDesign(design, viewOf(subject, design).problem, machine, bytes) };
-}
-
-/** Fewest cycles a pass first, then the shortest by itself; else as they were. */
-function byTime<D extends Design>(designs: readonly D[], { predict }: Timing): D[] {
-  return designs
-    .map((d) => ({ d, prediction: predict(d) }))
-    .sort(
-      (a, b) => a.prediction.cycles - b.prediction.cycles || a.prediction.latencyCycles - b.prediction.latencyCycles,
-    )
-    .map(({ d }) => d);
-}
-
-function polyphaseOf({ pass, problem }: ArraySubject, design: Design): Design | undefined {
-  return pass && polyphaseForm({ ...pass, problem }, design)?.design;
 }
 
 /** A specification says which design it is: judged, then drawn or emitted. */
@@ -190,12 +167,11 @@ function runFixed(
     throw new UsageError(`${word} says its own space_time_transform; --${other} has no place beside it`, {
       hint: "take the transform out of the file to have its designs listed",
     });
-  const refusal = refusalOf(subject.problem, spaceTime);
-  if (refusal) return reportRefusal(refusal, given.json ?? false, 1);
-  const design = designOf(subject.problem, spaceTime);
+  const judged = judgeArray(subject, spaceTime, given.registers);
+  if ("refusal" in judged) return reportRefusal(judged.refusal, given.json ?? false, 1);
+  const { design } = judged;
   if (given.show !== undefined && given.show.toLowerCase() !== design.name.toLowerCase())
     throw new UsageError(`no design "${given.show}"`, { hint: `${word} is ${design.name}` });
-  if (!fits(design, given)) return reportRefusal(registerRefusal(design, given.registers ?? 0), given.json ?? false, 1);
   // What only shows when it is lowered: a reverse transform that does not invert, loops that cannot be tiled.
   subject.program?.(design, {});
   return show(subject, design, given, command);
@@ -212,82 +188,6 @@ function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Opti
     value === undefined ? [] : [`--${name}`, shellWord(String(value))],
   );
   return keepOrder ? [...words, "--keep-order"] : words;
-}
-
-function enumerated({ problem, arrayRows }: ArraySubject, { array, bound }: Options): DesignSet {
-  const loops = problem.loops.length;
-  const rows = array === undefined ? arrayRows : Number(array);
-  const left = loops - rows;
-  if (left < 1 || left > 2)
-    throw new UsageError(`--array ${rows}: ${loops} loops leave ${left} for time; there must be one or two`, {
-      hint: left < 1 ? "use --array 1" : "use --array 2, or name fewer loops with --loops",
-    });
-  const most = MOST_BOUND[loops] ?? 1;
-  if (bound > most)
-    throw new UsageError(`--bound ${bound} is too large for ${loops} loops: at most ${most} can be listed`, {
-      hint: "a transform with larger entries can be judged by itself: --allocation ... --schedule ...",
-    });
-  return enumerateDesigns(problem, { bound, arrayRows: rows });
-}
-
-const fits = (design: Design, { registers }: Options): boolean =>
-  registers === undefined || design.registers.coalesced <= registers;
-
-function designNamed(subject: ArraySubject, name: string, designs: readonly Design[]): Design {
-  const [, plain = name, polyphase] = /^(.*?)(\.polyphase)?$/i.exec(name) ?? [];
-  const found = designs.find((d) => d.name.toLowerCase() === plain.toLowerCase());
-  if (found && polyphase === undefined) return found;
-  const form = found && polyphaseOf(subject, found);
-  if (form) return form;
-  if (found)
-    throw new UsageError(`${found.name} has no polyphase form`, {
-      hint: "designs whose transform leaves places without a point, and whose summed loops can be split, have one",
-    });
-  const names = designs.map((d) => d.name);
-  throw new UsageError(`no design "${name}"`, {
-    hint: suggestion(
-      name,
-      names.filter((n) => !n.includes(".")),
-    ),
-  });
-}
-
-/** What the table lists: of designs that move everything alike the best, unless more are asked for. */
-function chosen(designs: readonly ListedDesign[], { all, top, pareto }: Options): ListedDesign[] {
-  const seen = new Set<string>();
-  const listed =
-    all || pareto || top !== undefined
-      ? designs
-      : designs.filter((d) => !seen.has(d.flowClass) && seen.add(d.flowClass));
-  const best = pareto ? paretoSet(listed) : [...listed];
-  return best.slice(0, top ?? (all || pareto ? best.length : SHOWN));
-}
-
-/** Nothing is left: every design needs too many registers, or no transform keeps the order of a recurrence. */
-function reportNone(subject: ArraySubject, { designs, count }: DesignSet, { registers, json }: Options): ExitCode {
-  const least = designs.toSorted((a, b) => a.registers.coalesced - b.registers.coalesced)[0];
-  const refusal: SpaceTimeRefusal = least
-    ? registerRefusal(least, registers ?? 0)
-    : {
-        rule: "backwards",
-        because: `none of ${count.candidates} transforms runs every dependence forwards in time (${printReuse(subject.problem)})`,
-        vectors: [],
-      };
-  return reportRefusal(refusal, json ?? false, count.candidates - count.valid + designs.length);
-}
-
-function registerRefusal({ name, registers, flows }: Design, most: number): SpaceTimeRefusal {
-  const depths = flows.map((f) => {
-    const deepest = f.variables.flatMap((v) => v.dependences).toSorted((a, b) => b.steps - a.steps)[0];
-    return deepest
-      ? `${f.name} travels (${deepest.distance.join(",")}) in ${deepest.steps} step${deepest.steps === 1 ? "" : "s"}`
-      : `${f.name} takes one a PE`;
-  });
-  return {
-    rule: "registers",
-    because: `${name} needs ${registers.coalesced} registers coalesced, the target has ${most}: ${depths.join(", ")}`,
-    vectors: flows.flatMap((f) => f.variables.flatMap((v) => v.dependences.map((d) => d.distance))),
-  };
 }
 
 function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number): ExitCode {
@@ -314,23 +214,22 @@ function runOwn(subject: ArraySubject, given: Options, command: string): ExitCod
     allocation: readRows(given.allocation, "--allocation"),
     schedule: readRows(given.schedule, "--schedule"),
   };
-  const refusal = refusalOf(problem, spaceTime);
-  if (refusal?.rule === "shape")
+  const judged = judgeArray(subject, spaceTime, given.registers);
+  if ("design" in judged) return show(subject, judged.design, given, command);
+  const { refusal } = judged;
+  if (refusal.rule === "shape")
     throw new UsageError(refusal.because, {
       hint: `a row has an entry for each of ${problem.loops.map((l) => l.name).join(", ")}`,
     });
-  if (refusal) return reportRefusal(refusal, given.json ?? false, 1);
-  const design = designOf(problem, spaceTime);
-  if (!fits(design, given)) return reportRefusal(registerRefusal(design, given.registers ?? 0), given.json ?? false, 1);
-  return show(subject, design, given, command);
+  return reportRefusal(refusal, given.json ?? false, 1);
 }
 
 /** One design: drawn, or as a program. */
 function show(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
   if (given.emit !== undefined) return emit(subject, design, given, command);
-  const { problem, accesses, recurrence } = viewOf(subject, design);
-  const timed = timing(subject, given);
-  const traced = pointsOfProblem(problem) > MOST_DRAWN ? undefined : trace(problem, design, accesses);
+  const { problem, recurrence } = viewOf(subject, design);
+  const timed = timingOf(subject, machineOf(given));
+  const traced = tracedArray(subject, design);
   if (given.svg !== undefined && !traced)
     throw new UsageError(`${figure(pointsOfProblem(problem))} points are too many to draw`, {
       hint: `at most ${MOST_DRAWN} are followed one by one; --lanes makes shorter tiles`,
@@ -364,38 +263,33 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
   return EXIT.ok;
 }
 
-/** The kernel: all of the computation, the array inside its loops. */
 function emit(subject: ArraySubject, design: Design, given: Options, command: string): ExitCode {
-  const { name } = subject;
-  if (!subject.program)
-    throw new UsageError(`${name} is no single sum of what it loads: there is no kernel to emit for it yet`, {
-      hint: "systems whose values are only passed on or summed can be emitted",
-    });
-  const { computation, nest } = subject.program(design, {
-    coalesced: given.coalesced ?? false,
-    checkTime: given.checkTime ?? false,
-  });
   const flags = Object.entries({ "--coalesced": given.coalesced, "--check-time": given.checkTime });
   const chosen = subject.fixed
     ? []
     : given.allocation === undefined
       ? ["--show", design.name]
       : ["--allocation", shellWord(given.allocation), "--schedule", shellWord(given.schedule ?? "")];
-  const remake = [command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : [])), "--emit", given.emit].join(
-    " ",
-  );
-  const lines = [
-    `${design.name} of ${name}, each pass ${design.pes} PEs, ${design.steps} steps; ${subject.loops}`,
-    `allocation ${printMatrix(design.spaceTime.allocation)}, schedule ${printMatrix(design.spaceTime.schedule)}`,
-    remake,
-  ];
   const language = given.emit === "cpp" || given.emit === undefined ? "c++" : given.emit;
-  const { source } = generateLanes(language, computation, nest, { lines });
+  const words = [command, ...chosen, ...flags.flatMap(([flag, on]) => (on ? [flag] : [])), "--emit", given.emit];
+  const { source } = arrayKernel(
+    subject,
+    design,
+    language,
+    { coalesced: given.coalesced ?? false, checkTime: given.checkTime ?? false },
+    words.join(" "),
+  );
   if (given.to !== undefined) writeText(given.to, source);
-  if (given.json)
-    printJson({ designs: [designDocument(design, timing(subject, given))], refused: 0, language, source });
-  else if (given.to === undefined) print(source.trimEnd());
+  if (given.json) {
+    const timed = timingOf(subject, machineOf(given));
+    printJson({ designs: [designDocument(design, timed)], refused: 0, language, source });
+  } else if (given.to === undefined) print(source.trimEnd());
   return EXIT.ok;
+}
+
+/** The machine whose cycles rank designs. */
+function machineOf({ machine, emit: language }: Options): Target {
+  return laneTarget(machine ?? (language === "cuda" ? "warp" : language === "cm" ? "gen9" : "avx512"));
 }
 
 function writeText(file: string, document: string): void {

@@ -1,19 +1,16 @@
 /**
- * @file From the words after `automap systolic` to what is mapped: one pass of an operator, of an equation, or a file of recurrences.
+ * @file What a systolic array is looked for: one pass of a computation, or a system of recurrences.
  *
- *     conv1d                                       single channel, a tile of 16 outputs, filter 5: the case of the published table
- *     "z[c] += x[c+q]*w[q]" --c 16 --q 5
- *     design.ure
+ *     conv1d, tiles of 16      z[c] += x[c+q]*w[q]      p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512
  */
 
-import { readFileSync } from "node:fs";
 import { type Computation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { printRecurrence } from "../abstraction/parse-recurrence.ts";
 import type { Recurrence, SourceLoop, SpaceTime } from "../abstraction/recurrence.ts";
-import { parseSpecification, type Specification, spaceTimeOf } from "../abstraction/specification.ts";
+import { type Specification, spaceTimeOf } from "../abstraction/specification.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { computationOf, problemOfFlows, problemOfRecurrence } from "../mapper/space-time/from-recurrence.ts";
@@ -23,8 +20,6 @@ import { lowerComputation } from "../mapper/space-time/lower-computation.ts";
 import { splitPass, splitSpace } from "../mapper/space-time/polyphase.ts";
 import { type ArrayProblem, operandAccesses } from "../mapper/space-time/problem.ts";
 import { arrange, lowerSpecification } from "../mapper/space-time/specify.ts";
-import { OPERATORS } from "../operators/index.ts";
-import { readComputation } from "./subject.ts";
 
 export interface ArraySubject {
   readonly name: string;
@@ -53,59 +48,22 @@ export interface Program {
   readonly nest: LoopNest;
 }
 
-/** What differs from the operator's own defaults: the filter of the published table. */
-const ARRAY_DEFAULTS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
-  conv1d: { r: 5 },
-  "conv1d-single": { r: 5 },
-};
-
-export interface ArraySubjectOptions {
-  readonly lanes: number;
-  readonly loops?: string | undefined;
-  readonly dtype?: string | undefined;
-  readonly sum?: string | undefined;
-  readonly keepOrder?: boolean | undefined;
+export interface ArrayLoops {
+  /** Of the array, outermost first; chosen when left out. */
+  readonly loops?: readonly string[] | undefined;
+  /** Outputs of a tile; loops that are longer are tiled. */
+  readonly lanes?: number | undefined;
 }
 
-/** @throws UsageError for words that name nothing, and for computations without a uniform recurrence */
-export function readArraySubject(
-  subject: string,
-  parameters: Readonly<Record<string, number>>,
-  options: ArraySubjectOptions,
-): ArraySubject {
-  const found = isFile(subject)
-    ? fromFile(subject, parameters, options)
-    : fromComputation(computationFor(subject, parameters, options), options, options.lanes);
-  if (!options.keepOrder) return found;
-  const operands = found.problem.operands.map((o) => (o.role === "output" ? { ...o, order: "fixed" as const } : o));
-  return { ...found, problem: { ...found.problem, operands } };
+/** The subject with its sums formed in the order they are written in. */
+export function inWrittenOrder(subject: ArraySubject): ArraySubject {
+  const operands = subject.problem.operands.map((o) => (o.role === "output" ? { ...o, order: "fixed" as const } : o));
+  return { ...subject, problem: { ...subject.problem, operands } };
 }
 
-/** Names of operators have no point and no slash, equations have brackets. */
-function isFile(subject: string): boolean {
-  return !subject.includes("[") && /[./]/.test(subject);
-}
-
-function computationFor(
-  subject: string,
-  parameters: Readonly<Record<string, number>>,
-  { dtype, sum }: ArraySubjectOptions,
-): Computation {
-  const operator = OPERATORS.find((o) => o.name === subject.toLowerCase() || o.aliases.includes(subject.toLowerCase()));
-  const defaults = operator ? ARRAY_DEFAULTS[operator.name] : undefined;
-  return readComputation(subject, { ...defaults, ...parameters }, { dtype, sum });
-}
-
-function fromComputation(
-  computation: Computation,
-  { loops }: ArraySubjectOptions,
-  lanes: number | undefined,
-): ArraySubject {
-  const names = loops?.split(",").map((name) => name.trim());
-  const pass = arrayPass(computation, {
-    ...(names === undefined ? {} : { loops: names }),
-    ...(lanes === undefined ? {} : { lanes }),
-  });
+/** @throws UsageError for computations without a uniform recurrence */
+export function arrayOfComputation(computation: Computation, { loops, lanes }: ArrayLoops): ArraySubject {
+  const pass = arrayPass(computation, { ...(loops && { loops }), ...(lanes !== undefined && { lanes }) });
   const { inputs, output } = operandAccesses(pass.computation);
   const sums = pass.problem.operands.every((o) => o.order === "free");
   return {
@@ -158,26 +116,12 @@ function arrayRowsFor(loops: number, window: boolean): number {
   return loops > 3 || (loops === 3 && !window) ? 2 : 1;
 }
 
-function fromFile(
-  file: string,
-  parameters: Readonly<Record<string, number>>,
-  options: ArraySubjectOptions,
-): ArraySubject {
-  const [given] = Object.keys(parameters);
-  if (given !== undefined)
-    throw new UsageError(`${file} says how long its loops are; --${given} has no place there`, {
-      hint: "change the line that begins with loops",
-    });
-  const specification = parseSpecification(readText(file));
+/** @throws UsageError for a recurrence of one loop, and for steps that cannot be taken */
+export function arrayOfSpecification(specification: Specification, loops: readonly string[] | undefined): ArraySubject {
   const { recurrence } = specification;
-  if (specification.steps.length > 0) return fromSpecification(specification);
+  if (specification.steps.length > 0) return fixedArray(specification);
   const computation = computationOf(recurrence);
-  if (computation)
-    return fromComputation(
-      computation,
-      { ...options, loops: options.loops ?? recurrence.loops.map((l) => l.name).join() },
-      undefined,
-    );
+  if (computation) return arrayOfComputation(computation, { loops: loops ?? recurrence.loops.map((l) => l.name) });
   const problem = problemOfRecurrence(recurrence);
   if (problem.loops.length < 2)
     throw new UsageError(
@@ -199,7 +143,7 @@ function fromFile(
 }
 
 /** A recurrence whose author says where it runs: one design. */
-function fromSpecification(specification: Specification): ArraySubject {
+function fixedArray(specification: Specification): ArraySubject {
   const { recurrence } = specification;
   const { flows, transform } = arrange(specification);
   const { problem, accesses } = problemOfFlows(flows, transform.source);
@@ -222,13 +166,3 @@ function fromSpecification(specification: Specification): ArraySubject {
 }
 
 const equationsOf = (recurrence: Recurrence): string => printRecurrence(recurrence).split("\n").slice(1).join("; ");
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    throw new UsageError(`cannot read ${file}: ${error instanceof Error ? error.message : String(error)}`, {
-      hint: "an operator's name, an equation in quotes, or a file of recurrences is wanted",
-    });
-  }
-}

@@ -1,0 +1,81 @@
+/**
+ * @file From the words after `automap systolic` to what is mapped: one pass of an operator, of an equation, or a file of recurrences.
+ *
+ *     conv1d                                       single channel, a tile of 16 outputs, filter 5: the case of the published table
+ *     "z[c] += x[c+q]*w[q]" --c 16 --q 5
+ *     design.ure
+ */
+
+import { readFileSync } from "node:fs";
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { parseSpecification, type Specification } from "../abstraction/specification.ts";
+import { OPERATORS } from "../operators/index.ts";
+import {
+  type ArraySubject,
+  arrayOfComputation,
+  arrayOfSpecification,
+  inWrittenOrder,
+} from "../session/array-subject.ts";
+import { readComputation } from "./subject.ts";
+
+/** What differs from the operator's own defaults: the filter of the published table. */
+const ARRAY_DEFAULTS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+  conv1d: { r: 5 },
+  "conv1d-single": { r: 5 },
+};
+
+export interface ArraySubjectOptions {
+  readonly lanes: number;
+  readonly loops?: string | undefined;
+  readonly dtype?: string | undefined;
+  readonly sum?: string | undefined;
+  readonly keepOrder?: boolean | undefined;
+}
+
+/** @throws UsageError for words that name nothing, and for computations without a uniform recurrence */
+export function readArraySubject(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  options: ArraySubjectOptions,
+): ArraySubject {
+  const loops = options.loops?.split(",").map((name) => name.trim());
+  const found = isFile(subject)
+    ? arrayOfSpecification(specificationIn(subject, parameters), loops)
+    : arrayOfComputation(computationFor(subject, parameters, options), { loops, lanes: options.lanes });
+  return options.keepOrder ? inWrittenOrder(found) : found;
+}
+
+/** Names of operators have no point and no slash, equations have brackets. */
+function isFile(subject: string): boolean {
+  return !subject.includes("[") && /[./]/.test(subject);
+}
+
+function computationFor(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  { dtype, sum }: ArraySubjectOptions,
+): Computation {
+  const operator = OPERATORS.find((o) => o.name === subject.toLowerCase() || o.aliases.includes(subject.toLowerCase()));
+  const defaults = operator ? ARRAY_DEFAULTS[operator.name] : undefined;
+  return readComputation(subject, { ...defaults, ...parameters }, { dtype, sum });
+}
+
+function specificationIn(file: string, parameters: Readonly<Record<string, number>>): Specification {
+  const [given] = Object.keys(parameters);
+  if (given !== undefined)
+    throw new UsageError(`${file} says how long its loops are; --${given} has no place there`, {
+      hint: "change the line that begins with loops",
+    });
+  return parseSpecification(readText(file));
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new UsageError(`cannot read ${file}: ${error instanceof Error ? error.message : String(error)}`, {
+      hint: "an operator's name, an equation in quotes, or a file of recurrences is wanted",
+    });
+  }
+}
