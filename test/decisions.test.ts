@@ -3,54 +3,60 @@
  * documented, stored and read back.
  */
 import { readFileSync } from "node:fs";
-import { describe, expect, it, vi } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import type { Candidate, GridCandidate, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { exportLines, importLines, openDatabase, queryTrials, recordTrial, type Workload } from "../db/index.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { GRID } from "../mapper/schedule/grid.ts";
-import { gridLimits } from "../mapper/schedule/grid-context.ts";
-import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
-import { scheduleProblem } from "../mapper/schedule/mapped.ts";
-import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
-import { decisionTable, problemIn } from "../mapper/schedule/schedules.ts";
-import { gridCosts } from "../perfmodel/grid.ts";
-import { createTerms } from "../perfmodel/model.ts";
-import { modelTarget } from "../perfmodel/target.ts";
-import { candidateRows } from "../report/describe-candidate.ts";
-import { nativeTarget, nvidiaTarget } from "../targets/index.ts";
-import { candidateSpace } from "../tuner/candidates.ts";
-import { gridSpace } from "../tuner/grid-candidates.ts";
+import type { Workload } from "../db/index.ts";
 import type { SearchSpace } from "../tuner/space.ts";
-import { MACHINE, measured, trial, WARM, workloadNamed, workshop } from "./support/database.ts";
 
 interface Invented {
   readonly invented?: number;
 }
 
 /** All that anybody says of it. */
-const INVENTED = vi.hoisted(() => ({
+const INVENTED = {
   name: "invented",
   label: "made up",
   summary: "Lines asked for ahead.",
   example: "3 lines",
+  schema: z.number().int().min(0).max(64).optional(),
   values: () => [0, 1, 3, 7],
   print: (lines: number | undefined) => (lines === undefined ? undefined : `${lines} lines`),
   traits: ({ invented = 0 }: Invented) => (invented > 0 ? [`invented ${invented}`] : []),
   problem: (_: unknown, { invented = 0 }: Invented) => (invented === 7 ? "7 lines are too many" : undefined),
-}));
+};
 
-vi.mock("../mapper/schedule/mapped-decisions.ts", async (original) => withInvented(await original()));
-vi.mock("../mapper/schedule/grid-decisions.ts", async (original) => withInvented(await original()));
+/** The lists, each with one more decision. Test files share what they import, so all is imported anew here, and for the next file. */
+const LISTS = ["../mapper/schedule/mapped-decisions.ts", "../mapper/schedule/grid-decisions.ts"];
+vi.resetModules();
+for (const file of LISTS)
+  vi.doMock(file, async (original) => {
+    const lists = Object.entries(await original<object>());
+    return Object.fromEntries(lists.map(([name, list]) => [name, { ...list, invented: INVENTED }]));
+  });
+afterAll(() => {
+  for (const file of LISTS) vi.doUnmock(file);
+  vi.resetModules();
+});
 
-/** Each list of a module with one more decision. */
-async function withInvented(module: object): Promise<object> {
-  const { z: schema } = await import("zod");
-  const invented = { ...INVENTED, schema: schema.number().int().min(0).max(64).optional() };
-  return Object.fromEntries(Object.entries(module).map(([name, list]) => [name, { ...list, invented }]));
-}
+const { exportLines, importLines, openDatabase, queryTrials, recordTrial } = await import("../db/index.ts");
+const { intrinsicsNamed } = await import("../intrinsics/index.ts");
+const { GRID } = await import("../mapper/schedule/grid.ts");
+const { gridLimits } = await import("../mapper/schedule/grid-context.ts");
+const { GRID_DECISIONS } = await import("../mapper/schedule/grid-decisions.ts");
+const { scheduleProblem } = await import("../mapper/schedule/mapped.ts");
+const { MAPPED_DECISIONS } = await import("../mapper/schedule/mapped-decisions.ts");
+const { decisionTable, problemIn } = await import("../mapper/schedule/schedules.ts");
+const { gridCosts } = await import("../perfmodel/grid.ts");
+const { createTerms } = await import("../perfmodel/model.ts");
+const { modelTarget } = await import("../perfmodel/target.ts");
+const { candidateRows } = await import("../report/describe-candidate.ts");
+const { nativeTarget, nvidiaTarget } = await import("../targets/index.ts");
+const { candidateSpace } = await import("../tuner/candidates.ts");
+const { gridSpace } = await import("../tuner/grid-candidates.ts");
+const { MACHINE, measured, trial, WARM, workloadNamed, workshop } = await import("./support/database.ts");
 
 /** A space as both machines have it, and what is asked of a candidate besides. */
 interface Subject {
