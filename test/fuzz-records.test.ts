@@ -1,7 +1,8 @@
 /**
  * @file Records changed at random, with ids that fit, the whole way: import, merge, show, explain, report, package, kernel, call.
  *
- * Each is refused with a reason, or used; nothing crashes, takes long or takes much memory. In full: AUTOMAP_SLOW=1, 20,000 records.
+ * Each is refused with a reason, or used; nothing crashes, takes long or takes much memory. In full: AUTOMAP_SLOW=1, 20,000 records; AUTOMAP_SEED and
+ * AUTOMAP_TEST_CASES make parts of them that run beside one another.
  */
 
 import { afterAll, describe, expect, it, vi } from "vitest";
@@ -43,7 +44,7 @@ vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });
 const shop = workshop();
 afterAll(() => shop.remove());
 
-const RECORDS = inFull(20_000, 120);
+const RECORDS = Number(process.env["AUTOMAP_TEST_CASES"] ?? inFull(20_000, 120));
 /** Lines imported at once: each with all it refers to. */
 const AT_ONCE = 100;
 /** Kernels of what was taken that are built and run, fenced. */
