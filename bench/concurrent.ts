@@ -2,30 +2,36 @@
  * @file Whether searches that run at once spoil each other: one alone, then several in processes of their own, each with its own database
  * and the same budget of trials; at the end all winners in one process, batches in turns.
  *
- *     npm run build
- *     node dist/bench/concurrent.js                                 one, two and four searches of a 512 cubed product of f32
- *     node dist/bench/concurrent.js --at-once 1,8 --trials 60 -- conv2d --dtype u8s8
+ *     npm run bench:concurrent                                                       one, two and four searches of a 512 cubed product of f32
+ *     npm run bench:concurrent -- --at-once 1,8 --trials 60 -- conv2d --dtype u8s8
+ *     npm run bench:concurrent -- --out bench/results/concurrent-xeon                writes concurrent-xeon.md too
  *
- * `times` is the winner's time over the lone winner's, in turns. `width` is that of the 95 % interval of its finals, as a share of the
- * median; `load` what other programs took of the processor meanwhile, the median of all trials and the most.
+ * `median` and its 95 % interval, microseconds, are those of the winner in the finals of its own search, and `overlaps` says whether the
+ * interval meets that of the lone search. `times` is the winner's time over the lone winner's, in turns. `waited` is the time a search
+ * spent until another let go of a core; `load` what other programs took of the processors meanwhile, the median of all trials and the most.
  */
 
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { best, computationOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { computationOf, openDatabase, queryTrials, showTrial, type TrialRecord } from "../db/index.ts";
 import { percent, table } from "../report/text.ts";
 import { createRunner } from "../runtime/measure.ts";
-import { median, summariseRatio } from "../runtime/statistics.ts";
+import { isTie, median, summariseRatio } from "../runtime/statistics.ts";
 import { kernelFor } from "../session/kernel.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { "at-once": { type: "string", default: "1,2,4" }, trials: { type: "string", default: "40" } },
+  options: {
+    "at-once": { type: "string", default: "1,2,4" },
+    trials: { type: "string", default: "40" },
+    out: { type: "string" },
+  },
 });
 const SUBJECT = ["matmul", "--m", "512", "--n", "512", "--k", "512", "--dtype", "f32"];
 const subject = positionals.length > 0 ? positionals : SUBJECT;
@@ -33,40 +39,118 @@ const folder = mkdtempSync(join(tmpdir(), "automap-concurrent-"));
 const calibrated = join(folder, "calibrated.db");
 const main = fileURLToPath(new URL("../cli/main.js", import.meta.url));
 
+type Timed = Extract<Measurement, { readonly status: "ok" }>;
+
 interface Search {
+  /** `2 of 4` */
   readonly name: string;
   readonly seconds: number;
+  readonly waitedSeconds: number;
   /** What it said of waiting. */
   readonly waits: readonly string[];
   readonly winner: TrialRecord;
+  /** Of the winner, in the finals of the search. */
+  readonly finals: Timed;
   readonly trials: readonly TrialRecord[];
 }
 
 function tune(name: string): Promise<Search> {
   const database = join(folder, `${name.replaceAll(" ", "-")}.db`);
   copyFileSync(calibrated, database);
-  const words = ["tune", ...subject, "--trials", values.trials, "--time", "3600", "--db", database];
-  const begun = performance.now();
-  const child: ChildProcess = spawn(process.execPath, [main, ...words], { stdio: ["ignore", "ignore", "pipe"] });
-  let said = "";
-  child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+  const words = ["tune", ...subject, "--trials", values.trials, "--time", "3600", "--db", database, "--json"];
+  const child = spawn(process.execPath, [main, ...words], { stdio: ["ignore", "pipe", "pipe"] });
+  let [printed, said] = ["", ""];
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    printed += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
     said += text;
   });
   return new Promise((resolve, reject) => {
     child.on("close", (code) => {
-      if (code !== 0) {
-        reject(new Error(`${name} ended with exit code ${code}:\n${said}`));
-        return;
+      try {
+        if (code !== 0) throw new Error(`it ended with exit code ${code}`);
+        resolve(searchOf(name, database, printed, said));
+      } catch (error) {
+        reject(new Error(`search ${name}: ${error instanceof Error ? error.message : String(error)}\n${said}`));
       }
-      const db = openDatabase(database, { readonly: true });
-      const [winner] = best(db);
-      const trials = queryTrials(db);
-      db.close();
-      if (!winner) throw new Error(`${name} found nothing`);
-      const waits = said.split("\n").filter((line) => line.startsWith("wait"));
-      resolve({ name, seconds: (performance.now() - begun) / 1000, waits, winner, trials });
     });
   });
+}
+
+/** @param printed the document of `tune --json` */
+function searchOf(name: string, database: string, printed: string, said: string): Search {
+  const { best, seconds, waitedSeconds } = JSON.parse(printed) as {
+    best: { id: string };
+    seconds: number;
+    waitedSeconds: number;
+  };
+  const db = openDatabase(database, { readonly: true });
+  const winner = showTrial(db, best.id);
+  const trials = queryTrials(db);
+  db.close();
+  const finals = winner.measurement;
+  if (finals.status !== "ok") throw new Error("its winner failed");
+  const waits = said.split("\n").filter((line) => line.startsWith("wait"));
+  return { name, seconds, waitedSeconds, waits, winner, finals, trials };
+}
+
+/** All winners in one process, batches in turns. */
+async function inTurns(searches: readonly Search[]): Promise<readonly Timed[]> {
+  const [lone] = searches;
+  if (!lone) throw new Error("no search");
+  const made = await createRunner({ onWait: (text) => console.error(text) });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  const computation = computationOf(lone.winner.workload);
+  const kernels = searches.map(({ winner }): Kernel => kernelFor(computation, winner.candidate));
+  const reference = await made.runner.reference(computation, 1);
+  const results = await made.runner.compareKernels(kernels, reference, { budgetSeconds: 1 });
+  await made.runner.close();
+  return results.map((result, i) => {
+    if (result.status === "ok") return result;
+    throw new Error(`search ${searches[i]?.name}: its winner failed when run again: ${result.log}`);
+  });
+}
+
+const us = (seconds: number): string => (seconds * 1e6).toFixed(2);
+const HEAD = "search,seconds,waited s,median us,interval us,width,overlaps,times,load,processors".split(",");
+
+function rowOf(
+  { name, seconds, waitedSeconds, finals, trials }: Search,
+  lone: Search,
+  times: Timed,
+  base: Timed,
+): string[] {
+  const [low, high] = finals.interval;
+  const ratio = summariseRatio(times.samples, base.samples, 1);
+  const loads = trials.flatMap(({ conditions }) => conditions.load ?? []);
+  const processors = new Set(trials.flatMap(({ conditions }) => conditions.affinity ?? []));
+  return [
+    name,
+    seconds.toFixed(1),
+    waitedSeconds.toFixed(1),
+    us(finals.median),
+    `${us(low)} to ${us(high)}`,
+    percent((high - low) / finals.median),
+    isTie(finals, lone.finals) ? "yes" : "no",
+    `${ratio.median.toFixed(3)} (${ratio.interval.map((r) => r.toFixed(3)).join(" to ")})`,
+    loads.length === 0 ? "" : `${percent(median(loads))}, ${percent(Math.max(...loads))}`,
+    [...processors].sort((a, b) => a - b).join(" "),
+  ];
+}
+
+/** What came of it, in sentences. */
+function conclusions(searches: readonly Search[], lone: Search, results: readonly Timed[], base: Timed): string[] {
+  const others = searches.filter((search) => search !== lone);
+  const met = others.filter(({ finals }) => isTie(finals, lone.finals)).length;
+  const times = results.map(({ samples }) => summariseRatio(samples, base.samples, 1).median);
+  const measured = searches.flatMap(({ trials }) => trials).filter(({ measurement }) => measurement.status === "ok");
+  const unknown = measured.filter(({ conditions }) => !conditions.affinity).length;
+  const silent = searches.filter(({ waits, waitedSeconds }) => waitedSeconds > 5 && waits.length === 0).length;
+  return [
+    `The intervals of ${met} of ${others.length} winners that were found beside other searches overlap that of the lone winner. In turns the slowest takes ${Math.max(...times).toFixed(3)} times as long as the lone winner.`,
+    `${measured.length - unknown} of ${measured.length} measured trials record their processors. ${silent} searches waited for more than 5 s without a word.`,
+  ];
 }
 
 try {
@@ -75,48 +159,34 @@ try {
   const searches: Search[] = [];
   for (const count of values["at-once"].split(",").map(Number)) {
     const names = Array.from({ length: count }, (_, i) => `${i + 1} of ${count}`);
+    console.error(`${count} at once ...`);
     searches.push(...(await Promise.all(names.map(tune))));
   }
-
-  // 2. The winners in turns.
-  const made = await createRunner();
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
   const [lone] = searches;
   if (!lone) throw new Error("no search");
-  const computation = computationOf(lone.winner.workload);
-  const kernels = searches.map(({ winner }): Kernel => kernelFor(computation, winner.candidate));
-  const reference = await made.runner.reference(computation, 1);
-  const results = await made.runner.compareKernels(kernels, reference, { budgetSeconds: 1 });
-  await made.runner.close();
+
+  // 2. The winners in turns.
+  const results = await inTurns(searches);
+  const [base] = results;
+  if (!base) throw new Error("no result");
+  const rows = searches.map((search, i) => rowOf(search, lone, results[i] ?? base, base));
 
   // 3. What came of it.
-  const us = (seconds: number): string => (seconds * 1e6).toFixed(2);
-  const rows = searches.map(({ name, seconds, waits, winner, trials }, i) => {
-    const own = winner.measurement;
-    const [alone, again] = [results[0], results[i]];
-    if (own.status !== "ok" || alone?.status !== "ok" || again?.status !== "ok") return [name, "its winner failed"];
-    const ratio = summariseRatio(again.samples, alone.samples, 1);
-    const loads = trials.flatMap(({ conditions }) => conditions.load ?? []);
-    const processors = new Set(trials.flatMap(({ conditions }) => conditions.affinity ?? []));
-    const unknown = trials.filter(({ conditions, measurement }) => measurement.status === "ok" && !conditions.affinity);
-    return [
-      name,
-      seconds.toFixed(1),
-      us(own.median),
-      percent((own.interval[1] - own.interval[0]) / own.median),
-      `${ratio.median.toFixed(3)} (${ratio.interval.map((r) => r.toFixed(3)).join(" to ")})`,
-      `${percent(median(loads))}, ${percent(Math.max(...loads))}`,
-      [...processors].sort((a, b) => a - b).join(" "),
-      String(unknown.length),
-      String(waits.length),
-    ];
-  });
-  const head = "search,seconds,us,width,times,load,processors,without,said it waited".split(",");
-  console.log(
-    `${cpus()[0]?.model.trim()}, ${cpus().length} processors; ${subject.join(" ")}, ${values.trials} trials each`,
-  );
-  console.log(`\n${table([head, ...rows])}\n`);
+  const { environment } = lone.winner;
+  const subjectText = `\`tune ${subject.join(" ")} --trials ${values.trials}\``;
+  const about = `${environment.cpu} (${cpus().length} processors), ${environment.compiler.version}, ${new Date().toISOString().slice(0, 10)}; ${subjectText} in each process.`;
+  console.log([about, table([HEAD, ...rows]), ...conclusions(searches, lone, results, base)].join("\n\n"));
   for (const { name, waits } of searches) for (const line of waits) console.log(`${name}: ${line}`);
+  if (values.out !== undefined) {
+    const lines = [HEAD, HEAD.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`);
+    const text = [
+      "# Searches that run at once",
+      about,
+      lines.join("\n"),
+      ...conclusions(searches, lone, results, base),
+    ].join("\n\n");
+    writeFileSync(`${values.out}.md`, `${text}\n`);
+  }
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }
