@@ -9,11 +9,12 @@
  */
 
 import { z } from "zod";
-import { type Candidate, LANE_DATAFLOWS } from "../abstraction/candidate.ts";
+import type { Candidate } from "../abstraction/candidate.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
 import type { MeasurementStatus, Prediction } from "../abstraction/trial.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
+import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import { scheduleSchema } from "../mapper/schedule/schedules.ts";
 import {
@@ -35,19 +36,11 @@ import { WORKLOAD_NAME } from "./record.ts";
 
 // ---- Candidates
 
-/** Steps unrolled around an instruction: the search tries up to 30. What all of them make together is bounded where they are lowered. */
-const BLOCK = 1024;
 const THREADS = 4096;
 /** Of one computation: its loops, the axes of an instruction, the tensors. */
 const LOOPS = 64;
 
 const threads = MAPPED_DECISIONS.threads.schema;
-const step = z
-  .number()
-  .int()
-  .nonnegative()
-  .max(2 ** 31);
-
 const mapped = z.strictObject({
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
@@ -58,19 +51,7 @@ const mapped = z.strictObject({
 const lanes = z.strictObject({
   kind: z.literal("lanes"),
   intrinsic: word,
-  schedule: z.strictObject({
-    dataflow: z.enum(LANE_DATAFLOWS),
-    lanes: z.number().int().positive().max(BLOCK),
-    rows: z.number().int().positive().max(BLOCK),
-    vectors: z.number().int().positive().max(BLOCK),
-    rolled: z.array(identifier).max(LOOPS),
-    weights: z.enum(["registers", "memory"]),
-    streaming: z.boolean(),
-    prefetchBytes: step,
-    borders: z.enum(["peeled", "guarded"]),
-    strip: step,
-    threads,
-  }),
+  schedule: scheduleSchema(LANE_DECISIONS),
 });
 
 const grid = z.strictObject({

@@ -9,6 +9,7 @@ import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
+import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import * as schedules from "../mapper/schedule/schedules.ts";
 
@@ -28,16 +29,7 @@ export function placeText(candidate: Candidate): string {
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
   if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
   if (candidate.kind === undefined) return schedules.scheduleRows(MAPPED_DECISIONS, candidate.schedule);
-  const { rolled, weights, streaming, prefetchBytes, borders, strip, threads } = candidate.schedule;
-  return [
-    ["loops kept", rolled.join(" ") || "none"],
-    ["weights", `in ${weights}`],
-    ["stores", streaming ? "around the caches" : "through the caches"],
-    ["prefetch", prefetchBytes === 0 ? "left to the hardware" : `${prefetchBytes} bytes ahead`],
-    ["borders", borders],
-    ...(strip === 0 ? [] : [["strip", `${strip} row blocks`] as [string, string]]),
-    ["threads", String(threads)],
-  ];
+  return schedules.scheduleRows(LANE_DECISIONS, candidate.schedule);
 }
 
 /** `mapping  n <- k` or `design  SBM on 16 lanes`, then the schedule. */

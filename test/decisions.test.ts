@@ -29,7 +29,7 @@ const INVENTED = {
 };
 
 /** The lists, each with one more decision. Test files share what they import, so all is imported anew here, and for the next file. */
-const LISTS = ["../mapper/schedule/mapped-decisions.ts", "../mapper/schedule/grid-decisions.ts"];
+const LISTS = ["mapped", "grid", "lane"].map((kind) => `../mapper/schedule/${kind}-decisions.ts`);
 vi.resetModules();
 for (const file of LISTS)
   vi.doMock(file, async (original) => {
@@ -46,6 +46,7 @@ const { intrinsicsNamed } = await import("../intrinsics/index.ts");
 const { GRID } = await import("../mapper/schedule/grid.ts");
 const { gridLimits } = await import("../mapper/schedule/grid-context.ts");
 const { GRID_DECISIONS } = await import("../mapper/schedule/grid-decisions.ts");
+const { LANE_DECISIONS } = await import("../mapper/schedule/lane-decisions.ts");
 const { scheduleProblem } = await import("../mapper/schedule/mapped.ts");
 const { MAPPED_DECISIONS } = await import("../mapper/schedule/mapped-decisions.ts");
 const { decisionTable, problemIn } = await import("../mapper/schedule/schedules.ts");
@@ -190,6 +191,7 @@ describe("the tables of docs/schedule.md", () => {
   it.each([
     ["the cores of a processor", decisionTable(MAPPED_DECISIONS)],
     ["blocks and warps", decisionTable(GRID_DECISIONS)],
+    ["lanes", decisionTable(LANE_DECISIONS)],
   ])("are made from the decisions: %s", (_, table) => {
     const rows = table.split("\n");
     expect(rows.filter((row) => !documented.includes(row))).toEqual([
@@ -198,7 +200,7 @@ describe("the tables of docs/schedule.md", () => {
   });
 
   it("are keyed as the lists are", () => {
-    for (const list of [MAPPED_DECISIONS, GRID_DECISIONS])
+    for (const list of [MAPPED_DECISIONS, GRID_DECISIONS, LANE_DECISIONS])
       for (const [key, { name }] of Object.entries(list)) expect(name).toBe(key);
   });
 });

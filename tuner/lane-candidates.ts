@@ -7,11 +7,12 @@
  *     lowerLanes(computation, candidate)                                               the loop nest of one
  */
 
-import { canonicalJson, LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import { canonicalJson, type LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { pick, type Random } from "../abstraction/random.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
+import { laneScheduleProblem, stripsOf } from "../mapper/schedule/lanes.ts";
 import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
 import { laneSeconds } from "../perfmodel/lanes.ts";
@@ -33,9 +34,6 @@ export interface LaneSpace extends SearchSpace<LaneSchedule> {
   expectedSeconds(schedule: LaneSchedule): number;
 }
 
-const ROWS = [1, 2, 3, 4, 6, 8] as const;
-const VECTORS = [1, 2, 3, 4, 6, 8] as const;
-const PREFETCH_BYTES = [0, 512, 2048] as const;
 /** Longer straight-line blocks take a compiler seconds and no longer fit the cache of decoded instructions. */
 const LONGEST_BLOCK = 3000;
 
@@ -45,18 +43,24 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   if (!verdict.ok) return verdict.refusal;
   const { sum } = verdict;
   const registers = options.registers ?? ZMM.count;
+  const rolling = rollings(computation);
   const sums = new Map(
-    rollings(computation).flatMap((rolled) => {
+    rolling.flatMap((rolled) => {
       const own = tapsOf(computation, rolled);
       return own.ok ? [[rolled.join(), { own: own.sum, factors: factorsOf(own.sum) }] as const] : [];
     }),
   );
+  const context: LaneContext = {
+    ...{ sum, rollings: rolling, threads: options.threads },
+    lanes: options.lanes ?? [ZMM.bytes / bytesOf(sum.output.dtype)],
+  };
+  const choices = LANE_DECISIONS;
   const schedules: LaneSchedule[] = [];
-  for (const lanes of options.lanes ?? [ZMM.bytes / bytesOf(sum.output.dtype)])
-    for (const dataflow of LANE_DATAFLOWS)
+  for (const lanes of choices.lanes.values(context))
+    for (const dataflow of choices.dataflow.values(context))
       for (const { own, factors } of sums.values())
-        for (const rows of ROWS)
-          for (const vectors of VECTORS) {
+        for (const rows of choices.rows.values(context))
+          for (const vectors of choices.vectors.values(context)) {
             const block: LaneSchedule = {
               ...{ dataflow, lanes, rows, vectors, rolled: own.rolled, weights: "memory", streaming: false },
               ...{ prefetchBytes: 0, strip: 0, borders: "peeled", threads: options.threads },
@@ -64,11 +68,13 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
             if (!isWorthwhile(own, block)) continue;
             const held = rows * vectors + vectors;
             // Blocks that overlap store unaligned: nothing streams.
-            const streams = WINDOW_DESIGNS[dataflow].data === "held" ? [false] : [true, false];
+            const streams = choices.streaming
+              .values(context)
+              .filter((around) => !around || WINDOW_DESIGNS[dataflow].data === "loaded");
             for (const strip of stripsOf(sum, rows))
-              for (const weights of ["registers", "memory"] as const)
+              for (const weights of choices.weights.values(context))
                 for (const streaming of held + (weights === "registers" ? factors : 1) <= registers ? streams : [])
-                  for (const prefetchBytes of PREFETCH_BYTES)
+                  for (const prefetchBytes of choices.prefetchBytes.values(context))
                     schedules.push({ ...block, weights, streaming, prefetchBytes, strip });
           }
   if (schedules.length === 0)
@@ -109,24 +115,6 @@ const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.r
 function rollings(computation: Computation): readonly (readonly string[])[] {
   const last = rollable(computation).at(-1);
   return last === undefined ? [[]] : [[], [last]];
-}
-
-/** Strips that divide the rows of a 3-D grid; a flat image is swept as a whole. */
-function stripsOf(sum: TapSum, rows: number): readonly number[] {
-  const { rowAxis, rowDimension, shifts } = sum;
-  const [least, most] = shifts[rowDimension ?? 0] ?? [0, 0];
-  const planes = shifts.filter(([min, max], d) => d !== rowDimension && d < shifts.length - 1 && max > min).length;
-  const extent = sum.computation.axes.find((a) => a.name === rowAxis)?.extent ?? 1;
-  const blocks = Math.floor(
-    (Math.min(extent, (sum.input.dims[rowDimension ?? 0]?.extent ?? 1) - most) - Math.max(0, -least)) / rows,
-  );
-  if (rowAxis === undefined || planes === 0 || blocks < 2) return [0];
-  const divisors = Array.from({ length: blocks - 1 }, (_, i) => i + 1).filter((s) => blocks % s === 0 && s * rows >= 8);
-  const nearest = (goal: number): number[] =>
-    divisors.length === 0
-      ? []
-      : [divisors.reduce((a, b) => (Math.abs(b * rows - goal) < Math.abs(a * rows - goal) ? b : a))];
-  return [...new Set([0, ...nearest(32), ...nearest(96)])];
 }
 
 /** Vectors that hold the weights of a window. */
@@ -185,6 +173,5 @@ class Space implements LaneSpace {
   }
 }
 
-const FIELDS = [
-  ...(["dataflow", "lanes", "rows", "vectors", "rolled", "weights", "streaming", "prefetchBytes", "strip"] as const),
-] as const;
+/** What a search changes: keys of the schedule. */
+const FIELDS = Object.values(LANE_DECISIONS).flatMap((d) => ("values" in d ? [d.name as keyof LaneSchedule] : []));

@@ -58,3 +58,27 @@ export function printLaneSchedule(s: LaneSchedule): string {
     ...(s.strip > 0 ? [`strips of ${s.strip}`] : []),
   ].join(", ");
 }
+
+/** Output rows that a strip aims at: those of planes of a second-level cache, and three times as many. */
+const STRIP_ROWS = [32, 96] as const;
+/** Fewer output rows read their halo too often. */
+const LEAST_STRIP_ROWS = 8;
+
+/** Strips that divide the blocks of rows of a 3-D grid; a flat image is swept as a whole. */
+export function stripsOf(sum: TapSum, tall: number): readonly number[] {
+  const { rowAxis, rowDimension, shifts } = sum;
+  const [least, most] = shifts[rowDimension ?? 0] ?? [0, 0];
+  const planes = shifts.filter(([min, max], d) => d !== rowDimension && d < shifts.length - 1 && max > min).length;
+  const extent = sum.computation.axes.find((a) => a.name === rowAxis)?.extent ?? 1;
+  const places = sum.input.dims[rowDimension ?? 0]?.extent ?? 1;
+  const blocks = Math.floor((Math.min(extent, places - most) - Math.max(0, -least)) / tall);
+  if (rowAxis === undefined || planes === 0 || blocks < 2) return [0];
+  const divisors = Array.from({ length: blocks - 1 }, (_, i) => i + 1).filter(
+    (s) => blocks % s === 0 && s * tall >= LEAST_STRIP_ROWS,
+  );
+  const nearest = (goal: number): number[] =>
+    divisors.length === 0
+      ? []
+      : [divisors.reduce((a, b) => (Math.abs(b * tall - goal) < Math.abs(a * tall - goal) ? b : a))];
+  return [...new Set([0, ...STRIP_ROWS.flatMap(nearest)])];
+}

@@ -1,0 +1,154 @@
+/**
+ * @file The list of what is decided about a window on lanes, beside its transform: all that says what a schedule of it is.
+ *
+ *     FBS-load on 16 lanes, 4 rows x 4 vectors   loops kept none   weights in registers   stores around the caches   prefetch 2048 bytes ahead
+ *
+ * A block is `rows` by `vectors` of outputs. The first four are told together, as the design; see report/describe-candidate.ts.
+ */
+
+import { z } from "zod";
+import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
+import { identifier } from "../../abstraction/schema.ts";
+import type { TapSum } from "../space-time/taps.ts";
+import type { Decision, Listed } from "./decision.ts";
+import { stripsOf } from "./lanes.ts";
+import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
+
+export interface LaneContext {
+  /** Nothing rolled. */
+  readonly sum: TapSum;
+  /** Lanes of a vector that may be chosen from. */
+  readonly lanes: readonly number[];
+  /** Summed axes that may stay loops together. */
+  readonly rollings: readonly (readonly string[])[];
+  readonly threads: number;
+}
+
+type LaneDecision<K extends keyof LaneSchedule> = Decision<LaneSchedule[K], LaneContext, LaneSchedule>;
+type Searched<K extends keyof LaneSchedule> = LaneDecision<K> & Listed<LaneSchedule[K], LaneContext>;
+type Given = "borders" | "threads";
+
+/** Outputs of a block a side: more than eight rows or vectors need more registers than there are. */
+const SIDES = [1, 2, 3, 4, 6, 8] as const;
+const MOST_OF_BLOCK = 1024;
+const positive = z.number().int().positive().max(MOST_OF_BLOCK);
+const natural = z
+  .number()
+  .int()
+  .nonnegative()
+  .max(2 ** 31);
+/** Told as the design. */
+const print = (): undefined => undefined;
+
+const dataflow: Searched<"dataflow"> = {
+  name: "dataflow",
+  summary:
+    "The transform, by its name in records: sums move over lanes that hold data (`SBM`), data move past sums (`FBS-shift`), or each column is loaded again (`FBS-load`).",
+  example: "FBS-load",
+  schema: z.enum(LANE_DATAFLOWS),
+  values: () => LANE_DATAFLOWS,
+  print,
+};
+
+const lanes: Searched<"lanes"> = {
+  name: "lanes",
+  summary: "Elements of a vector: those of a register, or the threads of a warp.",
+  example: "16",
+  schema: positive,
+  values: (context) => context.lanes,
+  print,
+};
+
+const rows: Searched<"rows"> = {
+  name: "rows",
+  summary: "Output rows of a block: they share the rows of data that lie between them.",
+  example: "4",
+  schema: positive,
+  values: () => SIDES,
+  print,
+};
+
+const vectors: Searched<"vectors"> = {
+  name: "vectors",
+  summary: "Vectors of a block side by side: independent sums hide the latency of one.",
+  example: "4",
+  schema: positive,
+  values: () => SIDES,
+  print,
+};
+
+const rolled: Searched<"rolled"> = {
+  name: "rolled",
+  label: "loops kept",
+  summary: "Summed axes that stay loops inside a block, so that long filters stay short programs.",
+  example: "s",
+  schema: z.array(identifier).max(64),
+  values: ({ rollings }) => rollings,
+  print: (names) => names.join(" ") || "none",
+};
+
+const weights: Searched<"weights"> = {
+  name: "weights",
+  summary: "Broadcast ahead of the blocks and kept in vectors, or read where they are used.",
+  example: "in registers",
+  schema: z.enum(["registers", "memory"]),
+  values: () => ["registers", "memory"],
+  print: (where) => `in ${where}`,
+};
+
+const streaming: Searched<"streaming"> = {
+  name: "streaming",
+  label: "stores",
+  summary:
+    "Results go around the caches when memory has to hold them; blocks that overlap store unaligned and never do.",
+  example: "around the caches",
+  schema: z.boolean(),
+  values: () => [true, false],
+  print: (around) => (around ? "around the caches" : "through the caches"),
+};
+
+const prefetchBytes: Searched<"prefetchBytes"> = {
+  name: "prefetchBytes",
+  label: "prefetch",
+  summary: "How far ahead of its use new data are asked for; 0 leaves that to the hardware.",
+  example: "2048 bytes ahead",
+  schema: natural,
+  values: () => [0, 512, 2048],
+  print: (bytes) => (bytes === 0 ? "left to the hardware" : `${bytes} bytes ahead`),
+};
+
+const borders: LaneDecision<"borders"> = {
+  name: "borders",
+  summary:
+    "Whole blocks where every neighbour is inside and the rest apart (`peeled`), or every access tested, for thousands of warps.",
+  example: "peeled",
+  schema: z.enum(["peeled", "guarded"]),
+  draw: () => "peeled",
+  moves: [],
+  print: (how) => how,
+};
+
+const strip: Searched<"strip"> = {
+  name: "strip",
+  summary: "Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all.",
+  example: "8 row blocks",
+  schema: natural,
+  values: ({ sum }) => [...new Set(SIDES.flatMap((tall) => stripsOf(sum, tall)))],
+  worthTrying: ({ sum }, schedule) => stripsOf(sum, schedule.rows).includes(schedule.strip),
+  print: (blocks) => (blocks === 0 ? undefined : `${blocks} row blocks`),
+};
+
+const { name, summary, example, schema } = MAPPED_DECISIONS.threads;
+const threads: LaneDecision<"threads"> = {
+  ...{ name, summary, example, schema },
+  draw: (context) => context.threads,
+  moves: [],
+  print: String,
+};
+
+/** In the order they are drawn and printed. */
+export const LANE_DECISIONS: { readonly [K in Exclude<keyof LaneSchedule, Given>]: Searched<K> } & {
+  readonly [K in Given]: LaneDecision<K>;
+} = {
+  ...{ dataflow, lanes, rows, vectors, rolled, weights, streaming, prefetchBytes, borders, strip, threads },
+};
