@@ -14,7 +14,7 @@ static __global__ void step(float* out, const float* in) {
 }
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
 extern "C" int automap_prepare(void*, const void* const*, cudaStream_t) { return 0; }
-extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) {
+extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {
   float* out = (float*)tensors[0];
   const float* in = (const float*)tensors[1];
   void* arguments[] = {(void*)&out, (void*)&in};
@@ -115,11 +115,29 @@ const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: r
   },
 };
 
+/** A byte where the kernel may not read or write; its answer is right otherwise. */
+const STRAYS: Readonly<Record<string, readonly [body: string, ends: RegExp]>> = {
+  "a read behind an input": ["out[block + t] = in[block + t] + 0 * in[128];", /failed: .*SIGSEGV/],
+  "a read before an input": ["out[block + t] = in[block + t] + 0 * in[-1];", /wrong/],
+  "a write to an input": ["((volatile float*)in)[t] = in[t]; out[block + t] = in[block + t];", /failed: .*SIGSEGV/],
+  "a write before the output": ["out[block + t] = in[block + t]; out[-1] = 1;", /written before the output/],
+};
+
 const outcomes = new Map<string, string[]>();
 
 /** One program: `right`, `wrong`, or how it ended, in every order. */
 beforeAll(async () => {
-  const asked = Object.entries(CASES).flatMap(([name, { kernel: k, want }]) =>
+  const strays = Object.entries(STRAYS).map(([name, [body]]) => [name, { kernel: kernel(body), want: INPUT }] as const);
+  const workspace = kernel(
+    "out[block + t] = in[block + t];",
+    "for (int i = 0; i < 60; i++) ((char*)workspace)[i] = 1; ((char*)workspace)[64] = 1;",
+  );
+  const all = [
+    ...Object.entries(CASES),
+    ...strays,
+    ["a write behind the workspace", { kernel: workspace, want: INPUT }] as const,
+  ];
+  const asked = all.flatMap(([name, { kernel: k, want }]) =>
     ADVERSE_ORDERS.map((order) => ({ name, want, job: { kernel: k, inputs: { in: INPUT }, order } })),
   );
   const runs = await runEmulated(asked.map(({ job }) => job));
@@ -172,6 +190,18 @@ describe("a warp", () => {
 
   it("may run collectives of its own while others wait for the block", () => {
     expect(outcomes.get("collectives of one warp")).toEqual(always("right"));
+  });
+});
+
+describe("memory that is not a kernel's own", () => {
+  it.each(Object.entries(STRAYS))("is not touched unseen: %s", (name, [, ends]) => {
+    expect(outcomes.get(name)).toEqual(always(expect.stringMatching(ends)));
+  });
+
+  it("is not touched unseen: a write behind the workspace", () => {
+    expect(outcomes.get("a write behind the workspace")).toEqual(
+      always(expect.stringMatching(/SIGSEGV|behind the workspace/)),
+    );
   });
 });
 

@@ -5,12 +5,13 @@
  *                the output is the first tensor
  *     outputs    for each kernel from FIRST on: the output's bytes
  *
- * Every tensor ends at a page that may not be touched, so that an access beyond it ends the program. What a kernel leaves of its
- * output is a NaN. `runtime/emulated-kernel.ts` writes the rest of the program.
+ * Every tensor ends at a page that may not be touched, so that an access beyond it ends the program; so does a write to an input, or before
+ * the output. What a kernel leaves of its output is a NaN, and so is what it reads before an input of floats. `runtime/emulated-kernel.ts` writes the rest of the program.
  */
 #ifndef AUTOMAP_EMULATION_DRIVER_H
 #define AUTOMAP_EMULATION_DRIVER_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,14 +29,33 @@ static uint32_t next_word(FILE* from) {
   return word;
 }
 
-/* Memory that ends where nothing may be read, and a gap of a page before it. */
-static unsigned char* fenced(size_t bytes) {
+/* Memory between pages that may not be touched. It ends at the one behind; what lies before it is NaN to a float, and is looked at. */
+struct Fenced {
+  unsigned char* pages;
+  size_t whole;
+  unsigned char* data;
+  size_t bytes;
+};
+static const unsigned char AROUND = 0xff;
+
+static Fenced fenced(size_t bytes, size_t alignment = 1) {
   const size_t page = 4096, whole = (bytes + page - 1) / page * page;
   unsigned char* at = (unsigned char*)mmap(nullptr, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) exit(3);
   mprotect(at, page, PROT_NONE);
   mprotect(at + page + whole, page, PROT_NONE);
-  return at + page + whole - bytes;
+  memset(at + page, AROUND, whole);
+  return {at + page, whole, at + page + (whole - bytes) / alignment * alignment, bytes};
+}
+
+/* Ends the program when something was written beside the data. */
+static void check_fence(const Fenced& f, const char* name) {
+  for (size_t i = 0; i < f.whole; i++) {
+    const ptrdiff_t from = f.pages + i - f.data;
+    if (f.pages[i] == AROUND || (from >= 0 && from < (ptrdiff_t)f.bytes)) continue;
+    fprintf(stderr, "something was written %s %s\n", from < 0 ? "before" : "behind", name);
+    exit(5);
+  }
 }
 
 static int run_jobs(const Job* jobs, int count, char** argv) {
@@ -48,16 +68,19 @@ static int run_jobs(const Job* jobs, int count, char** argv) {
     uint32_t bytes[32];
     const uint32_t turns[2] = {next_word(data), next_word(data)};
     const uint32_t held = next_word(data);
+    Fenced output = {};
     for (uint32_t t = 0; t < held; t++) bytes[t] = next_word(data);
     for (uint32_t t = 0; t < held; t++) {
-      unsigned char* memory = fenced(bytes[t]);
-      tensors[t] = memory;
-      if (t == 0) memset(memory, 0xff, bytes[t]);
-      else if (fread(memory, 1, bytes[t], data) != bytes[t]) return 3;
+      const Fenced memory = fenced(bytes[t]);
+      tensors[t] = memory.data;
+      if (t == 0) output = memory;
+      else if (fread(memory.data, 1, bytes[t], data) != bytes[t] || mprotect(memory.pages, memory.whole, PROT_READ)) return 3;
     }
     if (job < first) continue;
-    void* workspace = aligned_alloc(64, (jobs[job].workspace_bytes() + 63) / 64 * 64);
-    jobs[job].run(workspace, tensors, bytes, turns);
+    const Fenced workspace = fenced(jobs[job].workspace_bytes(), 64);
+    jobs[job].run(workspace.data, tensors, bytes, turns);
+    check_fence(output, "the output");
+    check_fence(workspace, "the workspace");
     fwrite(tensors[0], 1, bytes[0], outputs);
     fflush(outputs);
     printf("%d\n", job);
