@@ -56,7 +56,13 @@ export type Measurement = { readonly ran?: Surroundings } & (
         | "timed-out"
         | "out-of-memory"
         | "out-of-bounds"
-        | "output-flood";
+        | "output-flood"
+        /** It asks for more registers or shared memory than a block of the device has. */
+        | "out-of-resources"
+        /** Registers did not suffice: the compiler put memory in their place. */
+        | "spilled"
+        /** What was written as asynchronous the compiler made wait for itself. */
+        | "serialised";
       readonly log: string;
     }
 );

@@ -127,8 +127,6 @@ async function run(): Promise<void> {
     const found = await tuneComputation(one, {
       ...{ machine: target, database: ":memory:", trials: MOST_TRIALS },
       ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
-      // What is measured beside the winner needs it too.
-      runner: { ...runner, close: () => Promise.resolve() },
       onEvent: (event) => {
         if (event.kind === "trial") {
           const { candidate, measurement, prediction } = event.trial;

@@ -6,6 +6,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { table, WIDTH } from "../report/text.ts";
 import { examineMachine } from "../runtime/doctor.ts";
+import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
@@ -22,7 +23,7 @@ export function registerDoctor(program: Command, finish: (code: ExitCode) => voi
 }
 
 async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode> {
-  const findings = [...(await examineMachine()), ...(await examineCalibration(db))];
+  const findings = [...(await examineMachine()), ...(await examineGpu()), ...(await examineCalibration(db))];
   if (json) printJson({ findings });
   else {
     const rows = findings.flatMap((f) => [

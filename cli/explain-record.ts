@@ -71,7 +71,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
     explained.status === "unknown"
       ? `the model cannot explain it: ${explained.because}`
       : [
-          `the model now, uncorrected, ${ratesText(explained.calibratedAt)}`,
+          `the model now, uncorrected, ${ratesText(explained)}`,
           indent(explainPrediction(explained.prediction, explained.costs)),
           ...comparison(trial, explained.prediction.seconds),
           ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
@@ -81,7 +81,8 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
   ].join("\n");
 }
 
-function ratesText(calibratedAt: number | undefined): string {
+function ratesText({ calibratedAt, ratesOf }: Extract<TrialExplanation, { readonly status: "explained" }>): string {
+  if (ratesOf !== undefined) return `with the rates of ${ratesOf} in the table of machines`;
   return calibratedAt === undefined
     ? "with the rates of the reference machine (automap calibrate measures this one's)"
     : `with the rates calibrated on ${new Date(calibratedAt).toISOString().slice(0, 10)}`;

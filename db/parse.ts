@@ -195,6 +195,9 @@ const failure = z.enum({
   "out-of-memory": "out-of-memory",
   "out-of-bounds": "out-of-bounds",
   "output-flood": "output-flood",
+  "out-of-resources": "out-of-resources",
+  spilled: "spilled",
+  serialised: "serialised",
 } as const satisfies { [S in Failure]: S });
 
 /** Every status a trial can have. */

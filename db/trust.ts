@@ -43,6 +43,8 @@ const MUST_AGREE: Readonly<Record<Policy, readonly EnvironmentField[]>> = {
 /** The world that asks. */
 export interface World {
   readonly environment: Environment;
+  /** GPUs that are here: what was measured on a GPU is compared with one of them. */
+  readonly devices?: readonly Environment[] | undefined;
   /** Instructions as declared now. Left out, declarations are not compared. */
   readonly intrinsics?: readonly Intrinsic[];
 }
@@ -61,15 +63,22 @@ export interface Difference {
 /** Every field in which the record's world is not this one; none for a record that can be trusted. */
 export function differencesOf(
   trial: Pick<TrialRecord, "environment" | "intrinsic" | "declaration">,
-  { environment, intrinsics }: World,
+  world: World,
 ): Difference[] {
-  const found: Difference[] = environmentDifferences(trial.environment, environment);
+  const { intrinsics } = world;
+  const found: Difference[] = environmentDifferences(trial.environment, hereOf(trial.environment, world));
   const { declaration, intrinsic } = trial;
   if (intrinsics === undefined || declaration === undefined) return found;
   const here = intrinsics.find((i) => i.name === intrinsic);
   const hash = here && declarationHash(here);
   if (hash !== declaration) found.push({ field: "declaration", recorded: declaration, here: hash });
   return found;
+}
+
+/** What of the world that asks a record is held against: a GPU's against the GPU here, where there is one. */
+function hereOf({ driver, cpu }: Environment, { environment, devices = [] }: World): Environment {
+  const device = devices.find((d) => d.cpu === cpu) ?? devices[0];
+  return driver === undefined || !device ? environment : device;
 }
 
 /** The same for two worlds: fields of `there` that are otherwise `here`. */
@@ -91,8 +100,9 @@ export interface Condition {
 /** Conditions on a row of `trials` that hold together for what the policy trusts; undefined when it trusts everything. */
 export function trustedBy(
   db: Database,
-  { policy, environment, intrinsics }: Trust,
+  trust: Trust,
 ): { readonly world?: Condition; readonly declared?: Condition } | undefined {
+  const { policy, intrinsics } = trust;
   if (policy === "any") return undefined;
   const fields: readonly string[] = MUST_AGREE[policy];
   const all = db.sqlite
@@ -100,7 +110,7 @@ export function trustedBy(
     .all()
     .map((row) => environmentOf(row, db.path));
   const trusted = all.filter((there) =>
-    environmentDifferences(there, environment).every((d) => !fields.includes(d.field)),
+    environmentDifferences(there, hereOf(there, trust)).every((d) => !fields.includes(d.field)),
   );
   const now = new Map((intrinsics ?? []).map((i) => [i.name, declarationHash(i)]));
   const changed =

@@ -91,6 +91,7 @@ function mma({ name, isa, compute, k, operands, timed, ...form }: Row) {
     emit: `${fn}({c}, {a}, {b});`,
     prelude: prelude(fn, shape, form),
     ...(cost && { cost }),
+    mnemonic: operands.c.dtype === "s32" ? "IMMA" : "HMMA",
     source: `PTX ISA, Matrix Fragments for mma.${shape}`,
   });
 }

@@ -75,6 +75,7 @@ function wmma(
     extents: { m, n, k },
     operands: { a: factor("matrix_a", factors), b: factor("matrix_b", factors), c: accumulator(sums) },
     emit: "wmma::mma_sync({c}, {a}, {b}, {c});",
+    mnemonic: { s32: "IMMA", f64: "DMMA" }[String(sums.dtype)] ?? "HMMA",
     prelude: PRELUDE,
     source: "CUDA C++ Programming Guide, Warp Matrix Functions: Element Types and Matrix Sizes",
   });

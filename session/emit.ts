@@ -17,7 +17,7 @@ import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { toolProblem } from "../runtime/environment.ts";
-import { kernelFor } from "./kernel.ts";
+import { kernelOfRecord } from "./kernel.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -26,20 +26,25 @@ import { VERSION } from "./version.ts";
  * @throws UsageError when the record is of a failed trial, or its kernel is not C++
  */
 export function subjectOf(trial: TrialRecord, name?: string): EmitSubject {
-  const { measurement, workload, environment, conditions, candidate } = trial;
+  const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
   if (measurement.status !== "ok")
     throw new UsageError(`trial ${id} ended as ${measurement.status}: there is no kernel to use`, {
       hint: `automap db show ${id} has its log; automap db best lists what worked`,
     });
   const computation = computationOf(workload);
+  const tuned = kernelOfRecord(trial);
+  if (tuned.language !== "c++")
+    throw new UsageError(`trial ${id} is a kernel in CUDA: packages hold C++ so far`, {
+      hint: "the tune command it came from, with --to kernel.cu, writes its text; what was measured is not measured again",
+    });
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
   const [low, high] = measurement.interval;
   return {
     name: chosen,
     computation,
-    tuned: kernelFor(computation, candidate),
+    tuned,
     threads: conditions.threads,
     record: trial.id,
     provenance: [

@@ -28,6 +28,8 @@ export type TrialExplanation =
       readonly costs: Costs;
       /** When the rates were measured; undefined when they are the reference machine's. */
       readonly calibratedAt: number | undefined;
+      /** The machine of the table whose rates were taken; undefined where they are this machine's or the reference machine's. */
+      readonly ratesOf: string | undefined;
       /** By kernels of the record's environment. */
       readonly contradiction: Contradiction | undefined;
     }
@@ -42,8 +44,9 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
+    const ratesOf = candidate.kind === "grid" ? machine.name : undefined;
     const contradiction = contradictionIn(db, trial.environment, machine);
-    return { status: "explained", mapping, prediction, costs, calibratedAt, contradiction };
+    return { status: "explained", mapping, prediction, costs, calibratedAt, ratesOf, contradiction };
   } catch (error) {
     if (error instanceof UsageError) return { status: "unknown", because: error.message };
     throw error;

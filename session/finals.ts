@@ -13,6 +13,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import {
@@ -25,6 +26,7 @@ import {
   recordTrial,
   type Workload,
 } from "../db/index.ts";
+import { gpuTargetNamed } from "../targets/index.ts";
 import { rankingOf, type TrialOf } from "../tuner/trials.ts";
 import { kernelFor } from "./kernel.ts";
 import { mappingOf } from "./recorded.ts";
@@ -69,8 +71,12 @@ export async function decide(
 ): Promise<TunedKernel | undefined> {
   // 1. Who takes part.
   const { computation } = search.workload;
+  const machine = gpuTargetNamed(search.environment.target);
   const own = contenders.map((trial) => entrantOf(trial, search.space));
-  const entrants = [...own, ...reigning(contenders, search).flatMap((trial) => recordedEntrant(trial, computation))];
+  const entrants = [
+    ...own,
+    ...reigning(contenders, search).flatMap((trial) => recordedEntrant(trial, computation, machine)),
+  ];
   if (entrants.length === 0) return undefined;
 
   // 2. Batches in turns.
@@ -108,11 +114,11 @@ function entrantOf(trial: TrialOf<Candidate>, space: Finished["space"]): Entrant
 }
 
 /** What the search itself need not know; none for a record whose mapping or design no longer stands. */
-function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation): Entrant[] {
+function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation, machine?: Target): Entrant[] {
   const { candidate } = trial;
   try {
     const mapping = isMapped(candidate) ? mappingOf(computation, candidate) : undefined;
-    return [{ trial, kernel: kernelFor(computation, candidate), mapping }];
+    return [{ trial, kernel: kernelFor(computation, candidate, machine), mapping }];
   } catch (error) {
     if (error instanceof UsageError) return [];
     throw error;

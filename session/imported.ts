@@ -9,6 +9,7 @@
 import { elementCount, pointCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
 import { OPERATORS } from "../operators/index.ts";
@@ -16,7 +17,8 @@ import { constantValues } from "../operators/operator.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import type { CoreOptions } from "../runtime/cores.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
-import { kernelFor } from "./kernel.ts";
+import type { CudaRunner, CudaTiming } from "../runtime/run/cuda.ts";
+import { kernelOfRecord } from "./kernel.ts";
 
 export interface Consent {
   /** Kernels of records and packages that were not made by this user on this machine may be built and run. */
@@ -42,15 +44,30 @@ const INPUT_SEED = 1;
 /** Builds the kernel of a record, holds every element against the equation, and times it. */
 export async function measureRecorded(
   runner: Runner,
-  { workload, candidate }: TrialRecord,
+  trial: TrialRecord,
   options?: MeasureOptions,
 ): Promise<Measurement> {
-  const computation = computationOf(workload);
+  const reference = await runner.reference(computationOf(trial.workload), INPUT_SEED, fixedOf(trial));
+  return runner.measure(kernelOfRecord(trial), reference, options);
+}
+
+/** The same on a GPU. */
+export async function measureRecordedOnGpu(
+  runner: CudaRunner,
+  trial: TrialRecord,
+  timing?: CudaTiming,
+): Promise<Measurement> {
+  const reference = await runner.reference(computationOf(trial.workload), INPUT_SEED, fixedOf(trial));
+  const [only] = await runner.measureTogether([kernelOfRecord(trial)], reference, timing);
+  if (!only) throw new Error("internal: a kernel has no answer");
+  return only;
+}
+
+/** Values of tensors that the operator itself fixes. */
+function fixedOf({ workload }: TrialRecord): { readonly fixed?: Inputs } {
   const operator = OPERATORS.find((o) => o.name === workload.operator);
-  const fixed = operator && constantValues(operator, computation);
-  const kernel = kernelFor(computation, candidate);
-  const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
-  return runner.measure(kernel, reference, options);
+  const fixed = operator && constantValues(operator, computationOf(workload));
+  return fixed ? { fixed } : {};
 }
 
 /** What a record may ask of this machine before it is trusted: about a minute, and an eighth of the memory of a small server. */

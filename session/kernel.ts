@@ -13,6 +13,7 @@ import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { generateCpp } from "../codegen/cpp.ts";
 import { generateLanes } from "../codegen/lanes.ts";
+import { computationOf, type TrialRecord } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
@@ -21,6 +22,7 @@ import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";
+import { gpuTargetNamed } from "../targets/gpu.ts";
 import { generateGrid, gridOf } from "./grid-space.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";
@@ -46,6 +48,15 @@ export function kernelFor(computation: Computation, candidate: Candidate, machin
   if (problem !== undefined)
     throw new UsageError(`the schedule does not fit ${computation.name} on ${name}: ${problem}`);
   return generate(candidate, mapping);
+}
+
+/** The kernel of a record, for the machine that it was measured on. @throws UsageError as {@link kernelFor} */
+export function kernelOfRecord({
+  workload,
+  candidate,
+  environment,
+}: Pick<TrialRecord, "workload" | "candidate" | "environment">): Kernel {
+  return kernelFor(computationOf(workload), candidate, gpuTargetNamed(environment.target));
 }
 
 /** The kernel of a mapping, lowered under its schedule and printed. */

@@ -117,6 +117,10 @@ function loadableRecord(trial: TrialRecord, options: LoadOptions): Loadable {
 }
 
 function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): EmitSubject {
+  if (kernel.language !== "c++")
+    throw new UsageError(`${shortId(id)} is a kernel in CUDA: only kernels in C++ are loaded so far`, {
+      hint: "best.kernel.source is its text, with the interface of abstraction/kernel.ts",
+    });
   return {
     name: packageName(computation.name),
     computation,

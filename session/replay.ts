@@ -17,7 +17,7 @@ import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
 import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { TrialOf } from "../tuner/trials.ts";
@@ -85,7 +85,8 @@ export async function replayRun(
     (t) => t.run !== run.id && t.provenance === provenance && !answers.has(candidateKey(t.candidate)),
   );
   const calibration = storedCalibration(db, run.environment, own[0]?.at ?? run.ended)?.calibration;
-  if (!calibration) assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
+  if (!calibration && !(target && isGpu(target)))
+    assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 
   // 3. The same space and model.
   const space = sessionSpace(computation, {

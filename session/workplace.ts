@@ -19,7 +19,7 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
-import { findCudaDevice } from "../runtime/run/cuda-build.ts";
+import { findGpus } from "../runtime/run/cuda-device.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { calibrationFor } from "./predict.ts";
@@ -77,7 +77,7 @@ export async function openWorkplace(
       throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
         hint: "leave --threads out: blocks and warps are the schedule's to decide",
       });
-    const made = runner && "device" in runner ? runner : await runnerOnGpu(machine);
+    const made = runner && "device" in runner ? runner : await runnerOnGpu(machine, onWait);
     return "status" in made ? made : gpuWorkplace(made, machine);
   }
   if (runner && "device" in runner) throw new Error(`internal: a GPU's runner for ${machine.name}`);
@@ -131,26 +131,31 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
         compare: (kernels) => runner.measureTogether(kernels, reference, FINAL),
       };
     },
-    waited: () => 0,
+    waited: () => runner.waited(),
     close: () => runner.close(),
   };
 }
 
-/** The GPU of this machine as a target, or what is missing. */
+/** The GPU of this machine as a target, or why there is none; what compiles for it is another matter. */
 export async function localGpu(): Promise<Target | EnvironmentProblem> {
-  const device = await findCudaDevice();
-  return "status" in device ? device : gpuTargetOf(device);
+  const gpus = await findGpus();
+  return "status" in gpus ? gpus : gpuTargetOf(gpus[0]);
 }
 
 /** @throws EnvironmentError when the GPU here is another */
-async function runnerOnGpu(machine: Target): Promise<CudaRunner | EnvironmentProblem> {
-  const made = await createCudaRunner();
-  if (made.status === "environment") return made;
-  const here = gpuTargetOf(made.runner.device);
-  if (here.name === machine.name) return made.runner;
-  await made.runner.close();
+async function runnerOnGpu(
+  machine: Target,
+  onWait: WorkplaceOptions["onWait"],
+): Promise<CudaRunner | EnvironmentProblem> {
+  const gpus = await findGpus();
+  if ("status" in gpus) return gpus;
+  const here = gpuTargetOf(gpus[0]);
+  if (here.name === machine.name) {
+    const made = await createCudaRunner(onWait ? { onWait } : {});
+    return made.status === "environment" ? made : made.runner;
+  }
   throw new EnvironmentError({
-    what: `this machine's GPU is a ${made.runner.device.name} (target ${here.name}), not the ${machine.name} asked for`,
+    what: `this machine's GPU is ${gpus[0].name} (target ${here.name}), not the ${machine.name} asked for`,
     why: "a kernel is measured on the machine it is tuned for",
     remedy: "--target cuda takes the GPU that is here; --model-only ranks for any by the model alone",
   });

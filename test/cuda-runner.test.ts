@@ -131,10 +131,49 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(await statusOf(kernelOf(matmul, "  *(volatile int*)8 = 1;"))).toMatchObject({ status: "crashed" });
   });
 
-  it("fails with the error of its launch", async () => {
-    const { status, log } = await statusOf(kernelOf(matmul, RIGHT, "cudaErrorInvalidConfiguration"));
-    expect(status).toBe("crashed");
-    expect(log).toContain("launch: cudaError");
+  it.each([
+    ["crashed", "an invalid configuration", "cudaErrorInvalidConfiguration", "launch: cudaError"],
+    ["out-of-resources", "more registers than a block has", "701", "launch: cudaErrorLaunchOutOfResources"],
+    ["out-of-memory", "memory that is not there", "2", "launch: cudaErrorMemoryAllocation"],
+    ["timed-out", "a kernel that the driver ends", "702", "launch: cudaErrorLaunchTimeout"],
+    ["illegal-instruction", "an instruction of another GPU", "715", "launch: cudaErrorIllegalInstruction"],
+  ])("is %s for %s", async (expected, _, error, words) => {
+    const { status, log } = await statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
+    expect(status).toBe(expected);
+    expect(log).toContain(words);
+  });
+
+  it("is out of resources when it asks for more shared memory than a block has", async () => {
+    const kernel = kernelOf(matmul, RIGHT);
+    const greedy = "cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20)";
+    const source = kernel.source.replace("cudaStream_t) { return 0; }", `cudaStream_t) { return ${greedy}; }`);
+    const { status, log } = await statusOf({ ...kernel, source: sourceOf(source) });
+    expect([status, log]).toEqual([
+      "out-of-resources",
+      expect.stringContaining("more shared memory than a block has: cudaErrorInvalidValue"),
+    ]);
+  });
+
+  it.each([
+    ["a driver that is too old", "35", "cudaErrorInsufficientDriver", /update the driver/],
+    ["memory that has failed", "214", "cudaErrorECCUncorrectable", /memory has failed/],
+    ["a device that another process has for itself", "46", "cudaErrorDevicesUnavailable", /end that process/],
+  ])("is not at fault for %s: the machine is", async (_, error, name, remedy) => {
+    const failing = statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
+    await expect(failing).rejects.toMatchObject({
+      problem: { what: expect.stringContaining(name), remedy: expect.stringMatching(remedy) },
+    });
+  });
+
+  it("is measured again where the fault of the machine passes", async () => {
+    const flag = join(workdir, "once");
+    const launch = `access("${flag}", F_OK) == 0 ? cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream) : (cudaError_t)(close(open("${flag}", O_CREAT, 0600)) + 214)`;
+    const kernel = kernelOf(matmul, RIGHT, launch);
+    const source = kernel.source.replace(
+      "#include <stdint.h>",
+      '#include <stdint.h>\nextern "C" int access(const char*, int), open(const char*, int, ...), close(int);\nenum { F_OK = 0, O_CREAT = 64 };',
+    );
+    expect(await statusOf({ ...kernel, source: sourceOf(source) })).toMatchObject({ status: "ok" });
   });
 
   it("does not take the others of its process with it", async () => {
@@ -208,12 +247,13 @@ describe("what ptxas and cuobjdump say", () => {
     expect(
       complaintOf("ptxas info    : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
     ).toBeUndefined();
-    expect(complaintOf("    64 bytes stack frame, 60 bytes spill stores, 68 bytes spill loads")).toBe(
-      "registers do not suffice: 64 bytes of stack, 60 bytes stored and 68 loaded",
-    );
+    expect(complaintOf("    64 bytes stack frame, 60 bytes spill stores, 68 bytes spill loads")).toEqual({
+      status: "spilled",
+      log: "registers do not suffice: 64 bytes of stack, 60 bytes stored and 68 loaded",
+    });
     expect(
       complaintOf("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized"),
-    ).toContain("C7510");
+    ).toMatchObject({ status: "serialised", log: expect.stringContaining("C7510") });
   });
 
   it("counts an instruction whatever stands behind its name", () => {

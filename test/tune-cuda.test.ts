@@ -1,11 +1,13 @@
 /** @file `automap tune --target cuda` from the command line to the record, on a machine whose GPU is emulated; and what such records answer. */
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials } from "../db/index.ts";
-import { fakeCuda } from "./support/fake-cuda.ts";
+import { examineGpu } from "../runtime/doctor-gpu.ts";
+import { commandLine, type Ran } from "./support/command-line.ts";
+import { type FakeCudaOptions, fakeCuda, H100_SMI } from "./support/fake-cuda.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-tune-cuda-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -36,8 +38,8 @@ describe("automap tune --target cuda", () => {
     expect(recorded.some((t) => t.finals?.place === 1)).toBe(true);
     expect(recorded[0]?.environment).toMatchObject({
       target: "h100",
-      cpu: "NVIDIA H100 80GB HBM3",
-      driver: "580.159.03",
+      cpu: "NVIDIA H100 80GB HBM3 (1980 MHz, 700 W)",
+      driver: "580.159.03 (CUDA 13.0)",
       compiler: { version: "V13.0.88" },
     });
   });
@@ -48,5 +50,141 @@ describe("automap tune --target cuda", () => {
     expect(ran.err).toContain("3 trials, 0 measured now");
     const added = trialsIn().slice(0, -before);
     expect(added.every((t) => t.finals !== undefined)).toBe(true);
+  });
+});
+
+describe("a record of a GPU", () => {
+  const ask = async (words: string): Promise<string> => {
+    const { code, out, err } = await machine.commandLine(`${words} --db ${database}`);
+    expect(code, out + err).toBe(0);
+    return out + err;
+  };
+  const winner = (): string => {
+    const found = trialsIn().find((t) => t.finals?.place === 1);
+    if (!found) throw new Error("no winner");
+    return found.id.slice(0, 12);
+  };
+
+  it("is the best of its world, on the machine that has the GPU", async () => {
+    expect(await ask("db best --trust exact")).toContain("h100");
+    expect(await ask("db stale")).toContain("no trial matches");
+    expect(await ask("db query --target h100 --top 1")).toContain("mma.");
+    const elsewhere = await commandLine(`db best --trust exact --db ${database}`);
+    expect(elsewhere.err).toContain("stale trials were left out, they differ in target, cpu");
+  });
+
+  it("is shown with its schedule and its world", async () => {
+    const shown = await ask(`db show ${winner()}`);
+    expect(shown).toContain("NVIDIA H100 80GB HBM3 (1980 MHz, 700 W), 132 cores");
+    expect(shown).toContain("580.159.03 (CUDA 13.0)");
+    expect(shown).toMatch(/fragments {4}\w+/);
+    expect(shown).toMatch(/instruction {2}[1-9]\d* in the disassembly/);
+  });
+
+  it("is explained with the rates of its GPU", async () => {
+    const explained = await ask(`explain ${winner()}`);
+    expect(explained).toContain("the model now, uncorrected, with the rates of h100 in the table of machines");
+    expect(explained).toContain("tensor");
+  });
+
+  it("is gone through again, decision by decision", async () => {
+    const run = trialsIn().find((t) => t.finals === undefined)?.run;
+    const replayed = await ask(`replay ${run}`);
+    expect(replayed).toContain("bit for bit");
+    expect(replayed).not.toContain("assumed");
+  });
+
+  it("is reported", async () => {
+    const page = join(folder, "report.html");
+    await ask(`report --output ${page}`);
+    expect(readFileSync(page, "utf8")).toContain("NVIDIA H100");
+  });
+
+  it("is measured again from its record", async () => {
+    expect(await ask("db verify --remeasure 1 --seed 1")).toMatch(/->/);
+  });
+
+  it("is no package yet, and that is said", async () => {
+    const { code, err } = await machine.commandLine(`emit ${winner()} --to ${folder}/package --db ${database}`);
+    expect(code).toBe(2);
+    expect(err).toContain("is a kernel in CUDA: packages hold C++ so far");
+    expect(err).toContain("--to kernel.cu");
+  });
+});
+
+describe("a machine that lacks something", () => {
+  const TUNE = "tune matmul --m 16 --n 16 --k 16 --dtype f16 --trials 1 --time 60 --target";
+  const without = async (options: FakeCudaOptions, words: string): Promise<Ran> =>
+    fakeCuda(mkdtempSync(join(folder, "machine-")), options).commandLine(`${words} --db ${folder}/none.db`);
+
+  it.each<[string, FakeCudaOptions, string, RegExp]>([
+    ["a GPU", { smi: "" }, "cuda", /no NVIDIA GPU: nvidia-smi is not on the PATH(?:.|\n)*--target h100 --model-only/],
+    [
+      "a loaded driver",
+      { smi: "echo NVIDIA-SMI has failed; exit 9" },
+      "cuda",
+      /tells of no GPU: .*has failed(?:.|\n)*driver/,
+    ],
+    ["nvcc", { nvcc: null }, "cuda", /no nvcc on the PATH(?:.|\n)*install the CUDA toolkit/],
+    [
+      "a driver as new as nvcc",
+      { smi: H100_SMI.replace("CUDA Version: 13.0", "CUDA Version: 12.4") },
+      "cuda",
+      /driver 580.159.03 is too old for .*nvcc V13.0.88: it runs CUDA 12.4(?:.|\n)*nvcc of CUDA 12/,
+    ],
+    ["the GPU that is asked for", {}, "a100", /GPU is NVIDIA H100 80GB HBM3 \(target h100\), not the a100 asked for/],
+    [
+      "a compiler that nvcc works with",
+      { nvcc: "[ $# -gt 1 ] && { echo unsupported GNU version; exit 1; }" },
+      "cuda",
+      /cannot compile the measuring program(?:.|\n)*unsupported GNU version/,
+    ],
+  ])("says so and ends with 6: %s", async (_, options, target, words) => {
+    const { code, err } = await without(options, `${TUNE} ${target}`);
+    expect(err).toMatch(words);
+    expect(code).toBe(6);
+  });
+
+  it("goes on where the compiler warns of a kernel, with that as its status", async () => {
+    const warning = "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
+    const nvcc = `case " $* " in *" -Xptxas "*) echo "${warning}" >&2 ;; esac`;
+    const { code, err } = await without({ nvcc }, `${TUNE} cuda`);
+    expect([code, err]).toEqual([1, expect.stringContaining("no kernel worked: 1 serialised")]);
+  });
+
+  it("is told of by doctor", async () => {
+    const said = (options: FakeCudaOptions): Promise<string[]> =>
+      fakeCuda(mkdtempSync(join(folder, "machine-")), options).here(async () =>
+        (await examineGpu()).map(({ subject, status, detail }) => `${subject}: ${status}: ${detail}`),
+      );
+    expect(await said({})).toEqual([
+      "GPU: ok: NVIDIA H100 80GB HBM3, compute capability 9.0, 80 GiB, 1980 MHz, 700 W",
+      "driver: ok: 580.159.03, runs CUDA 13.0",
+      expect.stringMatching(/^nvcc: ok: .*nvcc V13.0.88$/),
+      expect.stringMatching(/^cuobjdump: ok: /),
+    ]);
+    expect(await said({ nvcc: null })).toContain("nvcc: missing: no nvcc on the PATH");
+    expect(await said({ smi: "" })).toEqual([expect.stringMatching(/^GPU: ok: none: kernels are for CPUs/)]);
+  });
+});
+
+describe("automap tune for a GPU that is not here", () => {
+  it("ranks by the model, writes the text and says that it is predicted", async () => {
+    const file = join(folder, "k.cu");
+    const words = `tune matmul --target h100 --model-only --to ${file}`;
+    const { code, out, err } = await commandLine(words);
+    expect(code).toBe(0);
+    expect(out).toContain("predicted by the model with the rates of h100, nothing measured");
+    expect(err).toMatch(/written: .*k\.cu, predicted to take [\d.]+ us; nothing was measured/);
+    expect(readFileSync(file, "utf8")).toContain("__global__");
+  });
+
+  it("refuses what no GPU is called and what a grid has not", async () => {
+    const unknown = await commandLine("tune matmul --target h10 --model-only");
+    expect([unknown.code, unknown.err]).toEqual([2, expect.stringContaining('did you mean "h100"?')]);
+    const threads = await machine.commandLine(`tune matmul --target h100 --threads 2 --db ${folder}/none.db`);
+    expect([threads.code, threads.err]).toEqual([2, expect.stringContaining("launched by one thread")]);
+    const lanes = await commandLine("tune 2d5pt --target h100 --kinds lanes --model-only");
+    expect([lanes.code, lanes.err]).toEqual([3, expect.stringContaining("not yet searched")]);
   });
 });

@@ -6,7 +6,9 @@ import { UsageError } from "../../abstraction/error.ts";
 import { type Difference, POLICIES, type Policy, type World } from "../../db/index.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
-import { environmentOf } from "../../session/environment.ts";
+import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
+import { environmentOf, gpuEnvironment } from "../../session/environment.ts";
+import { gpuTargetOf } from "../../targets/index.ts";
 
 /** Asked for once a command, and only by those that compare. */
 export type Here = () => Promise<World>;
@@ -15,9 +17,10 @@ const NO_COMPILER: Compiler = { status: "found", command: [], path: "none", vers
 
 /** Without a compiler nothing that was compiled is exactly of this world, and the difference says so. */
 export async function thisMachine(): Promise<World> {
-  const compiler = await findCompiler();
+  const [compiler, device] = [await findCompiler(), await findCudaDevice()];
   return {
     environment: environmentOf({ compiler: compiler.status === "found" ? compiler : NO_COMPILER }),
+    devices: "status" in device ? [] : [gpuEnvironment(device, gpuTargetOf(device))],
     intrinsics: INTRINSICS,
   };
 }

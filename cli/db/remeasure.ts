@@ -2,11 +2,12 @@
  * @file A recorded trial measured again: its kernel made from the record, checked and timed as a search would.
  */
 
-import { EnvironmentError } from "../../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import type { TrialRecord } from "../../db/index.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
-import { measureRecorded } from "../../session/imported.ts";
+import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
+import { measureRecorded, measureRecordedOnGpu } from "../../session/imported.ts";
 
 /**
  * @param onWait told what is waited for
@@ -21,16 +22,31 @@ export async function remeasurer(onWait: (text: string) => void): Promise<{
     const known = runners.get(threads);
     if (known) return known;
     const made = await createRunner({ threads, onWait });
-    if (made.status === "environment")
-      throw new EnvironmentError({ ...made, remedy: `${made.remedy}; without it, leave --remeasure out` });
+    if (made.status === "environment") throw withoutIt(made);
     runners.set(threads, made.runner);
     return made.runner;
   };
+  let gpu: CudaRunner | undefined;
+  const runnerOnGpu = async (): Promise<CudaRunner> => {
+    if (gpu) return gpu;
+    const made = await createCudaRunner({ onWait });
+    if (made.status === "environment") throw withoutIt(made);
+    gpu = made.runner;
+    return gpu;
+  };
   return {
-    measure: async (trial) =>
-      measureRecorded(await runnerOf(trial.conditions.threads), trial, { cache: trial.conditions.cache }),
+    measure: async (trial) => {
+      const { threads, cache } = trial.conditions;
+      return trial.candidate.kind === "grid"
+        ? measureRecordedOnGpu(await runnerOnGpu(), trial, { cache })
+        : measureRecorded(await runnerOf(threads), trial, { cache });
+    },
     close: async () => {
-      for (const runner of runners.values()) await runner.close();
+      for (const runner of [...runners.values(), ...(gpu ? [gpu] : [])]) await runner.close();
     },
   };
+}
+
+function withoutIt(problem: EnvironmentProblem): EnvironmentError {
+  return new EnvironmentError({ ...problem, remedy: `${problem.remedy}; without it, leave --remeasure out` });
 }

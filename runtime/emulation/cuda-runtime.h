@@ -15,17 +15,27 @@ typedef void* cudaGraphExec_t;
 typedef double* cudaEvent_t;
 enum { cudaStreamCaptureModeThreadLocal = 1 };
 static const cudaMemcpyKind cudaMemcpyHostToDevice = cudaMemcpyDefault, cudaMemcpyDeviceToHost = cudaMemcpyDefault;
-enum {
-  cudaErrorMemoryAllocation = 2,
-  cudaErrorInvalidDeviceFunction = 98,
-  cudaErrorNoKernelImageForDevice = 209,
-  cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchTimeout = 702,
-  cudaErrorIllegalInstruction = 715,
-  cudaErrorInvalidAddressSpace = 717,
-};
+/* CUDA Runtime API, Data types, enum cudaError: those that mean something to the harness and that cuda.h has not. */
+#define AUTOMAP_CUDA_ERRORS(E)                                                                                        \
+  E(MemoryAllocation, 2) E(InsufficientDriver, 35) E(DevicesUnavailable, 46) E(InvalidDeviceFunction, 98) E(NoDevice, 100) \
+  E(InvalidDevice, 101) E(NoKernelImageForDevice, 209) E(ECCUncorrectable, 214) E(NvlinkUncorrectable, 220)           \
+  E(IllegalAddress, 700) E(LaunchOutOfResources, 701) E(LaunchTimeout, 702) E(HardwareStackError, 714)                \
+  E(IllegalInstruction, 715) E(InvalidAddressSpace, 717) E(CooperativeLaunchTooLarge, 720) E(SystemNotReady, 802)     \
+  E(SystemDriverMismatch, 803) E(CompatNotSupportedOnDevice, 804)
+#define AUTOMAP_ENUMERATOR(name, number) cudaError##name = number,
+enum { AUTOMAP_CUDA_ERRORS(AUTOMAP_ENUMERATOR) };
+#undef AUTOMAP_ENUMERATOR
 
-static inline const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaError"; }
+static inline const char* cudaGetErrorName(cudaError_t error) {
+  switch ((int)error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+#define AUTOMAP_NAME(name, number) case number: return "cudaError" #name;
+    AUTOMAP_CUDA_ERRORS(AUTOMAP_NAME)
+#undef AUTOMAP_NAME
+    default: return "cudaError";
+  }
+}
 static inline const char* cudaGetErrorString(cudaError_t) { return "of the emulated device"; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }

@@ -116,9 +116,29 @@ static void report_faults() {
   for (int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigaction(number, &action, nullptr);
 }
 
+/* A fault of the machine is no kernel's, whichever call tells of it. */
+static bool is_machine(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInsufficientDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError: return true;
+    default: return false;
+  }
+}
+
 static const char* status_of(cudaError_t error) {
+  if (is_machine(error)) return "environment";
   switch (error) {
     case cudaErrorMemoryAllocation: return "out-of-memory";
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorCooperativeLaunchTooLarge: return "out-of-resources";
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace: return "out-of-bounds";
@@ -130,8 +150,23 @@ static const char* status_of(cudaError_t error) {
   }
 }
 
+static std::string told(cudaError_t error, const char* what) {
+  return std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
+}
+
 static void check(int kernel, cudaError_t error, const char* what) {
-  if (error != cudaSuccess) fault(kernel, status_of(error), std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+  if (error != cudaSuccess) fault(kernel, status_of(error), told(error, what));
+}
+
+/* What no kernel has a part in. */
+static void check_device(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) fault(0, "environment", told(error, what));
+}
+
+/* What a kernel asks for before it starts: shared memory that no block has is refused as an invalid value. */
+static void check_asked(int kernel, cudaError_t error) {
+  if (error == cudaErrorInvalidValue) fault(kernel, "out-of-resources", told(error, "more shared memory than a block has"));
+  check(kernel, error, "prepare");
 }
 
 // ---------------------------------------------------------------------------------------------------- request
@@ -403,29 +438,29 @@ int main() {
   const Request r = read_request();
   if (r.arguments.empty()) refuse("no arguments");
   answer("at 0 starting the device");
-  check(0, cudaSetDevice(r.device), "cudaSetDevice");
+  check_device(cudaSetDevice(r.device), "cudaSetDevice");
   cudaStream_t stream;
-  check(0, cudaStreamCreate(&stream), "cudaStreamCreate");
+  check_device(cudaStreamCreate(&stream), "cudaStreamCreate");
 
   // 1. Memory: guards around the output, inputs as drawn.
   const Argument& output = r.arguments[0];
   std::vector<void*> tensors;
   for (const Argument& a : r.arguments) {
     unsigned char* memory = nullptr;
-    check(0, cudaMalloc((void**)&memory, a.bytes() + 2 * GUARD_BYTES), "cudaMalloc of a tensor");
+    check_device(cudaMalloc((void**)&memory, a.bytes() + 2 * GUARD_BYTES), "cudaMalloc of a tensor");
     answer("at 0 taking memory");
-    check(0, cudaMemset(memory, POISON, a.bytes() + 2 * GUARD_BYTES), "cudaMemset");
+    check_device(cudaMemset(memory, POISON, a.bytes() + 2 * GUARD_BYTES), "cudaMemset");
     tensors.push_back(memory + GUARD_BYTES);
   }
   double *low = nullptr, *high = nullptr;
   Wrong* wrong = nullptr;
   double* one = nullptr;
   unsigned char* flush = nullptr;
-  check(0, cudaMalloc((void**)&low, output.elements * sizeof(double)), "cudaMalloc of bounds");
-  check(0, cudaMalloc((void**)&high, output.elements * sizeof(double)), "cudaMalloc of bounds");
-  check(0, cudaMalloc((void**)&wrong, sizeof(Wrong)), "cudaMalloc");
-  check(0, cudaMalloc((void**)&one, sizeof(double)), "cudaMalloc");
-  if (r.flushed) check(0, cudaMalloc((void**)&flush, FLUSH_BYTES), "cudaMalloc of what flushes the cache");
+  check_device(cudaMalloc((void**)&low, output.elements * sizeof(double)), "cudaMalloc of bounds");
+  check_device(cudaMalloc((void**)&high, output.elements * sizeof(double)), "cudaMalloc of bounds");
+  check_device(cudaMalloc((void**)&wrong, sizeof(Wrong)), "cudaMalloc");
+  check_device(cudaMalloc((void**)&one, sizeof(double)), "cudaMalloc");
+  if (r.flushed) check_device(cudaMalloc((void**)&flush, FLUSH_BYTES), "cudaMalloc of what flushes the cache");
 
   // 2. Kernels.
   std::vector<Loaded> kernels;
@@ -446,31 +481,31 @@ int main() {
       const Argument& a = r.arguments[t];
       if (!a.file.empty()) {
         const std::vector<unsigned char> data = read_file(a.file, a.bytes());
-        check(0, cudaMemcpy(tensors[t], data.data(), a.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy of an input");
+        check_device(cudaMemcpy(tensors[t], data.data(), a.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy of an input");
         continue;
       }
       const double most = set == EXACT ? 3 : 16;
       start(0, draw, BLOCKS, THREADS, stream, tensors[t], a.elements, type_of(a.dtype), a.dtype == "tf32", set, r.seed * 1000 + set * 100 + t, most);
     }
-    check(0, cudaStreamSynchronize(stream), "drawing inputs");
+    check_device(cudaStreamSynchronize(stream), "drawing inputs");
     answer("at 0 reference on %s inputs", name.c_str());
     const size_t bytes = output.elements * sizeof(double);
     const std::string kept = r.bounds.empty() ? "" : r.bounds + "." + name;
     if (reference && !kept.empty() && access(kept.c_str(), R_OK) == 0) {
       const std::vector<unsigned char> data = read_file(kept, 2 * bytes);
-      check(0, cudaMemcpy(low, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
-      check(0, cudaMemcpy(high, data.data() + bytes, bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
+      check_device(cudaMemcpy(low, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
+      check_device(cudaMemcpy(high, data.data() + bytes, bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
     } else if (reference) {
       ReferenceCall call = symbol<ReferenceCall>(reference, "automap_reference");
-      check(0, cudaMemset(low, POISON, output.elements * sizeof(double)), "cudaMemset");
-      check(0, cudaMemset(high, POISON, output.elements * sizeof(double)), "cudaMemset");
+      check_device(cudaMemset(low, POISON, output.elements * sizeof(double)), "cudaMemset");
+      check_device(cudaMemset(high, POISON, output.elements * sizeof(double)), "cudaMemset");
       int error = call(tensors.data(), low, high, set == EXACT, stream);
       if (error == 0) error = cudaStreamSynchronize(stream);
       if (error != 0) refuse(std::string("the reference fails: ") + cudaGetErrorString((cudaError_t)error));
       if (!kept.empty()) {
         std::vector<unsigned char> data(2 * bytes);
-        check(0, cudaMemcpy(data.data(), low, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
-        check(0, cudaMemcpy(data.data() + bytes, high, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
+        check_device(cudaMemcpy(data.data(), low, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
+        check_device(cudaMemcpy(data.data() + bytes, high, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
         /* Under another name first: a file that is there is whole. What cannot be kept is computed again. */
         const std::string part = kept + "." + std::to_string(getpid());
         FILE* file = fopen(part.c_str(), "wb");
@@ -484,7 +519,7 @@ int main() {
       if (kernel.failed) continue;
       current_kernel = k;
       answer("at %d call on %s inputs", k, name.c_str());
-      check(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream), "prepare");
+      check_asked(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream));
       /* Twice: what a call leaves behind must not be needed, and must not hurt. */
       for (int call = 0; call < 2; call++) {
         unsigned char* whole = (unsigned char*)tensors[0] - GUARD_BYTES;
@@ -521,8 +556,8 @@ int main() {
 
   // 4. Times: graphs of calls, batches in turns.
   cudaEvent_t begin, end;
-  check(0, cudaEventCreate(&begin), "cudaEventCreate");
-  check(0, cudaEventCreate(&end), "cudaEventCreate");
+  check_device(cudaEventCreate(&begin), "cudaEventCreate");
+  check_device(cudaEventCreate(&end), "cudaEventCreate");
   auto timed = [&](int k, auto&& work) {
     float ms = 0;
     check(k, cudaEventRecord(begin, stream), "cudaEventRecord");
@@ -537,7 +572,7 @@ int main() {
     if (kernel.failed) continue;
     current_kernel = k;
     answer("at %d warming up", k);
-    check(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream), "prepare");
+    check_asked(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream));
     auto call = [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); };
     timed(k, call);
     const double once = timed(k, call);

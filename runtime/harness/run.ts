@@ -52,7 +52,9 @@ export interface HarnessLimits {
   readonly signal?: AbortSignal;
 }
 
-type FailedStatus = Exclude<Measurement["status"], "ok" | "compile-failed" | "missing-instruction">;
+type FailedStatus = Exclude<Measurement["status"], "ok" | CompileFailure>;
+/** What is found before a kernel runs. */
+type CompileFailure = "compile-failed" | "missing-instruction" | "spilled" | "serialised";
 
 export type Verdict =
   | { readonly status: "timed"; readonly samples: readonly number[] }
@@ -83,7 +85,10 @@ const PARTS = [
 ];
 
 const FLAGS = ["-O2", "-std=c++17", "-pthread", "-rdynamic", "-ldl"];
-const FAULTS = ["illegal-instruction", "crashed", "out-of-memory", "out-of-bounds"] as const;
+const FAULTS = [
+  ...(["illegal-instruction", "crashed", "timed-out"] as const),
+  ...(["out-of-memory", "out-of-bounds", "out-of-resources"] as const),
+];
 const LOG_CHARACTERS = 4000;
 /** What a harness is told of the environment: where libraries lie, and which devices may be seen. */
 const KEPT_VARIABLES = ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"];

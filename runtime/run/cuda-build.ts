@@ -1,5 +1,5 @@
 /**
- * @file From CUDA text to a shared object: finds the GPU and nvcc, compiles side by side, reads what ptxas and the disassembly say. Or, with
+ * @file From CUDA text to a shared object: compiles side by side, reads what ptxas and the disassembly say. Or, with
  * a C++ compiler and the headers of the emulation, for a machine without a GPU.
  *
  *     const builder = new Builder(nvccToolchain(device), workdir, 16);
@@ -8,23 +8,14 @@
 
 import { createHash } from "node:crypto";
 import { readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
-import type { EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { explainRun, findProgram, runChild } from "../child.ts";
-import { findCompiler } from "../compiler.ts";
-
-/** The GPU and the tools for it: part of the record of what was measured. */
-export interface CudaDevice {
-  readonly name: string;
-  readonly driver: string;
-  /** 9.0 is 90. */
-  readonly capability: number;
-  readonly nvcc: { readonly path: string; readonly version: string };
-  readonly disassembler: string;
-}
+import { explainRun, runChild } from "../child.ts";
+import type { Cores } from "../cores.ts";
+import { toolProblem } from "../environment.ts";
+import type { CudaDevice } from "./cuda-device.ts";
 
 /** What compiles for a device: nvcc, or a C++ compiler with the headers of the emulation. */
 export interface Toolchain {
@@ -39,53 +30,12 @@ export interface Toolchain {
 
 export type CudaCompiled =
   | { readonly status: "compiled"; readonly file: string; readonly instructions: number; readonly seconds: number }
-  | { readonly status: "compile-failed" | "missing-instruction"; readonly log: string };
+  | { readonly status: CompileFailure; readonly log: string };
+
+export type CompileFailure = "compile-failed" | "missing-instruction" | "out-of-resources" | "spilled" | "serialised";
 
 const COMPILE_LIMIT_MS = 120_000;
-const PROBE_LIMIT_MS = 20_000;
 const LOG_CHARACTERS = 4000;
-
-/** The device and its tools, or what is missing. */
-export async function findCudaDevice(): Promise<CudaDevice | EnvironmentProblem> {
-  const missing = (what: string, remedy: string): EnvironmentProblem => ({
-    status: "environment",
-    what,
-    why: "CUDA kernels are compiled, checked and timed on this machine's GPU",
-    remedy,
-  });
-  const smi = findProgram("nvidia-smi");
-  if (smi === undefined)
-    return missing(
-      "no NVIDIA GPU: nvidia-smi is not on the PATH",
-      "run it where a GPU is, or rank for one by name with the model alone: --target h100 --model-only",
-    );
-  const query = ["--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"];
-  const probed = await runChild([smi, ...query], { timeLimitMs: PROBE_LIMIT_MS });
-  const [line = ""] = probed.stdout.split("\n");
-  const [name, driver, capability] = line.split(",").map((word) => word.trim());
-  if (
-    probed.status !== "ok" ||
-    name === undefined ||
-    driver === undefined ||
-    !capability ||
-    !/^\d+\.\d$/.test(capability)
-  )
-    return missing(
-      `nvidia-smi tells of no GPU: ${explainRun(probed)} ${probed.stderr}${line}`.trim(),
-      "look at nvidia-smi: the driver may not be loaded",
-    );
-  const nvcc = findProgram("nvcc") ?? findProgram("/usr/local/cuda/bin/nvcc");
-  if (nvcc === undefined)
-    return missing("no nvcc on the PATH", "install the CUDA toolkit, or put its bin folder on the PATH");
-  const asked = await runChild([nvcc, "--version"], { timeLimitMs: PROBE_LIMIT_MS });
-  const version = /release [\d.]+, (V[\d.]+)/.exec(asked.stdout)?.[1];
-  if (version === undefined)
-    return missing(`${nvcc} does not answer: ${explainRun(asked)}`, "install the CUDA toolkit anew");
-  const disassembler = findProgram("cuobjdump") ?? findProgram(join(dirname(nvcc), "cuobjdump"));
-  if (disassembler === undefined)
-    return missing("no cuobjdump beside nvcc", "install the CUDA toolkit's binary utilities (cuda-cuobjdump)");
-  return { name, driver, capability: Number(capability.replace(".", "")), nvcc: { path: nvcc, version }, disassembler };
-}
 
 /** Shared objects that a running process opens. */
 const SHARED = ["-shared", "-Xcompiler", "-fPIC"];
@@ -128,13 +78,6 @@ const EMULATED_FLAGS = {
   program: ["-O1", "-ldl"],
 } as const;
 
-export async function emulatedDevice(): Promise<CudaDevice | EnvironmentProblem> {
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") return compiler;
-  const { path, version } = compiler;
-  return { name: "emulated GPU", driver: "none", capability: 90, nvcc: { path, version }, disassembler: "" };
-}
-
 /** Headers of CUDA have no place in an emulated program: its own stands for all of them. */
 export function emulatedToolchain({ nvcc }: CudaDevice): Toolchain {
   return {
@@ -159,13 +102,15 @@ export class Builder {
   private readonly toolchain: Toolchain;
   private readonly workdir: string;
   private readonly limit: ReturnType<typeof pLimit>;
+  private readonly cores: Pick<Cores, "working">;
   private readonly kernels = new Map<string, Promise<CudaCompiled>>();
   private unique = 0;
 
-  constructor(toolchain: Toolchain, workdir: string, jobs: number) {
+  constructor(toolchain: Toolchain, workdir: string, jobs: number, cores: Pick<Cores, "working">) {
     this.toolchain = toolchain;
     this.workdir = workdir;
     this.limit = pLimit(jobs);
+    this.cores = cores;
   }
 
   kernel(kernel: Kernel): Promise<CudaCompiled> {
@@ -178,10 +123,10 @@ export class Builder {
 
   private async examine({ source, promises }: Kernel): Promise<CudaCompiled> {
     const built = await this.build(source, "kernel");
-    if (built.status !== "built") return { status: "compile-failed", log: built.log };
+    if (built.status !== "built") return { status: refusalIn(built.log), log: built.log };
     const { file, log, seconds } = built;
     const complaint = complaintOf(log);
-    if (complaint !== undefined) return { status: "compile-failed", log: complaint };
+    if (complaint) return complaint;
     const { disassemble } = this.toolchain;
     if (promises === undefined || !disassemble) return { status: "compiled", file, instructions: 0, seconds };
     const listing = await this.limit(() => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS }));
@@ -202,11 +147,12 @@ export class Builder {
       const begun = performance.now();
       try {
         await writeFile(`${own}.cu`, adapted(source, kind));
-        const run = await runChild(command(`${own}.cu`, own, kind), {
-          timeLimitMs: COMPILE_LIMIT_MS,
-          cwd: this.workdir,
-        });
+        const run = await this.cores.working((cpus) =>
+          runChild(command(`${own}.cu`, own, kind), { timeLimitMs: COMPILE_LIMIT_MS, cwd: this.workdir, cpus }),
+        );
         const log = `${run.stderr}${run.stdout}`.replaceAll(`${own}.cu`, "kernel.cu").slice(0, LOG_CHARACTERS);
+        const problem = toolProblem(run, `compiling with ${command("", "", kind)[0]}`);
+        if (problem) throw problem;
         if (run.status !== "ok") return { status: "failed", log: `${explainRun(run)}\n${log}` };
         await writeFile(`${own}.log`, log);
         await rename(`${own}.log`, `${base}.log`);
@@ -221,15 +167,24 @@ export class Builder {
 }
 
 /** What ptxas says of a kernel that makes it a failure: memory in place of registers, or serialised matrix products. */
-export function complaintOf(log: string): string | undefined {
+export function complaintOf(
+  log: string,
+): { readonly status: "spilled" | "serialised"; readonly log: string } | undefined {
   const serialised = /.*\bC75\d\d\b.*/.exec(log);
-  if (serialised) return serialised[0].trim();
+  if (serialised) return { status: "serialised", log: serialised[0].trim() };
   for (const [, frame, stores, loads] of log.matchAll(
     /(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads/g,
   ))
-    if (Number(frame) > 0 || Number(stores) > 0 || Number(loads) > 0)
-      return `registers do not suffice: ${frame} bytes of stack, ${stores} bytes stored and ${loads} loaded`;
+    if (Number(frame) > 0 || Number(stores) > 0 || Number(loads) > 0) {
+      const used = `${frame} bytes of stack, ${stores} bytes stored and ${loads} loaded`;
+      return { status: "spilled", log: `registers do not suffice: ${used}` };
+    }
   return undefined;
+}
+
+/** Why ptxas made no code of a kernel. */
+function refusalIn(log: string): CompileFailure {
+  return /uses too much shared data|too many (?:resources|registers)/.test(log) ? "out-of-resources" : "compile-failed";
 }
 
 /** Lines of a SASS listing that hold an instruction: `HMMA` counts `HMMA.16816.F32`. */

@@ -24,24 +24,20 @@ import {
   tensorOf,
 } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
-import type { EnvironmentProblem } from "../../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { encodeElements } from "../bytes.ts";
-import { runHarness, type Verdict } from "../harness/run.ts";
+import { type Cores, shareCores } from "../cores.ts";
+import { onThisMachine } from "../environment.ts";
+import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { cudaReferenceSource } from "../reference-cuda.ts";
 import { summarise } from "../statistics.ts";
 import { toMemory } from "../verify.ts";
-import {
-  Builder,
-  type CudaCompiled,
-  type CudaDevice,
-  emulatedDevice,
-  emulatedToolchain,
-  findCudaDevice,
-  nvccToolchain,
-} from "./cuda-build.ts";
+import { Builder, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
+import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
+import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
 export interface CudaReference {
   readonly computation: Computation;
@@ -86,6 +82,8 @@ export interface CudaRunner {
     reference: CudaReference,
     timing?: CudaTiming,
   ) => string;
+  /** Seconds spent so far waiting until another search let go of the device. */
+  readonly waited: () => number;
   readonly close: () => Promise<void>;
 }
 
@@ -104,6 +102,8 @@ export interface CudaRunnerOptions extends CudaTiming {
   readonly seed?: number;
   /** Runs everything on the CPU, each CUDA thread a fiber: what is right shows, times mean nothing. */
   readonly emulated?: boolean;
+  /** Told what is waited for: another search that measures on the device or compiles. */
+  readonly onWait?: (text: string) => void;
 }
 
 const TIMING = {
@@ -118,15 +118,26 @@ const TIMING = {
 export async function createCudaRunner(
   options: CudaRunnerOptions = {},
 ): Promise<{ readonly status: "ready"; readonly runner: CudaRunner } | EnvironmentProblem> {
-  // 1. The device, and the program that measures on it.
-  const found = options.emulated ? await emulatedDevice() : await findCudaDevice();
-  if ("status" in found) return found;
-  const device = found;
+  try {
+    return await onThisMachine("preparing to measure", () => makeRunner(options));
+  } catch (error) {
+    if (error instanceof EnvironmentError) return error.problem;
+    throw error;
+  }
+}
+
+async function makeRunner(
+  options: CudaRunnerOptions,
+): Promise<{ readonly status: "ready"; readonly runner: CudaRunner } | EnvironmentProblem> {
+  const device = options.emulated ? await emulatedDevice() : await findCudaDevice();
+  if ("status" in device) return device;
   const workdir =
     options.workdir ?? join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "runtime");
   await mkdir(workdir, { recursive: true });
+  const stopping = new AbortController();
+  const sharing = { signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) };
   const toolchain = options.emulated ? emulatedToolchain(device) : nvccToolchain(device);
-  const builder = new Builder(toolchain, workdir, options.jobs ?? availableParallelism());
+  const builder = new Builder(toolchain, workdir, options.jobs ?? availableParallelism(), shareCores(sharing));
   const program = await readFile(fileURLToPath(new URL("../harness/cuda.cu", import.meta.url)), "utf8");
   const harness = await builder.build(program, "program");
   if (harness.status !== "built")
@@ -136,22 +147,126 @@ export async function createCudaRunner(
       why: "kernels are checked and timed by it",
       remedy: "install a C++ compiler that this nvcc works with",
     };
-
-  // 2. What lives as long as the runner.
   const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
-  const oneAtATime = pLimit(1);
-  const stopping = new AbortController();
-  const settings = { ...TIMING, ...definedOnly(options) };
+  // One search at a time measures on a device: its lock is like that of a core, which has no processors.
+  const gpu = { name: `gpu ${device.id}`, cpus: [], isFastest: true };
+  const place = {
+    device,
+    builder,
+    harness: harness.file,
+    scratch,
+    stopping,
+    gpu: shareCores({ ...sharing, cores: [gpu] }),
+  };
+  return { status: "ready", runner: new LocalCudaRunner(place, options) };
+}
 
-  const request = (
-    files: readonly string[],
-    arguments_: Kernel["arguments"],
+/** Where and with what a runner measures. */
+interface Place {
+  readonly device: CudaDevice;
+  readonly builder: Builder;
+  /** The measuring program. */
+  readonly harness: string;
+  /** A folder that only this runner needs. */
+  readonly scratch: string;
+  readonly stopping: AbortController;
+  /** Who else measures on the device. */
+  readonly gpu: Cores;
+}
+
+type Compiled = Extract<CudaCompiled, { readonly status: "compiled" }>;
+
+class LocalCudaRunner implements CudaRunner {
+  readonly device: CudaDevice;
+  readonly harness: string;
+  private readonly place: Place;
+  private readonly settings: Required<CudaTiming>;
+  private readonly seed: number;
+  private readonly oneAtATime = pLimit(1);
+
+  constructor(place: Place, options: CudaRunnerOptions) {
+    this.place = place;
+    this.device = place.device;
+    this.harness = place.harness;
+    this.settings = { ...TIMING, ...definedOnly(options) };
+    this.seed = options.seed ?? 1;
+  }
+
+  compile(kernel: Kernel): Promise<CudaCompiled> {
+    return this.place.builder.kernel(kernel);
+  }
+
+  async reference(
+    computation: Computation,
+    seed: number,
+    { fixed = {} }: { readonly fixed?: Inputs } = {},
+  ): Promise<CudaReference> {
+    const { builder, scratch } = this.place;
+    const built = await builder.build(cudaReferenceSource(computation), "reference");
+    if (built.status !== "built")
+      throw new Error(`internal: the reference of ${computation.name} does not compile\n${built.log}`);
+    return onThisMachine("writing inputs", async () => {
+      const folder = await mkdtemp(join(scratch, "reference-"));
+      const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
+        const tensor = tensorOf(computation, name);
+        const file = join(folder, `fixed-${inputsOf(computation).findIndex((t) => t.name === name)}`);
+        const held = toMemory(tensor, Float64Array.from(values), () => 0);
+        await writeFile(file, encodeElements(tensor.dtype, held));
+        return [name, file];
+      });
+      return {
+        ...{ computation, seed, file: built.file, bounds: join(folder, "bounds") },
+        sets: isInteger(targetOf(computation).dtype) ? ["random", "extreme"] : ["exact", "random", "extreme"],
+        fixed: Object.fromEntries(await Promise.all(files)),
+      };
+    });
+  }
+
+  async measureTogether(
+    kernels: readonly (Kernel | Prebuilt)[],
     reference: CudaReference,
-    timing: CudaTiming,
-  ): string => {
-    const { cache, batchSeconds, budgetSeconds, batches } = { ...settings, ...definedOnly(timing) };
+    timing: CudaTiming = {},
+  ): Promise<readonly Measurement[]> {
+    for (const kernel of kernels) checkArguments(kernel, reference);
+    const compiled = await Promise.all(
+      kernels.map((k) =>
+        "file" in k ? ({ status: "compiled", file: k.file, instructions: 0 } as const) : this.compile(k),
+      ),
+    );
+    const results = new Map<number, Measurement>();
+    let left: (Pick<Compiled, "file" | "instructions"> & { readonly at: number })[] = [];
+    for (const [at, one] of compiled.entries()) {
+      if (one.status === "compiled") left.push({ at, ...one });
+      else results.set(at, one);
+    }
+    const [first] = kernels;
+    // An error may lose the device's context for good: the kernels without a verdict start again in another process.
+    while (first && left.length > 0) {
+      const files = left.map((k) => k.file);
+      const verdicts = await this.run(this.requestOf(files, first, reference, timing), timing);
+      for (const [i, { at, instructions }] of left.entries()) {
+        const verdict = verdicts.get(i);
+        if (verdict) results.set(at, toMeasurement(verdict, instructions, this.seed));
+      }
+      if (verdicts.size === 0) throw new Error("internal: the measuring program ended without an answer");
+      left = left.filter(({ at }) => !results.has(at));
+    }
+    return kernels.map((_, at) => {
+      const found = results.get(at);
+      if (!found) throw new Error("internal: a kernel was lost");
+      return found;
+    });
+  }
+
+  requestOf(
+    files: readonly string[],
+    kernel: Pick<Kernel, "arguments">,
+    reference: CudaReference,
+    timing: CudaTiming = {},
+  ): string {
+    const { cache, batchSeconds, budgetSeconds, batches } = { ...this.settings, ...definedOnly(timing) };
     const lines = [
-      ...arguments_.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
+      ...kernel.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
       ...Object.entries(reference.fixed).map(([tensor, file]) => `fixed ${tensor} ${file}`),
       `seed ${reference.seed}`,
       ...reference.sets.map((set) => `set ${set}`),
@@ -165,80 +280,36 @@ export async function createCudaRunner(
       "go",
     ];
     return `${lines.join("\n")}\n`;
-  };
+  }
 
-  const runner: CudaRunner = {
-    device,
-    harness: harness.file,
-    requestOf: (files, kernel, reference, timing = {}) => request(files, kernel.arguments, reference, timing),
-    compile: (kernel) => builder.kernel(kernel),
-    reference: async (computation, seed, { fixed = {} } = {}) => {
-      const built = await builder.build(cudaReferenceSource(computation), "reference");
-      if (built.status !== "built")
-        throw new Error(`internal: the reference of ${computation.name} does not compile\n${built.log}`);
-      const folder = await mkdtemp(join(scratch, "reference-"));
-      const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
-        const tensor = tensorOf(computation, name);
-        const file = join(folder, `fixed-${inputsOf(computation).findIndex((t) => t.name === name)}`);
-        await writeFile(
-          file,
-          encodeElements(
-            tensor.dtype,
-            toMemory(tensor, Float64Array.from(values), () => 0),
-          ),
-        );
-        return [name, file];
+  waited(): number {
+    return this.place.gpu.waited();
+  }
+
+  async close(): Promise<void> {
+    this.place.stopping.abort();
+    await this.oneAtATime(() => rm(this.place.scratch, { recursive: true, force: true }));
+  }
+
+  /** One process, alone on the device. What another process may not meet is tried once more. */
+  private run(request: string, timing: CudaTiming): Promise<HarnessReply["verdicts"]> {
+    const { gpu, stopping } = this.place;
+    const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
+    const limits = { stepSeconds, outputBytes: 2 ** 20, signal: stopping.signal };
+    const once = (): Promise<HarnessReply> =>
+      runHarness(this.harness, `parent ${process.pid}\n${request}`, limits).catch((error: unknown) => {
+        throw error instanceof EnvironmentError ? cudaProblem(error) : error;
       });
-      return {
-        ...{ computation, seed, file: built.file, bounds: join(folder, "bounds") },
-        sets: isInteger(targetOf(computation).dtype) ? ["random", "extreme"] : ["exact", "random", "extreme"],
-        fixed: Object.fromEntries(await Promise.all(files)),
-      };
-    },
-    measureTogether: async (kernels, reference, timing = {}) => {
-      for (const kernel of kernels) checkArguments(kernel, reference);
-      const compiled = await Promise.all(
-        kernels.map((k) =>
-          "file" in k ? ({ status: "compiled", file: k.file, instructions: 0 } as const) : builder.kernel(k),
-        ),
+    return this.oneAtATime(async () => {
+      const reply = await gpu.measuring(1, () =>
+        once().catch((error: unknown) => {
+          if (mayPass(error)) return once();
+          throw error;
+        }),
       );
-      const results = new Map<number, Measurement>();
-      let left: { readonly at: number; readonly file: string; readonly instructions: number }[] = [];
-      for (const [at, one] of compiled.entries()) {
-        if (one.status === "compiled") left.push({ at, ...one });
-        else results.set(at, one);
-      }
-      const [first] = kernels;
-      const { stepSeconds } = { ...settings, ...definedOnly(timing) };
-      // An error may lose the device's context for good: the kernels without a verdict start again in another process.
-      while (first && left.length > 0) {
-        const text = request(
-          left.map((k) => k.file),
-          first.arguments,
-          reference,
-          timing,
-        );
-        const limits = { stepSeconds, outputBytes: 2 ** 20, signal: stopping.signal };
-        const { verdicts } = await oneAtATime(() => runHarness(harness.file, `parent ${process.pid}\n${text}`, limits));
-        for (const [i, { at, instructions }] of left.entries()) {
-          const verdict = verdicts.get(i);
-          if (verdict) results.set(at, toMeasurement(verdict, instructions, options.seed ?? 1));
-        }
-        if (verdicts.size === 0) throw new Error("internal: the measuring program ended without an answer");
-        left = left.filter(({ at }) => !results.has(at));
-      }
-      return kernels.map((_, at) => {
-        const found = results.get(at);
-        if (!found) throw new Error("internal: a kernel was lost");
-        return found;
-      });
-    },
-    close: async () => {
-      stopping.abort();
-      await oneAtATime(() => rm(scratch, { recursive: true, force: true }));
-    },
-  };
-  return { status: "ready", runner };
+      return reply.verdicts;
+    });
+  }
 }
 
 function toMeasurement(verdict: Verdict, instructions: number, seed: number): Measurement {

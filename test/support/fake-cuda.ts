@@ -6,7 +6,7 @@
  *     await machine.commandLine("tune matmul --target cuda --trials 4")
  */
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { commandLine, type Ran } from "./command-line.ts";
@@ -20,8 +20,11 @@ export interface FakeCudaOptions {
   readonly nvcc?: string | null;
 }
 
-/** An H100, in the answer to the query that is asked. */
-export const H100_SMI = `echo "NVIDIA H100 80GB HBM3, 580.159.03, 9.0"`;
+/** An H100: the answer to a query, or the page for people. */
+export const H100_SMI = `case "$1" in
+--query-gpu=*) echo "NVIDIA H100 80GB HBM3, 580.159.03, 9.0, GPU-fake-${process.pid}, 81559, 1980, 700.00" ;;
+*) echo "| NVIDIA-SMI 580.159.03   Driver Version: 580.159.03   CUDA Version: 13.0 |" ;;
+esac`;
 
 const NVCC = `
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 13.0, V13.0.88"; exit 0; fi
@@ -43,7 +46,9 @@ exit $status`;
 const CUOBJDUMP = `for word in HMMA IMMA; do echo "        /*0a10*/                   $word.16816.F32 R4, R8, R10, R4 ;"; done`;
 
 export interface FakeMachine {
-  /** Runs a command line on this machine. */
+  /** Does something on this machine. */
+  readonly here: <T>(work: () => Promise<T>) => Promise<T>;
+  /** Runs a command line on it. */
   readonly commandLine: (line: string) => Promise<Ran>;
 }
 
@@ -56,19 +61,21 @@ export function fakeCuda(folder: string, { smi = H100_SMI, nvcc = "" }: FakeCuda
   if (smi !== "") tool("nvidia-smi", smi);
   if (nvcc !== null) tool("nvcc", `${nvcc}\n${NVCC}`);
   tool("cuobjdump", CUOBJDUMP);
-  const world = { PATH: `${bin}${delimiter}${process.env["PATH"] ?? ""}`, XDG_CACHE_HOME: join(folder, "cache") };
-  return {
-    commandLine: async (line) => {
-      const before = Object.keys(world).map((name) => [name, process.env[name]] as const);
-      Object.assign(process.env, world);
-      try {
-        return await commandLine(line);
-      } finally {
-        for (const [name, value] of before) {
-          if (value === undefined) delete process.env[name];
-          else process.env[name] = value;
-        }
+  // A toolkit that is really here is not found.
+  const others = (process.env["PATH"] ?? "").split(delimiter).filter((at) => !existsSync(join(at, "nvcc")));
+  const PATH = [bin, ...others].join(delimiter);
+  const world = { PATH, CUDA_HOME: folder, XDG_CACHE_HOME: join(folder, "cache") };
+  const here = async <T>(work: () => Promise<T>): Promise<T> => {
+    const before = Object.keys(world).map((name) => [name, process.env[name]] as const);
+    Object.assign(process.env, world);
+    try {
+      return await work();
+    } finally {
+      for (const [name, value] of before) {
+        if (value === undefined) delete process.env[name];
+        else process.env[name] = value;
       }
-    },
+    }
   };
+  return { here, commandLine: (line) => here(() => commandLine(line)) };
 }
