@@ -58,11 +58,15 @@ export function gridSpace(
         : context;
     },
     (context) => {
-      const expected = Array.from({ length: DRAWN }, () => {
+      let least: number | undefined;
+      for (let i = 0; i < DRAWN; i++) {
         const schedule = drawSchedule(GRID, context, random);
-        return schedule && predict(context, schedule);
-      }).filter((seconds) => seconds !== undefined);
-      return expected.length === 0 ? undefined : Math.min(...expected);
+        // Where none was found in so many tries, the next is not either.
+        if (!schedule) break;
+        const seconds = predict(context, schedule);
+        if (seconds !== undefined) least = Math.min(least ?? seconds, seconds);
+      }
+      return least;
     },
     MAPPINGS_KEPT,
   );
