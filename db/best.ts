@@ -4,10 +4,10 @@
  *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */
 
+import type { Row } from "./facts.ts";
 import { type Database, read } from "./open.ts";
 import { type Filter, trialsWhere } from "./query.ts";
 import type { TrialRecord } from "./record.ts";
-import type { Row } from "./rows.ts";
 import { SEALED_SINCE } from "./schema.ts";
 import { provenanceOf, trialsOfRows } from "./world.ts";
 

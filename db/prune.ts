@@ -4,9 +4,9 @@
  *     pruneTrials(db, { until: lastYear }, { reason: "older than a year" })     { trials: 12000, runs: 75, ... }
  */
 
+import type { Table } from "./facts.ts";
 import { type Database, write } from "./open.ts";
 import { idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
-import type { Table } from "./rows.ts";
 
 export interface PruneOptions {
   readonly reason: string;

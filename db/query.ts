@@ -9,12 +9,13 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
+import type { Row } from "./facts.ts";
 import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read, statement } from "./open.ts";
 import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
-import { environmentRowOf, type Row, runOf } from "./rows.ts";
+import { environmentRowOf, runOf } from "./rows.ts";
 import { SEALED_SINCE } from "./schema.ts";
 import type { Provenance } from "./seal.ts";
 import {

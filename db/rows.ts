@@ -10,7 +10,8 @@ import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement, Trial } from "../abstraction/trial.ts";
-import { idOf, shortId } from "./identity.ts";
+import { idOfFacts, type Row, type Table } from "./facts.ts";
+import { shortId } from "./identity.ts";
 import { calibrationRow, environmentRow, runRow, trialRow, workloadRow } from "./parse.ts";
 import { shortened } from "./parse-text.ts";
 import { impossibleComputation, impossibleTrial } from "./possible.ts";
@@ -29,19 +30,14 @@ import {
 } from "./record.ts";
 import type { Provenance } from "./seal.ts";
 
-/** A row as it stands in its table. */
-export type Row = Readonly<Record<string, string | number | null>>;
-
-/** Tables, those that others refer to first; what their rows are checked by, and which columns are JSON text. */
+/** What the rows of each table are checked by, and which of their columns are JSON text. */
 export const TABLES = {
   environments: { schema: environmentRow, json: ["isa", "flags"] },
   workloads: { schema: workloadRow, json: ["extents", "parameters", "tensors"] },
   runs: { schema: runRow, json: ["options", "budget"] },
   trials: { schema: trialRow, json: ["candidate", "samples", "levels", "affinity"] },
   calibrations: { schema: calibrationRow, json: ["data"] },
-} as const satisfies Readonly<Record<string, { schema: z.ZodType; json: readonly string[] }>>;
-export type Table = keyof typeof TABLES;
-export const TABLE_NAMES: readonly Table[] = ["environments", "workloads", "runs", "trials", "calibrations"];
+} as const satisfies Readonly<Record<Table, { schema: z.ZodType; json: readonly string[] }>>;
 
 /** Of a cell; a text of a record is never as long. */
 const CELL = 2 ** 22;
@@ -57,30 +53,6 @@ export function rowHeld(held: object): Row {
     return typeof value === "number" ? value : null;
   };
   return Object.fromEntries(Object.entries(held).map(([name, value]) => [name, cell(value)]));
-}
-
-/**
- * The id that the facts of a row make. How a run ended, and whether it was made here, is no part of who it is; nor is a later column that
- * says nothing.
- */
-export function idOfFacts(table: Table, row: Row): string {
-  const { id: _, seal: _seal, ...facts } = asFirstWritten(table, row);
-  if (table !== "runs") return idOf(facts);
-  const { ended: _ended, status: _status, ...begun } = facts;
-  return idOf(begun);
-}
-
-/** Columns that came after the first release. Where they hold nothing, a record is written as it was before, and has the same id. */
-export const LATER_COLUMNS = { workloads: ["name"], trials: ["comparison", "place", "load"] } as const;
-
-export function isLater(table: Table, column: string): boolean {
-  const later: Readonly<Partial<Record<Table, readonly string[]>>> = LATER_COLUMNS;
-  return later[table]?.includes(column) ?? false;
-}
-
-/** Without later columns that hold nothing. */
-export function asFirstWritten(table: Table, row: Row): Row {
-  return Object.fromEntries(Object.entries(row).filter(([column, value]) => value !== null || !isLater(table, column)));
 }
 
 // ---- From what is given to rows
@@ -100,7 +72,7 @@ export function environmentRowOf(environment: Environment): Row {
     node,
     automap,
   };
-  return checked(environmentRow, { id: idOf(facts), ...facts }, "environment");
+  return checked(environmentRow, { id: idOfFacts("environments", facts), ...facts }, "environment");
 }
 
 export function workloadRowOf({ computation, parameters = {}, name }: Workload): Row {
@@ -173,7 +145,7 @@ export function instructionOf(tried: Candidate): string {
 }
 
 export function runRowOf(facts: Row): Row {
-  return checked(runRow, { id: idOf(facts), ...facts, ended: null, status: "running" }, "run");
+  return checked(runRow, { id: idOfFacts("runs", facts), ...facts, ended: null, status: "running" }, "run");
 }
 
 function measuredColumns(measurement: Measurement) {

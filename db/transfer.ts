@@ -15,32 +15,17 @@ import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
+import { columnsOf, idOfFacts, isLater, LOCAL, type Row, TABLE_NAMES, type Table, unknownIn } from "./facts.ts";
 import { shortId } from "./identity.ts";
 import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
-import {
-  asFirstWritten,
-  idOfFacts,
-  isLater,
-  LATER_COLUMNS,
-  problemOf,
-  problemOfTrial,
-  type Referred,
-  type Row,
-  rowHeld,
-  TABLE_NAMES,
-  TABLES,
-  type Table,
-} from "./rows.ts";
+import { problemOf, problemOfTrial, type Referred, rowHeld, TABLES } from "./rows.ts";
 import { provenanceOf, worldIn } from "./world.ts";
 import { insert } from "./write.ts";
 
 /** Of the lines; raised when an older automap could not read them. */
 export const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
-
-/** Holds on one machine only, and so does not travel in lines. */
-const LOCAL = "seal";
 
 /** A line is named by the table in the singular. */
 const KINDS: Readonly<Record<Table, string>> = {
@@ -83,17 +68,18 @@ function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boole
       .iterate(...(chosen === undefined ? [] : [chosen]));
     for (const held of rows) {
       const { [LOCAL]: seal, ...row } = rowHeld(held);
-      yield lineOf(table, sealed && seal !== null && seal !== undefined ? { ...row, [LOCAL]: seal } : row);
+      yield lineOf(table, row, sealed ? seal : null);
     }
   }
 }
 
-function lineOf(table: Table, row: Row): string {
+function lineOf(table: Table, row: Row, seal: Row[string] | undefined): string {
+  const mark = seal === null || seal === undefined ? {} : { [LOCAL]: seal };
   try {
-    return JSON.stringify({ kind: KINDS[table], ...unpacked(table, row) });
+    return JSON.stringify({ kind: KINDS[table], ...unpacked(table, row), ...mark });
   } catch (error) {
     // Lists within lists, deeper than can be written: as the text it is no record.
-    if (error instanceof RangeError) return JSON.stringify({ kind: KINDS[table], ...row });
+    if (error instanceof RangeError) return JSON.stringify({ kind: KINDS[table], ...row, ...mark });
     throw error;
   }
 }
@@ -112,16 +98,19 @@ function chosenRows(table: Table): string {
 }
 
 /**
- * Columns of JSON text as data; what is none stays the text it is, for the import to refuse. A later column that holds nothing is left
- * out, so that an older automap can read the line.
+ * What travels of a row, columns of JSON text as data; what is none stays the text it is, for the import to refuse. A later fact that
+ * holds nothing is left out, so that an older automap can read the line; facts this automap does not know are kept for one that does.
  */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
   const texts: readonly string[] = TABLES[table].json;
+  const unknown = unknownIn(table, row);
+  const isFact = unknown.length > 0 && idOfFacts(table, row) !== row["id"];
   return Object.fromEntries(
-    Object.entries(asFirstWritten(table, row)).map(([name, value]) => [
-      name,
-      texts.includes(name) && typeof value === "string" ? (parsed(value) ?? value) : value,
-    ]),
+    [...columnsOf(table), ...(isFact ? unknown : [])].flatMap((name) => {
+      const value = row[name];
+      if (value === undefined || (value === null && isLater(table, name))) return [];
+      return [[name, texts.includes(name) && typeof value === "string" ? (parsed(value) ?? value) : value]];
+    }),
   );
 }
 
@@ -296,25 +285,6 @@ function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
       throw new Error(`its field ${name} is ${excerpt(value)}, not a text or a number`);
     }),
   );
-}
-
-const COLUMNS: Readonly<Record<Table, readonly string[]>> = {
-  environments: "id target cpu cores isa compiler compiler_version flags kernel driver node automap".split(" "),
-  workloads: [
-    ..."id operator computation equation extents parameters tensors dtype sum points".split(" "),
-    ...LATER_COLUMNS.workloads,
-  ],
-  runs: "id workload environment seed options budget process started ended status".split(" "),
-  trials: [
-    ..."id run workload environment candidate intrinsic declaration status log median low high samples".split(" "),
-    ..."instructions predicted uncorrected levels threads cache affinity at".split(" "),
-    ...LATER_COLUMNS.trials,
-  ],
-  calibrations: "id environment data at".split(" "),
-};
-
-export function columnsOf(table: Table): readonly string[] {
-  return COLUMNS[table];
 }
 
 /** A run that ended anywhere has ended; of two ends the earlier is kept, so that the order of merging does not matter. */

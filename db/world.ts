@@ -4,9 +4,10 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
+import { idOfFacts, type Row, type Table } from "./facts.ts";
 import type { Database } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
-import { environmentOf, idOfFacts, type Referred, type Row, type Table, trialOf, workloadOf } from "./rows.ts";
+import { environmentOf, type Referred, trialOf, workloadOf } from "./rows.ts";
 import { NAMED_SINCE } from "./schema.ts";
 import type { Provenance } from "./seal.ts";
 

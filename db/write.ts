@@ -7,21 +7,13 @@ import { equationText, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
-import { declarationHash, idOf } from "./identity.ts";
+import { idOfFacts, type Row, type Table } from "./facts.ts";
+import { declarationHash } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
 import { trialRow } from "./parse.ts";
 import { impossibleTrial } from "./possible.ts";
 import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
-import {
-  environmentRowOf,
-  instructionOf,
-  problemOf,
-  type Row,
-  runRowOf,
-  type Table,
-  trialRowOf,
-  workloadRowOf,
-} from "./rows.ts";
+import { environmentRowOf, instructionOf, problemOf, runRowOf, trialRowOf, workloadRowOf } from "./rows.ts";
 import { sealedText } from "./world.ts";
 
 export interface NewTrial {
@@ -120,7 +112,7 @@ export function recordCalibration(
 ): string {
   const environment = environmentRowOf(given.environment);
   const facts = { environment: idOfRow(environment), data: canonicalJson(given.data), at: given.at };
-  const row = { id: idOf(facts), ...facts };
+  const row = { id: idOfFacts("calibrations", facts), ...facts };
   const problem = problemOf("calibrations", row);
   if (problem !== undefined) throw new UsageError(`a calibration that cannot be recorded: ${problem}`);
   write(db, "recording a calibration", () => {

@@ -1,6 +1,7 @@
 /** @file Pruning deletes what its filter names, what only that referred to, and nothing else. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { TABLE_NAMES } from "../db/facts.ts";
 import {
   beginRun,
   type Database,
@@ -13,7 +14,7 @@ import {
   recordTrial,
   verifyDatabase,
 } from "../db/index.ts";
-import { environmentRowOf, TABLE_NAMES, workloadRowOf } from "../db/rows.ts";
+import { environmentRowOf, workloadRowOf } from "../db/rows.ts";
 import { insert } from "../db/write.ts";
 import { CONV, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
 

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { LaneCandidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { columnsOf, TABLE_NAMES } from "../db/facts.ts";
 import {
   beginRun,
   type Database,
@@ -23,8 +24,7 @@ import {
   showRun,
   verifyDatabase,
 } from "../db/index.ts";
-import { TABLE_NAMES, TABLES } from "../db/rows.ts";
-import { columnsOf } from "../db/transfer.ts";
+import { TABLES } from "../db/rows.ts";
 import { CONV, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
 import fc from "./support/property.ts";
 import { inFull } from "./support/slow.ts";

@@ -6,7 +6,8 @@
  */
 
 import { canonicalJson } from "../../abstraction/candidate.ts";
-import { idOfFacts, type Row, TABLES, type Table } from "../../db/rows.ts";
+import { idOfFacts, type Row, type Table } from "../../db/facts.ts";
+import { TABLES } from "../../db/rows.ts";
 
 /** The data of one line. */
 export type Line = Record<string, unknown> & { readonly kind: string };
