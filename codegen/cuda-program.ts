@@ -5,7 +5,8 @@
  *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) { ... }
  */
 
-import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { type Computation, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
@@ -52,6 +53,8 @@ export interface CudaParts {
   readonly prelude: readonly Code[];
   /** Functions of cpp-helpers.ts that the prelude has in another form. */
   readonly replaced: ReadonlySet<string>;
+  /** Tensors that lie in constant memory; none when left out. */
+  readonly constants?: readonly Tensor[];
   readonly prepare: readonly CudaKernel[];
   readonly run: readonly CudaKernel[];
   /** Bytes at whose multiples tensors must begin. */
@@ -78,7 +81,7 @@ export function pointersOf(computation: Computation, nest: LoopNest, lines: read
 }
 
 export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): SourceText {
-  const { prepare, run } = parts;
+  const { prepare, run, constants = [] } = parts;
   const workspace = workspaceOf(nest);
   const kernels = [...prepare, ...run].map(kernelText);
   const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
@@ -90,14 +93,15 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...parts.prelude,
     ...helpersFor(kernels, "static __device__ inline", parts.replaced),
     NOTHING,
+    ...constantMemory(constants),
     ...kernels,
     code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
     NOTHING,
     code`extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {`,
-    ...(prepare.length === 0 ? [code`  (void)tensors;`] : []),
+    ...(prepare.length === 0 && constants.length === 0 ? [code`  (void)tensors;`] : []),
     code`  cudaError_t error = cudaMemsetAsync(workspace, 0, automap_workspace_bytes(), stream);`,
     code`  if (error != cudaSuccess) return error;`,
-    ...indented([...asked.flat(), ...prepare.flatMap(launchOf)]),
+    ...indented([...asked.flat(), ...constants.flatMap((t) => copyOf(computation, t)), ...prepare.flatMap(launchOf)]),
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,
@@ -111,6 +115,23 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     NOTHING,
   ]);
   return spell(text, "cuda");
+}
+
+/** Symbols in a namespace of their own: the headers of CUDA have functions called j0 and index. */
+function constantMemory(tensors: readonly Tensor[]): Code[] {
+  const declared = tensors.map(
+    (t) => code`static __constant__ ${C_TYPES[t.dtype]} ${tensorName(t.name)}[${memoryElements(t)}];`,
+  );
+  return declared.length === 0 ? [] : [code`namespace constants {`, ...declared, code`}`, NOTHING];
+}
+
+function copyOf(computation: Computation, tensor: Tensor): Code[] {
+  const at = Object.keys(computation.tensors).indexOf(tensor.name);
+  const size = memoryElements(tensor) * bytesOf(tensor.dtype);
+  return [
+    code`error = cudaMemcpyToSymbolAsync(constants::${tensorName(tensor.name)}, tensors[${at}], ${size}, 0, cudaMemcpyDefault, stream);`,
+    code`if (error != cudaSuccess) return error;`,
+  ];
 }
 
 function kernelText({ name, pointers, threads, body }: CudaKernel): Code {

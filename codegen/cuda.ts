@@ -48,7 +48,7 @@ import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
-import { conjunction, guarded, joinScalars } from "./lane-statement.ts";
+import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
 import {
   type Barrier,
   type Clear,
@@ -191,14 +191,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     // A mask tells the compiler that the number is not negative.
     const thread = code`const ${type} ${c.axis(THREAD)} = threadIdx.x % ${2 ** Math.ceil(Math.log2(threads))};`;
     const dealt = (loops: readonly Loop[], from: Code): Declared[] =>
-      loops.map(({ axis, extent }, i) => {
-        const below = stepsOf(loops.slice(i + 1));
-        const whole = below === 1 ? from : code`${from} / ${below}`;
-        return {
-          name: c.axis(axis),
-          line: code`const ${type} ${c.axis(axis)} = ${i === 0 ? whole : code`${whole} % ${extent}`};`,
-        };
-      });
+      dealtIndices(loops, from, type, (axis) => c.axis(axis));
     return [
       ...dealt(blocks, code`blockIdx.x`),
       ...dealt(warps, code`threadIdx.x / ${this.team}`),

@@ -11,7 +11,7 @@ import type { Equation } from "../abstraction/equation.ts";
 import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented, NOTHING } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, indented, type Name, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
@@ -79,6 +79,21 @@ export function dealtLoops(body: readonly Statement[]): {
     inner = only.body;
   }
   return { dealt, inner, extents: Object.fromEntries(dealt.map((d) => [d.axis, d.extent])) };
+}
+
+/** Where each of some loops stands, from a number that counts all their steps: `const int m_tile = blockIdx.x / 16;`. */
+export function dealtIndices(
+  loops: readonly Loop[],
+  from: Code,
+  type: "int" | "long" = "int",
+  nameOf: (axis: string) => Name = axisName,
+): { readonly name: Name; readonly line: Code }[] {
+  return loops.map(({ axis, extent }, i) => {
+    const below = loops.slice(i + 1).reduce((product, l) => product * l.extent, 1);
+    const whole = below === 1 ? from : code`${from} / ${below}`;
+    const name = nameOf(axis);
+    return { name, line: code`const ${type} ${name} = ${i === 0 ? whole : code`${whole} % ${extent}`};` };
+  });
 }
 
 /** Loops of lanes, wherever they are. */

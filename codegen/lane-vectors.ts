@@ -134,18 +134,6 @@ export abstract class LaneVectors implements LanguagePrinter {
     return code`}`;
   }
 
-  move(): Code[] {
-    throw new Error("internal: tiles move in a nest of lanes");
-  }
-
-  issue(): Code[] {
-    throw new Error("internal: an instruction is issued in a nest of lanes");
-  }
-
-  clear(): Code[] {
-    throw new Error("internal: a tile is cleared in a nest of lanes");
-  }
-
   /** A statement outside a loop of lanes. */
   scalar({ equation }: Scalar, extents: Extents): Code[] {
     const { target, value, where } = equation;

@@ -36,9 +36,10 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
+import { CM_HELPERS } from "./cm-helpers.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
-import { calledIn, type Helper, helpersFor } from "./cpp-helpers.ts";
-import { dealtLoops, laneLoops, tested } from "./lane-statement.ts";
+import { calledIn, helpersFor } from "./cpp-helpers.ts";
+import { dealtIndices, dealtLoops, laneLoops, tested } from "./lane-statement.ts";
 import {
   type LaneAccess,
   type LaneContext,
@@ -77,7 +78,7 @@ export function cmSource(
     headOf(computation, [...comments, ...notes.lines]),
     code`#include <cm/cm.h>`,
     NOTHING,
-    ...calledIn(text, HELPERS),
+    ...calledIn(text, CM_HELPERS),
     ...helpersFor(text, "_GENX_ inline"),
     ...inits,
     NOTHING,
@@ -97,14 +98,9 @@ function kernelOf(
   const mentioned = namesIn(lines);
   const groups = dealt.reduce((product, d) => product * d.extent, 1);
   const surfaces = tensors.filter((name) => mentioned.has(tensorName(name).id));
-  const indices = dealt.map((d, at) => {
-    const below = dealt.slice(at + 1).reduce((product, x) => product * x.extent, 1);
-    const whole = below === 1 ? code`thread` : code`thread / ${below}`;
-    return code`const int ${axisName(d.axis)} = ${at === 0 ? whole : code`${whole} % ${d.extent}`};`;
-  });
   const body = [
     ...(dealt.length > 0 ? [code`const int thread = cm_group_id(0);`] : []),
-    ...indices,
+    ...dealtIndices(dealt, code`thread`).map((d) => d.line),
     ...laneVectors(phase)
       .filter(({ name }) => mentioned.has(name.id))
       .map(({ name, extent }) => code`vector<int, ${extent}> ${name}(${initial(name)});`),
@@ -142,93 +138,6 @@ function laneNumbers(lane: string, extent: number): Name {
 function initial(numbers: Name): Name {
   return numbers.with("_init");
 }
-
-/** In the order they may call one another, the last first. */
-const HELPERS: readonly Helper[] = [
-  {
-    name: "gather_lanes",
-    text: code`/* An element for each lane. Doubles are pairs of dwords. */
-template <typename T, uint N> _GENX_ inline vector<T, N> gather_lanes(SurfaceIndex surface, vector<int, N> at) {
-  enum { WORDS = sizeof(T) / 4, READS = (N * WORDS + 15) / 16 };
-  vector<uint, READS * 16> offsets = 0;
-  for (int word = 0; word < WORDS; word++) offsets.template select<N, WORDS>(word) = at * (int)WORDS + word;
-  vector<uint, READS * 16> words;
-  for (int i = 0; i < READS; i++) {
-    vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
-    read(surface, 0, own, words.template select<16, 1>(16 * i));
-  }
-  vector<T, READS * 16 / WORDS> lanes = words.template format<T>();
-  return lanes.template select<N, 1>(0);
-}
-`,
-  },
-  {
-    name: "scatter_lanes",
-    text: code`/* Each lane's element, where the mask says so. */
-template <typename T, uint N> _GENX_ inline void scatter_lanes(SurfaceIndex surface, vector<int, N> at, vector<T, N> value, vector<ushort, N> mask) {
-  enum { WORDS = sizeof(T) / 4, WRITES = (N * WORDS + 15) / 16 };
-  vector<uint, WRITES * 16> offsets = 0;
-  vector<ushort, WRITES * 16> active = 0;
-  vector<T, WRITES * 16 / WORDS> lanes = 0;
-  for (int word = 0; word < WORDS; word++) {
-    offsets.template select<N, WORDS>(word) = at * (int)WORDS + word;
-    active.template select<N, WORDS>(word) = mask;
-  }
-  lanes.template select<N, 1>(0) = value;
-  vector<uint, WRITES * 16> words = lanes.template format<uint>();
-  for (int i = 0; i < WRITES; i++) {
-    vector<uint, 16> own = offsets.template select<16, 1>(16 * i);
-    vector<uint, 16> written = words.template select<16, 1>(16 * i);
-    vector<ushort, 16> taken = active.template select<16, 1>(16 * i);
-    SIMD_IF_BEGIN(taken) {
-      write(surface, 0, own, written);
-    }
-    SIMD_IF_END;
-  }
-}
-`,
-  },
-  {
-    name: "load_lanes",
-    text: code`/* Lanes side by side from an element on, in blocks of owords. */
-template <typename T, uint N> _GENX_ inline vector<T, N> load_lanes(SurfaceIndex surface, int first) {
-  enum { BYTES = N * sizeof(T), BLOCK = BYTES <= 16 ? 16 : BYTES <= 32 ? 32 : BYTES <= 64 ? 64 : 128 };
-  enum { EACH = BLOCK / sizeof(T), READS = (N + EACH - 1) / EACH };
-  vector<T, READS * EACH> lanes;
-  for (int i = 0; i < READS; i++)
-    read(DWALIGNED(surface), (uint)((first + i * EACH) * sizeof(T)), lanes.template select<EACH, 1>(i * EACH));
-  return lanes.template select<N, 1>(0);
-}
-`,
-  },
-  {
-    name: "floor_div",
-    text: code`template <uint N> _GENX_ inline vector<int, N> floor_div(vector<int, N> a, int b) {
-  vector<int, N> quotient = a / b;
-  quotient.merge(quotient - 1, a - quotient * b < 0);
-  return quotient;
-}
-`,
-  },
-  {
-    name: "floor_mod",
-    text: code`template <uint N> _GENX_ inline vector<int, N> floor_mod(vector<int, N> a, int b) {
-  vector<int, N> rest = a % b;
-  rest.merge(rest + b, rest < 0);
-  return rest;
-}
-`,
-  },
-  {
-    name: "element",
-    text: code`template <typename T> _GENX_ inline T element(SurfaceIndex surface, int at) {
-  vector<T, 16 / sizeof(T)> words;
-  read(DWALIGNED(surface), (uint)(at * sizeof(T)), words);
-  return words(0);
-}
-`,
-  },
-];
 
 /** Scalars: elements of buffers, and lanes of registers. */
 class CmExpressions extends CExpressions {

@@ -132,13 +132,11 @@ function strengthOf(e: Expr): number {
 
 export class CudaLanes implements LanguagePrinter {
   private readonly c: ThreadExpressions;
-  private readonly constants: ReadonlySet<string>;
   private readonly nest: LoopNest;
   /** Memory that is both written and read: lanes wait for one another around a write. */
   private readonly exchanged: ReadonlySet<string>;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>) {
-    this.constants = constants;
     this.nest = nest;
     this.c = new ThreadExpressions(computation, nest, constants);
     const all = equationsIn([...nest.prepare, ...nest.body]);
@@ -147,11 +145,6 @@ export class CudaLanes implements LanguagePrinter {
     this.exchanged = new Set(
       all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
     );
-  }
-
-  /** Whether a tensor is a symbol, and no pointer of a kernel. */
-  isConstant(tensor: string): boolean {
-    return this.constants.has(tensor);
   }
 
   declarations(body: readonly Code[]): Code[] {
@@ -170,18 +163,6 @@ export class CudaLanes implements LanguagePrinter {
 
   closeLoop(): Code {
     return code`}`;
-  }
-
-  move(): Code[] {
-    throw new Error("internal: tiles move in a nest of lanes");
-  }
-
-  issue(): Code[] {
-    throw new Error("internal: an instruction is issued in a nest of lanes");
-  }
-
-  clear(): Code[] {
-    throw new Error("internal: a tile is cleared in a nest of lanes");
   }
 
   /** Outside a loop of lanes one thread of the warp writes. */

@@ -32,9 +32,10 @@ export interface LanguagePrinter {
   /** What opens the first body of a choice; missing where a language's nests have none. */
   openWhen?(when: When, extents: Extents): Code;
   scalar(statement: Scalar, extents: Extents): Code[];
-  move(statement: Move, extents: Extents): Code[];
-  issue(statement: RegisterIssue, extents: Extents): Code[];
-  clear(statement: Clear): Code[];
+  /** Statements of tiles; missing where a language's nests have lanes. */
+  move?(statement: Move, extents: Extents): Code[];
+  issue?(statement: RegisterIssue, extents: Extents): Code[];
+  clear?(statement: Clear): Code[];
   /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
   lanes?(loop: Loop, extents: Extents): Code[];
   /** What the warps of a block run; missing where a language's nests have none. */
@@ -97,11 +98,11 @@ export function printStatements(
         return language.scalar(s, extents);
       case "load":
       case "store":
-        return language.move(s, extents);
+        return language.move?.(s, extents) ?? strange(s);
       case "register-issue":
-        return language.issue(s, extents);
+        return language.issue?.(s, extents) ?? strange(s);
       case "clear":
-        return language.clear(s);
+        return language.clear?.(s) ?? strange(s);
       case "issue":
         throw new Error(`internal: ${s.intrinsic.name} is issued on memory tiles; only scheduled nests are printed`);
       case "fetch":
@@ -124,6 +125,10 @@ export function printStatements(
         return s satisfies never;
     }
   });
+}
+
+function strange({ kind }: Statement): never {
+  throw new Error(`internal: a ${kind} of tiles in a nest of lanes`);
 }
 
 function warpsOf({ kind }: Statement, { warps }: LanguagePrinter): WarpPrinter {

@@ -23,7 +23,7 @@ namespace constants {
 static __constant__ float w[5];
 }
 
-__global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, const float* __restrict__ x) {
+static __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, const float* __restrict__ x) {
   const int warp_index = blockIdx.x * 4 + threadIdx.x / 32;
   if (warp_index >= 9) return;
   const int block = warp_index;
@@ -49,8 +49,8 @@ extern "C" int automap_prepare(void* workspace, const void* const* tensors, cuda
 }
 
 extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
   (void)workspace;
+  cudaError_t error = cudaSuccess;
   {
     float* out = (float*)tensors[0];
     const float* x = (const float*)tensors[1];
