@@ -44,6 +44,9 @@ export interface Replay {
   readonly assumed: readonly string[];
 }
 
+/** More candidates a round than any search proposes. */
+const MOST_BATCH = 1024;
+
 /** What a run records of its options; older runs recorded less. */
 const optionsSchema = z.looseObject({
   strategy: z.string(),
@@ -52,6 +55,8 @@ const optionsSchema = z.looseObject({
   intrinsics: z.array(z.string()).optional(),
   // Before there were designs on lanes there were mappings only.
   kinds: z.enum(CANDIDATE_KINDS).default("mappings"),
+  // Candidates a round, where that depends on the machine.
+  batch: z.number().int().positive().max(MOST_BATCH).optional(),
 });
 const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
 
@@ -63,7 +68,14 @@ export async function replayRun(
 ): Promise<Replay> {
   // 1. What the search was.
   const run = showRun(db, prefix);
-  const { strategy: name, threads, earlyStop, intrinsics: names, kinds } = readPart(optionsSchema, run, "options");
+  const {
+    strategy: name,
+    threads,
+    earlyStop,
+    intrinsics: names,
+    kinds,
+    batch,
+  } = readPart(optionsSchema, run, "options");
   const target = recordedTarget(run);
   const budget = readPart(budgetSchema, run, "budget");
   const strategy = STRATEGIES.find((s) => s.name === name);
@@ -113,6 +125,7 @@ export async function replayRun(
     learn: space.learn,
     budget: budget.trials === undefined ? {} : { trials: budget.trials },
     ...(earlyStop ? {} : { earlyStop: false as const }),
+    ...(batch === undefined ? {} : { batch }),
     signal: controller.signal,
     async *measure(batch): AsyncGenerator<Measurement> {
       for (const candidate of batch) {

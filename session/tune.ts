@@ -258,6 +258,7 @@ async function searchPrepared(
       offered: offered.map((i) => i.name),
       kinds,
       target: recordOf(machine),
+      ...(batch === undefined ? {} : { batch }),
     },
     budget,
     started,

@@ -7,6 +7,7 @@
  *     for await (const measurement of bench.measure(kernels)) ...     in the order of the kernels
  */
 
+import { availableParallelism } from "node:os";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -115,14 +116,14 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
 
 /** Finals on a GPU take longer than trials. */
 const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
-/** Kernels compiled side by side and measured in one process: as many as compile at once on the machines with a GPU that we know. */
-const BATCH = 16;
+/** Kernels compiled side by side and measured in one process: one a core, but a process for fewer or more would not pay. */
+const BATCHES = [4, 16] as const;
 
 function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
   return {
     status: "open",
     environment: gpuEnvironment(runner.device, machine),
-    batch: BATCH,
+    batch: Math.min(BATCHES[1], Math.max(BATCHES[0], availableParallelism())),
     calibration: () => Promise.resolve(undefined),
     bench: async (computation, { fixed }) => {
       const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});

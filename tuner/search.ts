@@ -177,10 +177,11 @@ export async function search<C>(options: SearchOptions<C>): Promise<SearchResult
 
       // 2. The answers, one at a time.
       const before = leader;
-      for await (const { trial, isKnown } of answers(asked)) {
+      for await (const { trial, isKnown, isMeasured } of answers(asked)) {
         take(trial, isKnown);
         const over = whySpent();
-        if (over) return over;
+        // What was measured together is kept, whatever ends the search.
+        if (over && !isMeasured) return over;
       }
       roundsWithoutGain = leader === before ? roundsWithoutGain + 1 : 0;
 
@@ -204,26 +205,32 @@ export async function search<C>(options: SearchOptions<C>): Promise<SearchResult
   }
 
   /** From the store or from the machine; ends early only when the machine stops for the signal. */
-  async function* answers(asked: readonly Question<C>[]): AsyncGenerator<{ trial: TrialOf<C>; isKnown: boolean }> {
+  async function* answers(asked: readonly Question<C>[]): AsyncGenerator<Answer<C>> {
     const unknown = asked.filter((question) => !question.earlier).map(({ candidate }) => candidate);
     let machine: AsyncGenerator<Measurement> | undefined;
     let answered = 0;
+    let isMeasured = false;
     try {
       for (const { key, candidate, earlier } of asked) {
         const prediction = model.predicted(candidate);
         if (earlier) {
           const { measurement, at } = earlier;
-          yield { trial: { key, candidate, prediction, measurement, at }, isKnown: true };
+          yield { trial: { key, candidate, prediction, measurement, at }, isKnown: true, isMeasured };
           continue;
         }
-        machine ??= inTurn(options.measure(unknown));
+        if (!machine) {
+          const given = options.measure(unknown);
+          machine = inTurn(given);
+          isMeasured = !(Symbol.asyncIterator in given);
+        }
         const next = await machine.next();
         if (next.done) {
           if (signal?.aborted) return;
           throw new Error(`tune: measure answered ${answered} of ${unknown.length} candidates`);
         }
         answered++;
-        yield { trial: { key, candidate, prediction, measurement: next.value, at: now() }, isKnown: false };
+        const trial = { key, candidate, prediction, measurement: next.value, at: now() };
+        yield { trial, isKnown: false, isMeasured };
       }
     } finally {
       await machine?.return(undefined);
@@ -274,6 +281,14 @@ interface Question<C> {
   readonly key: string;
   readonly candidate: C;
   readonly earlier: Pick<TrialOf<C>, "measurement" | "at"> | undefined;
+}
+
+interface Answer<C> {
+  readonly trial: TrialOf<C>;
+  /** From the store. */
+  readonly isKnown: boolean;
+  /** All that were asked for with it are there. */
+  readonly isMeasured: boolean;
 }
 
 async function* inTurn(

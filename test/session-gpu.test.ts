@@ -1,0 +1,131 @@
+/** @file A session on a GPU that answers at once: what it proposes, keeps, resumes and replays does not depend on how kernels are measured. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { openDatabase, queryTrials } from "../db/index.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { replayRun } from "../session/replay.ts";
+import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
+import { nvidiaTarget } from "../targets/index.ts";
+import { shareOf, took } from "./support/fake-runner.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-session-gpu-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const matmul = instantiate(operatorNamed("matmul"), {
+  parameters: { m: 256, n: 256, k: 256 },
+  types: parseDataTypes("f16"),
+});
+
+interface Fake {
+  readonly runner: CudaRunner;
+  /** How many kernels each call measured. */
+  readonly asked: number[];
+}
+
+function fakeGpu(): Fake {
+  const unused = (): never => {
+    throw new Error("a fake GPU was asked for what it has not");
+  };
+  const asked: number[] = [];
+  const runner: CudaRunner = {
+    device: {
+      ...{ name: "NVIDIA H100 80GB HBM3", id: "GPU-fake", driver: "580.159.03", cuda: "13.0", capability: 90 },
+      ...{ limits: "1980 MHz, 700 W", memoryMiB: 81559, disassembler: "cuobjdump" },
+      nvcc: { path: "/usr/local/cuda/bin/nvcc", version: "V13.0.88" },
+    },
+    reference: (computation, seed) => Promise.resolve({ computation, seed, file: "", sets: [], fixed: {}, bounds: "" }),
+    measureTogether: (kernels) => {
+      asked.push(kernels.length);
+      return Promise.resolve(kernels.map((k) => took((10 + shareOf(k as Kernel)) * 1e-6))); // no library is among them
+    },
+    compile: unused,
+    requestOf: unused,
+    harness: "",
+    waited: () => 0,
+    close: () => Promise.resolve(),
+  };
+  return { runner, asked };
+}
+
+type Found = Extract<TuneOutcome, { trials: unknown }>;
+
+async function search(database: string, fake: Fake, options: Partial<TuneComputationOptions> = {}): Promise<Found> {
+  const outcome = await tuneComputation(
+    { computation: matmul },
+    { machine: nvidiaTarget("h100"), runner: fake.runner, database, seconds: 60, trials: 40, ...options },
+  );
+  if (!("trials" in outcome)) throw new Error(outcome.status);
+  return outcome;
+}
+
+/** Kernels measured together on this machine. */
+const round = Math.min(16, Math.max(4, availableParallelism()));
+
+const recordsIn = (database: string): ReturnType<typeof queryTrials> => {
+  const db = openDatabase(database, { readonly: true });
+  try {
+    return queryTrials(db, { sort: "at" });
+  } finally {
+    db.close();
+  }
+};
+
+describe("a session on a GPU", () => {
+  it("asks for no more kernels than its budget has trials, and ends with finals", async () => {
+    const fake = fakeGpu();
+    const found = await search(join(folder, "whole.db"), fake);
+    expect(found.trials).toHaveLength(40);
+    const finals = fake.asked.pop();
+    expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(40);
+    expect(finals).toBeGreaterThan(0);
+    expect(found.best?.kernel.language).toBe("cuda");
+    expect(new Set(found.trials.map((t) => t.candidate.kind))).toEqual(new Set(["grid"]));
+  });
+
+  it("goes on where it was stopped, and measures nothing twice", async () => {
+    const [stopped, whole] = [join(folder, "stopped.db"), join(folder, "undisturbed.db")];
+    const controller = new AbortController();
+    const first = await search(stopped, fakeGpu(), {
+      signal: controller.signal,
+      onEvent: (event) => {
+        if (event.kind === "trial" && event.number === 10) controller.abort();
+      },
+    });
+    expect(first.status).toBe("interrupted");
+    // What was measured together is kept together.
+    const kept = recordsIn(stopped).filter((t) => t.finals === undefined).length;
+    expect(kept).toBe(Math.ceil(10 / round) * round);
+    const fake = fakeGpu();
+    const second = await search(stopped, fake);
+    const undisturbed = await search(whole, fakeGpu());
+    expect(second.trials.map((t) => t.key)).toEqual(undisturbed.trials.map((t) => t.key));
+    fake.asked.pop();
+    expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(40 - kept);
+  });
+
+  it("is gone through again from its records, round by round", async () => {
+    const db = openDatabase(join(folder, "whole.db"), { readonly: true });
+    const run = queryTrials(db, {})[0]?.run;
+    const replay = await replayRun(db, String(run));
+    db.close();
+    expect(replay.divergence).toBeUndefined();
+    expect(replay.trials).toHaveLength(40);
+    expect(replay.assumed).toEqual([]);
+  });
+
+  it("takes another power limit for another machine", async () => {
+    const file = join(folder, "whole.db");
+    const fake = fakeGpu();
+    const { device } = fake.runner;
+    const capped = { ...fake.runner, device: { ...device, limits: "1980 MHz, 350 W" } };
+    await search(file, { ...fake, runner: capped }, { trials: 4 });
+    fake.asked.pop();
+    expect(fake.asked).toEqual([4]);
+  });
+});
