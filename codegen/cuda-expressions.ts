@@ -8,7 +8,7 @@
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { type Computation, memoryElements, tensorOf } from "../abstraction/computation.ts";
-import { type DType, isInteger } from "../abstraction/dtype.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import {
   type Access,
   axesIn,
@@ -21,9 +21,9 @@ import {
 } from "../abstraction/expression.ts";
 import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
-import { typeOf } from "../abstraction/typing.ts";
-import { CExpressions, type Place } from "./c-expressions.ts";
+import type { Place } from "./c-expressions.ts";
 import { always } from "./lane-statement.ts";
+import { PlainExpressions, STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
 
 /** Axes that stand for words of the printer begin so; those of a computation are identifiers. */
@@ -41,7 +41,7 @@ export type AtHand = (e: Access) => Code | undefined;
 /** What a place is for: what is written, what is read, the row of a matrix that a lane names. */
 export type Role = "at" | "to" | "from" | "row";
 
-export class CudaExpressions extends CExpressions {
+export class CudaExpressions extends PlainExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
   /** What indices are counted in. */
   readonly indexType: "int" | "long";
@@ -133,28 +133,6 @@ export class CudaExpressions extends CExpressions {
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     return this.atHand(e) ?? super.element(e, dtype, extents);
   }
-
-  /** Floats and 32-bit integers as a reader writes them: no casts to what C computes anyway. */
-  override value(e: Expr, dtype: DType, extents: Extents): Code {
-    if (e.kind === "axis") return code`(int32_t)${this.axis(e.name)}`;
-    const own = typeOf(e, this.dtypes) ?? dtype;
-    if (own !== "f32" && own !== "f64" && own !== "s32") return super.value(e, dtype, extents);
-    const part = (inner: Expr, floor: number): Code => {
-      const text = this.value(inner, own, extents);
-      return strengthOf(inner) < floor ? code`(${text})` : text;
-    };
-    switch (e.kind) {
-      case "binary": {
-        if (e.op === "%" || (isInteger(own) && e.op === "/")) return super.value(e, dtype, extents);
-        const strength = e.op === "+" || e.op === "-" ? STRENGTH.sum : STRENGTH.factor;
-        return code`${part(e.left, strength)} ${e.op} ${part(e.right, strength + 1)}`;
-      }
-      case "negate":
-        return code`-${part(e.value, STRENGTH.negate)}`;
-      default:
-        return super.value(e, dtype, extents);
-    }
-  }
 }
 
 /** An index of a tensor that may lie outside. */
@@ -178,25 +156,6 @@ export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
     ...(least < 0 ? [compare(">=", e, number(0))] : []),
     ...(most >= extent ? [compare("<", e, number(extent))] : []),
   ];
-}
-
-/** Binding strengths of C; a weaker operator inside a stronger one stands in parentheses. */
-const STRENGTH = {
-  "^": 0,
-  "+": 1,
-  "-": 1,
-  sum: 1,
-  "*": 2,
-  "/": 2,
-  "%": 2,
-  factor: 2,
-  negate: 3,
-  atom: 4,
-} as const;
-
-function strengthOf(e: Expr): number {
-  if (e.kind === "binary") return STRENGTH[e.op];
-  return e.kind === "negate" || (e.kind === "number" && e.value < 0) ? STRENGTH.negate : STRENGTH.atom;
 }
 
 /** Parts of indices that no loop of a kernel changes, each a constant above the loops. */

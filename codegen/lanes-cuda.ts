@@ -8,7 +8,7 @@
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { type DType, isInteger } from "../abstraction/dtype.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
 import {
   type Access,
@@ -33,17 +33,17 @@ import {
   skeleton,
   tensorName,
 } from "../abstraction/source-text.ts";
-import { typeOf } from "../abstraction/typing.ts";
-import { allOf, CExpressions } from "./c-expressions.ts";
+import { allOf } from "./c-expressions.ts";
 import { conjunction, equationsIn, guarded, joinedValue, joinScalars, pinnedLane, tested } from "./lane-statement.ts";
 import { registerName } from "./lane-vectors.ts";
+import { PlainExpressions } from "./plain-expressions.ts";
 import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
 
 /** Every lane of a warp takes part. */
 export const ALL_LANES = code`0xffffffffu`;
 
 /** Scalar expressions of one thread; registers of other lanes come by shuffles. */
-class ThreadExpressions extends CExpressions {
+class ThreadExpressions extends PlainExpressions {
   private readonly files: ReadonlyMap<string, VectorFile>;
   /** The lane axis while a loop of lanes is printed. */
   lane: string | undefined;
@@ -101,33 +101,6 @@ class ThreadExpressions extends CExpressions {
 
   /** Declarations of the shuffles named so far. */
   readonly declared: Code[] = [];
-
-  /** Floats and 32-bit integers as a reader writes them: no casts to what C computes anyway. */
-  override value(e: Expr, dtype: DType, extents: Extents): Code {
-    const own = typeOf(e, this.dtypes) ?? dtype;
-    if (own !== "f32" && own !== "f64" && own !== "s32") return super.value(e, dtype, extents);
-    const part = (inner: Expr, floor: number): Code => {
-      const text = this.value(inner, own, extents);
-      return strengthOf(inner) < floor ? code`(${text})` : text;
-    };
-    switch (e.kind) {
-      case "binary": {
-        if (isInteger(own) && (e.op === "/" || e.op === "%")) return super.value(e, dtype, extents);
-        if (e.op === "%") return super.value(e, dtype, extents);
-        const strength = e.op === "+" || e.op === "-" ? 1 : 2;
-        return code`${part(e.left, strength)} ${e.op} ${part(e.right, strength + 1)}`;
-      }
-      case "negate":
-        return code`-${part(e.value, 3)}`;
-      default:
-        return super.value(e, dtype, extents);
-    }
-  }
-}
-
-function strengthOf(e: Expr): number {
-  if (e.kind === "binary") return e.op === "+" || e.op === "-" ? 1 : 2;
-  return e.kind === "negate" || (e.kind === "number" && e.value < 0) ? 2 : 3;
 }
 
 export class CudaLanes implements LanguagePrinter {

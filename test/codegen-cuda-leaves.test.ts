@@ -376,6 +376,11 @@ describe("a scalar statement", () => {
       }"
     `);
   });
+
+  it("keeps two signs apart, which C would read as a decrement", () => {
+    const negated: Statement = { kind: "scalar", equation: parseEquation("out[tile,warp] = -(-f32(x[0,warp])) - -2") };
+    expect(lines([negated])).toContain("= -(-(float)(from_f16(x[warp]))) - -2.0f;");
+  });
 });
 
 describe("a kernel", () => {

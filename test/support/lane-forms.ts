@@ -148,6 +148,7 @@ export const LANE_FORMS: readonly LaneForm[] = [
     name: "arithmetic",
     body: through("V[0,lane] = max(-V[0,lane], min(x[lane], w[0])) + square(x[lane+1]) - abs(x[lane+2])"),
   },
+  { name: "signs that meet", body: through("V[0,lane] = -(-V[0,lane]) * -2 - -x[lane]") },
   { name: "division and rounding", body: through("V[0,lane] = round(V[0,lane] / 4) + x[lane] / w[3]"), dtypes: floats },
   {
     name: "scalars outside lanes",
