@@ -27,7 +27,7 @@ const MAPPING_MUTATION = 0.12;
 const MAPPING_APART = 4;
 
 /** A mapping onto an instruction and its schedule. */
-export type ScheduledCandidate = MappedCandidate | GridCandidate;
+type ScheduledCandidate = MappedCandidate | GridCandidate;
 type ScheduleOf<K extends ScheduledCandidate> = K["schedule"];
 
 /** How mappings are scheduled on one kind of machine. */

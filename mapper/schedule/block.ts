@@ -58,9 +58,10 @@ export const block: Decision<Block, MappedContext, Schedule> = {
   moves: [
     {
       weight: 0.33,
-      isOpen: ({ mapping }, schedule) => moving(mapping, schedule).length > 0,
       apply: ({ mapping }, schedule, random) => {
-        const d = pick(random, moving(mapping, schedule));
+        const dimensions = moving(mapping, schedule);
+        if (dimensions.length === 0) return schedule;
+        const d = pick(random, dimensions);
         return { ...schedule, block: { ...schedule.block, [d.name]: pick(random, sizesOf(d)) } };
       },
     },

@@ -28,7 +28,7 @@ import { targetOperand } from "./operands.ts";
 import { type Reach, reachInPlace } from "./reach.ts";
 
 /** An entry of a schedule's order: a loop over the blocks of a dimension, or over tiles of so many blocks. */
-export interface ScheduledLoop {
+interface ScheduledLoop {
   readonly name: string;
   /** Blocks of a tile; undefined for the loop over blocks. */
   readonly tile: number | undefined;

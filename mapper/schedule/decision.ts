@@ -62,10 +62,8 @@ export interface Drawn<V, C, S> {
 }
 
 export interface Move<C, S> {
-  /** How often it is taken, beside the weights of the other moves that are open; 1 for a listed decision. */
+  /** How often it is taken, beside the weights of the moves that find something to change; 1 for a listed decision. */
   readonly weight: number;
-  /** Whether there is anything to change; always when left out. */
-  isOpen?(context: C, schedule: S): boolean;
   /** A neighbour, perhaps not a legal one; the same schedule where nothing was found. */
   apply(context: C, schedule: S, random: Random): S;
 }

@@ -52,13 +52,12 @@ export const order: Decision<Order, MappedContext, Schedule> = {
   moves: [
     {
       weight: 0.21,
-      isOpen: ({ mapping }, schedule) => exchangeable(mapping, schedule).length > 0,
       apply: ({ mapping }, schedule, random) => exchanged(mapping, schedule, random),
     },
     {
       weight: 0.2,
-      isOpen: ({ nearBytes }) => nearBytes !== undefined,
-      apply: ({ mapping, nearBytes = 0 }, schedule, random) => retiled(mapping, schedule, random, nearBytes),
+      apply: ({ mapping, nearBytes }, schedule, random) =>
+        nearBytes === undefined ? schedule : retiled(mapping, schedule, random, nearBytes),
     },
   ],
   tidy: ({ mapping }, schedule) => tidyOrder(mapping, schedule),
@@ -75,14 +74,13 @@ function moving(mapping: Mapping, schedule: Schedule, kind: LoopDimension["kind"
   return dimensionsUnder(mapping, schedule).flatMap((d) => (d.kind === kind && d.steps > 1 ? [d.name] : []));
 }
 
-/** Kinds of which there are loops to exchange. */
-function exchangeable(mapping: Mapping, schedule: Schedule): readonly (readonly string[])[] {
-  return [moving(mapping, schedule, "spatial"), moving(mapping, schedule, "reduce")].filter((g) => g.length > 1);
-}
-
 /** Two kept loops in each other's place, or two summed ones. */
 function exchanged(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
-  const group = pick(random, exchangeable(mapping, schedule));
+  const groups = [moving(mapping, schedule, "spatial"), moving(mapping, schedule, "reduce")].filter(
+    (g) => g.length > 1,
+  );
+  if (groups.length === 0) return schedule;
+  const group = pick(random, groups);
   const [a, b] = [pick(random, group), pick(random, group)];
   return { ...schedule, order: schedule.order.map((n) => (n === a ? b : n === b ? a : n)) };
 }

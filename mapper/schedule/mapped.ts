@@ -70,11 +70,6 @@ export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, rando
   return schedules.crossSchedules(MAPPED, { mapping, threads: a.threads }, a, b, random);
 }
 
-/** How far apart two schedules of one mapping are, 0 for the same. */
-export function scheduleDistance(mapping: Mapping, a: Schedule, b: Schedule): number {
-  return schedules.scheduleDistance(MAPPED, { mapping, threads: a.threads }, a, b);
-}
-
 const knownUnschedulable = new WeakMap<Mapping, { readonly because: string | undefined }>();
 
 /** Why no schedule of a mapping can be lowered; undefined when some can. Worked out once. */

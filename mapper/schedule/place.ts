@@ -38,9 +38,10 @@ export const placement: Decision<Placements, MappedContext, Schedule> = {
   moves: [
     {
       weight: 0.11,
-      isOpen: ({ mapping }, schedule) => withChoice(mapping, schedule).length > 0,
       apply: ({ mapping }, schedule, random) => {
-        const { operand, open } = pick(random, withChoice(mapping, schedule));
+        const choices = placementsOf(mapping, schedule).filter((c) => c.open.length > 1);
+        if (choices.length === 0) return schedule;
+        const { operand, open } = pick(random, choices);
         return { ...schedule, placement: { ...schedule.placement, [operand]: pick(random, open) } };
       },
     },
@@ -65,11 +66,6 @@ function placedTrait(operand: string, place: Placement): string {
   return written.get(place) ?? operand;
 }
 const knownTraits = new Map<string, ReadonlyMap<Placement, string>>();
-
-/** Inputs that may lie in more than one place. */
-function withChoice(mapping: Mapping, schedule: Schedule): readonly PlacementChoice[] {
-  return placementsOf(mapping, schedule).filter((c) => c.open.length > 1);
-}
 
 function placementProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   for (const choice of placementsOf(mapping, schedule)) {

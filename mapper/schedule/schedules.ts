@@ -68,7 +68,11 @@ export function decisionTable<S extends object, C>(decisions: Decisions<S, C>): 
 /** What the model's correction tells apart; of a list, a function that is asked with every evaluation. */
 export function traitsOf<S extends object, C>(decisions: Decisions<S, C>): (schedule: S) => readonly string[] {
   const counted = listOf(decisions).filter((d) => d.traits !== undefined);
-  return (schedule) => counted.flatMap((d) => d.traits?.(schedule) ?? []);
+  return (schedule) => {
+    const traits: string[] = [];
+    for (const d of counted) traits.push(...(d.traits?.(schedule) ?? []));
+    return traits;
+  };
 }
 
 // ---- As data
@@ -89,27 +93,35 @@ export function scheduleDistance<S extends object, C>(
   a: S,
   b: S,
 ): number {
-  const apart = (d: Known<S, C>): number => {
-    if (d.distance) return d.distance(context, a, b);
-    return canonicalJson(valueIn(a, d.name) ?? null) === canonicalJson(valueIn(b, d.name) ?? null) ? 0 : 1;
-  };
+  const apart = (d: Known<S, C>): number => d.distance?.(context, a, b) ?? (areEqual([d.name], a, b) ? 0 : 1);
   return listOf(decisions).reduce((sum, d) => sum + apart(d), 0);
 }
 
 /** The one way to write what a schedule says, so that equal schedules are equal data. */
-export function tidied<S extends object, C>({ decisions }: ScheduleKind<S, C>, context: C, schedule: S): S {
-  let tidy = schedule;
-  for (const d of listOf(decisions)) {
-    if (d.tidy) tidy = withValue(tidy, d.name, d.tidy(context, tidy));
-    else if (valueIn(tidy, d.name) === undefined) tidy = withValue(tidy, d.name, undefined);
-  }
+function tidied<S extends object, C>({ decisions }: ScheduleKind<S, C>, context: C, schedule: S): S {
+  const tidy = { ...schedule };
+  for (const d of listOf(decisions)) setValue(tidy, d.name, d.tidy ? d.tidy(context, tidy) : valueIn(tidy, d.name));
   return tidy;
 }
 
+function setValue<S extends object>(schedule: S, name: string, value: unknown): void {
+  const values = schedule as Record<string, unknown>; // the value is of the decision of that name
+  if (value === undefined) delete values[name];
+  else values[name] = value;
+}
+
 function withValue<S extends object>(schedule: S, name: string, value: unknown): S {
-  const changed: Record<string, unknown> = { ...schedule, [name]: value };
-  if (value === undefined) delete changed[name];
-  return changed as S; // the value is of the decision of that name
+  const changed = { ...schedule };
+  setValue(changed, name, value);
+  return changed;
+}
+
+/** Whether two tidy schedules say the same. */
+function areEqual<S extends object>(names: readonly string[], a: S, b: S): boolean {
+  return names.every((name) => {
+    const [left, right] = [valueIn(a, name), valueIn(b, name)];
+    return left === right || canonicalJson(left ?? null) === canonicalJson(right ?? null);
+  });
 }
 
 // ---- In search
@@ -138,15 +150,14 @@ export function mutateSchedule<S extends object, C>(
   schedule: S,
   random: Random,
 ): S {
-  const moves = listOf(kind.decisions)
-    .flatMap((d): readonly Move<C, S>[] => ("values" in d ? [anotherValue(d)] : d.moves))
-    .filter((move) => move.isOpen?.(context, schedule) ?? true);
-  if (moves.length === 0) return schedule;
-  const before = canonicalJson(schedule);
+  const decisions = listOf(kind.decisions);
+  const names = decisions.map((d) => d.name);
+  const moves = decisions.flatMap((d): readonly Move<C, S>[] => ("values" in d ? [anotherValue(d)] : d.moves));
   for (let i = 0; i < kind.tries; i++) {
-    const move = pickWeighted(random, moves, (m) => m.weight);
-    const changed = tidied(kind, context, move.apply(context, schedule, random));
-    if (canonicalJson(changed) !== before && isCandidate(kind, context, changed)) return changed;
+    const moved = pickWeighted(random, moves, (m) => m.weight).apply(context, schedule, random);
+    if (moved === schedule) continue;
+    const changed = tidied(kind, context, moved);
+    if (!areEqual(names, changed, schedule) && isCandidate(kind, context, changed)) return changed;
   }
   return schedule;
 }

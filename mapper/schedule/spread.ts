@@ -34,7 +34,6 @@ export const spread: Decision<Spread, MappedContext, Schedule> = {
   moves: [
     {
       weight: 0.07,
-      isOpen: ({ mapping }) => spreadable(mapping).size > 0,
       apply: ({ mapping }, schedule, random) => respread(mapping, schedule, random),
     },
   ],
@@ -54,6 +53,7 @@ function drawSpread(mapping: Mapping, random: Random): Spread {
 
 /** One dimension spread, or gathered again, its operand placed where it then may lie. */
 function respread(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
+  if (spreadable(mapping).size === 0) return schedule;
   const before = schedule.spread ?? [];
   const [name, operand] = pick(random, [...spreadable(mapping)]);
   const after = before.includes(name) ? before.filter((n) => n !== name) : [...before, name].sort();

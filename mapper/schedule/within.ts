@@ -44,7 +44,6 @@ export const within: Decision<Within, MappedContext, Schedule> = {
   moves: [
     {
       weight: 0.08,
-      isOpen: ({ mapping }, schedule) => copiedInputs(mapping, schedule).length > 0,
       apply: ({ mapping }, schedule, random) => movedCopy(mapping, schedule, random),
     },
   ],
@@ -204,7 +203,7 @@ export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random):
 }
 
 /** Only the copies that can be made where a schedule has them. */
-export function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
+function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
   const dimensions = dimensionsUnder(mapping, schedule);
   const kept = Object.entries(schedule.within ?? {})
     .filter(([operand]) => typeof copyWithin(mapping, schedule, operand, dimensions) !== "string")
