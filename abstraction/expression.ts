@@ -12,6 +12,17 @@ import type { DType } from "./dtype.ts";
 /** `^` is the exclusive or of two integers; it stands in storage formulas, where it writes the swizzles of shared memory. */
 export type BinaryOp = "+" | "-" | "*" | "/" | "%" | "^";
 export type CompareOp = "<" | "<=" | ">" | ">=" | "==" | "!=";
+
+/** What a comparison becomes when both sides change sign. */
+export const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
+  "<": ">",
+  "<=": ">=",
+  ">": "<",
+  ">=": "<=",
+  "==": "==",
+  "!=": "!=",
+};
+
 export type LogicOp = "and" | "or";
 
 /** Functions of one or two values; `round` is to nearest, ties to even. */

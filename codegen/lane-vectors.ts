@@ -4,12 +4,11 @@
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b+lane] * w[q]      ->    Z0 = fma(load(x + 16 * b), splat(w[q]), shift(Z0, -1))
  *
- * More lanes than a register holds are several registers, `Z0_0`, `Z0_1`. A language says how a shift, a load, a mask read.
+ * Every lane reads before any writes; values are of vector-expressions.ts.
  */
 
-import { affineForm, type Extents } from "../abstraction/affine.ts";
+import type { Extents } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { isInteger } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import {
   type Access,
@@ -21,92 +20,23 @@ import {
   type Expr,
   number,
   printAccess,
-  printExpr,
   substitute,
-  walk,
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
-import { bare, type Code, code, Name, NOTHING, namesIn, tensorName } from "../abstraction/source-text.ts";
-import { typeOf } from "../abstraction/typing.ts";
-import { allOf, type CExpressions } from "./c-expressions.ts";
+import { bare, type Code, code, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { always, conjunction, guarded, joinedValue, joinScalars, pinnedLane, split } from "./lane-statement.ts";
+import { type LaneAccess, type LaneContext, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
 import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
 
-/** What a statement's text depends on beside itself. */
-export interface LaneContext {
-  /** The lane axis; it counts from 0 within this vector. */
-  readonly axis: string;
-  /** Extents of the loops around, and of the lane axis: the lanes of this vector that are in use. */
-  readonly extents: Extents;
-  /** Type of what is computed; it decides how many lanes a vector holds. */
-  readonly dtype: DType;
-  /** Lines that must run before the statement. */
-  readonly before: Code[];
-  /** What is tested around the statement. */
-  readonly known?: readonly Expr[];
-}
-
-/** A register as `[register, lane]` names it. */
-export interface LaneAccess {
-  readonly file: VectorFile;
-  readonly register: number;
-  readonly lane: Expr;
-}
-
-/** Elements of memory that lanes touch: `at` is affine in the lane, or not (`stride` undefined). */
-export interface LanePlace {
-  readonly tensor: string;
-  /** Element of lane 0. */
-  readonly first: Expr;
-  /** Elements from lane to lane. */
-  readonly stride: number | undefined;
-  readonly at: Expr;
-  /** What must hold on every lane alike. */
-  readonly uniform: readonly Expr[];
-  /** What must hold lane by lane. */
-  readonly varying: readonly Expr[];
-}
-
-export abstract class LaneVectors implements LanguagePrinter {
-  protected readonly c: CExpressions;
-  protected readonly nest: LoopNest;
-  private readonly files: ReadonlyMap<string, VectorFile>;
-
-  constructor(c: CExpressions, nest: LoopNest) {
-    this.c = c;
-    this.nest = nest;
-    this.files = new Map((nest.vectors ?? []).map((v) => [v.name, v]));
-  }
-
+export abstract class LaneVectors extends VectorExpressions implements LanguagePrinter {
   // ---- what a language says -----------------------------------------------------------------------------------------------------
 
   abstract openLoop(loop: Loop): Code;
-  /** Lanes of one register of this type, for a loop of so many lanes. */
-  protected abstract width(dtype: DType, lanes: number): number;
-  protected abstract splat(text: Code, dtype: DType): Code;
-  /** Each lane's number of a lane-dependent integer expression. */
-  protected abstract numbers(e: Expr, context: LaneContext): Code;
-  /** The register's value `by` lanes on: lane l gets lane l + by; beyond the ends anything. */
-  protected abstract shifted(at: LaneAccess, by: number, context: LaneContext): Code;
-  /** One lane's value on every lane. */
-  protected abstract broadcast(at: LaneAccess, context: LaneContext): Code;
-  /** Lanes in the order of an index that is no shift. */
-  protected abstract permuted(at: LaneAccess, context: LaneContext): Code;
-  protected abstract load(place: LanePlace, context: LaneContext): Code;
   protected abstract store(place: LanePlace, mask: readonly Expr[], value: Code, context: LaneContext): Code;
-  protected abstract blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code;
   /** The fold of the lanes that meet a condition. */
   protected abstract reduced(op: Equation["op"], value: Code, mask: readonly Expr[], context: LaneContext): Code;
   /** Writes one lane of a register. */
   protected abstract insert(at: LaneAccess, scalar: Code, context: LaneContext): Code;
-  protected abstract operation(op: LaneOperation, args: readonly Code[], dtype: DType, context: LaneContext): Code;
-  protected abstract convert(text: Code, from: DType, to: DType, context: LaneContext): Code;
-
-  /** One of two vectors for all lanes alike. */
-  protected chosen(tests: Code, whenTrue: Code, whenFalse: Code, _: LaneContext): Code {
-    return code`(${tests} ? ${whenTrue} : ${whenFalse})`;
-  }
 
   /** Writes one element of memory. */
   protected assignElement(tensor: string, at: Code, scalar: Code, _: DType): Code {
@@ -121,11 +51,6 @@ export abstract class LaneVectors implements LanguagePrinter {
   /** A value as {@link store} takes it. */
   protected stored(e: Expr, context: LaneContext): Code {
     return this.vector(e, context);
-  }
-
-  /** Whether `a*b + c` may be rounded once. */
-  protected fuses(): boolean {
-    return true;
   }
 
   // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
@@ -243,173 +168,6 @@ export abstract class LaneVectors implements LanguagePrinter {
     const { at, guards } = this.c.place(target, extents);
     return guarded(guards, [this.assignElement(target.tensor, at, joined, dtype)]);
   }
-
-  // ---- expressions ------------------------------------------------------------------------------------------------------------
-
-  protected vector(e: Expr, context: LaneContext): Code {
-    const { axis: lane, dtype, extents } = context;
-    const own = typeOf(e, this.c.dtypes) ?? dtype;
-    this.checkType(own, e, context);
-    const lone = ![...walk(e)].some(
-      (n) => (n.kind === "axis" && n.name === lane) || (n.kind === "access" && this.files.has(n.tensor)),
-    );
-    if (lone) return this.splat(this.c.value(e, own, extents), own);
-    switch (e.kind) {
-      case "number":
-        throw new Error("internal: a number is the same on every lane");
-      case "axis":
-        return this.numbers(e, context);
-      case "access":
-        return this.read(e, { ...context, dtype: own });
-      case "cast": {
-        const from = typeOf(e.value, this.c.dtypes) ?? own;
-        const inner = this.vector(e.value, { ...context, dtype: from });
-        return from === e.dtype ? inner : this.convert(inner, from, e.dtype, context);
-      }
-      case "negate":
-        return this.operation("negate", [this.vector(e.value, context)], own, context);
-      case "binary":
-        return this.arithmetic(e, { ...context, dtype: own });
-      case "call": {
-        const args = e.args.map((arg) => this.vector(arg, context));
-        return this.operation(e.fn, args, own, context);
-      }
-      case "select": {
-        const [alike, varying] = split(conjunction(e.condition), lane);
-        const pinned = varying.map((x) => pinnedLane(x, lane)).find((x) => x !== undefined);
-        // Where only one lane takes the value, the value is that lane's.
-        const taken = pinned === undefined ? e.whenTrue : substitute(e.whenTrue, new Map([[lane, pinned]]));
-        const whenTrue = this.vector(taken, context);
-        const whenFalse = this.vector(e.whenFalse, context);
-        const blended = varying.length === 0 ? whenTrue : this.blend(varying, whenTrue, whenFalse, context);
-        if (alike.length === 0) return blended;
-        const tests = allOf(alike.map((x) => this.c.condition(x, extents)));
-        return this.chosen(tests, blended, whenFalse, { ...context, dtype: own });
-      }
-      case "compare":
-      case "logic":
-        throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);
-      default:
-        return e satisfies never;
-    }
-  }
-
-  /** `a*b + c` is one operation of floats. */
-  protected arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
-    const { dtype } = context;
-    const of = (e: Expr): Code => this.vector(e, context);
-    const product = (e: Expr): readonly [Expr, Expr] | undefined => {
-      if (isInteger(dtype) || !this.fuses()) return undefined;
-      if (e.kind === "binary" && e.op === "*") return [e.left, e.right];
-      return e.kind === "call" && e.fn === "square" && e.args[0] ? [e.args[0], e.args[0]] : undefined;
-    };
-    const [after, before] = [product(right), product(left)];
-    if (op === "+" && after) return this.operation("a*b+c", [of(after[0]), of(after[1]), of(left)], dtype, context);
-    if (op === "+" && before) return this.operation("a*b+c", [of(before[0]), of(before[1]), of(right)], dtype, context);
-    if (op === "-" && after) return this.operation("c-a*b", [of(after[0]), of(after[1]), of(left)], dtype, context);
-    if (op === "-" && before) return this.operation("a*b-c", [of(before[0]), of(before[1]), of(right)], dtype, context);
-    if (op === "%" || op === "^" || (op === "/" && isInteger(dtype)))
-      throw new Error(`internal: lanes do not compute "${op}" of ${dtype}`);
-    return this.operation(op, [of(left), of(right)], dtype, context);
-  }
-
-  private read(e: Access, context: LaneContext): Code {
-    const register = this.registerOf(e);
-    if (register === undefined) {
-      const place = this.placeOf(e, context);
-      const loaded = this.load(place, context);
-      if (place.uniform.length === 0) return loaded;
-      const tests = allOf(place.uniform.map((g) => this.c.condition(g, context.extents)));
-      const outside = this.splat(this.c.outside(e.tensor, context.dtype), context.dtype);
-      return this.chosen(tests, loaded, outside, context);
-    }
-    if (!axesIn(register.lane).includes(context.axis)) return this.broadcast(register, context);
-    const by = this.shiftOf(register.lane, context);
-    return by === undefined ? this.permuted(register, context) : this.shifted(register, by, context);
-  }
-
-  // ---- analysis -----------------------------------------------------------------------------------------------------------------
-
-  protected dtypeOf(name: string): DType {
-    const dtype = this.c.dtypes[name];
-    if (dtype === undefined) throw new Error(`internal: no type of "${name}"`);
-    return dtype;
-  }
-
-  protected registerOf({ tensor, index }: Access): LaneAccess | undefined {
-    const file = this.files.get(tensor);
-    if (!file) return undefined;
-    const [register, lane] = index;
-    if (register?.kind !== "number" || lane === undefined || register.value < 0 || register.value >= file.count)
-      throw new Error(`internal: register of ${printAccess({ kind: "access", tensor, index })} is not known`);
-    return { file, register: register.value, lane };
-  }
-
-  /** `lane + 3` is 3; undefined for what is no shift. */
-  private shiftOf(lane: Expr, context: LaneContext): number | undefined {
-    const form = affineForm(lane);
-    if (form?.terms.size !== 1 || form.terms.get(context.axis) !== 1) return undefined;
-    return form.constant;
-  }
-
-  /** The register that lane `lane + by` of a file's vector is in, and how far its lane 0 is from ours. */
-  protected partAt({ file, register }: LaneAccess, by: number): { name: Name; next: Name; shift: number } {
-    const width = this.width(file.dtype, file.lanes);
-    const parts = Math.ceil(file.lanes / width);
-    const part = Math.floor(by / width);
-    const name = (i: number): Name => registerName(file.name, register, clampTo(i, parts), parts);
-    return { name: name(part), next: name(part + 1), shift: by - part * width };
-  }
-
-  /** Every register of the nest that a text mentions, with its type. */
-  protected registersIn(body: readonly Code[]): { readonly name: Name; readonly file: VectorFile }[] {
-    const mentioned = namesIn(body);
-    return (this.nest.vectors ?? []).flatMap((file) => {
-      const parts = Math.ceil(file.lanes / this.width(file.dtype, file.lanes));
-      return Array.from({ length: file.count * parts }, (_, i) =>
-        registerName(file.name, Math.floor(i / parts), i % parts, parts),
-      )
-        .filter((name) => mentioned.has(name.id))
-        .map((name) => ({ name, file }));
-    });
-  }
-
-  protected placeOf(access: Access, context: LaneContext): LanePlace {
-    const { axis: lane, extents, known = [] } = context;
-    const { at, guards } = this.c.placeOf(access, extents);
-    const texts = new Set(known.map((e) => printExpr(e)));
-    const [uniform, varying] = split(
-      guards.filter((e) => !texts.has(printExpr(e))),
-      lane,
-    );
-    return {
-      tensor: access.tensor,
-      at,
-      uniform,
-      varying,
-      first: substitute(at, new Map([[lane, number(0)]]), "index"),
-      stride: strideIn(at, lane),
-    };
-  }
-
-  protected checkType(own: DType, e: Expr, { dtype }: LaneContext): void {
-    if (own !== "f32" && own !== "f64" && own !== "s32")
-      throw new Error(`internal: lanes compute in f32, f64 and s32, not in ${own}: ${printExpr(e)}`);
-    if ((own === "f64") !== (dtype === "f64"))
-      throw new Error(`internal: lanes of 4 and of 8 bytes meet in ${printExpr(e)}`);
-  }
-}
-
-/** Operations a language writes on vectors. */
-export type LaneOperation =
-  | ("+" | "-" | "*" | "/")
-  | ("a*b+c" | "c-a*b" | "a*b-c")
-  | ("negate" | "min" | "max" | "square" | "abs" | "round");
-
-/** `Z0`, or `Z0_1` where a vector takes several registers. */
-export function registerName(file: string, register: number, part = 0, parts = 1): Name {
-  const word = `${file}${register}`;
-  return new Name("register", parts === 1 ? word : `${word}_${part}`, `${file} ${register} ${part}`);
 }
 
 /** The statement with its lanes counted from `from`. */
@@ -423,19 +181,4 @@ function movedLanes(equation: Equation, lane: string, from: number): Equation {
     value: substitute(value, moved, "value"),
   };
   return where === undefined ? result : { ...result, where: change(where) };
-}
-
-/** What an index grows by from one value of a name to the next; undefined where that differs. */
-function strideIn(index: Expr, name: string): number | undefined {
-  if (!axesIn(index).includes(name)) return 0;
-  const form = affineForm(index);
-  if (form) return form.terms.get(name) ?? 0;
-  if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
-  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
-  if (left === undefined || right === undefined) return undefined;
-  return index.op === "+" ? left + right : left - right;
-}
-
-function clampTo(i: number, count: number): number {
-  return Math.min(Math.max(i, 0), count - 1);
 }

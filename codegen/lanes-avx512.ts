@@ -4,19 +4,11 @@
  *     Z0 = _mm512_fmadd_ps(_mm512_loadu_ps(x + 16 * b), _mm512_set1_ps(w[q]), lanes_from<15>(Z0, Z0));
  */
 
-import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import {
-  type Access,
-  axesIn,
-  binary,
-  type CompareOp,
-  type Expr,
-  number,
-  substitute,
-} from "../abstraction/expression.ts";
+import { type Access, axesIn, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
   type Code,
@@ -29,17 +21,19 @@ import {
   skeleton,
 } from "../abstraction/source-text.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
+import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
 import { tested } from "./lane-statement.ts";
+import { LaneVectors } from "./lane-vectors.ts";
 import {
   type LaneAccess,
   type LaneContext,
   type LaneOperation,
   type LanePlace,
-  LaneVectors,
+  registerIn,
   registerName,
-} from "./lane-vectors.ts";
+} from "./vector-expressions.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
 interface Format {
@@ -104,21 +98,20 @@ function isDealt(s: Statement): boolean {
 
 /** Scalar expressions that may read a lane of a register. */
 class LaneExpressions extends CExpressions {
-  private readonly vectors: LoopNest["vectors"];
+  private readonly nest: LoopNest;
 
   constructor(computation: CExpressions["computation"], nest: LoopNest) {
     super(computation, nest);
-    this.vectors = nest.vectors;
+    this.nest = nest;
   }
 
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
-    const file = this.vectors?.find((v) => v.name === e.tensor);
-    if (!file) return super.element(e, dtype, extents);
-    const [register, lane] = e.index;
-    if (register?.kind !== "number" || !lane) throw new Error(`internal: register of ${e.tensor} is not known`);
+    const found = registerIn(this.nest, e);
+    if (!found) return super.element(e, dtype, extents);
+    const { file, register, lane } = found;
     const { lanes: width } = formatOf(file.dtype);
     const parts = Math.ceil(file.lanes / width);
-    const part = (i: number): Code => code`${registerName(file.name, register.value, i, parts)}`;
+    const part = (i: number): Code => code`${registerName(file.name, register, i, parts)}`;
     const at = this.index(lane, extents);
     if (parts === 1) return code`lane_of(${part(0)}, ${at})`;
     if (lane.kind === "number") return code`lane_of(${part(Math.floor(lane.value / width))}, ${lane.value % width})`;
@@ -345,85 +338,11 @@ export class Avx512Lanes extends LaneVectors {
     const texts: Code[] = [];
     for (const e of tested(conditions, axis, extents)) {
       if (axesIn(e).every((name) => name === axis)) known &= tableOf(e, axis, lanes);
-      else texts.push(this.maskOf(e, context));
+      else texts.push(maskOf(this.c, e, context, lanes));
     }
     if (known !== all) texts.push(hexadecimal(known));
     return texts.length === 0 ? undefined : texts.length === 1 ? texts[0] : code`(${join(texts, code` & `)})`;
   }
-
-  private maskOf(e: Expr, context: LaneContext): Code {
-    const { axis, extents, dtype } = context;
-    if (e.kind === "logic")
-      return code`(${this.maskOf(e.left, context)} ${e.op === "and" ? "&" : "|"} ${this.maskOf(e.right, context)})`;
-    if (e.kind === "compare") {
-      if (!axesIn(e).includes(axis)) return code`(${this.c.condition(e, extents)} ? ~0u : 0u)`;
-      const difference = binary("-", e.left, e.right);
-      const factor = affineForm(difference)?.terms.get(axis);
-      const rest = substitute(difference, new Map([[axis, number(0)]]), "index");
-      // lane + rest op 0, or -lane + rest op 0.
-      if (factor === 1) return this.lanesWhere(e.op, binary("-", number(0), rest), context);
-      if (factor === -1) return this.lanesWhere(MIRRORED[e.op], rest, context);
-    }
-    const { lanes } = formatOf(dtype);
-    const each = Array.from({ length: lanes }, (_, l) => {
-      const one = substitute(e, new Map([[axis, number(l)]]), "index");
-      return code`(unsigned)(${this.c.condition(one, extents)}) << ${l}`;
-    });
-    return code`(${join(each, code` | `)})`;
-  }
-
-  /** `lane op bound` */
-  private lanesWhere(op: CompareOp, bound: Expr, { extents }: LaneContext): Code {
-    const below = (e: Expr): Code => code`lanes_below(${this.c.index(tidy(e), extents)})`;
-    const next = binary("+", bound, number(1));
-    switch (op) {
-      case "<":
-        return below(bound);
-      case "<=":
-        return below(next);
-      case ">=":
-        return code`~${below(bound)}`;
-      case ">":
-        return code`~${below(next)}`;
-      case "==":
-        return code`only_lane(${this.c.index(tidy(bound), extents)})`;
-      case "!=":
-        return code`~only_lane(${this.c.index(tidy(bound), extents)})`;
-      default:
-        return op satisfies never;
-    }
-  }
-}
-
-/** `-lane op b` as `lane op -b`. */
-const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
-  "<": ">",
-  "<=": ">=",
-  ">": "<",
-  ">=": "<=",
-  "==": "==",
-  "!=": "!=",
-};
-
-/** Bit l: the condition on lane l. */
-function tableOf(e: Expr, axis: string, lanes: number): number {
-  let bits = 0;
-  for (let l = 0; l < lanes; l++) if (evaluateIndex(e, { [axis]: l }) !== 0) bits |= 1 << l;
-  return bits;
-}
-
-/** `0 - (12*b - 104)` as `104 - 12*b`. */
-function tidy(e: Expr): Expr {
-  const form = affineForm(e);
-  if (!form) return e;
-  const terms = [...form.terms].sort(([, a], [, b]) => Number(a < 0) - Number(b < 0));
-  const term = ([name, factor]: readonly [string, number]): Expr =>
-    binary("*", number(Math.abs(factor)), { kind: "axis", name });
-  const sum = (start: Expr, list: typeof terms): Expr =>
-    list.reduce((whole, t) => binary(t[1] < 0 ? "-" : "+", whole, term(t)), start);
-  // A constant first when all else is subtracted.
-  if (terms.every(([, factor]) => factor < 0)) return sum(number(form.constant), terms);
-  return binary("+", sum(number(0), terms), number(form.constant));
 }
 
 function outsideIsZero(text: Code): boolean {

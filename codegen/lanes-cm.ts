@@ -40,14 +40,15 @@ import { CM_HELPERS } from "./cm-helpers.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn, helpersFor } from "./cpp-helpers.ts";
 import { dealtIndices, dealtLoops, laneLoops, tested } from "./lane-statement.ts";
+import { LaneVectors } from "./lane-vectors.ts";
 import {
   type LaneAccess,
   type LaneContext,
   type LaneOperation,
   type LanePlace,
-  LaneVectors,
+  registerIn,
   registerName,
-} from "./lane-vectors.ts";
+} from "./vector-expressions.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
 const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
@@ -141,7 +142,7 @@ function initial(numbers: Name): Name {
 
 /** Scalars: elements of buffers, and lanes of registers. */
 class CmExpressions extends CExpressions {
-  private readonly vectors: LoopNest["vectors"];
+  private readonly nest: LoopNest;
   /** While an index of lanes is printed: the lane axis, and the vector that stands for it. */
   numbered: { readonly axis: string; readonly vector: Name } | undefined;
 
@@ -151,16 +152,13 @@ class CmExpressions extends CExpressions {
 
   constructor(computation: Computation, nest: LoopNest) {
     super(computation, nest);
-    this.vectors = nest.vectors;
+    this.nest = nest;
   }
 
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
-    const file = this.vectors?.find((v) => v.name === e.tensor);
-    const [register, lane] = e.index;
-    if (file) {
-      if (register?.kind !== "number" || !lane) throw new Error(`internal: register of ${e.tensor} is not known`);
-      return code`${registerName(file.name, register.value)}(${this.index(lane, extents)})`;
-    }
+    const register = registerIn(this.nest, e);
+    if (register)
+      return code`${registerName(register.file.name, register.register)}(${this.index(register.lane, extents)})`;
     const { at, guards } = this.place(e, extents);
     const element = code`element<${typeName(this.dtypes[e.tensor] ?? dtype)}>(${this.tensor(e.tensor)}, ${at})`;
     return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;

@@ -35,8 +35,8 @@ import {
 } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import { conjunction, equationsIn, guarded, joinedValue, joinScalars, pinnedLane, tested } from "./lane-statement.ts";
-import { registerName } from "./lane-vectors.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
+import { registerIn, registerName } from "./vector-expressions.ts";
 import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
 
 /** Every lane of a warp takes part. */
@@ -44,7 +44,7 @@ export const ALL_LANES = code`0xffffffffu`;
 
 /** Scalar expressions of one thread; registers of other lanes come by shuffles. */
 class ThreadExpressions extends PlainExpressions {
-  private readonly files: ReadonlyMap<string, VectorFile>;
+  private readonly nest: LoopNest;
   /** The lane axis while a loop of lanes is printed. */
   lane: string | undefined;
   /** Shuffles by the text of their call: all lanes must take part, so a statement under a condition names them beforehand. */
@@ -55,20 +55,16 @@ class ThreadExpressions extends PlainExpressions {
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>) {
     super(computation, nest);
     this.constants = constants;
-    this.files = new Map((nest.vectors ?? []).map((v) => [v.name, v]));
+    this.nest = nest;
   }
 
   override tensor(name: string): Code {
     return this.constants.has(name) ? code`constants::${tensorName(name)}` : super.tensor(name);
   }
 
-  registerOf({ tensor, index }: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
-    const file = this.files.get(tensor);
-    if (!file) return undefined;
-    const [register, lane] = index;
-    if (register?.kind !== "number" || lane === undefined || register.value < 0 || register.value >= file.count)
-      throw new Error(`internal: register of ${printAccess({ kind: "access", tensor, index })} is not known`);
-    return { file, name: registerName(file.name, register.value), lane };
+  registerOf(access: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
+    const found = registerIn(this.nest, access);
+    return found && { ...found, name: registerName(found.file.name, found.register) };
   }
 
   /** `lane - 1` is -1; undefined for what is no shift. */

@@ -21,8 +21,8 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, indented, NOTHING, skeleton } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
-import type { LaneContext, LaneOperation, LanePlace } from "./lane-vectors.ts";
 import { Avx512Lanes } from "./lanes-avx512.ts";
+import type { LaneContext, LaneOperation, LanePlace } from "./vector-expressions.ts";
 import type { Loop } from "./walk.ts";
 
 /** More lanes than four registers hold stay a loop. */

@@ -13,9 +13,9 @@ import {
   axesIn,
   axis,
   binary,
-  type CompareOp,
   compare,
   type Expr,
+  MIRRORED,
   number,
   printExpr,
   substitute,
@@ -437,16 +437,6 @@ export class Places {
     return this.columns.map((column) => distance[column] ?? 0);
   }
 }
-
-/** What a comparison becomes when both sides change sign. */
-const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
-  "<": ">",
-  "<=": ">=",
-  ">": "<",
-  ">=": "<=",
-  "==": "==",
-  "!=": "!=",
-};
 
 /** The parts that must all hold. */
 function conjuncts(e: Expr): Expr[] {

@@ -1,0 +1,75 @@
+/**
+ * @file Conditions on lanes as masks of AVX-512: a bit a lane.
+ *
+ *     lane < 12*b - 104      lanes_below(12 * b - 104)            lane == t      only_lane(t)            lane%2 == 0      0x5555
+ */
+
+import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
+import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number, substitute } from "../abstraction/expression.ts";
+import { type Code, code, join } from "../abstraction/source-text.ts";
+import type { CExpressions } from "./c-expressions.ts";
+import type { LaneContext } from "./vector-expressions.ts";
+
+/** A condition that depends on more than the lane. */
+export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: number): Code {
+  const { axis, extents } = context;
+  if (e.kind === "logic")
+    return code`(${maskOf(c, e.left, context, lanes)} ${e.op === "and" ? "&" : "|"} ${maskOf(c, e.right, context, lanes)})`;
+  if (e.kind === "compare") {
+    if (!axesIn(e).includes(axis)) return code`(${c.condition(e, extents)} ? ~0u : 0u)`;
+    const difference = binary("-", e.left, e.right);
+    const factor = affineForm(difference)?.terms.get(axis);
+    const rest = substitute(difference, new Map([[axis, number(0)]]), "index");
+    // lane + rest op 0, or -lane + rest op 0.
+    if (factor === 1) return lanesWhere(c, e.op, binary("-", number(0), rest), context);
+    if (factor === -1) return lanesWhere(c, MIRRORED[e.op], rest, context);
+  }
+  const each = Array.from({ length: lanes }, (_, l) => {
+    const one = substitute(e, new Map([[axis, number(l)]]), "index");
+    return code`(unsigned)(${c.condition(one, extents)}) << ${l}`;
+  });
+  return code`(${join(each, code` | `)})`;
+}
+
+/** `lane op bound` */
+function lanesWhere(c: CExpressions, op: CompareOp, bound: Expr, { extents }: LaneContext): Code {
+  const below = (e: Expr): Code => code`lanes_below(${c.index(tidy(e), extents)})`;
+  const next = binary("+", bound, number(1));
+  switch (op) {
+    case "<":
+      return below(bound);
+    case "<=":
+      return below(next);
+    case ">=":
+      return code`~${below(bound)}`;
+    case ">":
+      return code`~${below(next)}`;
+    case "==":
+      return code`only_lane(${c.index(tidy(bound), extents)})`;
+    case "!=":
+      return code`~only_lane(${c.index(tidy(bound), extents)})`;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Bit l: the condition on lane l. */
+export function tableOf(e: Expr, axis: string, lanes: number): number {
+  let bits = 0;
+  for (let l = 0; l < lanes; l++) if (evaluateIndex(e, { [axis]: l }) !== 0) bits |= 1 << l;
+  return bits;
+}
+
+/** `0 - (12*b - 104)` as `104 - 12*b`. */
+function tidy(e: Expr): Expr {
+  const form = affineForm(e);
+  if (!form) return e;
+  const terms = [...form.terms].sort(([, a], [, b]) => Number(a < 0) - Number(b < 0));
+  const term = ([name, factor]: readonly [string, number]): Expr =>
+    binary("*", number(Math.abs(factor)), { kind: "axis", name });
+  const sum = (start: Expr, list: typeof terms): Expr =>
+    list.reduce((whole, t) => binary(t[1] < 0 ? "-" : "+", whole, term(t)), start);
+  // A constant first when all else is subtracted.
+  if (terms.every(([, factor]) => factor < 0)) return sum(number(form.constant), terms);
+  return binary("+", sum(number(0), terms), number(form.constant));
+}
