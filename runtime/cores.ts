@@ -10,6 +10,7 @@
  * other programs were there too.
  */
 
+import { setMaxListeners } from "node:events";
 import { setTimeout } from "node:timers/promises";
 import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
 import { type Core, coresHere, processorsOf } from "./processor.ts";
@@ -192,6 +193,8 @@ class Sharing implements Cores {
     const { signal } = this.options;
     const since = performance.now();
     const enough = new AbortController();
+    // One listener a core, and many wait at once: no leak.
+    setMaxListeners(0, enough.signal, ...(signal ? [signal] : []));
     const stop = (): void => enough.abort();
     signal?.addEventListener("abort", stop);
     // That a process waits for its own compilers is nobody's news.

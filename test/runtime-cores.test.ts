@@ -220,6 +220,22 @@ describe("cores", () => {
     expect(own.waited()).toBe(0);
   });
 
+  it("may be many, and so may those who wait for them", async () => {
+    const many = Array.from({ length: 12 }, (_, i) => ({ name: `core ${i}`, cpus: [i], isFastest: true }));
+    const realm = newRealm();
+    const warnings: string[] = [];
+    const onWarning = ({ message }: Error): void => void warnings.push(message);
+    process.on("warning", onWarning);
+    const { signal } = new AbortController();
+    const busy = shareCores({ cores: many, realm }).measuring(12, new Watch().work(60));
+    await setTimeout(20);
+    const waiting = shareCores({ cores: many, realm, signal });
+    await Promise.all(many.map(() => waiting.working(async () => undefined)));
+    await busy;
+    process.off("warning", onWarning);
+    expect(warnings).toEqual([]);
+  });
+
   it("of a holder that is killed go to who waits, and several processes take turns", async () => {
     const realm = newRealm();
     const one = JSON.stringify(CORES.slice(0, 1));
