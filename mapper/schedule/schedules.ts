@@ -129,11 +129,14 @@ function areEqual<S extends object>(names: readonly string[], a: S, b: S): boole
 /** A random legal schedule worth trying; undefined when none was found. */
 export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, context: C, random: Random): S | undefined {
   const decisions = listOf(kind.decisions);
+  // Most tries of some kinds fail: what depends on the context alone is worked out once.
+  const listed = decisions.map((d) => ("values" in d ? valuesOf(context, d) : undefined));
   for (let i = 0; i < kind.tries; i++) {
-    let schedule = {} as S; // each decision looks at those before it only
-    for (const d of decisions) {
-      const value = "values" in d ? pick(random, valuesOf(context, d)) : d.draw(context, schedule, random);
-      schedule = withValue(schedule, d.name, value);
+    const drawn: Record<string, unknown> = {};
+    let schedule = drawn as S; // each decision looks at those before it only
+    for (const [at, d] of decisions.entries()) {
+      const value = "values" in d ? pick(random, listed[at] ?? []) : d.draw(context, schedule, random);
+      if (value !== undefined) drawn[d.name] = value;
     }
     schedule = tidied(kind, context, schedule);
     for (const d of decisions)
