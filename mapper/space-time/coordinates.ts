@@ -1,0 +1,260 @@
+/**
+ * @file Coordinates of a lowered design: which lane and step are which point, and what an index becomes there.
+ *
+ *     SBM, loops (c 16, q 5)      x[c+q]  ->  x[lane]        z[c]  ->  z[lane-t]
+ *     2-D arrays are lanes in rows: lane = k1*K2 + k2; several rows of time are loops within loops.
+ */
+
+import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { type Access, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import type { Flows } from "./flow.ts";
+import { checkReverse, type Inverse, inverseOf, type ReverseDefinition, rowsOfTime } from "./reverse.ts";
+import { checkTransform, destinationNames, sourceLoops } from "./source-loops.ts";
+import { digitOf, rowOf, simplified, sumOf, type Term, weights } from "./term.ts";
+import { dot, extentOfRow, leastOfRow, printVector, type Vector } from "./vector.ts";
+
+export interface PlaceOptions {
+  readonly lanes?: number;
+  readonly source?: readonly string[];
+  readonly destination?: readonly string[];
+  readonly reverse?: readonly ReverseDefinition[];
+  /** Cuts time into serial blocks of so many steps that are written out. */
+  readonly round?: number;
+  /** Of all steps only these are run. */
+  readonly window?: TimeWindow;
+}
+
+/** Steps from the first that is needed. */
+export interface TimeWindow {
+  readonly first: number;
+  readonly count: number;
+}
+
+export interface TimeLoop {
+  readonly name: string;
+  readonly extent: number;
+  readonly serial: boolean;
+}
+
+/** A row of the transform: `least + digit` is its value. */
+export interface Digit {
+  readonly row: Vector;
+  readonly least: number;
+  readonly value: Expr;
+}
+
+export class Coordinates {
+  readonly laneAxis: string;
+  readonly lanes: number;
+  readonly steps: number;
+  readonly timeLoops: readonly TimeLoop[];
+  /** Loops around the array, outermost first. */
+  readonly outside: readonly SourceLoop[];
+  /** Loops of the array, a column each. */
+  readonly source: readonly SourceLoop[];
+  protected readonly flows: Flows;
+  private readonly columns: readonly number[];
+  protected readonly digits: readonly Digit[];
+  protected readonly inverse: Inverse | undefined;
+  /** Source loops by the user's reverse transform, where the inverse is not affine. */
+  private readonly given = new Map<string, Expr>();
+  protected readonly extents: Extents;
+  /** The step, a term for each loop of time. */
+  private readonly step: readonly Term[];
+  protected readonly time: Vector;
+  /** The step of the point all of whose rows of time are least. */
+  protected readonly start: number;
+  private readonly space: Vector;
+
+  constructor(flows: Flows, spaceTime: SpaceTime, options: PlaceOptions) {
+    const { name, loops } = flows;
+    this.flows = flows;
+    this.source = sourceLoops(flows, options.source);
+    this.columns = this.source.map((l) => loops.indexOf(l));
+    this.outside = loops.filter((l) => !this.source.includes(l));
+    checkTransform(flows, this.source, spaceTime);
+    const extents = this.source.map((l) => l.extent);
+    const free = (wanted: string): string =>
+      freshName(wanted, [...loops.map((l) => l.name), ...Object.keys(flows.tensors)]);
+
+    // 1. Rows of time, and the reverse.
+    const { allocation } = spaceTime;
+    const times = rowsOfTime(spaceTime, extents);
+    const destination = options.destination ?? destinationNames(spaceTime);
+    if (options.reverse) checkReverse(name, this.source, spaceTime, destination, options.reverse);
+    if (!times && !options.reverse)
+      throw new UsageError(
+        `${name}: the transform ${[...allocation, ...spaceTime.schedule].map(printVector).join(" ")} has no affine inverse, so its reverse must be given`,
+        { hint: "for example: p = t%5, q = t/5, c = k-q" },
+      );
+    const schedule = times ?? spaceTime.schedule;
+    this.inverse = times && inverseOf([...allocation, ...times]);
+
+    // 2. Space: digits of the lane.
+    const shape = allocation.map((row) => extentOfRow(row, extents));
+    const pes = shape.reduce((product, extent) => product * extent, 1);
+    this.lanes = options.lanes ?? pes;
+    if (pes > this.lanes)
+      throw new UsageError(
+        `${name}: the array has ${pes} PEs (${shape.join(" x ")}), and there are ${this.lanes} lanes`,
+        {
+          hint: "tile a loop, so that the array takes a part at a time",
+        },
+      );
+    this.laneAxis = free("lane");
+    const space = weights(shape);
+    this.space = rowOf(allocation, space);
+    const inSpace = allocation.map(
+      (row, r): Digit => ({
+        row,
+        least: leastOfRow(row, extents),
+        value: digitOf(axis(this.laneAxis), space[r] ?? 1, r === 0 ? undefined : (shape[r] ?? 1)),
+      }),
+    );
+
+    // 3. Time: a loop for each row, or blocks of steps.
+    const durations = schedule.map((row) => extentOfRow(row, extents));
+    const radix = weights(durations);
+    const all = durations.reduce((product, extent) => product * extent, 1);
+    this.steps = options.window?.count ?? all;
+    this.time = rowOf(schedule, radix);
+    this.start = schedule.reduce((sum, row, r) => sum + leastOfRow(row, extents) * (radix[r] ?? 1), 0);
+    const time = timeOf(durations, this.steps, options, free);
+    this.timeLoops = time.loops;
+    this.step = time.step;
+    const inTime = schedule.map((row, r): Digit => ({ row, least: leastOfRow(row, extents), value: time.digit(r) }));
+    this.digits = [...inSpace, ...inTime];
+    this.extents = Object.fromEntries([
+      [this.laneAxis, this.lanes],
+      ...this.timeLoops.map((l) => [l.name, l.extent]),
+      ...this.outside.map((l) => [l.name, l.extent]),
+    ]);
+    if (!this.inverse) this.takeReverse(destination, options.reverse ?? []);
+  }
+
+  /** How many steps a distance takes: s.d. */
+  stepsOf(distance: Vector): number {
+    return dot(this.time, this.inArray(distance));
+  }
+
+  /** What the step leaves divided by a number of registers, some steps ago. */
+  turn(registers: number, ago: number): Expr {
+    const terms = this.step.map((t) => ({ ...t, coefficient: t.coefficient % registers }));
+    const sum = sumOf(terms, (registers - (ago % registers)) % registers);
+    return boundsOf(sum, this.extents)[1] < registers ? sum : binary("%", sum, number(registers));
+  }
+
+  /** How many lanes further a distance leads: P.d. */
+  hopOf(distance: Vector): number {
+    return dot(this.space, this.inArray(distance));
+  }
+
+  access(a: Access): Access {
+    return { ...a, index: a.index.map((e) => this.index(e)) };
+  }
+
+  /** An index over loops as one over lanes and steps. */
+  index(e: Expr): Expr {
+    const form = affineForm(e);
+    if (!form || !this.inverse) return simplified(substitute(e, this.loopValues(), "index"));
+    const { numerators, denominator } = this.inverse;
+    const coefficients = this.source.map((l) => form.terms.get(l.name) ?? 0);
+    const parts = this.digits.map((_, j) =>
+      dot(
+        coefficients,
+        numerators.map((row) => row[j] ?? 0),
+      ),
+    );
+    const offset = this.digits.reduce((sum, d, j) => sum + (parts[j] ?? 0) * d.least, 0);
+    const outer = this.outside.map((l): Term => ({ coefficient: form.terms.get(l.name) ?? 0, value: axis(l.name) }));
+    if ([offset, ...parts].every((x) => x % denominator === 0)) {
+      const inner = this.digits.map((d, j): Term => ({ coefficient: (parts[j] ?? 0) / denominator, value: d.value }));
+      return sumOf([...outer, ...inner], form.constant + offset / denominator);
+    }
+    const inner = this.digits.map((d, j): Term => ({ coefficient: parts[j] ?? 0, value: d.value }));
+    const whole = outer.map((t) => ({ ...t, coefficient: t.coefficient * denominator }));
+    return binary("/", sumOf([...whole, ...inner], form.constant * denominator + offset), number(denominator));
+  }
+
+  protected loopValues(): ReadonlyMap<string, Expr> {
+    return this.inverse ? new Map(this.source.map((l) => [l.name, this.index(axis(l.name))])) : this.given;
+  }
+
+  private takeReverse(destination: readonly string[], definitions: readonly ReverseDefinition[]): void {
+    const known = new Map(
+      destination.map((name, i): [string, Expr] => {
+        const digit = this.digits[i];
+        return [name, digit ? binary("+", digit.value, number(digit.least)) : number(0)];
+      }),
+    );
+    for (const { loop, value } of definitions) {
+      const at = simplified(substitute(value, known, "index"));
+      known.set(loop, at);
+      this.given.set(loop, at);
+    }
+  }
+
+  private inArray(distance: Vector): number[] {
+    return this.columns.map((column) => distance[column] ?? 0);
+  }
+}
+
+/** Loops of time, the step they count, and the value of each row of time in it. */
+interface Time {
+  readonly loops: readonly TimeLoop[];
+  readonly step: readonly Term[];
+  readonly digit: (row: number) => Expr;
+}
+
+/** A loop for each row of time, one for a part of it, or blocks of steps that are written out. */
+function timeOf(
+  durations: readonly number[],
+  steps: number,
+  { window, round }: PlaceOptions,
+  free: (wanted: string) => string,
+): Time {
+  const radix = weights(durations);
+  const digit = (step: Expr) => (row: number) =>
+    digitOf(step, radix[row] ?? 1, row === 0 ? undefined : (durations[row] ?? 1));
+  const first = number(window?.first ?? 0);
+  if (round !== undefined) {
+    const [block, within] = [free("t_block"), free("t_step")];
+    const step = binary("+", binary("+", binary("*", axis(block), number(round)), axis(within)), first);
+    return {
+      loops: [
+        { name: block, extent: Math.ceil(steps / round), serial: true },
+        { name: within, extent: round, serial: false },
+      ],
+      // Blocks are as long as a round of the registers.
+      step: [{ coefficient: 1, value: axis(within) }],
+      digit: digit(step),
+    };
+  }
+  if (window) {
+    const name = free("t");
+    return {
+      loops: [{ name, extent: steps, serial: true }],
+      step: [{ coefficient: 1, value: axis(name) }],
+      digit: digit(binary("+", axis(name), first)),
+    };
+  }
+  const loops = durations.map((extent, r) => ({
+    name: free(durations.length === 1 ? "t" : `t${r + 1}`),
+    extent,
+    serial: true,
+  }));
+  const axes = loops.map((l) => axis(l.name));
+  return {
+    loops,
+    step: axes.map((value, r) => ({ coefficient: radix[r] ?? 1, value })),
+    digit: (row) => axes[row] ?? number(0),
+  };
+}
+
+function freshName(wanted: string, taken: readonly string[]): string {
+  let name = wanted;
+  while (taken.includes(name)) name += "_";
+  return name;
+}
