@@ -94,4 +94,5 @@ export {
   type TuneSubject,
   tuneComputation,
 } from "./session/tune.ts";
-export { nativeTarget } from "./targets/index.ts";
+export { localGpu } from "./session/workplace.ts";
+export { nativeTarget, nvidiaTarget } from "./targets/index.ts";

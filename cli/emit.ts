@@ -2,9 +2,11 @@
  * @file `automap emit`: writes the kernel of a record as a package that needs nothing of automap's.
  *
  *     automap emit 3f9a1c77 --to conv2d
+ *     automap emit 9b01d244 --to conv2d.cu
  *     automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove
  */
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
@@ -15,6 +17,7 @@ import {
   countTrials,
   type Database,
   differencesOf,
+  labelOf,
   POLICIES,
   type Policy,
   shortId,
@@ -28,8 +31,9 @@ import { findCompiler } from "../runtime/compiler.ts";
 import { type Proof, portableSubject, provePackage, sealedPackage, subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
+import { kernelOfRecord } from "../session/kernel.ts";
 import { parseOptions } from "./map.ts";
-import { EXIT, type ExitCode, print, printJson, say, shellWord } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, say, shellWord, writeText } from "./output.ts";
 import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -54,7 +58,7 @@ type Options = z.infer<typeof options>;
 export function registerEmit(program: Command, finish: (code: ExitCode) => void): void {
   addSubjectOptions(program.command("emit"), "<record, operator or equation>")
     .summary("write a tuned kernel as C++ with a header, a test, CMake and a wrapper for Node")
-    .option("--to <folder>", "the folder to write; made when it is missing")
+    .option("--to <folder>", "the folder to write; made when it is missing. For a kernel in CUDA the file, kernel.cu")
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--name <name>", "of files and C functions (default: the operator's)")
     .option(
@@ -165,7 +169,29 @@ function fromRecord(id: string, words: readonly string[], given: Options): Chose
     throw new UsageError("--portable is for an operator or an equation", {
       hint: "a record's package has the portable code besides",
     });
-  return withDatabase(given.db, (db) => emitted(showTrial(db, id), given.name));
+  return withDatabase(given.db, (db) => {
+    const trial = showTrial(db, id);
+    return given.to.endsWith(".cu") ? writeCuda(trial, given) : emitted(trial, given.name);
+  });
+}
+
+/** The text of a kernel alone. @throws UsageError when it is not in CUDA */
+function writeCuda(trial: TrialRecord, { to, force, json }: Options): Chosen {
+  const { language, source } = kernelOfRecord(trial);
+  const id = shortId(trial.id);
+  if (language !== "cuda")
+    throw new UsageError(`trial ${id} is a kernel in C++: ${to} names no folder for its package`, {
+      hint: `automap emit ${id} --to DIR`,
+    });
+  if (existsSync(to) && !force)
+    throw new UsageError(`${to} is there already`, { hint: "name another file, or add --force to write over it" });
+  writeText(to, source);
+  if (json) printJson({ file: to, record: trial.id });
+  else {
+    print(`${to}: ${labelOf(trial.workload)}, record ${id}, measured on ${trial.environment.cpu}`);
+    print("automap_launch(workspace, tensors, stream) at its end calls it: the output first, then the inputs");
+  }
+  return { code: EXIT.ok };
 }
 
 async function fromOperator(word: string, words: readonly string[], given: Options): Promise<Chosen> {
@@ -188,7 +214,7 @@ async function fromOperator(word: string, words: readonly string[], given: Optio
       };
       const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
       const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
-      const trial = best(db, filter).find((t) => t.conditions.threads === given.threads);
+      const trial = best(db, filter).find((t) => t.conditions.threads === given.threads && t.candidate.kind !== "grid");
       if (!trial) continue;
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
       return emitted(trial, given.name);

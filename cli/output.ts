@@ -5,6 +5,7 @@
  */
 
 import { randomBytes } from "node:crypto";
+import { writeFileSync } from "node:fs";
 import { CommanderError } from "commander";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
@@ -89,4 +90,15 @@ export function reportError(error: unknown): ExitCode {
   say(`automap: ${message}`);
   if ((process.env["AUTOMAP_DEBUG"] ?? "") !== "" && error instanceof Error) say(error.stack ?? "");
   return error instanceof DatabaseError || error instanceof EnvironmentError ? EXIT.environment : EXIT.failed;
+}
+
+/** Writes what `--to` asks for. @throws UsageError when the file cannot be written */
+export function writeText(file: string, text: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (error) {
+    throw new UsageError(`--to ${file} cannot be written: ${error instanceof Error ? error.message : String(error)}`, {
+      hint: "name a file in a folder of yours",
+    });
+  }
 }

@@ -6,7 +6,6 @@
  *     automap tune matmul --m 4096 --n 4096 --k 4096 --target cuda
  */
 
-import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
@@ -37,7 +36,7 @@ import { isGpu } from "../targets/index.ts";
 import type { TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { parseOptions } from "./map.ts";
-import { EXIT, type ExitCode, print, printJson, say, shellWord, style } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, say, shellWord, style, writeText } from "./output.ts";
 import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 
@@ -233,17 +232,6 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
   }
 }
 
-/** @throws UsageError when the file cannot be written */
-function writeText(file: string, text: string): void {
-  try {
-    writeFileSync(file, text);
-  } catch (error) {
-    throw new UsageError(`--to ${file} cannot be written: ${error instanceof Error ? error.message : String(error)}`, {
-      hint: "name a file in a folder of yours",
-    });
-  }
-}
-
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */
 function chooseIntrinsics(name: string | undefined, machine: Target): readonly Intrinsic[] {
   const here = usableIntrinsics(machine);
@@ -358,7 +346,7 @@ function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: u
     ]),
     "",
     `record   automap db show ${best.id.slice(0, 12)} --db ${shellWord(outcome.database)}`,
-    `use it   automap emit ${best.id.slice(0, 12)} --to DIR --db ${shellWord(outcome.database)}`,
+    `use it   automap emit ${best.id.slice(0, 12)} --to ${best.kernel.language === "cuda" ? `${best.computation.name}.cu` : "DIR"} --db ${shellWord(outcome.database)}`,
   ].join("\n");
 }
 

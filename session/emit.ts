@@ -36,7 +36,7 @@ export function subjectOf(trial: TrialRecord, name?: string): EmitSubject {
   const tuned = kernelOfRecord(trial);
   if (tuned.language !== "c++")
     throw new UsageError(`trial ${id} is a kernel in CUDA: packages hold C++ so far`, {
-      hint: "the tune command it came from, with --to kernel.cu, writes its text; what was measured is not measured again",
+      hint: `automap emit ${id} --to kernel.cu writes its text alone`,
     });
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;

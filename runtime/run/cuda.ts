@@ -145,7 +145,9 @@ async function makeRunner(
       status: "environment",
       what: `${device.nvcc.path} (${device.nvcc.version}) cannot compile the measuring program\n${harness.log}`,
       why: "kernels are checked and timed by it",
-      remedy: "install a C++ compiler that this nvcc works with",
+      remedy: harness.log.includes("Unsupported gpu architecture")
+        ? `put an nvcc first on the PATH that knows compute capability ${(device.capability / 10).toFixed(1)}: newer toolkits leave old GPUs out, older ones know no new ones`
+        : "install a C++ compiler that this nvcc works with",
     };
   const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
   // One search at a time measures on a device: its lock is like that of a core, which has no processors.
