@@ -91,18 +91,18 @@ export interface LaneCandidate {
 export interface GridSchedule {
   /** Elements of a block's tile along each axis of the instruction. */
   readonly tile: Readonly<Record<string, number>>;
-  /** Warps of a block along each kept axis of the instruction. */
+  /** Warps, or warpgroups where those issue the instruction, of a block along each kept axis. */
   readonly warps: Readonly<Record<string, number>>;
   /** Stages of the ring in shared memory. */
   readonly stage: number;
   /** How rows lie in shared memory. */
-  readonly swizzle: "swizzled" | "padded" | "plain";
+  readonly swizzle: "swizzled" | "padded" | "plain" | "spans";
   readonly transfer: "async" | "plain";
   /** Row tiles that blocks take in turn before the next column tile. */
   readonly order: number;
   /** When fragments are fetched from shared memory. */
   readonly fragments: "inline" | "ahead" | "across";
-  readonly store: "direct" | "staged";
+  readonly store: "direct" | "staged" | "quads";
 }
 
 /** A mapping onto an instruction of a warp, and how blocks and warps share the work. */

@@ -66,6 +66,8 @@ export interface AsynchronousSpec {
   readonly commit: string;
   /** Until all but the newest `{pending}` groups have ended. */
   readonly wait: string;
+  /** Behind a wait for all of them: the compiler reads the sums in `{reg}` no earlier. */
+  readonly arrived: string;
 }
 
 export type Asynchronous = Readonly<Record<keyof AsynchronousSpec, RowText>>;
@@ -249,6 +251,7 @@ const asynchronousText = (given: AsynchronousSpec): Asynchronous => ({
   fence: rowText(given.fence),
   commit: rowText(given.commit),
   wait: rowText(given.wait),
+  arrived: rowText(given.arrived),
 });
 
 /** The file of operands that an instruction reads from the memory of a block, where they lie. */

@@ -145,8 +145,11 @@ export type Statement =
       /** Assigns; reads the register's element as `element[]`. Elements for which `where` does not hold stay in the register. */
       readonly equation: Equation;
       readonly element: string;
-      /** Written by the operand's own `store`, with the distance between rows; element by element when left out. */
-      readonly by?: "instruction";
+      /**
+       * Written by the operand's own `store`, with the distance between rows; or by four lanes that exchange what they hold first, so that each
+       * writes 16 bytes side by side. Element by element when left out.
+       */
+      readonly by?: "instruction" | "quads";
     }
   | Copy
   /** What this thread sent off since its last commit is one group, which ends as a whole: of copies, or of issues of an instruction. */
@@ -376,8 +379,12 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         const how = by === "elements" ? "" : ` by ${by}`;
         return [`${indent}${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}`];
       }
-      case "drain":
-        return [`${indent}for ${s.axes.join(", ")} of ${printRegister(s.register)}   ${printEquation(s.equation)}`];
+      case "drain": {
+        const how = s.by === "quads" ? " by quads" : "";
+        return [
+          `${indent}for ${s.axes.join(", ")} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`,
+        ];
+      }
       case "copy": {
         const when = s.when ? ` where ${printExpr(s.when)}` : "";
         const how = [s.width > 1 ? ` by ${s.width}` : "", s.transfer === "async" ? ", async" : "", `, by ${s.group}`];

@@ -106,6 +106,21 @@ const PORTABLE: readonly Helper[] = [
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };`,
   },
   {
+    name: "exchange_in_quad",
+    text: code`/* Word i of lane q of four becomes word q of lane i. */
+static __device__ inline void exchange_in_quad(unsigned (&words)[4]) {
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool upper = threadIdx.x & bit;
+    for (int i = 0; i < 4; i++) {
+      if (i & bit) continue;
+      const unsigned got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + bit], bit);
+      words[i] = upper ? got : words[i];
+      words[i + bit] = upper ? words[i + bit] : got;
+    }
+  }
+}`,
+  },
+  {
     name: "filled",
     text: code`template <class P> static __device__ inline P filled(typename P::Element value) {
   P piece;

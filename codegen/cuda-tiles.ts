@@ -23,6 +23,7 @@ import {
 import {
   fillTemplate,
   type Intrinsic,
+  lanesOf,
   type Operand,
   operandOf,
   type RowText,
@@ -38,12 +39,12 @@ import {
 } from "../abstraction/loop-nest.ts";
 import { operandView, printView } from "../abstraction/matrix-view.ts";
 import { declareRegister } from "../abstraction/register.ts";
-import { type Code, code, list, Name, namesIn } from "../abstraction/source-text.ts";
+import { type Code, code, indented, list, Name, namesIn } from "../abstraction/source-text.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { placeWhere, vectorAt } from "./cuda-copies.ts";
 import { ownAxis } from "./cuda-expressions.ts";
 import { sideBySide } from "./cuda-pieces.ts";
-import { heldElements, type Matrices, matricesOf, rowOfLane } from "./fragment.ts";
+import { heldElements, LANE, type Matrices, matricesOf, rowOfLane } from "./fragment.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "./short-index.ts";
 import type { Clear, Drain, Fetch, Move, RegisterIssue } from "./walk.ts";
@@ -53,6 +54,9 @@ const COLUMN = ownAxis("column");
 
 /** Bytes of a register of a lane. */
 const WORD = 4;
+
+/** Lanes that exchange words before they store. */
+const QUAD = 4;
 
 /** Elements that a lane stores at once at most: neighbours that it holds. */
 const WIDTHS = [8, 4, 2] as const;
@@ -92,6 +96,17 @@ export class CudaTiles {
       ([o, tile]) => [o, this.matrix(intrinsic, operandOf(intrinsic, o), tile, extents)] as const,
     );
     return [fillTemplate(intrinsic.emit, Object.fromEntries([...names, ...matrices]))];
+  }
+
+  /** The sums of an asynchronous instruction, of which none is in flight: nothing reads them earlier. */
+  arrived({ asynchronous, name }: Intrinsic): Code[] {
+    return this.nest.registers
+      .filter((file) => file.intrinsic.name === name)
+      .flatMap((file) =>
+        Array.from({ length: file.count }, (_, i) =>
+          asynchronous ? fillTemplate(asynchronous.arrived, { reg: code`${nameOf(file)}[${i}]` }) : code``,
+        ),
+      );
   }
 
   /** A tile in shared memory as an instruction that reads it by itself is told of it. @throws Error where it cannot be told */
@@ -173,6 +188,7 @@ export class CudaTiles {
       const { pointer, stride } = this.rowsOf(operand, operand.store, tile, extents);
       return [this.byInstruction(operand.store, register, pointer, stride)];
     }
+    if (by === "quads") return this.drainQuads({ register, axes, equation, element }, intrinsic, operand, extents);
     // 1. Each element of this lane at its place.
     const held = heldElements(intrinsic, operand).map((place, e) => {
       const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
@@ -339,20 +355,72 @@ export class CudaTiles {
     if (!first) return [];
     const dtype = c.dtypes[first.target.tensor] ?? "f32";
     const to = placeWhere(c, first.target, first.where, extents);
-    const values = held.map((h) => {
-      c.atHand = ({ tensor }) => (tensor === from.element ? elementOf(from, h.e) : undefined);
-      try {
-        return c.value(h.value, dtype, extents);
-      } finally {
-        c.atHand = () => undefined;
-      }
-    });
+    const values = held.map((h) => this.withElement(from, h.e, () => c.value(h.value, dtype, extents)));
     const [only] = values;
     const stored =
       held.length === 1 && only
         ? code`${c.tensor(first.target.tensor)}[${to.at}] = ${only};`
         : code`${vectorAt(this.context, first.target, dtype, held.length, to.at, true)} = {{${list(values)}}};`;
     return guarded(to.guards, [stored]);
+  }
+
+  /** Words of two results, exchanged among four lanes: each has 16 bytes of a row then, and writes them at once. */
+  private drainQuads(
+    { register, axes, equation, element }: Pick<Drain, "register" | "axes" | "equation" | "element">,
+    intrinsic: Intrinsic,
+    operand: Operand,
+    extents: Extents,
+  ): Code[] {
+    const { c } = this.context;
+    const held = heldElements(intrinsic, operand);
+    const from: Drained = { text: this.register(register), operand, element };
+    const dtype = c.dtypes[equation.target.tensor] ?? "f16";
+    const known = (place: readonly Expr[]): Map<string, Expr> =>
+      new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+    const result = (e: number): Code => {
+      const value = substitute(equation.value, known(held[e] ?? []));
+      return this.withElement(from, e, () => c.value(value, dtype, extents));
+    };
+    const lines: Code[] = [];
+    // Element 4*block + 2*half + i of a lane is column 8*block + 2*(lane%4) + i of one of two rows.
+    for (let block = 0; 4 * block < held.length; block += QUAD)
+      for (const half of [0, 1]) {
+        const words = Array.from({ length: QUAD }, (_, j) => {
+          const e = 4 * (block + j) + 2 * half;
+          return code`(unsigned)${result(e)} | (unsigned)${result(e + 1)} << 16`;
+        });
+        const [row = number(0), column = number(0)] = held[4 * block + 2 * half] ?? [];
+        const quadLane = binary("%", axis(LANE), number(QUAD));
+        const places = known([
+          row,
+          shortIndex(binary("+", column, binary("*", number(6), quadLane)), { [LANE]: lanesOf(intrinsic) }),
+        ]);
+        const index = equation.target.index.map((i) => substitute(i, places, "index"));
+        const where = conjunction(equation.where).map((w) => substitute(w, places, "index"));
+        const to = placeWhere(c, { ...equation.target, index }, where, extents);
+        this.context.aligned(equation.target.tensor, QUAD * WORD);
+        const stored = code`*(Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
+        lines.push(
+          code`{`,
+          ...indented([
+            code`unsigned words[4] = {${list(words)}};`,
+            code`exchange_in_quad(words);`,
+            ...guarded(to.guards, [stored]),
+          ]),
+          code`}`,
+        );
+      }
+    return lines;
+  }
+
+  private withElement<T>(from: Drained, e: number, print: () => T): T {
+    const { c } = this.context;
+    c.atHand = ({ tensor }) => (tensor === from.element ? elementOf(from, e) : undefined);
+    try {
+      return print();
+    } finally {
+      c.atHand = () => undefined;
+    }
   }
 
   // ---- registers --------------------------------------------------------------------------------------------------------------

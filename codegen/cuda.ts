@@ -295,7 +295,8 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
   }
 
   wait({ pending, of }: Wait): Code[] {
-    return [of ? around(of, "wait", pending) : code`wait_for_copies<${pending}>();`];
+    if (!of) return [code`wait_for_copies<${pending}>();`];
+    return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
   }
 
   fence({ on, of }: Fence): Code[] {

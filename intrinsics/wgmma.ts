@@ -39,6 +39,9 @@ __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int NEWEST> __device__ inline void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(NEWEST) : "memory"); }
+/* A compiler that reads sums ahead of their wait makes the products wait for each other. */
+template <int N> __device__ inline void wgmma_arrived(float (&c)[N]) { for (auto& word : c) asm volatile("" : "+f"(word) :: "memory"); }
+template <class T, int N> __device__ inline void wgmma_arrived(T (&c)[N]) { for (auto& word : c) asm volatile("" : "+r"(word) :: "memory"); }
 template <class T, int N> __device__ inline void load_group_fragment(T (&reg)[N], const void* tile) {
   for (int i = 0; i < N; i++) reg[i] = ((const T*)tile)[N * (threadIdx.x % 128) + i];
 }
@@ -143,6 +146,7 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
       fence: "wgmma_fence();",
       commit: "wgmma_commit();",
       wait: "wgmma_wait<{pending}>();",
+      arrived: "wgmma_arrived({reg});",
     },
     prelude: prelude(form, fn, n, k),
     ...(cost && { cost }),
@@ -150,12 +154,32 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
   });
 }
 
+const known = new Map<string, Intrinsic>();
+
+/** A row is one object, however often it is asked for. */
+function knownRow(form: WgmmaForm, n: number): Intrinsic {
+  const key = `${form.sums} ${form.factors} ${n}`;
+  const row = known.get(key) ?? wgmma(form, n);
+  known.set(key, row);
+  return row;
+}
+
 /** Widths that the table lists; every other one is asked for by its name. */
 const LISTED = [8, 64, 256];
 
 export const WGMMA: readonly Intrinsic[] = WGMMA_FORMS.flatMap((form) =>
-  LISTED.filter((n) => wgmmaWidths(form).includes(n)).map((n) => wgmma(form, n)),
+  LISTED.filter((n) => wgmmaWidths(form).includes(n)).map((n) => knownRow(form, n)),
 );
+
+/** Widths that a search tries besides: divisors of the sides of images, and what fills 256 columns in thirds and quarters. */
+const SEARCHED = [16, 32, 48, 56, 96, 104, 112, 128, 160, 192, 208, 224];
+
+/** All rows that a search tries. */
+export function searchedWgmma(): readonly Intrinsic[] {
+  return WGMMA_FORMS.flatMap((form) =>
+    [...LISTED, ...SEARCHED].filter((n) => wgmmaWidths(form).includes(n)).map((n) => knownRow(form, n)),
+  );
+}
 
 const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+)$/;
 
@@ -164,6 +188,6 @@ export function wgmmaNamed(name: string): Intrinsic | undefined {
   const [, n = "", sums, factors] = NAME.exec(name) ?? [];
   const form = WGMMA_FORMS.find((f) => f.sums === sums && f.factors === factors);
   if (!form || !wgmmaWidths(form).includes(Number(n))) return undefined;
-  const row = wgmma(form, Number(n));
+  const row = knownRow(form, Number(n));
   return row.name === name ? row : undefined;
 }

@@ -31,6 +31,7 @@ import {
   type Workload,
 } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
@@ -110,10 +111,12 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }
 
-/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a warp. */
+/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a warp or warpgroup. */
 export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   if (isGpu(machine))
-    return INTRINSICS.filter((i) => i.language === "cuda" && i.scope === "warp" && runsOn(machine, i));
+    return [...new Set([...INTRINSICS, ...searchedWgmma()])].filter(
+      (i) => i.language === "cuda" && i.scope.startsWith("warp") && runsOn(machine, i),
+    );
   return INTRINSICS.filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
 }
 

@@ -9,6 +9,7 @@
 
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -19,6 +20,8 @@ import { isRanked, MappingSpace, rankMappings, type Scheduling } from "./mapping
 
 /** Schedules drawn to judge a mapping by. */
 const DRAWN = 16;
+/** Widths of one instruction that are tried under one mapping: those that leave the least over. */
+const WIDTHS_KEPT = 4;
 /** Mappings kept at most. */
 const MAPPINGS_KEPT = 24;
 
@@ -69,6 +72,23 @@ export function gridSpace(
       return least;
     },
     MAPPINGS_KEPT,
+    fitting,
   );
   return isRanked(ranked) ? new MappingSpace(ON_BLOCKS, ranked) : ranked;
+}
+
+/** Of the widths of one instruction under one mapping those that leave the least over, none before some; of equal waste the widest. */
+function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
+  const alike = new Map<string, GridContext[]>();
+  for (const context of contexts) {
+    const { intrinsic, target, mapping } = context;
+    const operands = Object.entries(mapping.binding).map(([name, bound]) => [name, printExpr(bound)]);
+    const key = JSON.stringify([intrinsic.family, target.dtype, mapping.matching, operands]);
+    alike.set(key, [...(alike.get(key) ?? []), context]);
+  }
+  const waste = ({ mapping }: GridContext): number => Math.ceil(20 * mapping.waste);
+  const size = ({ rows, columns }: GridContext): number => rows.extent * columns.extent;
+  return [...alike.values()].flatMap((all) =>
+    all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT),
+  );
 }

@@ -53,6 +53,7 @@ export interface Ranked<C> {
  * @param contextOf what schedules need to know of a mapping; or why it has none
  * @param expected least seconds of the schedules a mapping is judged by; undefined when the model cannot say
  * @param most mappings kept: more would leave no trials for schedules
+ * @param fitting those worth asking the model about; all when left out
  */
 export function rankMappings<C>(
   computation: Computation,
@@ -61,9 +62,10 @@ export function rankMappings<C>(
   contextOf: (mapping: Mapping) => C | Refusal,
   expected: (context: C) => number | undefined,
   most: number,
+  fitting: (contexts: readonly C[]) => readonly C[] = (all) => all,
 ): readonly Ranked<C>[] | readonly Refusal[] {
   const refused: Refusal[] = [];
-  const found: Ranked<C>[] = [];
+  const contexts: C[] = [];
   for (const intrinsic of intrinsics) {
     const set = mappings(computation, intrinsic);
     if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
@@ -73,10 +75,13 @@ export function rankMappings<C>(
         refused.push(context);
         continue;
       }
-      const expectedSeconds = expected(context);
-      if (expectedSeconds !== undefined) found.push({ context, expectedSeconds });
+      contexts.push(context);
     }
   }
+  const found = fitting(contexts).flatMap((context): Ranked<C>[] => {
+    const expectedSeconds = expected(context);
+    return expectedSeconds === undefined ? [] : [{ context, expectedSeconds }];
+  });
   if (found.length === 0)
     return refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i);
   found.sort((a, b) => a.expectedSeconds - b.expectedSeconds);

@@ -98,8 +98,12 @@ export function compileDrain(
       "an instruction that stores a tile computes nothing: the value must be the register's element",
     );
   if (whole) checkTypes(shape, dtype, target.tensor, site);
-  const check = tileCheck(by ?? "elements", target.tensor, shape, site, context);
-  const holders = whole ? undefined : holdersOrRefuse(shape, site);
+  const quads = by === "quads";
+  const check = quads
+    ? quadsCheck(target.tensor, bytesOf(dtype), shape, site, context)
+    : tileCheck(by ?? "elements", target.tensor, shape, site, context);
+  // Which lane writes what the four exchange is left open.
+  const holders = whole || quads ? undefined : holdersOrRefuse(shape, site);
   const seek = seekerOf(axes, shape, site, context);
   const places = new Int32Array(shape.rows.length);
   const results = new Float64Array(shape.rows.length);
@@ -302,6 +306,34 @@ function tileCheck(
     default:
       return by satisfies never;
   }
+}
+
+/** Bytes that each of four lanes writes at once when they have exchanged what they hold. */
+const QUAD_BYTES = 16;
+
+/** Results of four lanes side by side: 16 bytes that are written together, or not at all. */
+function quadsCheck(
+  buffer: string,
+  bytes: number,
+  { intrinsic, operand }: RegisterShape,
+  site: Standing,
+  context: BlockContext,
+): TileCheck {
+  const atOnce = QUAD_BYTES / bytes;
+  const columns = operand.dims.at(-1)?.extent ?? 0;
+  if (bytes !== 2 || columns % (4 * atOnce) !== 0)
+    throw malformed(site, `four lanes cannot exchange ${columns} columns of ${bytes} bytes of ${intrinsic.name}`);
+  return (places) => {
+    for (let e = 0; e < places.length; e += atOnce) {
+      const first = places[e] ?? STAYS;
+      const apart = places.subarray(e, e + atOnce).findIndex((at, j) => at !== (first === STAYS ? STAYS : first + j));
+      if (apart >= 0)
+        return `${atOnce} results of four lanes do not lie side by side in ${buffer}, or not all of them stay`;
+      if (first !== STAYS && first % atOnce !== 0)
+        return `${elementAt(context, buffer, first)} lies at element ${first}: ${atOnce} results begin at a multiple of ${atOnce}`;
+    }
+    return undefined;
+  };
 }
 
 /** An instruction's own load or store: rows whose elements lie side by side, each as far from the one before. */

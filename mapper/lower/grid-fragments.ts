@@ -16,6 +16,38 @@ import { fragmentsAlong } from "../schedule/tile.ts";
 import { inRows, ringName } from "./grid-copies.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 
+/** The products of a step by an instruction that reads shared memory by itself, sent off as one group. */
+export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
+  const { sum, intrinsic, inputs, target } = places.context;
+  const name = places.name(sum, "part");
+  const tiles = Object.fromEntries(
+    inputs.map(({ operand, ...input }) => {
+      const { kept } = input;
+      const inSum = plus(times(sum.extent, axis(name)), axis(places.name(sum, "in")));
+      const inKept = plus(places.fragmentAt(kept), axis(places.name(kept, "in")));
+      const tile: TileAccess = {
+        axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
+        access: access(ringName(places, { operand, ...input }), [
+          binary("%", step, number(places.schedule.stage)),
+          ...inRows({ operand, ...input }, [inKept, inSum]),
+        ]),
+        by: "instruction",
+      };
+      return [operand.name, tile];
+    }),
+  );
+  const registers = { [target.name]: { file: target.name, index: places.sumIndex() } };
+  return [
+    { kind: "fence", on: "registers", of: intrinsic },
+    ...unrolled(
+      name,
+      partsOf(places.context, places.size),
+      places.eachSum([{ kind: "register-issue", intrinsic, registers, tiles }]),
+    ),
+    { kind: "commit", of: intrinsic },
+  ];
+}
+
 /** All products of a step: each part's fragments fetched before it, or those of the next part while one is multiplied. */
 export function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
   const { sum } = places.context;

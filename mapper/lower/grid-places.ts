@@ -52,7 +52,7 @@ export class GridPlaces {
   }
 
   /** `m_tile`, `m_warp`, `m_fragment`, `m_in` for an axis of the instruction. */
-  name({ axis: of }: GridAxis, what: "tile" | "group" | "warp" | "fragment" | "in" | "part"): string {
+  name({ axis: of }: GridAxis, what: "tile" | "group" | "warp" | "warpgroup" | "fragment" | "in" | "part"): string {
     return this.names.fresh(`${of}_${what}`);
   }
 
@@ -92,7 +92,7 @@ export class GridPlaces {
   }
 
   warpAt(a: GridAxis): Expr {
-    return times(fragmentsAlong(a, this.schedule) * a.extent, axis(this.name(a, "warp")));
+    return times(fragmentsAlong(a, this.schedule) * a.extent, axis(this.name(a, this.context.team)));
   }
 
   /** The sum of the fragments `i` down and `j` across. */

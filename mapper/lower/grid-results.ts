@@ -22,12 +22,12 @@ import { fragmentsAlong } from "../schedule/tile.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 
 export function storeResults(places: GridPlaces): readonly Statement[] {
-  return places.schedule.store === "direct" ? drain(places) : drainStaged(places);
+  return places.schedule.store === "staged" ? drainStaged(places) : drain(places);
 }
 
 /** The piece of shared memory of each warp; none where lanes write directly. */
 export function stagedResults(places: GridPlaces): Scratch[] {
-  if (places.schedule.store === "direct") return [];
+  if (places.schedule.store !== "staged") return [];
   const dims = stagedShape(places);
   const elements = dims.reduce((product, d) => product * d.extent, 1);
   return [{ name: stagedName(places), dtype: places.context.target.dtype, elements, scope: "shared", dims }];
@@ -44,17 +44,18 @@ function drain(places: GridPlaces): readonly Statement[] {
       kind: "drain",
       register: { file: target.name, index: places.sumIndex() },
       ...{ axes: [rowIn, columnIn], element, equation: resultOf(places, row, column, access(element, [])) },
+      ...(places.schedule.store === "quads" && { by: "quads" as const }),
     },
   ]);
 }
 
 /** A row of fragments after the other: into the warp's own piece of shared memory, and from there along the output. */
 function drainStaged(places: GridPlaces): readonly Statement[] {
-  const { rows, columns, target } = places.context;
+  const { rows, columns, target, team } = places.context;
   const { warps } = places.schedule;
   const element = places.fresh("sum");
   const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
-  const [rowWarp, columnWarp] = [axis(places.name(rows, "warp")), axis(places.name(columns, "warp"))];
+  const [rowWarp, columnWarp] = [axis(places.name(rows, team)), axis(places.name(columns, team))];
   const warp = plus(times(extentOf(columns.axis, warps), rowWarp), columnWarp);
   const [, rowDim, columnDim] = stagedShape(places);
   const staged = (row: Expr, column: Expr): Access => access(stagedName(places), [warp, row, column]);
@@ -78,10 +79,10 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
     { name: columnIn, extent: columnDim.extent },
   ];
   const out: Statement = {
-    ...{ kind: "copy", equation, width: 1, transfer: "plain", group: "warp" },
+    ...{ kind: "copy", equation, width: 1, transfer: "plain", group: team },
     axes: outputRunsAlongRows(places) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
   };
-  const barrier: Statement = { kind: "barrier", group: "warp" };
+  const barrier: Statement = { kind: "barrier", group: team };
   const across = fragmentsAlong(columns, places.schedule);
   return unrolled(places.name(rows, "fragment"), fragmentsAlong(rows, places.schedule), [
     ...unrolled(places.name(columns, "fragment"), across, [into]),

@@ -21,14 +21,15 @@
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, type Expr, number } from "../../abstraction/expression.ts";
+import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type LoopMode, type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { setsOf } from "../schedule/fragments.ts";
+import { setsOf, stepsInFlight } from "../schedule/fragments.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridContext } from "../schedule/grid-context.ts";
 import { tilesAlong } from "../schedule/order.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { copiesAsync, copyOf, ringOf } from "./grid-copies.ts";
-import { fetchesOf, multiply, multiplyAcross } from "./grid-fragments.ts";
+import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { GridPlaces, plus } from "./grid-places.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
 
@@ -40,7 +41,7 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
   const places = new GridPlaces(context, schedule);
   const body = [
     ...places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]),
-    ...pipeline(places),
+    ...(intrinsic.asynchronous ? pipelineSentOff(places) : pipeline(places)),
     ...storeResults(places),
   ];
   return {
@@ -50,10 +51,12 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
         ...{ name: target.name, intrinsic, operand: target.name },
         count: fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule),
       },
-      ...inputs.map(({ operand, kept }) => ({
-        ...{ name: operand.name, intrinsic, operand: operand.name },
-        count: fragmentsAlong(kept, schedule) * setsOf(schedule),
-      })),
+      ...inputs
+        .filter(({ operand }) => !readsShared(operand))
+        .map(({ operand, kept }) => ({
+          ...{ name: operand.name, intrinsic, operand: operand.name },
+          count: fragmentsAlong(kept, schedule) * setsOf(schedule),
+        })),
     ],
     prepare: [],
     body: dealt(places, body),
@@ -67,8 +70,9 @@ function dealt(places: GridPlaces, body: readonly Statement[]): readonly Stateme
   const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statement[]): readonly Statement[] => [
     loop(name, extent, inner, mode),
   ];
-  const columnWarps = at("warp", places.name(columns, "warp"), extentOf(columns.axis, schedule.warps), body);
-  const warps = at("warp", places.name(rows, "warp"), extentOf(rows.axis, schedule.warps), columnWarps);
+  const { team } = context;
+  const columnWarps = at(team, places.name(columns, team), extentOf(columns.axis, schedule.warps), body);
+  const warps = at(team, places.name(rows, team), extentOf(rows.axis, schedule.warps), columnWarps);
   const rowTiles = tilesAlong(rows, places.size);
   const rowTile = (extent: number, inner: readonly Statement[]): readonly Statement[] =>
     at("block", places.name(rows, "tile"), extent, inner);
@@ -83,6 +87,35 @@ function dealt(places: GridPlaces, body: readonly Statement[]): readonly Stateme
     (inner, d) => at("block", places.fresh(`${d.name}_block`), d.extent, inner),
     tiles,
   );
+}
+
+/**
+ * The same for products that are sent off: what threads wrote is published ahead of the barrier, products of a step run while the next stages
+ * are filled, and of the step before while this one is awaited.
+ */
+function pipelineSentOff(places: GridPlaces): readonly Statement[] {
+  const { inputs, intrinsic } = places.context;
+  const { stage } = places.schedule;
+  const inFlight = stepsInFlight(places.context, places.schedule);
+  const ahead = stage - 1 - inFlight;
+  const isAsync = inputs.some((i) => copiesAsync(places, i));
+  const name = places.fresh("step");
+  const step = axis(name);
+  const barrier: Statement = { kind: "barrier", group: "block" };
+  const publish: Statement = { kind: "fence", on: "memory", of: intrinsic };
+  const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
+  const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
+  const products = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
+  const copies = (at: Expr): readonly Statement[] => [...inputs.map((i) => copyOf(places, i, at)), ...commit];
+  const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const inside =
+    stage === 1
+      ? [barrier, ...copies(step), ...wait(0), publish, barrier, ...sendOff(places, step), products(0)]
+      : [
+          ...[...wait(ahead - 1), publish, barrier, ...sendOff(places, step)],
+          ...[...copies(plus(step, number(ahead))), products(inFlight)],
+        ];
+  return [...before, loop(name, places.steps, inside), ...(inFlight > 0 ? [products(0)] : [])];
 }
 
 /** Stages filled ahead, then each step waited for, the stage it frees filled again, and multiplied. */

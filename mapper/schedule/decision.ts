@@ -16,7 +16,7 @@ import { identifier, named } from "../../abstraction/schema.ts";
  * @template C what is known of a mapping when it is scheduled
  * @template S the schedule it is a part of
  */
-export type Decision<V, C, S> = Described<V, C, S> & (Listed<V, C> | Drawn<V, C, S>);
+export type Decision<V, C, S> = Described<V, C, S> & (Listed<V, C, S> | Drawn<V, C, S>);
 
 interface Described<V, C, S> {
   /** Key in the schedule. */
@@ -46,9 +46,11 @@ interface Described<V, C, S> {
 }
 
 /** A decision whose values are few enough to be listed: each is as likely to be drawn, and any may follow any other. */
-export interface Listed<V, C> {
+export interface Listed<V, C, S> {
   /** The values worth trying for a mapping, smallest or plainest first. Each may still clash with another decision's value. */
   values(context: C): readonly V[];
+  /** Whether a value goes with what was decided before it; one that does not is not drawn, where another does. */
+  suits?(context: NoInfer<C>, schedule: NoInfer<S>, value: NoInfer<V>): boolean;
 }
 
 /** A decision with too many values for a list, or with values that follow from other decisions. */

@@ -4,6 +4,9 @@
  *     inline     fetch k, multiply k
  *     ahead      fetch k+1 into a second set, multiply k: within a step
  *     across     the same across steps: behind the barrier the first fragments of the next step, then the last product of this one
+ *
+ * An instruction that reads shared memory by itself has no fragments: its products are awaited in their step (inline), or a step later
+ * (across), so that they run while the next stage is awaited; that takes one stage more.
  */
 
 import { z } from "zod";
@@ -16,10 +19,15 @@ export const fragments: GridDecision<"fragments"> = {
   summary: "When fragments are fetched: where they are multiplied, or one part ahead, within a step or across steps.",
   example: "ahead",
   schema: z.enum(["inline", "ahead", "across"]),
-  values: () => ["inline", "ahead", "across"],
+  values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),
   print: (value) => value,
   traits: (schedule) => [`fragments ${schedule.fragments}`],
 };
+
+/** Steps whose products may run while another is awaited: their stages are not free yet. */
+export function stepsInFlight({ intrinsic }: GridContext, { fragments: when }: GridSchedule): number {
+  return intrinsic.asynchronous && when === "across" ? 1 : 0;
+}
 
 /** Sets of input fragments that a warp holds. */
 export function setsOf({ fragments: when }: GridSchedule): number {
@@ -33,6 +41,12 @@ export function partsOf({ sum }: GridContext, size: Readonly<Record<string, numb
 
 /** Why fragments cannot be fetched across steps; undefined when they can. */
 export function fragmentsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+  if (context.intrinsic.asynchronous) {
+    if (schedule.fragments === "ahead") return `${context.intrinsic.name} has no fragments to be fetched ahead`;
+    return schedule.fragments === "across" && schedule.stage < 3
+      ? "products across steps need a third stage"
+      : undefined;
+  }
   if (schedule.fragments !== "across") return undefined;
   // The first part of every step uses the same set.
   if (partsOf(context, schedule.tile) % 2 !== 0) return "fragments across steps need an even number of parts of a step";

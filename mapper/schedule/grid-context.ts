@@ -11,7 +11,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
-import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
+import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
@@ -69,6 +69,9 @@ export type GridDecision<K extends keyof GridSchedule> = Decision<GridSchedule[K
 export interface GridContext {
   readonly mapping: Mapping;
   readonly intrinsic: Intrinsic;
+  /** What issues the instruction, and its threads. */
+  readonly team: "warp" | "warpgroup";
+  readonly teamThreads: number;
   readonly target: Operand;
   readonly rows: GridAxis;
   readonly columns: GridAxis;
@@ -98,7 +101,9 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const summed = intrinsic.computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name);
   const [rowAxis, columnAxis, ...more] = target.dims.map((d) => d.name);
   const [sumAxis] = summed;
-  if (intrinsic.scope !== "warp") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a warp`;
+  const team = intrinsic.scope;
+  if (team !== "warp" && team !== "warpgroup")
+    return `${intrinsic.name} is issued by a ${team}, not by a warp or a warpgroup`;
   if (
     rowAxis === undefined ||
     columnAxis === undefined ||
@@ -141,7 +146,9 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     const [alongKept, alongSum] = [run(kept), run(sum)];
     // What the instruction loads by itself it wants in rows along its own last dimension.
     const own = operand.storage === undefined ? (names[1] === sumAxis ? "sum" : "kept") : undefined;
-    const contiguous = own ?? (alongKept > alongSum ? "kept" : "sum");
+    // What it reads in shared memory by itself it may want along the sum.
+    const forced = readsShared(operand) && operand.turned === undefined ? "sum" : own;
+    const contiguous = forced ?? (alongKept > alongSum ? "kept" : "sum");
     const width = Math.max(1, contiguous === "kept" ? alongKept : alongSum);
     const bytes = limits.asyncBytes.find((b) => b === width * bytesOf(operand.dtype));
     const asyncWidth = bytes === undefined || value.kind !== "access" ? undefined : width;
@@ -151,7 +158,8 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   if (refused !== undefined) return refused;
   const known = described.filter((d) => typeof d !== "string");
   return {
-    ...{ mapping, intrinsic, target, rows, columns, sum, limits },
+    ...{ mapping, intrinsic, team, target, rows, columns, sum, limits },
+    teamThreads: lanesOf(intrinsic),
     outer: dimensions.filter((d) => d.axis === undefined && d.kind === "spatial"),
     outerSums: dimensions.filter((d) => d.axis === undefined && d.kind === "reduce"),
     inputs: known,

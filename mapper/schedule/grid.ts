@@ -7,13 +7,14 @@
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { registerElements } from "../../abstraction/intrinsic.ts";
+import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { fragmentsProblem, setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { tilesAlong } from "./order.ts";
 import { printSchedule, type ScheduleKind } from "./schedules.ts";
-import { PIECE_BYTES, sharedStorage } from "./swizzle.ts";
+import { quadsProblem } from "./store.ts";
+import { PIECE_BYTES, sharedStorage, spanOf } from "./swizzle.ts";
 import { fragmentsAlong } from "./tile.ts";
 
 /** Schedules of blocks and warps. */
@@ -33,13 +34,13 @@ export function tileRegisters(context: GridContext, name: string): number {
   const operand = context.intrinsic.operands.find((o) => o.name === name);
   if (!operand) throw new Error(`internal: ${context.intrinsic.name} has no operand ${name}`);
   const bytes = registerElements(context.intrinsic, operand) * bytesOf(operand.dtype);
-  return Math.max(1, Math.ceil(bytes / 4 / context.limits.lanes));
+  return Math.max(1, Math.ceil(bytes / 4 / context.teamThreads));
 }
 
 /** Threads of a block. */
 export function threadsOf(context: GridContext, schedule: Pick<GridSchedule, "warps">): number {
-  const { rows, columns, limits } = context;
-  return extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) * limits.lanes;
+  const { rows, columns, teamThreads } = context;
+  return extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) * teamThreads;
 }
 
 /** Registers of a thread that the sums and fragments of a schedule take, with what else a thread needs. */
@@ -47,7 +48,10 @@ export function registersOf(context: GridContext, schedule: GridSchedule): numbe
   const { rows, columns, target, inputs } = context;
   const sums = fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule) * tileRegisters(context, target.name);
   const held = inputs.reduce(
-    (n, i) => n + fragmentsAlong(i.kept, schedule) * tileRegisters(context, i.operand.name) * setsOf(schedule),
+    (n, i) =>
+      readsShared(i.operand)
+        ? n
+        : n + fragmentsAlong(i.kept, schedule) * tileRegisters(context, i.operand.name) * setsOf(schedule),
     0,
   );
   return sums + held + OTHER_REGISTERS;
@@ -72,14 +76,26 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
 
 /** Elements that all warps of a block stage on the way to the output: a row of tiles each. */
 export function stagedElements(context: GridContext, schedule: GridSchedule): number {
-  if (schedule.store === "direct") return 0;
-  const { rows, columns, limits } = context;
-  const columnsOfWarp = fragmentsAlong(columns, schedule) * columns.extent;
-  return (threadsOf(context, schedule) / limits.lanes) * rows.extent * columnsOfWarp;
+  if (schedule.store !== "staged") return 0;
+  const { rows, columns, teamThreads } = context;
+  const columnsOfTeam = fragmentsAlong(columns, schedule) * columns.extent;
+  return (threadsOf(context, schedule) / teamThreads) * rows.extent * columnsOfTeam;
 }
 
 /** Where tiles begin that an instruction loads by itself (CUDA C++ Programming Guide, Warp Matrix Functions: 256 bits). */
 const SECRET_TILE_BYTES = 32;
+
+/** Why an instruction could not read its part of a tile by itself: it begins at a span, or has room within one. */
+function spanProblem({ inputs, intrinsic }: GridContext, schedule: GridSchedule): string | undefined {
+  for (const { operand, kept, contiguous } of inputs) {
+    if (!readsShared(operand) || contiguous === "sum") continue;
+    const whole = extentOf(kept.axis, schedule.tile);
+    const span = spanOf(whole, bytesOf(operand.dtype));
+    const within = span % kept.extent === 0 || kept.extent % span === 0 || whole === kept.extent;
+    if (!within) return `${intrinsic.name} would read ${kept.extent} ${kept.axis} across spans of ${span}`;
+  }
+  return undefined;
+}
 
 /** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
 export function gridProblem(context: GridContext, schedule: GridSchedule): string | undefined {
@@ -96,6 +112,12 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
   const secret = intrinsic.operands.find((o) => o.storage === undefined);
   if (secret && schedule.swizzle === "swizzled")
     return `${intrinsic.name} loads ${secret.name} by itself, in rows that are not swizzled`;
+  if (intrinsic.operands.some(readsShared) !== (schedule.swizzle === "spans"))
+    return `${intrinsic.name} ${schedule.swizzle === "spans" ? "does not read" : "reads"} rows cut in spans`;
+  const quads = schedule.store === "quads" ? quadsProblem(context) : undefined;
+  if (quads !== undefined) return quads;
+  const crossing = spanProblem(context, schedule);
+  if (crossing !== undefined) return crossing;
   if (secret && schedule.store === "direct") return `which lane holds which element of ${secret.name} is not known`;
   for (const { operand, kept, contiguous } of inputs) {
     const column = extentOf(contiguous === "sum" ? sum.axis : kept.axis, schedule.tile) * bytesOf(operand.dtype);

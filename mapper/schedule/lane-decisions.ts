@@ -25,7 +25,7 @@ export interface LaneContext {
 }
 
 type LaneDecision<K extends keyof LaneSchedule> = Decision<LaneSchedule[K], LaneContext, LaneSchedule>;
-type Searched<K extends keyof LaneSchedule> = LaneDecision<K> & Listed<LaneSchedule[K], LaneContext>;
+type Searched<K extends keyof LaneSchedule> = LaneDecision<K> & Listed<LaneSchedule[K], LaneContext, LaneSchedule>;
 type Given = "borders" | "threads";
 
 /** Outputs of a block a side: more than eight rows or vectors need more registers than there are. */

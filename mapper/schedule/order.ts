@@ -16,6 +16,7 @@ export const order: GridDecision<"order"> = {
   example: "8",
   schema: z.int().min(1).max(4096),
   values: () => [1, 2, 4, 8, 16, 32, MOST],
+  suits: ({ rows }, schedule, taken) => tilesAlong(rows, schedule.tile) % taken === 0,
   print: String,
 };
 

@@ -135,7 +135,10 @@ export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, cont
     const drawn: Record<string, unknown> = {};
     let schedule = drawn as S; // each decision looks at those before it only
     for (const [at, d] of decisions.entries()) {
-      const value = "values" in d ? pick(random, listed[at] ?? []) : d.draw(context, schedule, random);
+      const value =
+        "values" in d
+          ? pick(random, suited(context, schedule, d, listed[at] ?? []))
+          : d.draw(context, schedule, random);
       if (value !== undefined) drawn[d.name] = value;
     }
     schedule = tidied(kind, context, schedule);
@@ -208,7 +211,18 @@ function isCandidate<S extends object, C>(kind: ScheduleKind<S, C>, context: C, 
   );
 }
 
-function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C>): Move<C, S> {
+/** Of the values of a decision those that go with what was drawn before: all of them where none does. */
+function suited<S, C>(
+  context: C,
+  schedule: S,
+  d: Listed<unknown, C, S>,
+  values: readonly unknown[],
+): readonly unknown[] {
+  const found = d.suits ? values.filter((v) => d.suits?.(context, schedule, v)) : values;
+  return found.length > 0 ? found : values;
+}
+
+function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C, S>): Move<C, S> {
   return {
     weight: 1,
     apply: (context, schedule, random) => withValue(schedule, d.name, pick(random, valuesOf(context, d))),
@@ -218,7 +232,7 @@ function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C>):
 const known = new WeakMap<object, Map<unknown, readonly unknown[]>>();
 
 /** Worked out once a context. */
-function valuesOf<C>(context: C, d: Listed<unknown, C>): readonly unknown[] {
+function valuesOf<S, C>(context: C, d: Listed<unknown, C, S>): readonly unknown[] {
   const key: object = Object(context);
   const lists = known.get(key) ?? new Map<unknown, readonly unknown[]>();
   known.set(key, lists);

@@ -4,29 +4,42 @@
  *     swizzled     64*m + 8*((k/8) ^ (m%8)) + k%8         pieces of 16 bytes change places by row: eight rows meet all banks
  *     padded       72*m + k                               16 bytes behind every row; what the instruction loads by itself must lie so
  *     plain        64*m + k
+ *     spans        4096*(n/64) + 64*k + 8*((n/8%8) ^ (k%8)) + n%8      rows cut at 128 bytes, swizzled: as wgmma reads them by itself
  */
 
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
 import type { GridDecision } from "./grid-context.ts";
 
-const VALUES = ["swizzled", "padded", "plain"] as const;
+const VALUES = ["swizzled", "padded", "plain", "spans"] as const;
 
 export const swizzle: GridDecision<"swizzle"> = {
   name: "swizzle",
   summary: "How rows lie in shared memory: swizzled or padded, so that eight rows meet all banks, or plain.",
   example: "swizzled",
   schema: z.enum(VALUES),
-  values: ({ intrinsic }) =>
-    intrinsic.operands.some((o) => o.storage === undefined) ? ["padded", "plain"] : ["swizzled", "padded", "plain"],
+  values: ({ intrinsic }) => {
+    if (intrinsic.operands.some(readsShared)) return ["spans"];
+    const secret = intrinsic.operands.some((o) => o.storage === undefined);
+    return secret ? ["padded", "plain"] : ["swizzled", "padded", "plain"];
+  },
   print: (value) => value,
   traits: (schedule) => [`swizzle ${schedule.swizzle}`],
 };
 
 /** Bytes that move together: a row of `ldmatrix`, a copy of the widest kind. */
 export const PIECE_BYTES = 16;
+/** Bytes of a row that instructions read as one, the widest first. */
+const SPANS = [128, 64, 32, PIECE_BYTES] as const;
+
+/** Elements of a row that lie side by side before the next row begins. */
+export function spanOf(columns: number, elementBytes: number): number {
+  return (SPANS.find((bytes) => (columns * elementBytes) % bytes === 0) ?? PIECE_BYTES) / elementBytes;
+}
+
 /** Rows that `ldmatrix` reads at once, which should meet all banks. */
 const ROWS_AT_ONCE = 8;
 
@@ -52,6 +65,17 @@ export function sharedStorage(
     case "padded": {
       const pitch = column.extent + piece;
       return whole(pitch, binary("+", binary("*", axis(row.name), number(pitch)), axis(column.name)));
+    }
+    case "spans": {
+      const span = spanOf(column.extent, elementBytes);
+      const inSpan = column.extent === span ? axis(column.name) : binary("%", axis(column.name), number(span));
+      const group = span / piece;
+      const turned = binary("%", binary("/", axis(row.name), number(ROWS_AT_ONCE / group)), number(group));
+      const moved = binary("^", binary("/", inSpan, number(piece)), turned);
+      const inRow = binary("+", binary("*", number(piece), moved), binary("%", axis(column.name), number(piece)));
+      const place = binary("+", binary("*", axis(row.name), number(span)), inRow);
+      const block = binary("*", number(span * row.extent), binary("/", axis(column.name), number(span)));
+      return whole(column.extent, column.extent === span ? place : binary("+", block, place));
     }
     case "swizzled": {
       const pieces = column.extent / piece;

@@ -59,14 +59,20 @@ static void begin_issues(unsigned threads) {
 
 /* PTX ISA, register fragments for wgmma.mma_async: register i of thread t of 128. */
 template <class C, class T, int N, int K> static void add_product(void* sums, const Described& a, const Described& b) {
-  const unsigned thread = running % GROUP_LANES;
-  for (unsigned i = 0; i < N / 2; i++) {
-    const unsigned m = 16 * (thread / 32) + thread % 32 / 4 + 8 * (i / 2 % 2), n = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
-    C sum;
-    memcpy(&sum, (char*)sums + i * sizeof(C), sizeof(C));
-    sum = dot<C, T, T>(sum, K, [&](int k) { return seen_at<T>(a, m, k); }, [&](int k) { return seen_at<T>(b, n, k); });
-    memcpy((char*)sums + i * sizeof(C), &sum, sizeof(C));
-  }
+  const unsigned thread = running % GROUP_LANES, row = 16 * (thread / 32) + thread % 32 / 4;
+  T left[2][K], right[K];
+  for (int k = 0; k < K; k++) left[0][k] = seen_at<T>(a, row, k), left[1][k] = seen_at<T>(a, row + 8, k);
+  for (unsigned block = 0; block < N / 8; block++)
+    for (unsigned j = 0; j < 2; j++) {
+      for (int k = 0; k < K; k++) right[k] = seen_at<T>(b, 8 * block + 2 * (thread % 4) + j, k);
+      for (unsigned half = 0; half < 2; half++) {
+        char* at = (char*)sums + (4 * block + 2 * half + j) * sizeof(C);
+        C sum;
+        memcpy(&sum, at, sizeof(C));
+        sum = dot<C, T, T>(sum, K, [&](int k) { return left[half][k]; }, [&](int k) { return right[k]; });
+        memcpy(at, &sum, sizeof(C));
+      }
+    }
 }
 
 static bool alike(const Described& x, const Described& y) {
@@ -136,6 +142,7 @@ static inline void wgmma_commit() {
   emulation::fenced[emulation::running] = false;
 }
 template <int NEWEST> static inline void wgmma_wait() { emulation::end_issues(NEWEST); }
+template <class T, int N> static void wgmma_arrived(T (&)[N]) {}
 
 template <class T, int N> static void load_group_fragment(T (&reg)[N], const void* tile) {
   memcpy(reg, (const char*)tile + emulation::running % emulation::GROUP_LANES * sizeof reg, sizeof reg);
