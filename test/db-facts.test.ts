@@ -9,12 +9,13 @@ import {
   exportLines,
   idOf,
   importLines,
+  mergeDatabase,
   openDatabase,
   queryTrials,
   recordTrial,
   verifyDatabase,
 } from "../db/index.ts";
-import { MIGRATIONS } from "../db/schema.ts";
+import { MIGRATIONS, type Migration, SCHEMA_VERSION } from "../db/schema.ts";
 import { newTrial, workshop } from "./support/database.ts";
 
 const shop = workshop();
@@ -24,11 +25,21 @@ afterAll(() => shop.remove());
 const FROZEN = [...MIGRATIONS.map((m) => `schema-${m.version}`), "every-fact"];
 
 let opened = 0;
-function frozen(name: string): Database {
+function frozen(name: string, migrations: readonly Migration[] = MIGRATIONS): Database {
   const path = shop.path(`${name}-${opened++}.db`);
   copyFileSync(join(import.meta.dirname, `fixtures/${name}.sqlite`), path);
-  return openDatabase(path);
+  return openDatabase(path, {}, migrations);
 }
+
+/** The next schema: every table has a column more, which holds something in every record. */
+const NEXT: Migration = {
+  version: SCHEMA_VERSION + 1,
+  summary: "a column in each table",
+  additive: true,
+  sql: TABLE_NAMES.map((table) => `ALTER TABLE ${table} ADD COLUMN invented TEXT NOT NULL DEFAULT 'something';`).join(
+    "",
+  ),
+};
 
 const rowsOf = (db: Database, table: Table): Row[] =>
   db.sqlite.prepare<[], Row>(`SELECT * FROM ${table} ORDER BY id`).all();
@@ -39,10 +50,12 @@ const declared = (db: Database, table: Table): { name: string; type: string }[] 
 
 describe("a column that is added to each table", () => {
   it.each(FROZEN)("leaves every record of %s whole, under the id it had", (name) => {
-    const db = frozen(name);
-    const ids = TABLE_NAMES.map((table) => rowsOf(db, table).map((row) => row["id"]));
+    const before = frozen(name);
+    const ids = TABLE_NAMES.map((table) => rowsOf(before, table).map((row) => row["id"]));
+    before.close();
+    const db = frozen(name, [...MIGRATIONS, NEXT]);
     for (const table of TABLE_NAMES)
-      db.sqlite.exec(`ALTER TABLE ${table} ADD COLUMN invented TEXT NOT NULL DEFAULT 'something'`);
+      expect(new Set(rowsOf(db, table).map((r) => r["invented"]))).toEqual(new Set(["something"]));
     const { checked, problems } = verifyDatabase(db);
     expect(problems).toEqual([]);
     expect(Math.min(...Object.values(checked))).toBeGreaterThan(0);
@@ -54,6 +67,12 @@ describe("a column that is added to each table", () => {
     expect(queryTrials(other)).toEqual(queryTrials(db).map((t) => ({ ...t, provenance: "imported" })));
     expect(recordTrial(db, newTrial(61))).toBe(recordTrial(other, newTrial(61)));
     db.close();
+
+    // This automap, to which the file is of a newer one, believes it and takes its records.
+    const older = openDatabase(db.path, { readonly: true });
+    expect(verifyDatabase(older).problems).toEqual([]);
+    expect(mergeDatabase(other, db.path).rejected).toEqual([]);
+    older.close();
     other.close();
   });
 });
