@@ -1,0 +1,229 @@
+/**
+ * @file A register block of a schedule: accumulators cleared, the summed loops around loads and issues, results stored.
+ *
+ *     clear c{0..23}
+ *     for r, s, c_outer
+ *       b{0..1} <- w_tiled[...]
+ *       for unrolled q_block in 0..12
+ *         a{0} <- in_padded[...]
+ *         c{...} <- avx512.vpdpbusd(a{0}, b{...})
+ *     out[...] <- c{...}
+ */
+
+import { access, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { tileElements, tileRowElements } from "../../abstraction/intrinsic.ts";
+import type { MemoryTile, RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
+import { blockOf, registersOf } from "../schedule/block.ts";
+import { isInside } from "../schedule/borders.ts";
+import type { NestedLoop } from "../schedule/cache-tiles.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import { dependsOn } from "../schedule/operands.ts";
+import { reachInPlace } from "../schedule/reach.ts";
+import type { Part, Placed, Tiles } from "./operands.ts";
+import { countOf, ScheduledParts } from "./scheduled-parts.ts";
+import { storeElements } from "./store.ts";
+
+/** Steps of unrolled loops, by the names of the loops. */
+type Known = ReadonlyMap<string, number>;
+
+export abstract class ScheduledBlock extends ScheduledParts {
+  /** The loops of some dimensions around what is inside. */
+  protected abstract nest(
+    loops: readonly NestedLoop[],
+    parts: ReadonlyMap<string, Part>,
+    tiles: Tiles,
+    parallel: boolean,
+    inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
+  ): readonly Statement[];
+
+  /** One register block: accumulators cleared, the summed loops, results stored; or sums of the pass before loaded, and kept for the next. */
+  protected block(
+    parts: ReadonlyMap<string, Part>,
+    tiles: Tiles,
+    summed: readonly NestedLoop[],
+    held: Placed | undefined,
+    streaming: Placed,
+    partial: Placed | undefined,
+  ): readonly Statement[] {
+    const blocked = this.blocked(parts);
+    const counter = this.accumulatorIndex(blocked);
+    const accumulator = { file: this.fileName(this.target), index: counter };
+    const move = (kind: "load" | "store"): readonly Statement[] => {
+      if (!partial) throw new Error("internal: there is no place for partial sums");
+      const memory = { buffer: partial.buffer, base: partial.base(this.positionIn(parts)), stride: partial.stride };
+      return this.unrolled(blocked, parts, [{ kind, register: accumulator, memory }]);
+    };
+    const begin = tiles.first
+      ? this.unrolled(blocked, parts, [{ kind: "clear", register: accumulator }])
+      : move("load");
+    const all = this.nest(summed, parts, tiles, false, (all) => this.core(all, blocked, held, streaming, accumulator));
+    const work = this.conditions?.worked(this.stretchIn(parts), all) ?? all;
+    return [...begin, ...work, ...(tiles.last ? this.storeBlock(parts, blocked, counter) : move("store"))];
+  }
+
+  /** One step of the summed loops, unrolled: held tiles loaded, then each streaming tile and the issues it takes part in. */
+  private core(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    held: Placed | undefined,
+    streaming: Placed,
+    accumulator: { file: string; index: Expr },
+  ): readonly Statement[] {
+    const heldDimensions = held ? blocked.filter((d) => dependsOn(this.mapping, held.operand.name, d)) : [];
+    const streamed = blocked.filter((d) => dependsOn(this.mapping, streaming.operand.name, d));
+    const others = blocked.filter((d) => !streamed.includes(d));
+    const heldIndex = this.accumulatorIndex(heldDimensions);
+    const issue: Statement = {
+      kind: "register-issue",
+      intrinsic: this.mapping.intrinsic,
+      registers: {
+        [this.target.name]: accumulator,
+        ...(held ? { [held.operand.name]: { file: this.fileName(held.operand), index: heldIndex } } : {}),
+        [streaming.operand.name]: { file: this.fileName(streaming.operand), index: number(0) },
+      },
+    };
+    const load = (p: Placed, index: Expr): Statement => ({
+      kind: "load",
+      register: { file: this.fileName(p.operand), index },
+      memory: { buffer: p.buffer, base: p.base(this.positionIn(parts)), stride: p.stride },
+    });
+    const unrolledSummed = this.dimensions.filter((d) => d.kind === "reduce" && countOf(parts, d) > 1);
+    if (!blocked.some((d) => parts.get(d.name)?.edge) && !this.isOutside(parts)) {
+      const step = [
+        ...(held ? this.unrolled(heldDimensions, parts, [load(held, heldIndex)]) : []),
+        ...this.unrolled(streamed, parts, [load(streaming, number(0)), ...this.unrolled(others, parts, [issue])]),
+      ];
+      return this.unrolled(unrolledSummed, parts, step);
+    }
+    // At an edge every step of the block is a part of its own, and what reads outside is left out.
+    const steps = (dimensions: readonly LoopDimension[], known: ReadonlyMap<string, number>): Known[] =>
+      dimensions.reduce<Known[]>(
+        (all, d) =>
+          all.flatMap((one) =>
+            Array.from({ length: countOf(parts, d) }, (_, i) => new Map(one).set(this.blockName(d), i)),
+          ),
+        [known],
+      );
+    const none: Known = new Map();
+    const isInside = (known: Known): boolean => !this.isOutside(parts, known);
+    const streams = steps(streamed, none).flatMap((known) => {
+      const issues = steps(others, known).filter(isInside);
+      return issues.length === 0
+        ? []
+        : [load(streaming, number(0)), ...issues.map((k) => at(issue, k))].map((s) => at(s, known));
+    });
+    if (streams.length === 0) return [];
+    const loaded = held
+      ? steps(heldDimensions, none)
+          .filter((known) =>
+            steps(
+              blocked.filter((d) => !heldDimensions.includes(d)),
+              known,
+            ).some(isInside),
+          )
+          .map((known) => at(load(held, heldIndex), known))
+      : [];
+    return this.unrolled(unrolledSummed, parts, [...loaded, ...streams]);
+  }
+
+  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
+  private isOutside(parts: ReadonlyMap<string, Part>, known: Known = new Map()): boolean {
+    const stepOf = (name: string): number => {
+      const d = this.operands.dimension(name);
+      const part = parts.get(name);
+      const inner = known.get(this.blockName(d)) ?? part?.inner ?? 0;
+      return (part?.outer.kind === "number" ? part.outer.value : 0) * blockOf(this.schedule, d) + inner;
+    };
+    return [...this.borders.values()].some((borders) =>
+      borders.some((b) => parts.get(b.spatial)?.edge && !isInside(b, stepOf(b.spatial), stepOf(b.reduce))),
+    );
+  }
+
+  /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
+  private storeBlock(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+  ): readonly Statement[] {
+    const { computation, mapping } = this;
+    const bound = access(computation.equation.target.tensor, computation.equation.target.index);
+    const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
+    const whole = this.dimensions.map((d) =>
+      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
+    );
+    const closed = computation.epilogue
+      ? "an epilogue comes first"
+      : partial
+        ? "the last tile is not whole"
+        : undefined;
+    const reach = closed ?? reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
+    if (typeof reach === "string") return this.storeSpilled(parts, blocked, counter);
+    const { base } = this.operands.reached(this.target, bound.tensor, reach);
+    const memory = { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
+    const straight = this.storeTiles(parts, blocked, counter, memory);
+    if (this.conditions?.stored === undefined) return straight;
+    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
+  }
+
+  private storeTiles(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+    memory: MemoryTile,
+  ): readonly Statement[] {
+    const store: Statement = { kind: "store", register: { file: this.fileName(this.target), index: counter }, memory };
+    return this.unrolled(blocked, parts, [store]);
+  }
+
+  /** Tiles side by side in a scratch block, then scalar loops over it. */
+  private storeSpilled(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+  ): readonly Statement[] {
+    const size = tileElements(this.target);
+    const buffer = this.names.fresh(`${this.target.name}_results`);
+    const { accumulators } = registersOf(this.mapping, this.schedule);
+    if (!this.operands.scratch.some((s) => s.name === buffer)) {
+      this.operands.scratch.push({
+        name: buffer,
+        dtype: this.target.dtype,
+        elements: accumulators * size,
+        scope: "local",
+      });
+    }
+    const spilled = { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) };
+    const spill = this.storeTiles(parts, blocked, counter, spilled);
+    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
+    const stored = storeElements({
+      computation: this.computation,
+      condition: this.conditions?.stored,
+      target: this.target,
+      buffer,
+      tile: counter,
+      dimensions: spatial.map((d) => ({
+        dimension: d,
+        first: binary("*", parts.get(d.name)?.outer ?? number(0), number(blockOf(this.schedule, d))),
+        count: countOf(parts, d),
+        step: this.blockName(d),
+        partial: parts.get(d.name)?.partial ?? false,
+      })),
+      innerName: (name) => this.names.fresh(`${name}_inner`),
+    });
+    return [...spill, ...stored];
+  }
+}
+
+/** A load or an issue at known steps of the loops around it. */
+function at(s: Statement, known: Known): Statement {
+  const values = new Map([...known].map(([name, value]) => [name, number(value)]));
+  const change = (e: Expr): Expr => substitute(e, values, "index");
+  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
+  if (s.kind === "load")
+    return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
+  if (s.kind !== "register-issue") return s;
+  return {
+    ...s,
+    registers: Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)])),
+  };
+}

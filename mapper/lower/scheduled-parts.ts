@@ -1,0 +1,129 @@
+/**
+ * @file What every part of lowering a schedule asks: where a block stands, which registers and loops it has, and what they are called.
+ *
+ *     q in blocks of 12, the third:      outer 2, count 12, its loop `q_block`, accumulators 12*k_block + q_block
+ */
+
+import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
+import { loop, type RegisterFile, type Statement } from "../../abstraction/loop-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { Conditions, type StretchOf, wholeStretch } from "../match/conditions.ts";
+import { blockedDimensions, blockOf } from "../schedule/block.ts";
+import type { Border } from "../schedule/borders.ts";
+import { type NestedLoop, nestedLoops } from "../schedule/cache-tiles.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import { dimensionsUnder } from "../schedule/gaps.ts";
+import { dependsOn, inputOperands, product, targetOperand } from "../schedule/operands.ts";
+import { placementsOf } from "../schedule/place.ts";
+import { FreshNames } from "./names.ts";
+import { OperandPlacement, type Part, type Position } from "./operands.ts";
+
+export abstract class ScheduledParts {
+  protected readonly mapping: Mapping;
+  protected readonly schedule: Schedule;
+  protected readonly computation: Computation;
+  protected readonly names: FreshNames;
+  protected readonly dimensions: readonly LoopDimension[];
+  protected readonly loops: readonly NestedLoop[];
+  protected readonly target: Operand;
+  protected readonly inputs: readonly Operand[];
+  protected readonly borders: ReadonlyMap<string, readonly Border[]>;
+  protected readonly operands: OperandPlacement;
+  protected readonly conditions: Conditions | undefined;
+
+  constructor(mapping: Mapping, schedule: Schedule) {
+    this.mapping = mapping;
+    this.schedule = schedule;
+    this.computation = mapping.computation;
+    this.names = new FreshNames(mapping.computation);
+    const all = dimensionsUnder(mapping, schedule);
+    this.loops = nestedLoops(schedule.order, all);
+    this.dimensions = this.loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
+    this.operands = new OperandPlacement(mapping, schedule, this.loops, this.names);
+    this.conditions = Conditions.of(mapping, schedule, this.dimensions);
+    this.target = targetOperand(mapping);
+    this.inputs = inputOperands(mapping);
+    this.borders = new Map(
+      placementsOf(mapping, schedule).map((c) => [
+        c.operand,
+        schedule.placement[c.operand] === "in-place" ? c.borders : [],
+      ]),
+    );
+  }
+
+  /** The steps of a block along some dimensions, written out. */
+  protected unrolled(
+    dimensions: readonly LoopDimension[],
+    parts: ReadonlyMap<string, Part>,
+    body: readonly Statement[],
+  ): readonly Statement[] {
+    return dimensions.reduceRight<readonly Statement[]>(
+      (inner, d) => [loop(this.blockName(d), countOf(parts, d), inner, "unrolled")],
+      body,
+    );
+  }
+
+  /** Kept dimensions with more than one step in the block. */
+  protected blocked(parts: ReadonlyMap<string, Part>): LoopDimension[] {
+    return this.dimensions.filter((d) => d.kind === "spatial" && countOf(parts, d) > 1);
+  }
+
+  /** Number of a tile within the block, row-major over full blocks so that smaller blocks use the same registers. */
+  protected accumulatorIndex(dimensions: readonly LoopDimension[]): Expr {
+    return dimensions.reduce<Expr>(
+      (sum, d) => binary("+", binary("*", sum, number(blockOf(this.schedule, d))), axis(this.blockName(d))),
+      number(0),
+    );
+  }
+
+  protected stretchIn(parts: ReadonlyMap<string, Part>): StretchOf {
+    return (d) => {
+      const part = parts.get(d.name);
+      if (part === undefined) return wholeStretch(d);
+      const block = blockOf(this.schedule, d);
+      const first = binary("+", binary("*", part.outer, number(block)), number(part.inner ?? 0));
+      const grain = part.inner === undefined ? block * d.step : d.step;
+      return { low: binary("*", first, number(d.step)), elements: part.count * d.step, grain };
+    };
+  }
+
+  protected positionIn(parts: ReadonlyMap<string, Part>): Position {
+    return (d) => {
+      const part = parts.get(d.name);
+      const outer = part?.outer ?? number(0);
+      return {
+        outer,
+        inner: countOf(parts, d) > 1 ? axis(this.blockName(d)) : number(part?.inner ?? 0),
+        tile: part?.tile?.number ?? number(0),
+        inTile: part?.tile?.block ?? outer,
+      };
+    };
+  }
+
+  protected blockTiles(operand: Operand): number {
+    return product(
+      blockedDimensions(this.mapping, this.schedule)
+        .filter((d) => dependsOn(this.mapping, operand.name, d))
+        .map((d) => blockOf(this.schedule, d)),
+    );
+  }
+
+  protected registerFile(operand: Operand, count: number): RegisterFile {
+    return { name: this.fileName(operand), intrinsic: this.mapping.intrinsic, operand: operand.name, count };
+  }
+
+  protected fileName(operand: Operand): string {
+    return this.names.fresh(`${operand.name}_register`);
+  }
+
+  protected blockName(d: LoopDimension): string {
+    return this.names.fresh(`${d.name}_block`);
+  }
+}
+
+export function countOf(parts: ReadonlyMap<string, Part>, d: LoopDimension): number {
+  return parts.get(d.name)?.count ?? 1;
+}
