@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
+import { findGpus } from "../runtime/run/cuda-device.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
 import { type FakeCudaOptions, fakeCuda, H100_SMI } from "./support/fake-cuda.ts";
 
@@ -158,6 +159,24 @@ describe("a machine that lacks something", () => {
     const nvcc = `case " $* " in *" -Xptxas "*) echo "${warning}" >&2 ;; esac`;
     const { code, err } = await without({ nvcc }, `${TUNE} cuda`);
     expect([code, err]).toEqual([1, expect.stringContaining("no kernel worked: 1 serialised")]);
+  });
+
+  it("takes the GPU that CUDA_VISIBLE_DEVICES names", async () => {
+    const line = (name: string, id: string): string => `echo "${name}, 580.159.03, 8.0, ${id}, 81559, 1410, [N/A]"`;
+    const smi = `${line("NVIDIA A100-SXM4-80GB", "GPU-aa")}\n${line("NVIDIA A100-PCIE-40GB", "GPU-bb")}`;
+    const two = fakeCuda(mkdtempSync(join(folder, "machine-")), { smi });
+    const first = (visible: string): Promise<string> =>
+      two.here(
+        async () => {
+          const found = await findGpus();
+          return "status" in found ? found.what : `${found[0].name} (${found[0].limits})`;
+        },
+        { CUDA_VISIBLE_DEVICES: visible },
+      );
+    expect(await first("1,0")).toBe("NVIDIA A100-PCIE-40GB (1410 MHz)");
+    expect(await first("GPU-a")).toBe("NVIDIA A100-SXM4-80GB (1410 MHz)");
+    expect(await first("2")).toBe('CUDA_VISIBLE_DEVICES="2" names none of the 2 GPUs that nvidia-smi lists');
+    expect(await first("")).toContain("names none");
   });
 
   it("is told of by doctor", async () => {

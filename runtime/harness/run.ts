@@ -48,6 +48,8 @@ export interface HarnessLimits {
   readonly stepSeconds: number;
   /** Most a kernel may print. */
   readonly outputBytes: number;
+  /** What the harness is told of its environment besides what it always is. */
+  readonly variables?: Readonly<Record<string, string>>;
   /** Ends the run; the promise is rejected. */
   readonly signal?: AbortSignal;
 }
@@ -90,8 +92,8 @@ const FAULTS = [
   ...(["out-of-memory", "out-of-bounds", "out-of-resources"] as const),
 ];
 const LOG_CHARACTERS = 4000;
-/** What a harness is told of the environment: where libraries lie, and which devices may be seen. */
-const KEPT_VARIABLES = ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"];
+/** What every harness is told of the environment: where libraries lie. */
+const KEPT_VARIABLES = ["LD_LIBRARY_PATH"];
 const STOPPED = "measuring was stopped";
 /** A busy parent may look at its clock before it reads what has long been answered. */
 const SECOND_LOOK_MS = 50;
@@ -119,12 +121,11 @@ export function runHarness(
       return;
     }
     // The size of the environment moves the stack, and with it the time of a kernel: it is always the same.
-    const env = Object.fromEntries(
-      KEPT_VARIABLES.flatMap((name) => {
-        const value = process.env[name];
-        return value === undefined ? [] : [[name, value]];
-      }),
-    );
+    const kept = KEPT_VARIABLES.flatMap((name) => {
+      const value = process.env[name];
+      return value === undefined ? [] : [[name, value] as const];
+    });
+    const env = { ...Object.fromEntries(kept), ...limits.variables };
     const killsBefore = memoryKills();
     const begun = begin(() => spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
     if ("reason" in begun) {

@@ -64,12 +64,26 @@ export async function findGpus(): Promise<readonly [Gpu, ...Gpu[]] | Environment
   const cuda = /CUDA Version:\s*(\d+\.\d+)/.exec(told.stdout)?.[1];
   const lines = listed.status === "ok" ? listed.stdout.split("\n").filter((line) => line.trim() !== "") : [];
   const [first, ...others] = lines.flatMap((line) => gpuIn(line, cuda));
-  if (first) return [first, ...others];
+  if (first) return visibleFirst([first, ...others]);
   const said = `${listed.stderr}${listed.stdout}`.trim().slice(0, 500);
   return missing(
     `nvidia-smi tells of no GPU: ${explainRun(listed)}${said === "" ? "" : `: ${said}`}`,
     "look at nvidia-smi: the driver may not be loaded, or the device may have failed",
   );
+}
+
+/** CUDA_VISIBLE_DEVICES names devices by number or by the beginning of their UUID: kernels run on the first of them. */
+function visibleFirst(gpus: readonly [Gpu, ...Gpu[]]): readonly [Gpu, ...Gpu[]] | EnvironmentProblem {
+  const given = process.env["CUDA_VISIBLE_DEVICES"];
+  if (given === undefined) return gpus;
+  const [word = ""] = given.split(",").map((text) => text.trim());
+  const named = /^\d+$/.test(word) ? gpus[Number(word)] : gpus.find(({ id }) => word !== "" && id.startsWith(word));
+  return named
+    ? [named, ...gpus.filter((gpu) => gpu !== named)]
+    : missing(
+        `CUDA_VISIBLE_DEVICES="${given}" names none of the ${gpus.length} GPUs that nvidia-smi lists`,
+        "set it to the number or the UUID of one, or unset it",
+      );
 }
 
 function gpuIn(line: string, cuda: string | undefined): Gpu[] {

@@ -297,7 +297,9 @@ class LocalCudaRunner implements CudaRunner {
   private run(request: string, timing: CudaTiming): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
     const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
-    const limits = { stepSeconds, outputBytes: 2 ** 20, signal: stopping.signal };
+    // The device that records name, however CUDA numbers those that are here.
+    const variables = { CUDA_VISIBLE_DEVICES: this.device.id };
+    const limits = { stepSeconds, outputBytes: 2 ** 20, signal: stopping.signal, variables };
     const once = (): Promise<HarnessReply> =>
       runHarness(this.harness, `parent ${process.pid}\n${request}`, limits).catch((error: unknown) => {
         throw error instanceof EnvironmentError ? cudaProblem(error) : error;

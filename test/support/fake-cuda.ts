@@ -47,7 +47,7 @@ const CUOBJDUMP = `for word in HMMA IMMA; do echo "        /*0a10*/             
 
 export interface FakeMachine {
   /** Does something on this machine. */
-  readonly here: <T>(work: () => Promise<T>) => Promise<T>;
+  readonly here: <T>(work: () => Promise<T>, variables?: Readonly<Record<string, string>>) => Promise<T>;
   /** Runs a command line on it. */
   readonly commandLine: (line: string) => Promise<Ran>;
 }
@@ -65,9 +65,10 @@ export function fakeCuda(folder: string, { smi = H100_SMI, nvcc = "" }: FakeCuda
   const others = (process.env["PATH"] ?? "").split(delimiter).filter((at) => !existsSync(join(at, "nvcc")));
   const PATH = [bin, ...others].join(delimiter);
   const world = { PATH, CUDA_HOME: folder, XDG_CACHE_HOME: join(folder, "cache") };
-  const here = async <T>(work: () => Promise<T>): Promise<T> => {
-    const before = Object.keys(world).map((name) => [name, process.env[name]] as const);
-    Object.assign(process.env, world);
+  const here = async <T>(work: () => Promise<T>, variables: Readonly<Record<string, string>> = {}): Promise<T> => {
+    const set = { ...world, ...variables };
+    const before = Object.keys(set).map((name) => [name, process.env[name]] as const);
+    Object.assign(process.env, set);
     try {
       return await work();
     } finally {
