@@ -34,6 +34,8 @@ export function forgedLines(records: readonly Line[], change: (record: Line) => 
     if (!table) return JSON.stringify(record);
     for (const column of ["workload", "environment", "run"])
       if (renamed.has(record[column])) record[column] = renamed.get(record[column]);
+    const line = JSON.stringify(record);
+    if (line === JSON.stringify(given)) return line;
     const id = idOf(table, record);
     renamed.set(given["id"], id);
     record["id"] = id;
