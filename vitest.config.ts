@@ -11,8 +11,12 @@ export default defineConfig({
     isolate: false,
     testTimeout: 30_000,
     hookTimeout: 30_000,
-    // What tests measure is sealed with a key of their own.
-    env: { XDG_STATE_HOME: join(tmpdir(), "automap-test-state") },
+    env: {
+      // What tests measure is sealed with a key of their own.
+      XDG_STATE_HOME: join(tmpdir(), "automap-test-state"),
+      // What one test compiles another need not, in this run or the next.
+      XDG_CACHE_HOME: join(tmpdir(), "automap test cache"),
+    },
     reporters: ["default", "./test/support/summary-reporter.ts"],
   },
 });

@@ -29,7 +29,7 @@ const SEARCH = `
   import { tuneComputation } from "./session/tune.js";
   import { random } from "./tuner/random.js";
 
-  const { cores, realm, database, log, workdir } = JSON.parse(process.argv[2]);
+  const { cores, realm, database, log } = JSON.parse(process.argv[2]);
   const onWait = (text) => console.log(text);
   const shared = shareCores({ cores, realm, onWait });
   const noted = (what, work) => async (cpus) => {
@@ -41,7 +41,6 @@ const SEARCH = `
     }
   };
   const made = await createRunner({
-    workdir,
     budgetSeconds: 0.05,
     cores: {
       processors: shared.processors,
@@ -71,7 +70,7 @@ it("two searches at once take turns on every core, say what they wait for, and r
   const compiler = await requireCompiler();
   const start = (name: string): Search => {
     const database = withCalibration(join(folder, `${name}.db`), compiler);
-    const given = JSON.stringify({ cores, realm, database, log, workdir: join(folder, "runtime") });
+    const given = JSON.stringify({ cores, realm, database, log });
     const child = spawn(process.execPath, [join(folder, "search.js"), given]);
     let said = "";
     for (const pipe of [child.stdout, child.stderr])

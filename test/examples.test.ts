@@ -1,19 +1,13 @@
 /** @file Every example runs and prints what its reader is told. */
 
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, afterEach, expect, it, vi } from "vitest";
+import { readdirSync } from "node:fs";
+import { afterEach, expect, it, vi } from "vitest";
 import { findCompiler } from "../runtime/compiler.ts";
 import { nativeIntrinsics } from "../session/tune.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();
-  vi.unstubAllEnvs();
 });
-
-const cache = mkdtempSync(join(tmpdir(), "automap-examples-"));
-afterAll(() => rmSync(cache, { recursive: true, force: true }));
 
 /** Two of the examples compile and measure: some seconds, more beside other tests. */
 const TUNING = 120_000;
@@ -197,7 +191,6 @@ it("systolic: the designs of a convolution, and one that gives the equation's nu
 it.skipIf(missing !== undefined)(
   `tune-and-load: what was tuned is called and right${unless}`,
   async () => {
-    vi.stubEnv("XDG_CACHE_HOME", cache);
     const lines = (await printedBy("tune-and-load")).split("\n");
     expect(lines[0]).toMatch(/^6 kernels, the fastest in \d+\.\d\d us$/);
     expect(lines).toContain(" * out[m,n] += a[m,k] * b[k,n]");

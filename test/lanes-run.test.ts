@@ -1,8 +1,5 @@
 /** @file Lane kernels compiled and run: every element right on every set of inputs, between guard pages, by one thread and by two. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
@@ -16,13 +13,12 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
-const workdir = mkdtempSync(join(tmpdir(), "automap-lanes-"));
 const runners: Runner[] = [];
 
 beforeAll(async () => {
   for (const threads of [1, 2]) {
     try {
-      const made = await createRunner({ workdir, threads, budgetSeconds: 0.002, batches: [1, 2] });
+      const made = await createRunner({ threads, budgetSeconds: 0.002, batches: [1, 2] });
       if (made.status === "ready") runners.push(made.runner);
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
@@ -31,7 +27,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   for (const runner of runners) await runner.close();
-  rmSync(workdir, { recursive: true, force: true });
 });
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>

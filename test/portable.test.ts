@@ -1,8 +1,5 @@
 /** Rows of plain C++: they hold on every CPU, map every operator, and stand behind the instructions that a CPU has. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
@@ -35,17 +32,14 @@ flags		: fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36
 const NEHALEM = targetOf(machineFrom(parseCpuInfo(NEHALEM_CPUINFO), [{ level: 1, bytes: 32 * 1024, sharedBy: 1 }]));
 const AVX512 = { ...NEHALEM, isa: ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"] };
 
-let folder: string;
 let runner: Runner;
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "automap portable "));
-  const made = await createRunner({ workdir: folder });
+  const made = await createRunner();
   if (made.status === "environment") throw new Error(made.what);
   runner = made.runner;
 });
 afterAll(async () => {
   await runner.close();
-  rmSync(folder, { recursive: true, force: true });
 });
 
 /** The instructions that the model would choose among on a machine. */
@@ -187,7 +181,7 @@ describe("an x86-64 without AVX", () => {
     expect(outcome.failed).toEqual({});
     const compiler = await findCompiler();
     if (compiler.status !== "found") throw new Error(compiler.what);
-    const compiled = await compileKernel(kernel, { compiler, workdir: folder });
+    const compiled = await compileKernel(kernel, { compiler, workdir: runner.workdir });
     if (compiled.status !== "compiled") throw new Error(compiled.log);
     expect(await avxIn(compiled.file)).toEqual([]);
   }, 60_000);
