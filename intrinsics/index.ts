@@ -50,15 +50,18 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
   return INTRINSICS.filter((row) => row.language === "c++" && row.features.every((needed) => isa.includes(needed)));
 }
 
+/** The instruction of this very name; rows of `wgmma` exist for every width, and few are listed. */
+export function intrinsicNamed(name: string): Intrinsic | undefined {
+  return INTRINSICS.find((row) => row.name === name) ?? wgmmaNamed(name);
+}
+
 /**
  * The row of this name; else the rows of this family, table or feature.
  * @throws UsageError when nothing is called so, with the nearest name
  */
 export function intrinsicsNamed(word: string): readonly Intrinsic[] {
-  const exact = INTRINSICS.filter((row) => row.name === word);
-  if (exact.length > 0) return exact;
-  const unlisted = wgmmaNamed(word);
-  if (unlisted) return [unlisted];
+  const exact = intrinsicNamed(word);
+  if (exact) return [exact];
   const table = Object.hasOwn(INTRINSIC_TABLES, word) ? (INTRINSIC_TABLES[word] ?? []) : [];
   const found = INTRINSICS.filter((row) => row.family === word || row.isa === word || table.includes(row));
   if (found.length > 0) return found;

@@ -20,7 +20,7 @@ import {
   shortId,
   type TrialRecord,
 } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound } from "../perfmodel/roof.ts";
 import { readCalibrationData } from "./recorded.ts";
@@ -43,7 +43,7 @@ export function boundsOf(
   calibration: Calibration,
   machine: Pick<Target, "memories">,
 ): readonly Bound[] {
-  const intrinsic = INTRINSICS.find((i) => i.name === trial.candidate.intrinsic);
+  const intrinsic = intrinsicNamed(trial.candidate.intrinsic);
   const { threads } = trial.conditions;
   return boundsOn(computationOf(trial.workload), { intrinsic, threads }, calibration, machine);
 }

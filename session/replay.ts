@@ -15,7 +15,7 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
-import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
+import { instructionsOf, intrinsicNamed } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
@@ -232,7 +232,7 @@ function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
 function intrinsicsOf(names: readonly string[] | undefined, run: RunRecord): readonly Intrinsic[] {
   if (names === undefined) return instructionsOf(run.environment);
   return names.map((name) => {
-    const found = INTRINSICS.find((i) => i.name === name);
+    const found = intrinsicNamed(name);
     if (!found) throw new UsageError(`run ${run.id} could choose ${name}, which the table of instructions has not`);
     return found;
   });
