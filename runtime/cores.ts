@@ -43,6 +43,8 @@ export interface Disturbed {
 export interface SharingOptions {
   /** Of this machine by default. */
   readonly cores?: readonly Core[];
+  /** What they are, to who hears what is waited for: a core, unless it is a device, which is shared like a core without processors. */
+  readonly what?: string;
   /** Told what is waited for, when it takes long. */
   readonly onWait?: (text: string) => void;
   /** Ends all waiting. */
@@ -218,7 +220,7 @@ class Sharing implements Cores {
     const now = performance.now();
     if (now - begun < SILENT_MS || now - this.spokeAt < AGAIN_MS || holders.length === 0) return;
     this.spokeAt = now;
-    this.options.onWait?.(`waiting for a free core: ${holders.toSorted().join(", ")}`);
+    this.options.onWait?.(`waiting for a free ${this.options.what ?? "core"}: ${holders.toSorted().join(", ")}`);
   }
 
   private async letGo(held: ReadonlyMap<Core, Lock | undefined>): Promise<void> {

@@ -220,6 +220,20 @@ describe("cores", () => {
     expect(own.waited()).toBe(0);
   });
 
+  it("may be devices: one search at a time measures on each, and the others say what they wait for", async () => {
+    const realm = newRealm();
+    const heard: string[] = [];
+    const gpu = { name: "gpu GPU-7c1e", cpus: [], isFastest: true };
+    const { child, said } = run(
+      `await shareCores({ cores: ${JSON.stringify([gpu])}, realm: "${realm}" }).measuring(1, async () => { console.log("held"); await setTimeout(1600); return {}; });`,
+    );
+    await said(/held/);
+    const waiting = shareCores({ cores: [gpu], realm, what: "GPU", onWait: (text) => heard.push(text) });
+    expect(await waiting.measuring(1, async (cpus) => ({ cpus }))).toEqual({ cpus: [] });
+    expect(heard).toEqual([`waiting for a free GPU: process ${child.pid} measures on gpu GPU-7c1e`]);
+    expect(waiting.waited()).toBeGreaterThan(1);
+  });
+
   it("may be many, and so may those who wait for them", async () => {
     const many = Array.from({ length: 12 }, (_, i) => ({ name: `core ${i}`, cpus: [i], isFastest: true }));
     const realm = newRealm();

@@ -129,7 +129,9 @@ export class Builder {
     if (complaint) return complaint;
     const { disassemble } = this.toolchain;
     if (promises === undefined || !disassemble) return { status: "compiled", file, instructions: 0, seconds };
-    const listing = await this.limit(() => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS }));
+    const listing = await this.limit(() =>
+      this.cores.working((cpus) => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS, cpus })),
+    );
     const instructions = countSass(listing.stdout, promises);
     if (instructions > 0) return { status: "compiled", file, instructions, seconds };
     return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };

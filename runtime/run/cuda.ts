@@ -158,7 +158,7 @@ async function makeRunner(
     harness: harness.file,
     scratch,
     stopping,
-    gpu: shareCores({ ...sharing, cores: [gpu] }),
+    gpu: shareCores({ ...sharing, cores: [gpu], what: "GPU" }),
   };
   return { status: "ready", runner: new LocalCudaRunner(place, options) };
 }
