@@ -340,7 +340,7 @@ function describeBest(best: TunedKernel, outcome: Extract<TuneOutcome, { best: u
       [
         "in the code",
         best.kernel.promises === undefined
-          ? "plain C++, no instruction promised"
+          ? `${best.kernel.language === "c++" ? "plain C++, " : ""}no instruction promised`
           : `${measurement.instructions} x ${best.kernel.promises}`,
       ],
     ]),

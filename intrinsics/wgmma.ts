@@ -148,6 +148,7 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
       wait: "wgmma_wait<{pending}>();",
       arrived: "wgmma_arrived({reg});",
     },
+    mnemonic: sums === "s32" ? "IGMMA" : "HGMMA",
     prelude: prelude(form, fn, n, k),
     ...(cost && { cost }),
     source: "PTX ISA, wgmma.mma_async: register fragments and shared memory layouts",

@@ -43,7 +43,7 @@ rm -f "$source.cpp"
 exit $status`;
 
 /** The code of every instruction that kernels promise. */
-const CUOBJDUMP = `for word in HMMA IMMA; do echo "        /*0a10*/                   $word.16816.F32 R4, R8, R10, R4 ;"; done`;
+const CUOBJDUMP = `for word in HMMA IMMA HGMMA IGMMA; do echo "        /*0a10*/                   $word.16816.F32 R4, R8, R10, R4 ;"; done`;
 
 export interface FakeMachine {
   /** Does something on this machine. */
