@@ -23,7 +23,7 @@ import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
 import { PORTABLE } from "./portable.ts";
 import { VIRTUAL } from "./virtual.ts";
-import { WGMMA, wgmmaNamed } from "./wgmma.ts";
+import { everyWgmma, WGMMA, wgmmaNamed } from "./wgmma.ts";
 import { WMMA } from "./wmma.ts";
 
 /** The rows of each file of this folder. */
@@ -44,6 +44,11 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 };
 
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
+
+/** Every row that a record may name: those of the table, and the widths that are asked for by their names. */
+export function everyIntrinsic(): readonly Intrinsic[] {
+  return [...new Set([...INTRINSICS, ...everyWgmma()])];
+}
 
 /** The CPU instructions a machine reports; plain C++, which no machine names, is none. */
 export function instructionsOf({ isa }: { readonly isa: readonly string[] }): Intrinsic[] {

@@ -5,6 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials } from "../db/index.ts";
+import { everyIntrinsic, intrinsicNamed } from "../intrinsics/index.ts";
+import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
@@ -192,6 +194,15 @@ describe("a machine that lacks something", () => {
     ]);
     expect(await said({ nvcc: null })).toContain("nvcc: missing: no nvcc on the PATH");
     expect(await said({ smi: "" })).toEqual([expect.stringMatching(/^GPU: ok: none: kernels are for CPUs/)]);
+  });
+});
+
+describe("an instruction that the table does not list", () => {
+  it("is one whose records can be held against its declaration", () => {
+    const names = everyIntrinsic().map((i) => i.name);
+    expect(names).toContain("wgmma.m64n24k16.f32.f16");
+    expect(new Set(names).size).toBe(names.length);
+    for (const { name } of searchedWgmma()) expect(intrinsicNamed(name)?.name).toBe(name);
   });
 });
 

@@ -4,7 +4,7 @@
 
 import { UsageError } from "../../abstraction/error.ts";
 import { type Difference, POLICIES, type Policy, type World } from "../../db/index.ts";
-import { INTRINSICS } from "../../intrinsics/index.ts";
+import { everyIntrinsic } from "../../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
 import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { environmentOf, gpuEnvironment } from "../../session/environment.ts";
@@ -21,7 +21,7 @@ export async function thisMachine(): Promise<World> {
   return {
     environment: environmentOf({ compiler: compiler.status === "found" ? compiler : NO_COMPILER }),
     devices: "status" in device ? [] : [gpuEnvironment(device, gpuTargetOf(device))],
-    intrinsics: INTRINSICS,
+    intrinsics: everyIntrinsic(),
   };
 }
 
