@@ -97,7 +97,7 @@ export interface GridSchedule {
   readonly stage: number;
   /** How rows lie in shared memory. */
   readonly swizzle: "swizzled" | "padded" | "plain" | "spans";
-  readonly transfer: "async" | "plain";
+  readonly transfer: "async" | "plain" | "engine";
   /** Row tiles that blocks take in turn before the next column tile. */
   readonly order: number;
   /** When fragments are fetched from shared memory. */

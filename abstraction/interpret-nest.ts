@@ -35,7 +35,8 @@ export function interpretNest(
   order: NestOrder = {},
 ): Values {
   const warps = warpsOfNest(nest);
-  const judge = warps > 0 ? new Judge(warps) : undefined;
+  const stages = (nest.arrivals ?? []).reduce((sum, a) => sum + a.stages, 0);
+  const judge = warps > 0 ? new Judge(warps, stages) : undefined;
   const memory = bindMemory(nest, computation, inputs, order.races === "ignored" ? undefined : judge);
   const target = targetOf(computation);
   const identity = identityOf(computation.equation.op, target.dtype);
@@ -97,6 +98,7 @@ function compileForBlocks(
     vectors,
     copies: order.copies ?? "early",
     team: teamOfNest(nest),
+    arrivals: nest.arrivals ?? [],
   };
   // What stands outside blocks is run by one thread, between barriers of the whole call.
   const unwatched = [...buffers].map(([name, { watch: _, ...buffer }]) => [name, buffer] as const);
@@ -178,6 +180,8 @@ function compileStatement(s: Statement, scope: Scope): Run {
     case "commit":
     case "wait":
     case "fence":
+    case "send":
+    case "await":
       throw new NestFault("malformed", [`a ${s.kind} stands inside loops at block`, printHead(s)]);
     default:
       return s satisfies never;

@@ -152,6 +152,13 @@ export type Statement =
       readonly by?: "instruction" | "quads";
     }
   | Copy
+  /**
+   * One thread tells the engine of the machine to copy boxes into a stage; what it copies is there for whoever awaits the arrival, also for
+   * instructions that read memory by themselves. Made where `when` holds.
+   */
+  | { readonly kind: "send"; readonly copies: readonly Copy[]; readonly arrival: ArrivalAt; readonly when?: Expr }
+  /** All threads go on when the stage has been filled for the `use`th time, counted from 0. */
+  | { readonly kind: "await"; readonly arrival: ArrivalAt; readonly use: Expr }
   /** What this thread sent off since its last commit is one group, which ends as a whole: of copies, or of issues of an instruction. */
   | { readonly kind: "commit"; readonly of?: Intrinsic }
   /** This thread goes on when all but its newest `pending` groups have ended. What others copied is there after a barrier. */
@@ -185,10 +192,16 @@ export interface Copy {
   /** Elements moved at once: they lie side by side on both sides, and are inside or outside together. */
   readonly width: number;
   /** `async` is unreadable until its group has arrived, and cannot compute: its value is an element, or a fill of zero. */
-  readonly transfer: "plain" | "async";
+  readonly transfer: "plain" | "async" | "engine";
   readonly group: Group;
   /** The copy is made where this holds; it names none of `axes`, so that all threads agree. */
   readonly when?: Expr;
+}
+
+/** One of the arrivals of a nest: of a stage. */
+export interface ArrivalAt {
+  readonly name: string;
+  readonly stage: Expr;
 }
 
 export type Loop = Extract<Statement, { kind: "loop" }>;
@@ -237,6 +250,8 @@ export interface TileAccess {
 export interface LoopNest {
   readonly scratch: readonly Scratch[];
   readonly registers: readonly RegisterFile[];
+  /** What engines complete when a stage has been filled, one a stage; none when left out. */
+  readonly arrivals?: readonly { readonly name: string; readonly stages: number }[];
   /** Vectors that lanes compute on; none when left out. */
   readonly vectors?: readonly VectorFile[];
   /** Run once, ahead of the calls: constants are packed. */
@@ -267,6 +282,7 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
   const change = (e: Expr): Expr => substitute(e, replacement, "index");
   const element = (a: Access): Access => ({ ...a, index: a.index.map(change) });
   const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
+  const arrivalAt = (a: ArrivalAt): ArrivalAt => ({ ...a, stage: change(a.stage) });
   const changed = ({ target, op, value: what, where }: Equation): Equation => ({
     target: element(target),
     op,
@@ -296,6 +312,12 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
       return { ...s, register: register(s.register), equation: changed(s.equation) };
     case "copy":
       return { ...s, equation: changed(s.equation), ...(s.when && { when: change(s.when) }) };
+    case "send": {
+      const copies = s.copies.map((copy) => ({ ...copy, equation: changed(copy.equation) }));
+      return { ...s, copies, arrival: arrivalAt(s.arrival), ...(s.when && { when: change(s.when) }) };
+    }
+    case "await":
+      return { ...s, arrival: arrivalAt(s.arrival), use: change(s.use) };
     case "register-issue": {
       const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
       const tiles =
@@ -317,6 +339,7 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
 export function printNest(nest: LoopNest): string {
   const lines = nest.scratch.map(printScratch);
   for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
+  for (const a of nest.arrivals ?? []) lines.push(`arrivals ${a.name}: ${a.stages}`);
   for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
   if (nest.prepare.length > 0) lines.push("prepare", ...printStatements(nest.prepare, "  "), "run");
   lines.push(...printStatements(nest.body, nest.prepare.length > 0 ? "  " : ""));
@@ -387,7 +410,11 @@ function printStatements(statements: readonly Statement[], indent: string): stri
       }
       case "copy": {
         const when = s.when ? ` where ${printExpr(s.when)}` : "";
-        const how = [s.width > 1 ? ` by ${s.width}` : "", s.transfer === "async" ? ", async" : "", `, by ${s.group}`];
+        const how = [
+          s.width > 1 ? ` by ${s.width}` : "",
+          s.transfer === "plain" ? "" : `, ${s.transfer}`,
+          `, by ${s.group}`,
+        ];
         const tile = s.axes.map((a) => `${a.name} ${a.extent}`).join(", ");
         return [`${indent}copy ${tile}${how.join("")}${when}   ${printEquation(s.equation)}`];
       }
@@ -395,6 +422,12 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return [`${indent}commit${s.of ? ` ${s.of.family}` : ""}`];
       case "wait":
         return [`${indent}wait${s.of ? ` ${s.of.family}` : ""} ${s.pending}`];
+      case "send": {
+        const when = s.when ? ` where ${printExpr(s.when)}` : "";
+        return [`${indent}send for ${printArrival(s.arrival)}${when}`, ...printStatements(s.copies, `${indent}  `)];
+      }
+      case "await":
+        return [`${indent}await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}`];
       case "fence":
         return [`${indent}fence ${s.of.family} ${s.on}`];
       case "clear":
@@ -414,6 +447,10 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return s satisfies never;
     }
   });
+}
+
+function printArrival({ name, stage }: ArrivalAt): string {
+  return `${name}[${printExpr(stage, "formula")}]`;
 }
 
 function printRegister({ file, index }: RegisterAt): string {

@@ -66,6 +66,65 @@ template <int BYTES, class T> static __device__ inline void copy_async_where(boo
 }`,
   },
   {
+    name: "describe_box",
+    feature: "tma",
+    text: code`#include <cuda.h>
+/* A matrix in rows, and the box of it that the engine copies at once, its rows swizzled over their width. CUDA driver API, cuTensorMapEncodeTiled. */
+static inline cudaError_t describe_box(CUtensorMap* map, const void* matrix, unsigned bytes, unsigned long width, unsigned long height, unsigned long pitch, unsigned box_width, unsigned box_height) {
+  static decltype(&cuTensorMapEncodeTiled) encode = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (encode == nullptr)
+    if (cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void**)&encode, 12000, cudaEnableDefault, &found)) return error;
+  if (encode == nullptr) return cudaErrorNotSupported;
+  const CUtensorMapDataType type = bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32;
+  const unsigned span = box_width * bytes;
+  const CUtensorMapSwizzle swizzle = span == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : span == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : span == 32 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE;
+  const cuuint64_t sizes[] = {width, height}, pitches[] = {pitch};
+  const cuuint32_t box[] = {box_width, box_height}, steps[] = {1, 1};
+  const CUresult result = encode(map, type, 2, (void*)matrix, sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}`,
+  },
+  {
+    name: "init_arrivals",
+    feature: "mbarrier_tx",
+    text: code`/* Barriers that complete a phase when one thread has said how many bytes come, and they have come. */
+static __device__ inline void init_arrivals(uint64_t* arrivals, int count) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < count; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(shared_address(&arrivals[i])) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+}`,
+  },
+  {
+    name: "expect_bytes",
+    feature: "mbarrier_tx",
+    text: code`static __device__ inline void expect_bytes(uint64_t* arrival, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(arrival)), "r"(bytes) : "memory");
+}`,
+  },
+  {
+    name: "copy_box",
+    feature: "tma",
+    text: code`/* The box whose first element stands at column x of row y; zeros where it is outside. */
+static __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, uint64_t* arrival) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+    :: "r"(shared_address(to)), "l"(map), "r"(x), "r"(y), "r"(shared_address(arrival)) : "memory");
+}`,
+  },
+  {
+    name: "await_arrival",
+    feature: "mbarrier_tx",
+    text: code`/* Until the phase of this parity has been completed. */
+static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) {
+  unsigned there = 0;
+  while (there == 0)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(there) : "r"(shared_address(arrival)), "r"(parity) : "memory");
+}`,
+  },
+  {
     name: "barrier_of_group",
     text: code`/* Until the four warps of this thread's group have come here; barrier 0 is that of the block. */
 static __device__ inline void barrier_of_group() { asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / 128) : "memory"); }`,

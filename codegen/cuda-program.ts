@@ -25,6 +25,7 @@ import {
 import { spell } from "../abstraction/spelling.ts";
 import { headOf, workspaceOf } from "./cpp-frame.ts";
 import { helpersFor } from "./cpp-helpers.ts";
+import { type Box, describedBox } from "./cuda-boxes.ts";
 import { guarded } from "./lane-statement.ts";
 
 /** A pointer that a kernel takes, and where the host has it from. */
@@ -43,6 +44,8 @@ export interface CudaKernel {
   readonly threads: number;
   /** Shared memory that its launch asks for. */
   readonly sharedBytes: number;
+  /** What its launch describes to the copy engine. */
+  readonly boxes?: readonly Box[];
   readonly body: readonly Code[];
 }
 
@@ -101,7 +104,11 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...(prepare.length === 0 && constants.length === 0 ? [code`  (void)tensors;`] : []),
     code`  cudaError_t error = cudaMemsetAsync(workspace, 0, automap_workspace_bytes(), stream);`,
     code`  if (error != cudaSuccess) return error;`,
-    ...indented([...asked.flat(), ...constants.flatMap((t) => copyOf(computation, t)), ...prepare.flatMap(launchOf)]),
+    ...indented([
+      ...asked.flat(),
+      ...constants.flatMap((t) => copyOf(computation, t)),
+      ...prepare.flatMap((k) => launchOf(computation, k)),
+    ]),
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,
@@ -109,7 +116,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...(uses(run) ? [] : [code`  (void)workspace;`]),
     ...indented(alignment(computation, parts.aligned)),
     code`  cudaError_t error = cudaSuccess;`,
-    ...indented(run.flatMap(launchOf)),
+    ...indented(run.flatMap((k) => launchOf(computation, k))),
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,
@@ -134,8 +141,11 @@ function copyOf(computation: Computation, tensor: Tensor): Code[] {
   ];
 }
 
-function kernelText({ name, pointers, threads, body }: CudaKernel): Code {
-  const parameters = list(pointers.map((p) => code`${p.type}${p.restrict ? " __restrict__ " : " "}${p.name}`));
+function kernelText({ name, pointers, boxes = [], threads, body }: CudaKernel): Code {
+  const parameters = list([
+    ...pointers.map((p) => code`${p.type}${p.restrict ? " __restrict__ " : " "}${p.name}`),
+    ...boxes.map((b) => code`const __grid_constant__ CUtensorMap ${b.name}`),
+  ]);
   return linesOf([
     code`static __global__ void __launch_bounds__(${threads}) ${name}(${parameters}) {`,
     ...indented(body),
@@ -144,10 +154,16 @@ function kernelText({ name, pointers, threads, body }: CudaKernel): Code {
   ]);
 }
 
-function launchOf({ name, pointers, blocks, threads, sharedBytes }: CudaKernel): Code[] {
-  const given = pointers.length === 0 ? code`nullptr` : list(pointers.map((p) => code`(void*)&${p.name}`));
+function launchOf(
+  computation: Computation,
+  { name, pointers, boxes = [], blocks, threads, sharedBytes }: CudaKernel,
+): Code[] {
+  const all = [...pointers, ...boxes];
+  const given = all.length === 0 ? code`nullptr` : list(all.map((p) => code`(void*)&${p.name}`));
+  const tensors = Object.keys(computation.tensors);
   const lines = [
     ...pointers.map((p) => code`${p.type} ${p.name} = (${p.type})${p.from};`),
+    ...boxes.flatMap((box) => describedBox(box, code`tensors[${tensors.indexOf(box.tensor)}]`)),
     code`void* arguments[] = {${given}};`,
     code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
     code`if (error != cudaSuccess) return error;`,

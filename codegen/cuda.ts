@@ -18,6 +18,7 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { binary, number } from "../abstraction/expression.ts";
 import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import {
@@ -42,6 +43,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type CopyContext, placeWhere, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
 import { deviceCode, forDevice } from "./cuda-helpers.ts";
@@ -49,7 +51,9 @@ import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
+import { shortIndex } from "./short-index.ts";
 import {
+  type Await,
   type Barrier,
   type Clear,
   type Commit,
@@ -63,6 +67,7 @@ import {
   printStatements,
   type RegisterIssue,
   type Scalar,
+  type Send,
   type Wait,
   type WarpPrinter,
 } from "./walk.ts";
@@ -76,6 +81,8 @@ const SHARED_ALIGNMENT = 128;
 const STATIC_SHARED_BYTES = 48 * 1024;
 /** Threads of a block. CUDA C++ Programming Guide, Technical Specifications. */
 const MOST_THREADS = 1024;
+/** Of a barrier that an engine completes. PTX ISA, mbarrier: 64 bits. */
+const ARRIVAL_BYTES = 8;
 
 /**
  * The kernel of a nest of blocks and warps.
@@ -95,7 +102,8 @@ export function generateCuda(
   const prepare = printed("prepare", nest.prepare);
   const run = printed("phase", phasesOf(nest.body).flat());
   const kernels = [...prepare, ...run];
-  const text = kernels.flatMap((k) => k.kernel.body);
+  const described = kernels.some((k) => (k.kernel.boxes ?? []).length > 0) ? [code`describe_box()`] : [];
+  const text = [...kernels.flatMap((k) => k.kernel.body), ...described];
   const { device, portable, replaced, features } = deviceCode(text);
   const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   const aligned = new Map<string, number>();
@@ -135,6 +143,8 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
   private readonly tiles: CudaTiles;
   private readonly context: CopyContext;
   private readonly aligned = new Map<string, number>();
+  /** What the host describes to the engine, by name. */
+  private readonly boxes = new Map<string, Box>();
   private threads = WARP;
   /** Threads of a warp or of a warpgroup: what the loops inside a block are dealt to. */
   private team = WARP;
@@ -179,6 +189,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
         blocks: stepsOf(blocks),
         threads: this.threads,
         sharedBytes: shared.bytes,
+        boxes: [...this.boxes.values()],
         body: [...shared.lines, ...indices, ...this.tiles.declarations(lines), ...constants, ...lines],
       },
     };
@@ -226,7 +237,16 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
       const type = C_TYPES[dtype];
       return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
     });
-    return { lines: parts, bytes };
+    const arrivals = (this.nest.arrivals ?? []).flatMap(({ name, stages }) => {
+      const offset = bytes;
+      bytes += ARRIVAL_BYTES * stages;
+      const word = arrivalsName(name);
+      return [
+        code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${offset});`,
+        code`init_arrivals(${word}, ${stages});`,
+      ];
+    });
+    return { lines: [...parts, ...arrivals], bytes };
   }
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
@@ -299,6 +319,29 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
   }
 
+  /** Of the block's first thread. */
+  send(statement: Send, extents: Extents): Code[] {
+    const { c, nest } = this;
+    const { arrival, copies, when } = statement;
+    const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
+    const sent = copies.map((copy) => printBoxes(copy, at, { c, computation: c.computation, nest }, extents));
+    for (const { box } of sent) {
+      this.boxes.set(box.name.id, box);
+      this.context.aligned(box.tensor, BOX_ALIGNMENT);
+    }
+    const bytes = sent.reduce((sum, s) => sum + s.bytes, 0);
+    const conditions = [code`threadIdx.x == 0`, ...(when ? [c.condition(when, extents)] : [])];
+    const lines = [code`expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
+    return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
+  }
+
+  await({ arrival, use }: Await, extents: Extents): Code[] {
+    const { c } = this;
+    const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
+    const parity = shortIndex(binary("%", use, number(2)), extents);
+    return [code`await_arrival(${at}, ${c.index(parity, extents)});`];
+  }
+
   fence({ on, of }: Fence): Code[] {
     return [around(of, on === "memory" ? "publish" : "fence")];
   }
@@ -308,6 +351,11 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return [barriers[group ?? "block"]];
   }
 }
+
+const arrivalsName = (name: string): Name => new Name("local", name);
+
+/** Where a tensor begins that an engine copies boxes of. Source: CUDA driver API, cuTensorMapEncodeTiled. */
+const BOX_ALIGNMENT = 16;
 
 /** Code around an asynchronous instruction. */
 function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pending = 0): Code {

@@ -21,6 +21,8 @@ export type Clear = Extract<Statement, { kind: "clear" }>;
 export type Fetch = Extract<Statement, { kind: "fetch" }>;
 export type Drain = Extract<Statement, { kind: "drain" }>;
 export type Commit = Extract<Statement, { kind: "commit" }>;
+export type Send = Extract<Statement, { kind: "send" }>;
+export type Await = Extract<Statement, { kind: "await" }>;
 export type Fence = Extract<Statement, { kind: "fence" }>;
 export type Wait = Extract<Statement, { kind: "wait" }>;
 export type Barrier = Extract<Statement, { kind: "barrier" }>;
@@ -54,6 +56,8 @@ export interface WarpPrinter {
   commit(statement: Commit): Code[];
   wait(statement: Wait): Code[];
   fence(statement: Fence): Code[];
+  send(statement: Send, extents: Extents): Code[];
+  await(statement: Await, extents: Extents): Code[];
   barrier(statement: Barrier): Code[];
 }
 
@@ -117,6 +121,10 @@ export function printStatements(
         return warpsOf(s, language).wait(s);
       case "fence":
         return warpsOf(s, language).fence(s);
+      case "send":
+        return warpsOf(s, language).send(s, extents);
+      case "await":
+        return warpsOf(s, language).await(s, extents);
       case "barrier":
         if (s.group === undefined)
           throw new Error("internal: a barrier of the call stands between phases, not inside one");

@@ -134,7 +134,8 @@ function clockOf({ loadedClockHz, clockHz }: Target): number {
   return (loadedClockHz ?? clockHz)?.value ?? 1;
 }
 
-function transferOf(input: GridInput, schedule: GridSchedule): "async" | "plain" {
+function transferOf(input: GridInput, schedule: GridSchedule): GridSchedule["transfer"] {
+  if (schedule.transfer === "engine") return "engine";
   return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
 }
 
@@ -193,10 +194,14 @@ function stepCycles(
     const pieces = elements / (how === "async" ? (input.asyncWidth ?? 1) : input.width) / limits.lanes;
     const guarded =
       input.value.kind !== "access" || input.conditions.length > 0 || input.kept.dimension?.loops.length !== 1;
+    // One thread tells the engine.
     instructions +=
-      pieces * (PIECE_INSTRUCTIONS + (guarded ? GUARD_INSTRUCTIONS : 0) + (how === "plain" ? PLAIN_INSTRUCTIONS : 0));
+      how === "engine"
+        ? 0
+        : pieces *
+          (PIECE_INSTRUCTIONS + (guarded ? GUARD_INSTRUCTIONS : 0) + (how === "plain" ? PLAIN_INSTRUCTIONS : 0));
     // A plain copy is waited for where it stands; an asynchronous one has the steps of the stages between.
-    const hidden = how === "async" ? Math.max(0, schedule.stage - 1 - stepsInFlight(context, schedule)) : 0;
+    const hidden = how !== "plain" ? Math.max(0, schedule.stage - 1 - stepsInFlight(context, schedule)) : 0;
     arrival = Math.max(arrival, hidden === 0 ? COPY_LATENCY : COPY_LATENCY / hidden);
   }
   const barrier = levelOf(target, "block").barrier;

@@ -7,12 +7,13 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { pick, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
@@ -174,11 +175,15 @@ describe("a schedule of warpgroups", () => {
   });
 
   const nvcc = findProgram("nvcc");
-  it.skipIf(nvcc === undefined).each([["quads"], ["direct"]] as const)(
-    "is compiled without serialised products, spills or a stack frame: store %s",
-    async (store) => {
+  it.skipIf(nvcc === undefined).each([
+    ["quads", "async"],
+    ["direct", "async"],
+    ["quads", "engine"],
+  ] as const)(
+    "is compiled without serialised products, spills or a stack frame: store %s, transfer %s",
+    async (store, transfer) => {
       if (!context) throw new Error("no context");
-      const nest = lowerGrid(context, { ...best, store });
+      const nest = lowerGrid(context, { ...best, store, transfer });
       const { source } = generateCuda(context.mapping.computation, context.intrinsic, nest, { lines: [] });
       const folder = mkdtempSync(join(tmpdir(), "automap-groups-"));
       try {
@@ -197,4 +202,67 @@ describe("a schedule of warpgroups", () => {
     },
     120_000,
   );
+});
+
+describe("boxes that the engine copies", () => {
+  const computation = product(136, 72, 200);
+  const context = contextsOf(computation, ["wgmma.m64n64k16.f32.f16"])[0];
+  const schedule: GridSchedule = {
+    ...{ tile: { m: 128, n: 128, k: 64 }, warps: { m: 2, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
+    ...{ order: 1, fragments: "across", store: "quads" },
+  };
+  const random = seededRandom(2);
+  const inputs: Inputs = Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
+    ]),
+  );
+  const expected = interpret(computation, inputs);
+  const nest = context && lowerGrid(context, schedule);
+
+  /** The nest without the statements of a kind, in what each order makes of it. */
+  const without = (leave: (s: Statement) => boolean): string[] => {
+    if (!nest) throw new Error("no nest");
+    const left = (all: readonly Statement[]): Statement[] =>
+      all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
+    const changed = { ...nest, body: left(nest.body) };
+    return ADVERSE_ORDERS.slice(0, 2).map((order) => {
+      try {
+        const got = interpretNest(changed, computation, inputs, 1, order);
+        return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
+      } catch (error) {
+        if (!(error instanceof NestFault)) throw error;
+        const lines = error.message.split("\n").map((l) => l.trim());
+        return [lines[0], ...lines.filter((l) => l.startsWith("missing"))].join("; ");
+      }
+    });
+  };
+
+  it("are there for whoever awaits them, and for the instruction that reads by itself", () => {
+    expect(without(() => false)).toEqual(["right", "right"]);
+  });
+
+  it("are not there for whoever does not", () => {
+    expect(without((s) => s.kind === "await")[0]).toMatch(
+      /^a_ring\[stage 0, m 0, k 0\] is read before what writes it has ended; missing: a barrier of the block/,
+    );
+  });
+
+  it("are not sent for again before all have awaited the last use", () => {
+    expect(without((s) => s.kind === "barrier" && s.group === "block").join("; ")).toMatch(
+      /has not awaited its last use: missing: a barrier of the block|overwritten while another thread may still read it/,
+    );
+  });
+
+  it("never come when nobody sends for them, which is a deadlock", () => {
+    expect(without((s) => s.kind === "send")[0]).toMatch(/^the warpgroups of a block do not come to the same barrier/);
+  });
+
+  it("are right on the emulated device in every order", async () => {
+    if (!context || !nest) throw new Error("no context");
+    const kernel = generateCuda(computation, context.intrinsic, nest, { lines: [] });
+    const runs = await runEmulated(EMULATED_ORDERS.slice(0, 4).map((order) => ({ kernel, inputs, order })));
+    for (const run of runs) expect(run.status === "ok" ? [...run.output] : run.log).toEqual([...expected]);
+  }, 120_000);
 });

@@ -310,6 +310,8 @@ function walk(
         case "commit":
         case "wait":
         case "fence":
+        case "send":
+        case "await":
           break;
         default:
           s satisfies never;

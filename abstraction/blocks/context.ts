@@ -4,7 +4,7 @@
 
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
 import type { Intrinsic, Operand } from "../intrinsic.ts";
-import { printHead, type RegisterAt, type Scratch } from "../loop-nest.ts";
+import { type LoopNest, printHead, type RegisterAt, type Scratch } from "../loop-nest.ts";
 import { WARP } from "../register.ts";
 import { describeElement, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES, type Flight } from "./happens-before.ts";
@@ -22,6 +22,8 @@ export interface Warp {
   readonly cargo: Map<Flight, (() => void)[]>;
   /** A fence of registers stands behind the last commit of issues. */
   fenced: boolean;
+  /** It waits until this holds. */
+  until: (() => boolean) | undefined;
   /** Step of the program that it comes to next. */
   step: number;
   waits: boolean;
@@ -69,6 +71,7 @@ export interface BlockContext {
   readonly warps: number;
   /** What the agents are. */
   readonly team: "warp" | "warpgroup";
+  readonly arrivals: NonNullable<LoopNest["arrivals"]>;
 }
 
 /** Threads of an agent. */

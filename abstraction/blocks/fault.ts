@@ -59,7 +59,8 @@ export function describeThread({ event, lane }: Pick<Deed, "event" | "lane">): s
   const { site, counters } = event;
   const at = site.loops.map(({ name, slot }) => `${name} ${counters[slot]}`).join(", ");
   const who = lane === ALL_LANES ? "all lanes" : `lane ${lane}`;
-  return `block ${event.block}, ${site.team} ${event.agent}, ${who}${at === "" ? "" : ` (${at})`}`;
+  const agent = site.statement.kind === "send" && lane === ALL_LANES ? "the engine" : `${site.team} ${event.agent}`;
+  return `block ${event.block}, ${agent}, ${who}${at === "" ? "" : ` (${at})`}`;
 }
 
 export function describeDeed(deed: Deed): string[] {

@@ -13,6 +13,7 @@
 import { isTeamMode, type LoopNest, printHead, type Statement } from "../loop-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
 import { type BlockContext, malformed, type Standing, type Warp, type WarpRun } from "./context.ts";
+import { Engines } from "./engines.ts";
 import { describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES } from "./happens-before.ts";
 import { compileWarpStatement } from "./statement.ts";
@@ -125,7 +126,8 @@ type Step =
   | { readonly kind: "repeat"; readonly slot: number; readonly extent: number; readonly body: number }
   /** Loops at warp: each warp has its own counters; one beyond them passes by. */
   | { readonly kind: "warps"; readonly axes: readonly Digit[]; readonly count: number; readonly behind: number }
-  | { readonly kind: "barrier"; readonly site: Site };
+  | { readonly kind: "barrier"; readonly site: Site }
+  | { readonly kind: "await"; readonly site: Site; readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun };
 
 interface Digit {
   readonly slot: number;
@@ -149,12 +151,14 @@ function compileBlocks(s: LoopStatement, shared: Omit<BlockContext, "warps">, or
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
   const program: Step[] = [];
   const site = { statement: s, team: context.team, loops, warpAxes: [], warps: context.warps };
-  compileSteps(body, site, context, program);
+  const engines = new Engines(context);
+  compileSteps(body, site, context, program, engines);
   const random = seededRandom(typeof order.warps === "object" ? order.warps.seed : 0);
   const buffers = [...context.scratch.values()].filter((b) => b.scope === "shared").map((b) => scope.buffer(b.name));
   return () => {
     for (const block of inOrder(sizeOf(axes), order, random)) {
       judge.startBlock(block, context.warps);
+      engines.startBlock(context.warps);
       for (const { values } of buffers) values.fill(Number.NaN);
       const warps = Array.from({ length: context.warps }, (_, number) => newWarp(number, context));
       for (const { env } of warps) setDigits(env, digits, block);
@@ -181,28 +185,37 @@ function compileSteps(
   around: Standing,
   context: BlockContext,
   program: Step[],
+  engines: Engines,
 ): void {
   const { scope } = context;
   for (const s of statements) {
     const site: Standing = { ...around, statement: s };
     if (s.kind === "loop" && s.range) throw malformed(site, "a loop inside a block runs all of its steps");
     if (s.kind === "barrier" && s.group === "block") program.push({ kind: "barrier", site });
+    else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site, context) });
+    else if (s.kind === "send") program.push({ kind: "run", run: engines.send(s, site, context) });
     else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isTeamMode(s.mode)))
       program.push({ kind: "run", run: compileWarpStatement(s, site, context) });
-    else if (isTeamMode(s.mode)) compileWarps(s, site, context, program);
+    else if (isTeamMode(s.mode)) compileWarps(s, site, context, program, engines);
     else {
       const slot = scope.slot(s.axis);
       const inside = { ...site, loops: [...site.loops, { name: s.axis, slot }] };
       const head = program.length;
       program.push({ kind: "repeat", slot, extent: s.extent, body: 0 });
-      compileSteps(s.body, inside, context, program);
+      compileSteps(s.body, inside, context, program, engines);
       program.push({ kind: "repeat", slot, extent: s.extent, body: head + 1 });
       program[head] = { kind: "begin", slot, extent: s.extent, behind: program.length };
     }
   }
 }
 
-function compileWarps(s: LoopStatement, site: Standing, context: BlockContext, program: Step[]): void {
+function compileWarps(
+  s: LoopStatement,
+  site: Standing,
+  context: BlockContext,
+  program: Step[],
+  engines: Engines,
+): void {
   if (site.warpAxes.length > 0) throw malformed(site, `loops at ${s.mode} stand directly inside one another`);
   const { axes, body } = chainOf(s, s.mode);
   const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
@@ -211,7 +224,7 @@ function compileWarps(s: LoopStatement, site: Standing, context: BlockContext, p
   const head = program.length;
   program.push({ kind: "warps", axes: digits, count, behind: 0 });
   const warpAxes = axes.map(({ axis }) => axis);
-  compileSteps(body, { ...site, loops: [...site.loops, ...loops], warpAxes, warps: count }, context, program);
+  compileSteps(body, { ...site, loops: [...site.loops, ...loops], warpAxes, warps: count }, context, program, engines);
   program[head] = { kind: "warps", axes: digits, count, behind: program.length };
 }
 
@@ -228,6 +241,7 @@ function newWarp(number: number, { scope, files, vectors }: BlockContext): Warp 
     vectors: vectors.map(({ values, unknown }) => new Float64Array(values.length).fill(unknown)),
     cargo: new Map(),
     fenced: false,
+    until: undefined,
     step: 0,
     waits: false,
   };
@@ -243,7 +257,7 @@ function runBlock(
 ): void {
   const { judge } = context;
   for (;;) {
-    const ready = warps.filter((w) => !w.waits && w.step < program.length);
+    const ready = warps.filter((w) => !w.waits && w.step < program.length && (w.until?.() ?? true));
     const next =
       typeof way === "object" && ready.length > 0 ? pick(random, ready) : ready.at(way === "reversed" ? -1 : 0);
     if (next) {
@@ -251,7 +265,7 @@ function runBlock(
       continue;
     }
     const [first] = warps;
-    if (!first || warps.every((w) => !w.waits)) return;
+    if (!first || warps.every((w) => !w.waits && !w.until)) return;
     if (!warps.every((w) => w.waits && w.step === first.step)) throw deadlock(program, warps, context);
     judge.order.barrier(warps.map((w) => w.number));
     for (const warp of warps) {
@@ -287,6 +301,15 @@ function runStep(program: readonly Step[], warp: Warp): void {
     case "barrier":
       warp.waits = true;
       return;
+    case "await":
+      if (!step.isThere(warp)) {
+        warp.until = () => step.isThere(warp);
+        return;
+      }
+      warp.until = undefined;
+      step.run(warp);
+      warp.step++;
+      return;
     default:
       step satisfies never;
   }
@@ -295,7 +318,7 @@ function runStep(program: readonly Step[], warp: Warp): void {
 function deadlock(program: readonly Step[], warps: readonly Warp[], { judge, team }: BlockContext): NestFault {
   const lines = warps.map((warp) => {
     const step = program[warp.step];
-    if (step?.kind !== "barrier") return `${team} ${warp.number} has ended`;
+    if (step?.kind !== "barrier" && step?.kind !== "await") return `${team} ${warp.number} has ended`;
     const who = describeThread({ event: judge.eventOf(step.site, warp.number, warp.env), lane: ALL_LANES });
     return `waits at ${printHead(step.site.statement)}: ${who}`;
   });

@@ -59,6 +59,9 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
     }
     case "register-issue":
       return compileIssue(s, site, context);
+    case "send":
+    case "await":
+      throw new Error(`internal: ${s.kind} is a step of the program`);
     case "when":
       throw malformed(
         site,

@@ -18,8 +18,10 @@ import { ALL_LANES, HappensBefore, type Queue } from "./happens-before.ts";
 
 /** What runs now: block, warp, lane, statement; and what ran before in this phase of the call. */
 export class Judge {
-  /** Most warps of a block. */
+  /** Agents of a block: most of its warps, and engines. */
   readonly warps: number;
+  private readonly engines: number;
+  private ownWarps = 0;
   order: HappensBefore;
   warp = 0;
   lane = 0;
@@ -36,9 +38,11 @@ export class Judge {
   private block = 0;
   private events: Event[] = [];
 
-  constructor(warps: number) {
-    this.warps = warps;
-    this.order = new HappensBefore(warps);
+  /** @param engines agents that copy by themselves, behind the warps */
+  constructor(warps: number, engines = 0) {
+    this.warps = warps + engines;
+    this.engines = engines;
+    this.order = new HappensBefore(this.warps);
   }
 
   /** All threads have ended what they did. */
@@ -52,7 +56,8 @@ export class Judge {
     this.block = block;
     this.blockStart = this.phaseStart + this.events.length;
     this.unwritten = undefined;
-    this.order = new HappensBefore(warps);
+    this.ownWarps = warps;
+    this.order = new HappensBefore(warps + this.engines);
   }
 
   /** A warp begins a statement that reads or writes memory. */
@@ -89,7 +94,8 @@ export class Judge {
 
   /** Whether what was done in an event can be seen by an instruction that reads memory by itself and is issued now. */
   isPublished(event: number): boolean {
-    return this.order.isPublished(this.eventAt(event), event, this.warp);
+    // What an engine writes is seen by all that read by themselves.
+    return this.eventAt(event).agent >= this.ownWarps || this.order.isPublished(this.eventAt(event), event, this.warp);
   }
 
   /** Whether what a lane did in an event of this phase has ended for the thread that goes on now. */

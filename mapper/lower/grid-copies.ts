@@ -9,7 +9,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
 import { sharedStorage } from "../schedule/swizzle.ts";
 import type { GridPlaces } from "./grid-places.ts";
@@ -42,8 +42,35 @@ export function copiesAsync({ schedule }: GridPlaces, input: GridInput): boolean
   return schedule.transfer === "async" && input.asyncWidth !== undefined;
 }
 
+/** Both inputs' tiles of a step, fetched by the engine into the stage that is its turn. */
+export function sendOf(places: GridPlaces, step: Expr): Statement {
+  const { stage } = places.schedule;
+  const boxes = places.context.inputs.map((input): Copy => {
+    const { when: _, ...copy } = copyOf(places, input, step);
+    return { ...copy, width: 1, transfer: "engine" };
+  });
+  const beyondEnd = step.kind !== "number" && stage > 1;
+  return {
+    ...{ kind: "send", copies: boxes, arrival: arrivalOf(places, step) },
+    ...(beyondEnd && { when: compare("<", step, number(places.steps)) }),
+  };
+}
+
+/** What is awaited of a step: that its stage has been filled for it. */
+export function awaitOf(places: GridPlaces, step: Expr): Statement {
+  return { kind: "await", arrival: arrivalOf(places, step), use: binary("/", step, number(places.schedule.stage)) };
+}
+
+export function arrivalName(places: GridPlaces): string {
+  return places.fresh("full");
+}
+
+function arrivalOf(places: GridPlaces, step: Expr): ArrivalAt {
+  return { name: arrivalName(places), stage: binary("%", step, number(places.schedule.stage)) };
+}
+
 /** One input's tile of a step, into the stage that is its turn. */
-export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Statement {
+export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { kept, value, conditions } = input;
   const { sum, columns } = places.context;
   const { stage } = places.schedule;

@@ -28,7 +28,7 @@ import { gridProblem } from "../schedule/grid.ts";
 import type { GridContext } from "../schedule/grid-context.ts";
 import { tilesAlong } from "../schedule/order.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { copiesAsync, copyOf, ringOf } from "./grid-copies.ts";
+import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { GridPlaces, plus } from "./grid-places.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
@@ -58,6 +58,7 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
           count: fragmentsAlong(kept, schedule) * setsOf(schedule),
         })),
     ],
+    ...(schedule.transfer === "engine" && { arrivals: [{ name: arrivalName(places), stages: schedule.stage }] }),
     prepare: [],
     body: dealt(places, body),
   };
@@ -106,13 +107,18 @@ function pipelineSentOff(places: GridPlaces): readonly Statement[] {
   const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
   const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
   const products = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
-  const copies = (at: Expr): readonly Statement[] => [...inputs.map((i) => copyOf(places, i, at)), ...commit];
+  const byEngine = places.schedule.transfer === "engine";
+  const copies = (at: Expr): readonly Statement[] =>
+    byEngine ? [sendOf(places, at)] : [...inputs.map((i) => copyOf(places, i, at)), ...commit];
+  // What an engine brings is seen by the instruction; what threads wrote is published.
+  const arrived = (pending: number): readonly Statement[] =>
+    byEngine ? [awaitOf(places, step), barrier] : [...wait(pending), publish, barrier];
   const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
   const inside =
     stage === 1
-      ? [barrier, ...copies(step), ...wait(0), publish, barrier, ...sendOff(places, step), products(0)]
+      ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
       : [
-          ...[...wait(ahead - 1), publish, barrier, ...sendOff(places, step)],
+          ...[...arrived(ahead - 1), ...sendOff(places, step)],
           ...[...copies(plus(step, number(ahead))), products(inFlight)],
         ];
   return [...before, loop(name, places.steps, inside), ...(inFlight > 0 ? [products(0)] : [])];

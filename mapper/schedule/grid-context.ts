@@ -34,6 +34,8 @@ export interface GridLimits {
   readonly blockRegisters: number;
   /** Sizes of an asynchronous copy of one thread, in bytes; none where there is no such copy. */
   readonly asyncBytes: readonly number[];
+  /** Whether an engine copies boxes into shared memory. */
+  readonly engine: boolean;
 }
 
 /** An axis of the instruction and the fused loops that feed it. */
@@ -229,6 +231,7 @@ export function gridLimits(target: Target): GridLimits {
     threadRegisters: mostBytes(target, "registers", "lane") / REGISTER_BYTES,
     blockRegisters: (registers.bytes?.value ?? 0) / REGISTER_BYTES,
     asyncBytes: form?.bytes ?? [],
+    engine: memoryOf(target, "dram").copies?.some((c) => c.into === "shared" && c.completes === "barrier") ?? false,
   };
 }
 

@@ -8,6 +8,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
+import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { fragmentsProblem, setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
@@ -16,6 +17,7 @@ import { printSchedule, type ScheduleKind } from "./schedules.ts";
 import { quadsProblem } from "./store.ts";
 import { PIECE_BYTES, sharedStorage, spanOf } from "./swizzle.ts";
 import { fragmentsAlong } from "./tile.ts";
+import { engineProblem } from "./transfer.ts";
 
 /** Schedules of blocks and warps. */
 export const GRID: ScheduleKind<GridSchedule, GridContext> = {
@@ -71,7 +73,9 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
     const elementBytes = bytesOf(input.operand.dtype);
     return bytes + sharedStorage(schedule.swizzle, dims, elementBytes).elements * elementBytes;
   }, 0);
-  return rings + stagedElements(context, schedule) * bytesOf(context.target.dtype);
+  // Arrivals of a ring that an engine fills lie behind it.
+  const arrivals = schedule.transfer === "engine" ? VIEW_ALIGNMENT : 0;
+  return rings + arrivals + stagedElements(context, schedule) * bytesOf(context.target.dtype);
 }
 
 /** Elements that all warps of a block stage on the way to the output: a row of tiles each. */
@@ -114,6 +118,8 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
     return `${intrinsic.name} loads ${secret.name} by itself, in rows that are not swizzled`;
   if (intrinsic.operands.some(readsShared) !== (schedule.swizzle === "spans"))
     return `${intrinsic.name} ${schedule.swizzle === "spans" ? "does not read" : "reads"} rows cut in spans`;
+  const engine = schedule.transfer === "engine" ? engineProblem(context) : undefined;
+  if (engine !== undefined) return engine;
   const quads = schedule.store === "quads" ? quadsProblem(context) : undefined;
   if (quads !== undefined) return quads;
   const crossing = spanProblem(context, schedule);

@@ -55,11 +55,12 @@ static void arrive(const PendingCopy& c) {
 }
 
 static void begin_issues(unsigned threads); /* cuda-group.h */
+static void begin_arrivals();               /* cuda-engine.h */
 
 static void begin_block(unsigned threads) {
   if (static_shared) memset(static_shared, UNUSABLE, static_shared_bytes);
   memset(dynamic_memory, UNUSABLE, dynamic_bytes), memset(seen_memory, UNUSABLE, dynamic_bytes);
-  begin_issues(threads);
+  begin_issues(threads), begin_arrivals();
   for (unsigned t = 0; t < threads; t++) pending[t].clear(), committed[t] = 0;
 }
 

@@ -19,7 +19,7 @@ namespace emulation {
 
 enum { STACK_BYTES = 256 * 1024, MAX_THREADS = 1024, WARP_LANES = 32, GROUP_LANES = 128 };
 enum Order { FORWARD, REVERSED, SHUFFLED };
-enum State { READY, AT_WARP, AT_GROUP, AT_BLOCK, FINISHED };
+enum State { READY, AT_WARP, AT_GROUP, AT_BLOCK, AT_ARRIVAL, FINISHED };
 
 static Order order = FORWARD;
 static uint64_t random_state = 1;
@@ -170,7 +170,7 @@ static unsigned next_thread() {
   fprintf(stderr, "cuda.h: block %u: nobody can go on:", blockIdx.x);
   for (unsigned t = 0; t < threads_of_block; t++)
     if (states[t] != FINISHED && (t == 0 || states[t] != states[t - 1]))
-      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : states[t] == AT_GROUP ? "warpgroup" : "block");
+      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : states[t] == AT_GROUP ? "warpgroup" : states[t] == AT_BLOCK ? "block" : "copies");
   fprintf(stderr, "\n");
   abort();
 }

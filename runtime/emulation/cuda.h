@@ -154,4 +154,6 @@ static inline int dp4a_u8s8(int a, int b, int c) { return emulation::dp4a<uint8_
 
 #include "cuda-group.h"
 
+#include "cuda-engine.h"
+
 #endif

@@ -1,0 +1,164 @@
+/**
+ * @file Engines that copy by themselves: one for each stage that a nest counts arrivals of.
+ *
+ *     send for full[(step+2)%4]             thread 0 hands boxes to the engine of the stage, with all that it knows to have ended
+ *     await full[step%4], use step/4        whoever awaits knows that the engine has ended what it did for that use
+ *
+ * What is sent may arrive at once or no sooner than somebody awaits it: both are run. A barrier has two phases only, so no stage may be sent
+ * for again before every warp has awaited its last use.
+ */
+
+import { compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
+import { type Access, accessesIn, type Expr } from "../expression.ts";
+import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
+import { type BlockContext, malformed, malformedAt, type Standing, type Warp, type WarpRun } from "./context.ts";
+import { ALL_LANES } from "./happens-before.ts";
+
+interface Stage {
+  /** Times it was sent for. */
+  sent: number;
+  /** Times each warp awaited it. */
+  readonly awaited: number[];
+  /** What has not arrived. */
+  readonly cargo: (() => void)[];
+}
+
+export class Engines {
+  private readonly context: BlockContext;
+  private stages: Stage[] = [];
+
+  constructor(context: BlockContext) {
+    this.context = context;
+  }
+
+  startBlock(warps: number): void {
+    const count = this.context.arrivals.reduce((sum, a) => sum + a.stages, 0);
+    const awaited = (): number[] => new Array<number>(warps).fill(0);
+    this.stages = Array.from({ length: count }, () => ({ sent: 0, awaited: awaited(), cargo: [] }));
+  }
+
+  send(s: Extract<Statement, { kind: "send" }>, site: Standing, context: BlockContext): WarpRun {
+    const { scope, judge } = context;
+    if (site.warps < context.warps || site.warpAxes.length === 0)
+      throw malformed(site, `what one thread of a block sends stands in loops over all its ${context.team}s`);
+    const at = this.numberOf(s.arrival, site);
+    const when = s.when && compileIndex(s.when, scope);
+    const boxes = s.copies.map((copy) => compileBox(copy, site, context));
+    return (warp) => {
+      if (warp.number !== 0 || (when && when(warp.env) === 0)) return;
+      const number = at(warp);
+      const stage = this.stageAt(number);
+      const late = stage.awaited.findIndex((n) => n < stage.sent);
+      if (late >= 0)
+        throw malformedAt(
+          site,
+          context,
+          warp,
+          `the stage is sent for again, and ${context.team} ${late} has not awaited its last use: missing: a barrier of the block`,
+        );
+      // The engine begins with all that the thread knows.
+      const engine = context.warps + number;
+      const clock = judge.order.newClock();
+      judge.order.release(warp.number, clock);
+      judge.order.acquire(engine, clock);
+      judge.begin(site, engine, warp.env);
+      judge.lane = ALL_LANES;
+      for (const box of boxes) stage.cargo.push(box(warp));
+      stage.sent++;
+      if (context.copies === "early") arrive(stage);
+    };
+  }
+
+  await(
+    s: Extract<Statement, { kind: "await" }>,
+    site: Standing,
+    { scope, judge, warps }: BlockContext,
+  ): { readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun } {
+    const at = this.numberOf(s.arrival, site);
+    const use = compileIndex(s.use, scope);
+    return {
+      isThere: (warp) => this.stageAt(at(warp)).sent > use(warp.env),
+      run: (warp) => {
+        const number = at(warp);
+        const stage = this.stageAt(number);
+        arrive(stage);
+        stage.awaited[warp.number] = use(warp.env) + 1;
+        const clock = judge.order.newClock();
+        judge.order.release(warps + number, clock);
+        judge.order.acquire(warp.number, clock);
+      },
+    };
+  }
+
+  private stageAt(number: number): Stage {
+    const stage = this.stages[number];
+    if (!stage) throw new Error(`internal: no arrival ${number}`);
+    return stage;
+  }
+
+  /** The number of a stage among those of all arrivals. */
+  private numberOf({ name, stage }: ArrivalAt, site: Standing): (warp: Warp) => number {
+    const { arrivals, scope } = this.context;
+    const found = arrivals.findIndex((a) => a.name === name);
+    const declared = arrivals[found];
+    if (!declared) throw malformed(site, `no arrivals are called ${name}`);
+    const first = arrivals.slice(0, found).reduce((sum, a) => sum + a.stages, 0);
+    const index = compileIndex(stage, scope);
+    return ({ env }) => {
+      const i = index(env);
+      if (i < 0 || i >= declared.stages) throw malformed(site, `${name} has ${declared.stages} stages, and no ${i}`);
+      return first + i;
+    };
+  }
+}
+
+function arrive({ cargo }: Stage): void {
+  for (const bring of cargo.splice(0)) bring();
+}
+
+/** The one element that a box copies, where it is inside. */
+function sourceOf(value: Expr, site: Standing): Access {
+  const [access, ...more] = accessesIn(value);
+  if (!access || more.length > 0) throw malformed(site, "an engine copies one tensor, filled with zeros outside");
+  return access;
+}
+
+/** Notes what a box reads and writes; what it returns brings the values. */
+function compileBox({ axes, equation }: Copy, site: Standing, context: BlockContext): (warp: Warp) => () => void {
+  const { scope, scratch, inputs } = context;
+  const { target, value } = equation;
+  if (scratch.get(target.tensor)?.scope !== "shared")
+    throw malformed(site, `an engine fills shared memory, and ${target.tensor} is none`);
+  const source = sourceOf(value, site);
+  if (!inputs.has(source.tensor)) throw malformed(site, `an engine copies inputs, and ${source.tensor} is none`);
+  if (scope.identity !== 0) throw malformed(site, `what lies outside is ${scope.identity}, and an engine fills with 0`);
+  const [to, from] = [scope.buffer(target.tensor), scope.buffer(source.tensor)];
+  const place = compilePlace(target, scope);
+  const origin: Evaluate = compilePlace(source, scope);
+  const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
+  const size = axes.reduce((product, a) => product * a.extent, 1);
+  return (warp) => {
+    const places = new Int32Array(size);
+    const origins = new Int32Array(size);
+    for (let e = 0; e < size; e++) {
+      let rest = e;
+      for (const { slot, extent } of digits.toReversed()) {
+        warp.env[slot] = rest % extent;
+        rest = Math.floor(rest / extent);
+      }
+      places[e] = place(warp.env);
+      origins[e] = origin(warp.env);
+    }
+    if (places.includes(-1)) throw malformedAt(site, context, warp, `the copy leaves ${target.tensor}`);
+    for (let e = 0; e < size; e++) {
+      to.watch?.write(places[e] ?? 0);
+      if ((origins[e] ?? -1) >= 0) from.watch?.read(origins[e] ?? 0);
+    }
+    return () => {
+      for (let e = 0; e < size; e++) {
+        const at = origins[e] ?? -1;
+        to.values[places[e] ?? 0] = at < 0 ? 0 : (from.values[at] ?? Number.NaN);
+      }
+    };
+  };
+}
