@@ -16,7 +16,8 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 
 export const fragments: GridDecision<"fragments"> = {
   name: "fragments",
-  summary: "When fragments are fetched: where they are multiplied, or one part ahead, within a step or across steps.",
+  summary:
+    "When fragments are fetched: where they are multiplied, or one part ahead, within a step or across steps; of wgmma, whether products of a step are awaited in it or in the next.",
   example: "ahead",
   schema: z.enum(["inline", "ahead", "across"]),
   values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),

@@ -34,7 +34,8 @@ export function quadsProblem({ mapping, team, columns }: GridContext): string | 
 
 export const store: GridDecision<"store"> = {
   name: "store",
-  summary: "How sums reach the output: each lane writes what it holds, or by way of shared memory.",
+  summary:
+    "How sums reach the output: each lane writes what it holds, four lanes exchange it to write 16 bytes each, or by way of shared memory.",
   example: "staged",
   schema: z.enum(["direct", "staged", "quads"]),
   values: (context) => {

@@ -18,7 +18,8 @@ const VALUES = ["swizzled", "padded", "plain", "spans"] as const;
 
 export const swizzle: GridDecision<"swizzle"> = {
   name: "swizzle",
-  summary: "How rows lie in shared memory: swizzled or padded, so that eight rows meet all banks, or plain.",
+  summary:
+    "How rows lie in shared memory: swizzled or padded, so that eight rows meet all banks, plain, or cut in swizzled spans that wgmma reads by itself.",
   example: "swizzled",
   schema: z.enum(VALUES),
   values: ({ intrinsic }) => {

@@ -48,7 +48,8 @@ export function engineProblem({
 
 export const transfer: GridDecision<"transfer"> = {
   name: "transfer",
-  summary: "How tiles come into shared memory: asynchronously in groups, or through registers.",
+  summary:
+    "How tiles come into shared memory: asynchronously in groups, through registers, or as boxes that the copy engine fetches.",
   example: "async",
   schema: z.enum(["async", "plain", "engine"]),
   values: (context) => {
