@@ -8,7 +8,7 @@
  * Which lane holds which element follows from the storage formulas of the instruction's declaration.
  */
 
-import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import type { Extents } from "../abstraction/affine.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import {
   type Access,
@@ -29,21 +29,14 @@ import {
   type RowText,
   tileOffset,
 } from "../abstraction/intrinsic.ts";
-import {
-  dimsOf,
-  type LoopNest,
-  type RegisterAt,
-  type RegisterFile,
-  storageOf,
-  type TileAccess,
-} from "../abstraction/loop-nest.ts";
-import { operandView, printView } from "../abstraction/matrix-view.ts";
+import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
 import { declareRegister } from "../abstraction/register.ts";
 import { type Code, code, indented, list, Name, namesIn } from "../abstraction/source-text.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { placeWhere, vectorAt } from "./cuda-copies.ts";
 import { ownAxis } from "./cuda-expressions.ts";
 import { sideBySide } from "./cuda-pieces.ts";
+import { atPlace, matrixOf } from "./cuda-views.ts";
 import { heldElements, LANE, type Matrices, matricesOf, rowOfLane } from "./fragment.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "./short-index.ts";
@@ -93,7 +86,8 @@ export class CudaTiles {
   issue({ intrinsic, registers, tiles = {} }: RegisterIssue, extents: Extents): Code[] {
     const names = Object.entries(registers).map(([o, r]) => [o, this.register(r)] as const);
     const matrices = Object.entries(tiles).map(
-      ([o, tile]) => [o, this.matrix(intrinsic, operandOf(intrinsic, o), tile, extents)] as const,
+      ([o, tile]) =>
+        [o, matrixOf(this.context.c, this.nest, intrinsic, operandOf(intrinsic, o), tile, extents)] as const,
     );
     return [fillTemplate(intrinsic.emit, Object.fromEntries([...names, ...matrices]))];
   }
@@ -107,38 +101,6 @@ export class CudaTiles {
           asynchronous ? fillTemplate(asynchronous.arrived, { reg: code`${nameOf(file)}[${i}]` }) : code``,
         ),
       );
-  }
-
-  /** A tile in shared memory as an instruction that reads it by itself is told of it. @throws Error where it cannot be told */
-  private matrix(intrinsic: Intrinsic, operand: Operand, tile: TileAccess, extents: Extents): Code {
-    const { c } = this.context;
-    const { tensor } = tile.access;
-    const scratch = this.nest.scratch.find((s) => s.name === tensor);
-    if (!scratch) throw new Error(`internal: ${intrinsic.name} reads ${tensor}, which is not shared memory`);
-    const names = dimsOf(scratch).map((d) => d.name);
-    const digits = operand.dims.map((d, i) => ({
-      extent: d.extent,
-      below: operand.dims.slice(i + 1).reduce((product, { extent }) => product * extent, 1),
-    }));
-    // Loops only move the start, from one multiple of the pattern to the next: distances are those of their first step.
-    const still = Object.fromEntries(tile.access.index.flatMap(axesIn).map((name) => [name, 0]));
-    const view = operandView(intrinsic, operand, (element) => {
-      const inTile = tile.axes.map((name, i) => {
-        const { extent, below } = digits[i] ?? { extent: 1, below: 1 };
-        return [name, Math.floor(element / below) % extent] as const;
-      });
-      const point = { ...still, ...Object.fromEntries(inTile) };
-      const index = tile.access.index.map((e, i) => [names[i] ?? "", evaluateIndex(e, point)] as const);
-      return evaluateIndex(storageOf(scratch), Object.fromEntries(index));
-    });
-    const none = tile.axes.map(() => 0);
-    const first = atPlace(tile, none.map(number), none);
-    const start = c.placeOf(first, extents).at;
-    if (!view || printExpr(start, "formula").includes("^"))
-      throw new Error(
-        `internal: ${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`,
-      );
-    return printView(view, code`&${c.tensor(tensor)}[${c.place(first, extents, "at").at}]`);
   }
 
   /** A tile of flat memory, by the operand's own load or store. */
@@ -481,16 +443,6 @@ function elementOf({ text, operand }: Drained, e: number): Code {
   const shift = 8 * bytesOf(operand.dtype) * (e % inWord);
   const word = code`${text}[${Math.floor(e / inWord)}]`;
   return code`(${held})${shift === 0 ? word : code`(${word} >> ${shift})`}`;
-}
-
-/** The element of a tile at a place of it. */
-function atPlace(
-  { axes, access }: Pick<TileAccess, "axes" | "access">,
-  place: readonly Expr[],
-  from: readonly number[],
-): Access {
-  const known = new Map(axes.map((a, d) => [a, binary("+", place[d] ?? number(0), number(from[d] ?? 0))]));
-  return { ...access, index: access.index.map((e) => substitute(e, known, "index")) };
 }
 
 /** Four, two or one matrices: as many as lie in a rectangle, and the row that a lane names. */

@@ -1,0 +1,61 @@
+/**
+ * @file Tiles of shared memory as instructions that read them by themselves are told of them, in CUDA.
+ *
+ *     matrix_at<128, false>(&a_ring[8192 * (step % 4)], 0, 1024)      rows of 128 bytes, eight of them 1,024 bytes apart
+ */
+
+import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import { type Access, axesIn, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
+import { dimsOf, type LoopNest, storageOf, type TileAccess } from "../abstraction/loop-nest.ts";
+import { operandView, printView } from "../abstraction/matrix-view.ts";
+import { type Code, code } from "../abstraction/source-text.ts";
+import type { CudaExpressions } from "./cuda-expressions.ts";
+
+/** A tile in shared memory as an instruction that reads it by itself is told of it. @throws Error where it cannot be told */
+export function matrixOf(
+  c: CudaExpressions,
+  nest: LoopNest,
+  intrinsic: Intrinsic,
+  operand: Operand,
+  tile: TileAccess,
+  extents: Extents,
+): Code {
+  const { tensor } = tile.access;
+  const scratch = nest.scratch.find((s) => s.name === tensor);
+  if (!scratch) throw new Error(`internal: ${intrinsic.name} reads ${tensor}, which is not shared memory`);
+  const names = dimsOf(scratch).map((d) => d.name);
+  const digits = operand.dims.map((d, i) => ({
+    extent: d.extent,
+    below: operand.dims.slice(i + 1).reduce((product, { extent }) => product * extent, 1),
+  }));
+  // Loops only move the start, from one multiple of the pattern to the next: distances are those of their first step.
+  const still = Object.fromEntries(tile.access.index.flatMap(axesIn).map((name) => [name, 0]));
+  const view = operandView(intrinsic, operand, (element) => {
+    const inTile = tile.axes.map((name, i) => {
+      const { extent, below } = digits[i] ?? { extent: 1, below: 1 };
+      return [name, Math.floor(element / below) % extent] as const;
+    });
+    const point = { ...still, ...Object.fromEntries(inTile) };
+    const index = tile.access.index.map((e, i) => [names[i] ?? "", evaluateIndex(e, point)] as const);
+    return evaluateIndex(storageOf(scratch), Object.fromEntries(index));
+  });
+  const none = tile.axes.map(() => 0);
+  const first = atPlace(tile, none.map(number), none);
+  const start = c.placeOf(first, extents).at;
+  if (!view || printExpr(start, "formula").includes("^"))
+    throw new Error(
+      `internal: ${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`,
+    );
+  return printView(view, code`&${c.tensor(tensor)}[${c.place(first, extents, "at").at}]`);
+}
+
+/** The element of a tile at a place of it. */
+export function atPlace(
+  { axes, access }: Pick<TileAccess, "axes" | "access">,
+  place: readonly Expr[],
+  from: readonly number[],
+): Access {
+  const known = new Map(axes.map((a, d) => [a, binary("+", place[d] ?? number(0), number(from[d] ?? 0))]));
+  return { ...access, index: access.index.map((e) => substitute(e, known, "index")) };
+}
