@@ -11,7 +11,7 @@
  * results that crosses the edge computes points that nobody needs, so small triangles lose more.
  */
 
-import { appendFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { type Computation, defineComputation, equationText, pointCount } from "../abstraction/computation.ts";
@@ -26,13 +26,15 @@ const { values } = parseArgs({
     seconds: { type: "string", default: "2" },
     seed: { type: "string", default: "1" },
     out: { type: "string", default: "conditions" },
+    /** Goes on behind the lines that are there. */
+    resume: { type: "boolean", default: false },
   },
 });
 const COUNT = Number(values.count);
 const SECONDS = Number(values.seconds);
 const GOAL = 0.8;
 const jsonl = `${values.out}.jsonl`;
-writeFileSync(jsonl, "");
+if (!values.resume) writeFileSync(jsonl, "");
 
 interface Form {
   readonly name: string;
@@ -97,9 +99,20 @@ async function secondsOf(computation: Computation, random: number): Promise<numb
   return outcome.best?.measurement.median ?? "no kernel was right";
 }
 
-const rows: { readonly form: string; readonly ratio: number; readonly text: string; readonly share: number }[] = [];
+interface Row {
+  readonly form: string;
+  readonly text: string;
+  /** Of the points, where the condition holds. */
+  readonly share: number;
+  /** A call, with the condition and without. */
+  readonly seconds: number;
+  readonly secondsWithout: number;
+  readonly ratio: number;
+}
+const lines = readFileSync(jsonl, "utf8").split("\n");
+const rows: Row[] = lines.filter((line) => line !== "").map((line) => JSON.parse(line) as Row);
 const failed: string[] = [];
-for (let n = 0; n < COUNT; n++) {
+for (let n = rows.length; n < COUNT; n++) {
   const { form, tied, whole } = draw(seededRandom(1000 * Number(values.seed) + n));
   const text = `${equationText(tied)}   ${JSON.stringify(Object.fromEntries(tied.axes.map((a) => [a.name, a.extent])))}`;
   const [with_, without] = [await secondsOf(tied, n), await secondsOf(whole, n)];
@@ -109,14 +122,18 @@ for (let n = 0; n < COUNT; n++) {
   }
   const share = usefulPoints(tied) / pointCount(whole);
   const ratio = (share * without) / with_;
-  rows.push({ form, ratio, text, share });
-  appendFileSync(jsonl, `${JSON.stringify({ form, text, share, seconds: with_, secondsWithout: without, ratio })}\n`);
+  const row = { form, text, share, seconds: with_, secondsWithout: without, ratio };
+  rows.push(row);
+  appendFileSync(jsonl, `${JSON.stringify(row)}\n`);
   process.stderr.write(`${n + 1}/${COUNT}  ${ratio.toFixed(2)}  ${text}\n`);
 }
 
+/** How the equation of a type begins its factors. */
+const SUMS: Readonly<Record<string, string>> = { bf16: "+= f32(", u8s8: "+= s32(", f32: "+= x" };
+const typeOf = ({ text }: Row): string | undefined => Object.keys(SUMS).find((type) => text.includes(SUMS[type] ?? ""));
 const geomean = (xs: readonly number[]): number => Math.exp(xs.reduce((sum, x) => sum + Math.log(x), 0) / xs.length);
-const table = ["all", ...FORMS.map((f) => f.name)].map((form) => {
-  const ratios = rows.filter((r) => form === "all" || r.form === form).map((r) => r.ratio);
+const table = ["all", ...FORMS.map((f) => f.name), ...Object.keys(SUMS)].map((form) => {
+  const ratios = rows.filter((r) => form === "all" || r.form === form || typeOf(r) === form).map((r) => r.ratio);
   const met = ratios.filter((r) => r >= GOAL).length;
   const sorted = [...ratios].sort((x, y) => x - y);
   const at = (q: number): string => (sorted[Math.floor(q * (sorted.length - 1))] ?? Number.NaN).toFixed(2);
@@ -124,23 +141,30 @@ const table = ["all", ...FORMS.map((f) => f.name)].map((form) => {
     ? ""
     : `| ${form} | ${ratios.length} | ${geomean(ratios).toFixed(2)} | ${at(0)} | ${at(0.1)} | ${at(0.5)} | ${met} |`;
 });
+const us = (seconds: number): string => (1e6 * seconds).toFixed(1);
 const worst = [...rows].sort((x, y) => x.ratio - y.ratio).slice(0, 12);
 writeFileSync(
   `${values.out}.md`,
   [
     "# What a condition costs",
     "",
-    `${cpus()[0]?.model ?? "a CPU"} (${nativeTarget().isa.join(" ")}), one thread, ${SECONDS} s a search, ${COUNT} computations. The rate of useful multiplies over the rate without the condition.`,
+    `${cpus()[0]?.model ?? "a CPU"} (${nativeTarget().isa.join(" ")}), one thread, ${SECONDS} s a search, ${rows.length} computations. The rate of useful multiplies over the rate without the condition.`,
     "",
     `    node dist/bench/conditions.js ${process.argv.slice(2).join(" ")}`,
     "",
-    `| form | computations | geomean | least | 10 % | median | at least ${GOAL} |`,
+    `| form or type | computations | geomean | least | 10 % | median | at least ${GOAL} |`,
     "|---|---|---|---|---|---|---|",
     ...table.filter((line) => line !== ""),
     "",
+    "Inputs are packed and results written in full with and without a condition, zeros where it does not hold: what instructions do fast, as AMX",
+    "does, is mostly that.",
+    "",
     "The least:",
     "",
-    ...worst.map((r) => `* ${r.ratio.toFixed(2)}   \`${r.text}\`, ${(100 * r.share).toFixed(0)} % of the points`),
+    ...worst.map(
+      (r) =>
+        `* ${r.ratio.toFixed(2)}   \`${r.text}\`, ${(100 * r.share).toFixed(0)} % of the points, ${us(r.seconds)} us beside ${us(r.secondsWithout)}`,
+    ),
     "",
     ...(failed.length > 0 ? ["Not tuned:", "", ...failed.map((f) => `* \`${f}\``), ""] : []),
   ].join("\n"),
