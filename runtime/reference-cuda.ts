@@ -35,6 +35,7 @@ import {
   type SourceText,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
+import { type BoundRule, boundRule } from "./error-bound.ts";
 import {
   dataName,
   declareTensor,
@@ -47,7 +48,6 @@ import {
   printValue,
   readName,
 } from "./reference-program.ts";
-import { type BoundRule, boundRule } from "./verify.ts";
 
 /** Threads of a block of the reference. */
 const THREADS = 256;

@@ -1,9 +1,7 @@
 /** @file The runner of CUDA kernels on an emulated device: what passes, and every way to fail, each with its own status. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import {
   type Computation,
   defineComputation,
@@ -17,25 +15,14 @@ import { interpret } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { cudaReferenceSource } from "../runtime/reference-cuda.ts";
-import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { complaintOf, countSass } from "../runtime/run/cuda-build.ts";
 import { toMemory } from "../runtime/verify.ts";
+import { emulatedRunner } from "./support/emulated-runner.ts";
 import { sourceOf } from "./support/source.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 2 } as const;
 
-const workdir = mkdtempSync(join(tmpdir(), "automap-cuda-runner-"));
-let runner: CudaRunner;
-
-beforeAll(async () => {
-  const made = await createCudaRunner({ workdir, emulated: true });
-  if (made.status !== "ready") throw new Error(made.what);
-  runner = made.runner;
-});
-afterAll(async () => {
-  await runner.close();
-  rmSync(workdir, { recursive: true });
-});
+const { workdir, runner } = emulatedRunner();
 
 const matmul = defineComputation({
   name: "matmul",
@@ -88,8 +75,8 @@ const RIGHT = `for (int i = 0; i < 5; i++) for (int j = 0; j < 6; j++) {
   }`;
 
 async function statusOf(kernel: Kernel): Promise<{ status: string; log?: string }> {
-  const reference = await runner.reference(matmul, 1);
-  const [measured] = await runner.measureTogether([kernel], reference, TIMING);
+  const reference = await runner().reference(matmul, 1);
+  const [measured] = await runner().measureTogether([kernel], reference, TIMING);
   if (!measured) throw new Error("no measurement");
   return measured;
 }
@@ -177,13 +164,13 @@ describe("a CUDA kernel on the emulated device", () => {
   });
 
   it("does not take the others of its process with it", async () => {
-    const reference = await runner.reference(matmul, 1);
+    const reference = await runner().reference(matmul, 1);
     const kernels = [
       kernelOf(matmul, RIGHT),
       kernelOf(matmul, "  *(volatile int*)8 = 1;"),
       kernelOf(matmul, `${RIGHT}\n  // another`),
     ];
-    const measured = await runner.measureTogether(kernels, reference, TIMING);
+    const measured = await runner().measureTogether(kernels, reference, TIMING);
     expect(measured.map((m) => m.status)).toEqual(["ok", "crashed", "ok"]);
   });
 
@@ -224,9 +211,9 @@ describe("the reference on the device", () => {
         const numbers = [...values].map((x) => (output.dtype === "f16" ? `bits((float)${x})` : String(x)));
         return kernelOf(computation, numbers.map((n, i) => `  ((${type}*)out)[${i}] = ${n};`).join("\n"));
       };
-      const reference = await runner.reference(computation, 1, { fixed: inputs });
+      const reference = await runner().reference(computation, 1, { fixed: inputs });
       const off = Float64Array.from(expected, (x, i) => (i === 7 ? x + 1 : x));
-      const measured = await runner.measureTogether([constant(expected), constant(off)], reference, TIMING);
+      const measured = await runner().measureTogether([constant(expected), constant(off)], reference, TIMING);
       expect(measured.map((m) => m.status)).toEqual(["ok", "wrong"]);
     });
 

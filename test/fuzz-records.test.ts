@@ -6,7 +6,6 @@
  */
 
 import { afterAll, describe, expect, it, vi } from "vitest";
-import type { LaneCandidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { isVisible } from "../abstraction/text.ts";
@@ -37,7 +36,7 @@ import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
-import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
+import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
 import { inFull } from "./support/slow.ts";
 
 vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });
@@ -52,24 +51,6 @@ const CALLED = inFull(100, 2);
 /** Nothing made of one record takes longer: the largest honest layers take a tenth of it. */
 const MOST_SECONDS = 5;
 const MOST_BYTES_KEPT = 1.5 * 2 ** 30;
-
-const LANES: LaneCandidate = {
-  kind: "lanes",
-  intrinsic: "avx512.fma.f32",
-  schedule: {
-    dataflow: "SBM",
-    lanes: 16,
-    rows: 1,
-    vectors: 2,
-    rolled: [],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    borders: "peeled",
-    strip: 0,
-    threads: 1,
-  },
-};
 
 /** Lines of honest records of every kind: mappings in several types, with and without an epilogue, a design on lanes, failures, a run. */
 async function honestLines(): Promise<Line[]> {

@@ -1,35 +1,21 @@
 /** @file Kernels of blocks and warps from the space of a search, printed, compiled for the emulated device and compared in every element. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { candidateText, scheduleText } from "../report/describe-candidate.ts";
-import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { sessionSpace } from "../session/space.ts";
 import { usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
+import { emulatedRunner } from "./support/emulated-runner.ts";
 import { inFull } from "./support/slow.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 60 } as const;
 const COUNT = inFull(60, 2);
 
-const workdir = mkdtempSync(join(tmpdir(), "automap-grid-session-"));
-let runner: CudaRunner;
-
-beforeAll(async () => {
-  const made = await createCudaRunner({ workdir, emulated: true });
-  if (made.status !== "ready") throw new Error(made.what);
-  runner = made.runner;
-});
-afterAll(async () => {
-  await runner.close();
-  rmSync(workdir, { recursive: true });
-});
+const { runner } = emulatedRunner();
 
 const CASES = [
   { operator: "matmul", parameters: { m: 40, n: 24, k: 48 }, types: "f16", epilogue: "c[m,n] = f16(out[m,n])" },
@@ -51,8 +37,8 @@ describe("a kernel of blocks and warps", () => {
       if (!("kernelOf" in space)) throw new Error("nothing maps");
       const random = seededRandom(11);
       const candidates = Array.from({ length: COUNT }, () => space.random(random));
-      const reference = await runner.reference(computation, 1);
-      const measured = await runner.measureTogether(candidates.map(space.kernelOf), reference, TIMING);
+      const reference = await runner().reference(computation, 1);
+      const measured = await runner().measureTogether(candidates.map(space.kernelOf), reference, TIMING);
       for (const [i, m] of measured.entries()) {
         const candidate = candidates[i];
         const subject = candidate && `${candidateText(candidate)} ${scheduleText(candidate)}`;

@@ -11,7 +11,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import type { LaneCandidate } from "../abstraction/candidate.ts";
 import {
   computationOf as computationOfRecord,
   openDatabase,
@@ -29,7 +28,7 @@ import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { type Line, type Path, plant, textsIn } from "./support/forge.ts";
-import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
+import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
 import { inFull } from "./support/slow.ts";
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
@@ -59,24 +58,6 @@ const HOSTILE: readonly string[] = [
   "??/\nplanted",
   "__proto__",
 ];
-
-const LANES: LaneCandidate = {
-  kind: "lanes",
-  intrinsic: "avx512.fma.f32",
-  schedule: {
-    dataflow: "SBM",
-    lanes: 16,
-    rows: 1,
-    vectors: 2,
-    rolled: [],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    borders: "peeled",
-    strip: 0,
-    threads: 1,
-  },
-};
 
 /** What a page would take for markup. */
 const MARKUP = [

@@ -230,7 +230,9 @@ describe("what no hardware could run as it is written", () => {
 
   it("is a statement out of its place", () => {
     const scalar: Statement = { kind: "scalar", equation: copy("y[0,0] = x[0,0]", {}).equation };
-    const { body: [block] } = onWarps(1, [lanes("y[lane,0] = x[0,lane]")]); // biome-ignore format: one line
+    const {
+      body: [block],
+    } = onWarps(1, [lanes("y[lane,0] = x[0,lane]")]);
     if (!block) throw new Error("no block");
     const local: Scratch = { name: "t", dtype: "f16", elements: 1, scope: "local" };
     expect([

@@ -106,7 +106,10 @@ function splitSum(): Case {
     { blocks: 2 },
   );
   const whole = onWarps(1, [lanes("y[lane] = partial[0,lane] + partial[1,lane]")]);
-  const dims = [{ name: "b", extent: 2 }, { name: "i", extent: 32 }]; // biome-ignore format: one line
+  const dims = [
+    { name: "b", extent: 2 },
+    { name: "i", extent: 32 },
+  ];
   return {
     computation: f32("y[i] += x[r,i+32*c]", { i: 32, r: 2, c: 2 }),
     nest: {

@@ -187,7 +187,11 @@ test("a footprint is the number of distinct addresses while terms nest or two ov
       [randomInteger(random, -7, 9), randomInteger(random, 1, 9)],
     ] as const;
     // A run of `inner` elements inside steps that are longer than it.
-    const terms = [[1, inner], [x[0] * 8, x[1]], [y[0] * 8, y[1]]] as const; // biome-ignore format: one a line says no more
+    const terms = [
+      [1, inner],
+      [x[0] * 8, x[1]],
+      [y[0] * 8, y[1]],
+    ] as const;
     const footprint = new AffineFootprint(
       terms.map(([coefficient, count]) => term(coefficient, undefined, count)),
       1,

@@ -1,6 +1,6 @@
 /** @file Kernels to emit and load, made without a search: the plainest schedule of the first mapping that this machine can run. */
 
-import type { MappedCandidate } from "../../abstraction/candidate.ts";
+import type { LaneCandidate, MappedCandidate } from "../../abstraction/candidate.ts";
 import { candidateKey } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
@@ -103,3 +103,22 @@ export function recordPlain(
     db.close();
   }
 }
+
+/** A design on lanes, of signals filtered by up to 16 taps. */
+export const LANES: LaneCandidate = {
+  kind: "lanes",
+  intrinsic: "avx512.fma.f32",
+  schedule: {
+    dataflow: "SBM",
+    lanes: 16,
+    rows: 1,
+    vectors: 2,
+    rolled: [],
+    weights: "registers",
+    streaming: false,
+    prefetchBytes: 0,
+    borders: "peeled",
+    strip: 0,
+    threads: 1,
+  },
+};
