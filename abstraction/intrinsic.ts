@@ -20,7 +20,7 @@ import { UsageError } from "./error.ts";
 import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
 import { parseExpr, spanOf } from "./parse.ts";
-import { type Code, code, join, type Name, trustedCode } from "./source-text.ts";
+import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
 
 /** The language the instruction is reached from; `none` for accelerators that exist on paper. */
 export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
@@ -164,7 +164,6 @@ type LastWord<S extends string, Word extends string = ""> = S extends `${infer C
   : Word;
 type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
 
-const BRACES = /\{(\w+)\}/g;
 const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride"];
 
 /**
@@ -260,9 +259,12 @@ const SHARED = "shared";
 /** Whether an instruction reads an operand from shared memory and not from registers. */
 export const readsShared = ({ file }: Operand): boolean => file === SHARED;
 
+/** Lanes of a warp. */
+export const WARP = 32;
+
 /** Threads that issue an instruction together. */
 export function lanesOf({ scope }: Pick<Intrinsic, "scope">): number {
-  return scope === "warpgroup" ? 128 : scope === "warp" ? 32 : 1;
+  return scope === "warpgroup" ? 4 * WARP : scope === "warp" ? WARP : 1;
 }
 
 export function operandOf(intrinsic: Intrinsic, name: string): Operand {
@@ -333,11 +335,7 @@ function longestStep(offset: Expr): number {
 
 /** The text of a row as code, its braces filled. */
 export function fillTemplate(template: RowText, values: Readonly<Record<string, Code | Name>> = {}): Code {
-  // Every other piece is the word within braces.
-  const pieces = template.split(BRACES);
-  return join(
-    pieces.map((piece, i) => (i % 2 === 0 ? trustedCode(piece) : (values[piece] ?? code`{${trustedCode(piece)}}`))),
-  );
+  return filled(trustedCode(template), values);
 }
 
 /** `zmm[4*n + k]`, as declared. */

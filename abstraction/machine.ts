@@ -127,8 +127,8 @@ export interface RegisterClass {
   readonly types?: Readonly<Partial<Record<DType, string>>>;
   readonly otherwise?: string;
   /**
-   * How a variable is declared: `{type} {reg};` where left out. `{elements}` are those of the register, `{words}` the 32-bit registers of
-   * a lane, `{shape}` the extents m, n, k of the instruction, `{layout}` how a fragment lies in memory.
+   * How a variable is declared: `{type} {reg};` where left out. `{elements}` are those of the register and `{width}` the same where there
+   * is more than one, `{words}` the 32-bit registers of a lane, `{shape}` the extents m, n, k of the instruction.
    */
   readonly declared?: string;
   /** Code that fills `{reg}` with zeros. */

@@ -163,6 +163,20 @@ export function trustedCode(text: string): Code {
   return new Code(MADE_HERE, [text]);
 }
 
+/** Text with `{words}` in braces filled; a word without a value stays as it stands. */
+export function filled(template: Code, values: Readonly<Record<string, Code | Name>>): Code {
+  const fill = (text: string): Piece[] =>
+    text.split(BRACES).map((piece, i): Piece => (i % 2 === 0 ? piece : (values[piece] ?? `{${piece}}`)));
+  return new Code(
+    MADE_HERE,
+    template.pieces.flatMap((piece) => (typeof piece === "string" ? fill(piece) : [piece])),
+    template.apart,
+  );
+}
+
+/** Every other piece of a text split by it is the word within braces. */
+export const BRACES = /\{(\w+)\}/g;
+
 /** A finished source within another, or what is made of it word by word. */
 export function quoted(source: SourceText): Code {
   return apart(trustedCode(source));

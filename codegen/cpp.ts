@@ -11,12 +11,10 @@
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { identityOf } from "../abstraction/equation.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
-import { declareRegister } from "../abstraction/register.ts";
 import {
   apart,
   axisName,
@@ -30,6 +28,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
+import { clearRegister, declareRegister, isNumbered } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
@@ -143,13 +142,7 @@ class CppWriter implements LanguagePrinter {
 
   clear({ register }: Clear): Code[] {
     const { intrinsic, operand } = this.registerFile(register);
-    const declared = operandOf(intrinsic, operand);
-    const name = this.register(register);
-    if (declared.clear !== undefined) return [fillTemplate(declared.clear, { reg: name })];
-    if (identityOf(intrinsic.computation.equation.op, declared.dtype) !== 0)
-      throw new Error(`internal: ${intrinsic.name} does not start from zero`);
-    // Assigned, not filled by address: g++ would keep a register whose address was taken in memory.
-    return [declared.file === "tile" ? code`_tile_zero(${name});` : code`${name} = decltype(${name}){};`];
+    return [clearRegister(intrinsic, operandOf(intrinsic, operand), this.register(register))];
   }
 
   move({ kind, register, memory }: Move, extents: Extents): Code[] {
@@ -194,7 +187,7 @@ class CppWriter implements LanguagePrinter {
     const file = this.registerFile(at);
     if (at.index.kind !== "number")
       throw new Error(`internal: register ${printExpr(at.index)} is not known while printing`);
-    if (operandOf(file.intrinsic, file.operand).file !== "tile") return code`${registerIn(file, at.index.value)}`;
+    if (!isNumbered(operandOf(file.intrinsic, file.operand).file)) return code`${registerIn(file, at.index.value)}`;
     const before = this.nest.registers.slice(0, this.nest.registers.indexOf(file)).reduce((sum, r) => sum + r.count, 0);
     return code`${before + at.index.value}`;
   }
@@ -203,7 +196,7 @@ class CppWriter implements LanguagePrinter {
     const mentioned = namesIn(body);
     const declared = this.nest.registers.flatMap((file) => {
       const operand = operandOf(file.intrinsic, file.operand);
-      if (operand.file === "tile") return [];
+      if (isNumbered(operand.file)) return [];
       return Array.from({ length: file.count }, (_, i) => registerIn(file, i))
         .filter((name) => mentioned.has(name.id))
         .map((name) => declareRegister(file.intrinsic, operand, name));

@@ -11,9 +11,9 @@ import { type Computation, memoryElements, type Tensor } from "../abstraction/co
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { WARP } from "../abstraction/register.ts";
 import {
   apart,
   axisName,

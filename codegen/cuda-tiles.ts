@@ -30,8 +30,8 @@ import {
   tileOffset,
 } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
-import { declareRegister } from "../abstraction/register.ts";
 import { type Code, code, indented, list, Name, namesIn } from "../abstraction/source-text.ts";
+import { clearRegister, declareRegister } from "../targets/registers.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { placeWhere, vectorAt } from "./cuda-copies.ts";
 import { ownAxis } from "./cuda-expressions.ts";
@@ -78,9 +78,7 @@ export class CudaTiles {
 
   clear({ register }: Clear): Code[] {
     const { intrinsic, operand } = this.fileOf(register);
-    const { clear } = operandOf(intrinsic, operand);
-    if (clear === undefined) throw new Error(`internal: ${intrinsic.name}.${operand} does not say how it is cleared`);
-    return [fillTemplate(clear, { reg: this.register(register) })];
+    return [clearRegister(intrinsic, operandOf(intrinsic, operand), this.register(register))];
   }
 
   issue({ intrinsic, registers, tiles = {} }: RegisterIssue, extents: Extents): Code[] {

@@ -19,7 +19,14 @@ import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { binary, number } from "../abstraction/expression.ts";
-import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
+import {
+  type Asynchronous,
+  fillTemplate,
+  type Intrinsic,
+  operandOf,
+  printStorage,
+  WARP,
+} from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import {
   type Group,
@@ -30,7 +37,6 @@ import {
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
-import { WARP } from "../abstraction/register.ts";
 import {
   apart,
   type Code,

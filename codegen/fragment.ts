@@ -18,8 +18,8 @@ import {
   printStorage,
   registerElements,
   sizesOf,
+  WARP,
 } from "../abstraction/intrinsic.ts";
-import { WARP } from "../abstraction/register.ts";
 import { shortIndex } from "./short-index.ts";
 
 /** The axis that stands for the number of a lane in its warp or warpgroup; no axis of a computation has such a name. */

@@ -19,9 +19,9 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
-import { WARP } from "../abstraction/register.ts";
 import {
   axisName,
   type Code,

@@ -22,7 +22,6 @@ import {
 } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { declareRegister } from "../abstraction/register.ts";
 import {
   apart,
   type Code,
@@ -37,7 +36,7 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { isNumbered, registerClass, widestVector } from "../targets/index.ts";
+import { declareRegister, isNumbered, registerClass, widestVector } from "../targets/index.ts";
 
 export interface Measured {
   readonly median: number;

@@ -37,7 +37,6 @@ import {
 import { rowMajor } from "../abstraction/layout.ts";
 import { operandView, printView } from "../abstraction/matrix-view.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { declareRegister, registerName } from "../abstraction/register.ts";
 import {
   apart,
   type Code,
@@ -50,7 +49,7 @@ import {
   skeleton,
   stringLiteral,
 } from "../abstraction/source-text.ts";
-import { registerClass } from "../targets/index.ts";
+import { declareRegister, isNumbered, registerClass } from "../targets/index.ts";
 import { encodeElement } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
 
@@ -69,7 +68,8 @@ interface Place {
 export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const places = placesOf(intrinsic);
   const variable = (operand: Operand): Code => identifier(operand.name);
-  const register = (operand: Operand): Code => registerName(intrinsic, operand, variable(operand));
+  const register = (operand: Operand): Code =>
+    isNumbered(operand.file) ? code`${intrinsic.operands.indexOf(operand)}` : variable(operand);
   const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, variable(operand)));
   const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
     const tile = code`frame + ${tileAt}`;

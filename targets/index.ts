@@ -27,4 +27,4 @@ export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
 export { PORTABLE_ISA } from "./portable.ts";
-export { isNumbered, registerClass, widestVector } from "./registers.ts";
+export { clearRegister, declareRegister, isNumbered, registerClass, widestVector } from "./registers.ts";

@@ -13,8 +13,7 @@ export const MALI: Family = {
       name: "reg",
       named: "variable",
       types: { s8: "char", u8: "uchar", s32: "int", u32: "uint", f32: "float" },
-      // `char4`, and `int` where there is one element.
-      declared: "{type}{elements} {reg};",
+      declared: "{type}{width} {reg};",
       cleared: "{reg} = 0;",
       source: "OpenCL C specification, vector data types",
     },

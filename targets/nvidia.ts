@@ -20,6 +20,7 @@ import type {
   Target,
   Unit,
 } from "../abstraction/machine.ts";
+import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { type Gpu, GUIDE, gpu } from "./nvidia-gpu.ts";
 
 const KIB = 1024;
@@ -79,7 +80,7 @@ const fragment = (use: "matrix_a" | "matrix_b" | "accumulator"): RegisterClass =
     ...{ f16: "__half", bf16: "__nv_bfloat16", tf32: "wmma::precision::tf32" },
     ...{ s8: "signed char", u8: "unsigned char", s32: "int", f32: "float", f64: "double" },
   },
-  declared: `wmma::fragment<wmma::${use}, {shape}, {type}${use === "accumulator" ? "" : ", {layout}"}> {reg};`,
+  declared: `wmma::fragment<wmma::${use}, {shape}, {type}${use === "accumulator" ? "" : ", wmma::row_major"}> {reg};`,
   cleared: "wmma::fill_fragment({reg}, 0);",
   perLane: true,
   source: "CUDA C++ Programming Guide, Warp Matrix Functions",
@@ -105,7 +106,7 @@ const REGISTERS: readonly RegisterClass[] = [
     name: "shared",
     named: "variable",
     types: { f16: "uint16_t", bf16: "uint16_t", tf32: "float", s8: "int8_t", u8: "uint8_t" },
-    declared: "__shared__ __align__(1024) {type} {reg}[{elements}];",
+    declared: `__shared__ __align__(${VIEW_ALIGNMENT}) {type} {reg}[{elements}];`,
     cleared: "for (auto& element : {reg}) element = 0;",
     source: "PTX ISA, wgmma.mma_async: matrix descriptors",
   },

@@ -1,11 +1,19 @@
 /**
- * @file The registers that operands name, over all families.
+ * @file The registers that operands name, over all families, and how the language an instruction is reached from writes them.
  *
- *     registerClass("zmm").count             32
- *     registerClass("tile").named            "number": _tile_dpbusd(0, 6, 7)
+ *     registerClass("zmm").count                               32
+ *     registerClass("tile").named                              "number": _tile_dpbusd(0, 6, 7)
+ *     declareRegister(vpdpbusd, operandOf(vpdpbusd, "c"), code`c`)        __m512i c;
+ *     clearRegister(tdpbusd, operandOf(tdpbusd, "c"), code`0`)            _tile_zero(0);
  */
 
+import { extentOf } from "../abstraction/affine.ts";
+import { extentsOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
 import type { RegisterClass } from "../abstraction/machine.ts";
+import { type Code, code, filled, list, type Name, NOTHING, trustedCode } from "../abstraction/source-text.ts";
 import { FAMILIES } from "./features.ts";
 
 const CLASSES: ReadonlyMap<string, RegisterClass> = new Map(
@@ -28,4 +36,38 @@ export function widestVector({ isa }: { readonly isa: readonly string[] }): Regi
   const widest = own.sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))[0] ?? CLASSES.get("vec");
   if (!widest) throw new Error("internal: plain C++ has no registers");
   return widest;
+}
+
+/** A statement that declares the register; empty where a register is a number. @throws Error for a type the file does not hold */
+export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable: Code | Name): Code {
+  const { name, dtype, file } = operand;
+  const registers = classOf(operand);
+  if (registers.named === "number") return NOTHING;
+  const type = registers.types?.[dtype] ?? registers.otherwise;
+  if (type === undefined)
+    throw new Error(`${intrinsic.name}: no register type is known for ${dtype} in "${file}" (operand ${name})`);
+  const elements = registerElements(intrinsic, operand);
+  const extents = extentsOf(intrinsic.computation);
+  return filled(trustedCode(registers.declared ?? "{type} {reg};"), {
+    reg: variable,
+    type: trustedCode(type),
+    elements: code`${elements}`,
+    width: elements === 1 ? NOTHING : code`${elements}`,
+    words: code`${(elements / lanesOf(intrinsic)) * (bytesOf(dtype) / 4)}`,
+    shape: list(["m", "n", "k"].flatMap((axis) => (axis in extents ? [code`${extentOf(axis, extents)}`] : []))),
+  });
+}
+
+/** A statement that fills the register with the identity of its sums: as its operand says, else with zeros. */
+export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: Code): Code {
+  if (operand.clear !== undefined) return fillTemplate(operand.clear, { reg: register });
+  if (identityOf(intrinsic.computation.equation.op, operand.dtype) !== 0)
+    throw new Error(`internal: ${intrinsic.name} does not start from zero`);
+  return filled(trustedCode(classOf(operand).cleared), { reg: register });
+}
+
+function classOf({ name, file }: Operand): RegisterClass {
+  const found = registerClass(file);
+  if (!found) throw new Error(`no machine has registers "${file}" (operand ${name})`);
+  return found;
 }

@@ -4,14 +4,13 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { wrap } from "../abstraction/dtype.ts";
 import { defineIntrinsic, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
-import { declareRegister } from "../abstraction/register.ts";
 import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { decodeElement, encodeElement, encodeElements } from "../runtime/bytes.ts";
 import { explainRun, findProgram, runChild } from "../runtime/child.ts";
 import { checkIntrinsics, cudaConformanceSource } from "../runtime/conformance.ts";
 import { rowFunction } from "../runtime/conformance-source.ts";
-import { compilerFlags, hasFeature, nativeTarget } from "../targets/index.ts";
+import { compilerFlags, declareRegister, hasFeature, nativeTarget } from "../targets/index.ts";
 import { machineFrom, parseCache, parseCpuInfo } from "../targets/native.ts";
 import { textOf } from "./support/source.ts";
 

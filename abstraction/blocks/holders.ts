@@ -8,9 +8,8 @@
 import { evaluateIndex, pointsOf } from "../affine.ts";
 import { extentsOf } from "../computation.ts";
 import { bytesOf } from "../dtype.ts";
-import { lanesOf, type Operand, registerElements, sizesOf } from "../intrinsic.ts";
+import { lanesOf, type Operand, registerElements, sizesOf, WARP } from "../intrinsic.ts";
 import { rowMajor } from "../layout.ts";
-import { WARP } from "../register.ts";
 import type { RegisterShape } from "./context.ts";
 import { ALL_LANES } from "./happens-before.ts";
 

@@ -6,8 +6,8 @@
  */
 
 import { compileLanes } from "../interpret-lanes.ts";
+import { WARP } from "../intrinsic.ts";
 import type { Statement } from "../loop-nest.ts";
-import { WARP } from "../register.ts";
 import { type BlockContext, compileRegister, malformed, type Standing, type WarpRun } from "./context.ts";
 import { compileCopy } from "./copy.ts";
 import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
