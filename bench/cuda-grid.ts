@@ -4,11 +4,13 @@
  *     npm run build
  *     node dist/bench/cuda-grid.js --cases gemm-4096,conv-16-64x56-nhwc --seconds 60 --out bench/results/cuda-grid-h100.jsonl
  *     node dist/bench/cuda-grid.js --report bench/results/cuda-grid-h100.jsonl > bench/results/cuda-grid-h100.md
+ *     node dist/bench/cuda-grid.js --cases resnet18-1-nhwc --seconds 15 --out FILE.jsonl                    twelve layers of a network
  *
  *     node dist/bench/cuda-grid.js --sanitize 12 --out bench/results/cuda-sanitizer-h100.jsonl
  *
  * Inputs are f16, sums f32, outputs f16. Every kernel is compared with the reference in every element of three sets of inputs before its
- * time counts. The finalists and cuBLAS run in turns, in a random order. PyTorch (benchmark mode, CUDA graphs) runs before and after.
+ * time counts. The finalists and cuBLAS run in turns, in a random order. PyTorch (benchmark mode, CUDA graphs) runs before
+ * and after all cases, in both layouts.
  */
 
 import { execFileSync, spawnSync } from "node:child_process";
@@ -63,6 +65,9 @@ const final = z.object({
   failed: z.record(z.string(), z.number()),
 });
 type Final = z.infer<typeof final>;
+/** Peers that are measured beside all cases at once. */
+const beside = z.object({ kind: z.literal("peers"), case: z.string(), peers: z.record(z.string(), z.number()) });
+const OTHER_LAYOUT = "PyTorch, other layout";
 
 /** Small enough for racecheck, large enough for several blocks and a ring that turns. */
 const SANITIZED = ["gemm-320", "conv-2-32x14-nhwc", "conv-1-32x14-nchw"];
@@ -78,11 +83,35 @@ interface Case {
   readonly name: string;
   readonly computation: Computation;
   readonly gemm?: number;
-  /** What PyTorch is given: batch, channels, height, filters, filter, and whether channels lie innermost. */
-  readonly conv?: readonly [n: number, c: number, h: number, k: number, r: number, last: boolean];
+  readonly conv?: Layer;
 }
 
-/** `gemm-4096`, `conv-16-64x56-nhwc`: batch, channels, side; 3x3, padding 1. */
+/** What PyTorch is given of a convolution: its kernel is square and padded so that a stride of 1 keeps the side. */
+interface Layer {
+  readonly n: number;
+  readonly c: number;
+  readonly h: number;
+  readonly k: number;
+  readonly r: number;
+  readonly stride: number;
+  readonly dilation: number;
+  /** Channels lie innermost. */
+  readonly last: boolean;
+}
+
+/** The layers of ResNet-18, as cases without their batch and layout. Source: AMOS (ISCA 2022), table 5. */
+const RESNET18 = [
+  ...["3x224-k64-r7-s2", "64x56", "64x56-r1", "64x56-k128-s2", "64x56-k128-r1-s2", "128x28", "128x28-k256-s2"],
+  ...["128x28-k256-r1-s2", "256x14", "256x14-k512-s2", "256x14-k512-r1-s2", "512x7"],
+] as const;
+
+/** `resnet18-16-nhwc`: its twelve layers. Any other name is a case. */
+function casesNamed(name: string): readonly Case[] {
+  const network = /^resnet18-(\d+)-(nhwc|nchw)$/.exec(name);
+  return network ? RESNET18.map((l) => caseNamed(`conv-${network[1]}-${l}-${network[2]}`)) : [caseNamed(name)];
+}
+
+/** `gemm-4096`; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, filters (as channels), kernel (3), stride (1), `d2` dilation (1). */
 function caseNamed(name: string): Case {
   const types = parseDataTypes("f16");
   const gemm = /^gemm-(\d+)$/.exec(name);
@@ -93,15 +122,23 @@ function caseNamed(name: string): Case {
     });
     return { name, computation, gemm: n };
   }
-  const conv = /^conv-(\d+)-(\d+)x(\d+)-(nhwc|nchw)$/.exec(name);
-  if (!conv) throw new Error(`no case "${name}": gemm-SIZE or conv-BATCH-CHANNELSxSIDE-nhwc|nchw`);
+  const conv = /^conv-(\d+)-(\d+)x(\d+)(?:-k(\d+))?(?:-r(\d+))?(?:-s(\d+))?(?:-d(\d+))?-(nhwc|nchw)$/.exec(name);
+  if (!conv)
+    throw new Error(
+      `no case "${name}": gemm-SIZE, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, or resnet18-BATCH-nhwc|nchw`,
+    );
   const [n = 1, c = 1, h = 1] = conv.slice(1, 4).map(Number);
-  const last = conv[4] === "nhwc";
+  const [k = c, r = 3, stride = 1, dilation = 1] = conv
+    .slice(4, 8)
+    .map((t) => (t === undefined ? undefined : Number(t)));
+  const last = conv[8] === "nhwc";
+  const pad = (dilation * (r - 1)) / 2;
   const computation = instantiate(operatorNamed("conv2d"), {
-    ...{ parameters: { n, c, k: c, h, w: h, r: 3, s: 3, pad: 1 }, types, epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
+    ...{ parameters: { n, c, k, h, w: h, r, s: r, stride, dilation, pad }, types },
+    epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])",
     ...(last && { layouts: { in: "NHWC", w: "KRSC", y: "NPQK" } }),
   });
-  return { name, computation, conv: [n, c, h, c, 3, last] };
+  return { name, computation, conv: { n, c, h, k, r, stride, dilation, last } };
 }
 
 async function run(): Promise<void> {
@@ -121,9 +158,11 @@ async function run(): Promise<void> {
   };
   if (values.out !== undefined) writeFileSync(values.out, "");
   write({ kind: "device", ...runner.device, seconds: Number(values.seconds), seed: Number(values.seed) });
-  for (const one of values.cases.split(",").map(caseNamed)) {
+  const all = values.cases.split(",").flatMap(casesNamed);
+  const layers = all.flatMap((one) => one.conv ?? []);
+  const before = torchSeconds(layers);
+  for (const one of all) {
     const begun = Date.now();
-    const before = one.conv ? torchSeconds(one.conv) : undefined;
     const found = await tuneComputation(one, {
       ...{ machine: target, database: ":memory:", trials: MOST_TRIALS },
       ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
@@ -179,7 +218,6 @@ async function run(): Promise<void> {
       else if (peer) console.error(`cuBLAS: ${peer.status}: ${peer.log}`);
       if (values.out !== undefined) writeFileSync(`${values.out}.${one.name}.cu`, kernel.source);
     }
-    if (one.conv && before !== undefined) peers["PyTorch"] = Math.min(before, torchSeconds(one.conv) ?? before);
     const line: Final = {
       ...{
         kind: "case",
@@ -194,6 +232,16 @@ async function run(): Promise<void> {
     };
     write(line);
     console.error(JSON.stringify(line));
+  }
+  const after = torchSeconds(layers);
+  for (const [i, { name }] of all.filter((one) => one.conv).entries()) {
+    const runs = [before[i], after[i]].flatMap((t) => t ?? []);
+    if (runs.length === 0) continue;
+    const peers = {
+      PyTorch: Math.min(...runs.map((t) => t.own)),
+      [OTHER_LAYOUT]: Math.min(...runs.map((t) => t.other)),
+    };
+    write({ kind: "peers", case: name, peers } satisfies z.infer<typeof beside>);
   }
   await runner.close();
 }
@@ -282,17 +330,20 @@ function cublas(workdir: string, n: number, nvcc: string, arguments_: Prebuilt["
   return { file, arguments: arguments_ };
 }
 
-/** Seconds of a convolution in PyTorch: the median of graphs of 20 calls. Undefined where there is no PyTorch. */
-function torchSeconds([n, c, h, k, r, last]: NonNullable<Case["conv"]>): number | undefined {
+/** Seconds of convolutions in PyTorch, each in its layout and in the other one; none where there is no PyTorch. */
+function torchSeconds(layers: readonly Layer[]): readonly { readonly own: number; readonly other: number }[] {
+  if (layers.length === 0) return [];
   const script = fileURLToPath(new URL("./peers/torch-conv.py", import.meta.url));
+  const given = layers.flatMap(({ n, c, h, k, r, stride, dilation, last }) =>
+    [last, !last].map((innermost) => [n, c, h, k, r, stride, dilation, innermost ? 1 : 0].join(",")),
+  );
   try {
-    const out = execFileSync(values.python, [script, ...[n, c, h, k, r, last ? 1 : 0].map(String)], {
-      encoding: "utf8",
-    });
-    return Number(out.trim().split("\n").at(-1));
+    const out = execFileSync(values.python, [script, ...given], { encoding: "utf8" });
+    const times = out.trim().split("\n").map(Number);
+    return layers.map((_, i) => ({ own: times[2 * i] ?? Number.NaN, other: times[2 * i + 1] ?? Number.NaN }));
   } catch (error) {
     console.error(`PyTorch: ${error instanceof Error ? error.message : String(error)}`);
-    return undefined;
+    return [];
   }
 }
 
@@ -314,14 +365,16 @@ function report(text: string): string {
     const parsed = final.safeParse(line);
     return parsed.success ? [parsed.data] : [];
   });
-  const rows = cases.map(({ case: name, trials, measured, best, peers, failed }) => {
-    const [peer] = Object.entries(peers);
+  const besides = lines.flatMap((line) => beside.safeParse(line).data ?? []);
+  const rows = cases.map(({ case: name, trials, measured, best, failed, ...own }) => {
+    const [peer, other] = Object.entries({ ...own.peers, ...besides.find((b) => b.case === name)?.peers });
     const ratio = best && peer ? (peer[1] / best.median).toFixed(2) : "";
+    const otherRatio = best && other ? (other[1] / best.median).toFixed(2) : "";
     const wrong = Object.entries(failed)
       .map(([status, count]) => `${count} ${status}`)
       .join(", ");
     const us = (s: number): string => (s * 1e6).toFixed(2);
-    return `| ${[name, best ? `${us(best.median)} (${us(best.interval[0])} to ${us(best.interval[1])})` : "none", peer ? `${us(peer[1])} ${peer[0]}` : "", ratio, `${measured} of ${trials}`, wrong || "none", best ? `${best.instruction}, ${best.mapping}; ${best.schedule}` : ""].join(" | ")} |`;
+    return `| ${[name, best ? `${us(best.median)} (${us(best.interval[0])} to ${us(best.interval[1])})` : "none", peer ? `${us(peer[1])} ${peer[0]}` : "", ratio, otherRatio, `${measured} of ${trials}`, wrong || "none", best ? `${best.instruction}, ${best.mapping}; ${best.schedule}` : ""].join(" | ")} |`;
   });
   return [
     "# Tensor Core kernels searched on a GPU",
@@ -330,8 +383,8 @@ function report(text: string): string {
     "",
     "    node dist/bench/cuda-grid.js --cases ... --seconds ... --out FILE.jsonl",
     "",
-    "| case | automap | peer | ratio | measured | failed | winner |",
-    "|---|---|---|---|---|---|---|",
+    "| case | automap | peer | ratio | to its other layout | measured | failed | winner |",
+    "|---|---|---|---|---|---|---|---|",
     ...rows,
     "",
   ].join("\n");

@@ -13,6 +13,7 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { generateCuda } from "../codegen/cuda.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
@@ -221,6 +222,24 @@ describe("a schedule of blocks and warps", () => {
                   for unrolled n_fragment in 0..4
                     for m_in, n_in of c{4*m_fragment + n_fragment}   c[32*(2*m_group+m_tile)+(32*m_warp+16*m_fragment+m_in),64*n_tile+(32*n_warp+8*n_fragment+n_in)] = f16(sum[])"
     `);
+  });
+
+  it("prints where the ring has more stages than the sum has steps", () => {
+    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
+    const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8, r: 1, s: 1, pad: 0 }, "f16");
+    const mapping = mma && mappings(computation, mma).valid.find((m) => printMatching(m.matching).endsWith("k <- c"));
+    const context = mapping && gridContext(mapping, LIMITS);
+    if (!context || typeof context === "string") throw new Error("no context");
+    const { rows, columns } = context;
+    for (const fragments of ["inline", "across"] as const) {
+      const schedule: GridSchedule = {
+        ...{ tile: { m: rows.extent, n: columns.extent, k: 16 }, warps: { m: 1, n: 1 }, stage: 4, swizzle: "padded" },
+        ...{ transfer: "async", order: 1, fragments: "inline", store: "direct" },
+        ...(fragments === "across" && { tile: { m: rows.extent, n: columns.extent, k: 32 }, fragments }),
+      };
+      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
+      expect(kernel.promises).toBeDefined();
+    }
   });
 
   it("has every legal combination among all, each once", () => {

@@ -25,13 +25,16 @@ const CASES = [
     ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
   },
   { operator: "conv2d", parameters: { n: 1, c: 32, k: 16, h: 5, w: 5 }, types: "s8" },
+  // The first layer of ResNet-18 and one that halves an image, shrunk.
+  { operator: "conv2d", parameters: { n: 1, c: 3, k: 16, h: 10, w: 10, r: 7, s: 7, pad: 3, stride: 2 }, types: "f16" },
+  { operator: "conv2d", parameters: { n: 2, c: 16, k: 24, h: 9, w: 9, r: 1, s: 1, pad: 0, stride: 2 }, types: "f16" },
 ];
 
 const machine = nvidiaTarget("h100");
 
 describe("a kernel of blocks and warps", () => {
   for (const { operator, parameters, types, ...more } of CASES)
-    it(`equals the equation on the emulated device: ${operator} ${types}, ${COUNT} of the space`, async () => {
+    it(`equals the equation on the emulated device: ${operator} ${types} ${JSON.stringify(parameters)}, ${COUNT} of the space`, async () => {
       const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types), ...more });
       const space = sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 });
       if (!("kernelOf" in space)) throw new Error("nothing maps");

@@ -114,13 +114,11 @@ function pipelineSentOff(places: GridPlaces): readonly Statement[] {
   const arrived = (pending: number): readonly Statement[] =>
     byEngine ? [awaitOf(places, step), barrier] : [...wait(pending), publish, barrier];
   const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const freed = ahead < places.steps ? copies(plus(step, number(ahead))) : commit;
   const inside =
     stage === 1
       ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
-      : [
-          ...[...arrived(ahead - 1), ...sendOff(places, step)],
-          ...[...copies(plus(step, number(ahead))), products(inFlight)],
-        ];
+      : [...[...arrived(ahead - 1), ...sendOff(places, step)], ...[...freed, products(inFlight)]];
   return [...before, loop(name, places.steps, inside), ...(inFlight > 0 ? [products(0)] : [])];
 }
 
@@ -137,12 +135,12 @@ function pipeline(places: GridPlaces): readonly Statement[] {
   const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
   const copies = (at: Expr): readonly Statement[] => [...inputs.map((i) => copyOf(places, i, at)), ...commit];
   const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const freed = ahead < places.steps ? copies(plus(step, number(ahead))) : commit;
   if (places.schedule.fragments === "across") {
     // The last step has no next: it stands behind the loop.
     const last = number(places.steps - 1);
     const arrived = [...wait(stage - 2), barrier];
     const next = [...arrived, ...fetchesOf(places, plus(step, number(1)), number(0))];
-    const freed = copies(plus(step, number(ahead)));
     return [
       ...before,
       ...arrived,
@@ -154,6 +152,6 @@ function pipeline(places: GridPlaces): readonly Statement[] {
   const inside =
     stage === 1
       ? [barrier, ...copies(step), ...wait(0), barrier, ...multiply(places, step)]
-      : [...wait(stage - 2), barrier, ...copies(plus(step, number(ahead))), ...multiply(places, step)];
+      : [...wait(stage - 2), barrier, ...freed, ...multiply(places, step)];
   return [...before, loop(name, places.steps, inside)];
 }
