@@ -30,6 +30,7 @@ import { type Equation, printEquation } from "./equation.ts";
 import { type Access, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
+import { printTensorView, type TensorView } from "./tensor-view.ts";
 
 /** Memory of a nest besides the user's tensors. It starts at zero, shared memory with anything. */
 export interface Scratch {
@@ -196,6 +197,11 @@ export interface Copy {
   readonly group: Group;
   /** The copy is made where this holds; it names none of `axes`, so that all threads agree. */
   readonly when?: Expr;
+  /**
+   * What an engine is told of the tile: it brings what the equation says, rows numbered row-major over all axes but the last. What a `select`
+   * leaves out holds anything.
+   */
+  readonly view?: TensorView;
 }
 
 /** One of the arrivals of a nest: of a stage. */
@@ -289,6 +295,10 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
     value: substitute(what, replacement),
     ...(where && { where: change(where) }),
   });
+  const viewed = ({ at, rows, ...view }: TensorView): TensorView => ({
+    ...{ ...view, at: at.map(change) },
+    rows: rows.kind === "box" ? rows : { ...rows, offsets: rows.offsets.map(change) },
+  });
   switch (s.kind) {
     case "loop": {
       const body = s.body.map((inner) => substituteAxis(inner, name, value));
@@ -313,7 +323,10 @@ export function substituteAxis(s: Statement, name: string, value: Expr): Stateme
     case "copy":
       return { ...s, equation: changed(s.equation), ...(s.when && { when: change(s.when) }) };
     case "send": {
-      const copies = s.copies.map((copy) => ({ ...copy, equation: changed(copy.equation) }));
+      const copies = s.copies.map((copy) => ({
+        ...{ ...copy, equation: changed(copy.equation) },
+        ...(copy.view && { view: viewed(copy.view) }),
+      }));
       return { ...s, copies, arrival: arrivalAt(s.arrival), ...(s.when && { when: change(s.when) }) };
     }
     case "await":
@@ -414,6 +427,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
           s.width > 1 ? ` by ${s.width}` : "",
           s.transfer === "plain" ? "" : `, ${s.transfer}`,
           `, by ${s.group}`,
+          s.view ? `, ${printTensorView(s.view)}` : "",
         ];
         const tile = s.axes.map((a) => `${a.name} ${a.extent}`).join(", ");
         return [`${indent}copy ${tile}${how.join("")}${when}   ${printEquation(s.equation)}`];

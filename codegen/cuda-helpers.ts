@@ -32,6 +32,34 @@ const loadMatrices = (count: 1 | 2 | 4, form: ".trans" | ""): DeviceFunction => 
   return { name, feature: "ldmatrix", text };
 };
 
+/** One of several statements, by the template's rank. */
+function byRank(ranks: readonly number[], statement: (rank: number) => Code): Code {
+  return join(
+    ranks.map((rank) => code`if constexpr (RANK == ${rank}) ${statement(rank)}`),
+    code`\n  `,
+  );
+}
+
+const INTO = code`shared::cluster.global`;
+const operands = (first: number, count: number): Code =>
+  list(Array.from({ length: count }, (_, i) => code`%${first + i}`));
+const places = (rank: number): Code[] => Array.from({ length: rank }, (_, i) => code`"r"(at[${i}])`);
+const taps = (count: number): Code[] => Array.from({ length: count }, (_, i) => code`"h"((uint16_t)offset[${i}])`);
+
+const boxCopy = (rank: number): Code => {
+  const given = list([code`"r"(shared_address(to)), "l"(map), "r"(shared_address(arrival))`, ...places(rank)]);
+  return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}.mbarrier::complete_tx::bytes [%0], [%1, {${operands(3, rank)}}], [%2];" :: ${given} : "memory");`;
+};
+
+const pixelsCopy = (rank: number): Code => {
+  const given = list([
+    code`"r"(shared_address(to)), "l"(map), "r"(shared_address(arrival))`,
+    ...places(rank),
+    ...taps(rank - 2),
+  ]);
+  return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}.im2col.mbarrier::complete_tx::bytes [%0], [%1, {${operands(3, rank)}}], [%2], {${operands(3 + rank, rank - 2)}};" :: ${given} : "memory");`;
+};
+
 /** In the order they may call one another. */
 const DEVICE: readonly DeviceFunction[] = [
   {
@@ -66,22 +94,43 @@ template <int BYTES, class T> static __device__ inline void copy_async_where(boo
 }`,
   },
   {
-    name: "describe_box",
+    name: "driver_entry",
     feature: "tma",
     text: code`#include <cuda.h>
-/* A matrix in rows, and the box of it that the engine copies at once, its rows swizzled over their width. CUDA driver API, cuTensorMapEncodeTiled. */
-static inline cudaError_t describe_box(CUtensorMap* map, const void* matrix, unsigned bytes, unsigned long width, unsigned long height, unsigned long pitch, unsigned box_width, unsigned box_height) {
-  static decltype(&cuTensorMapEncodeTiled) encode = nullptr;
+/* A function of the driver, which nothing is linked with. */
+template <class F> static inline cudaError_t driver_entry(const char* name, F* entry) {
   cudaDriverEntryPointQueryResult found;
-  if (encode == nullptr)
-    if (cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void**)&encode, 12000, cudaEnableDefault, &found)) return error;
-  if (encode == nullptr) return cudaErrorNotSupported;
-  const CUtensorMapDataType type = bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32;
-  const unsigned span = box_width * bytes;
-  const CUtensorMapSwizzle swizzle = span == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : span == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : span == 32 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE;
-  const cuuint64_t sizes[] = {width, height}, pitches[] = {pitch};
-  const cuuint32_t box[] = {box_width, box_height}, steps[] = {1, 1};
-  const CUresult result = encode(map, type, 2, (void*)matrix, sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (*entry == nullptr)
+    if (cudaError_t error = cudaGetDriverEntryPointByVersion(name, (void**)entry, 12000, cudaEnableDefault, &found)) return error;
+  return *entry == nullptr ? cudaErrorNotSupported : cudaSuccess;
+}
+static inline CUtensorMapDataType bits_of(unsigned bytes) {
+  return bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32;
+}
+static inline CUtensorMapSwizzle swizzle_of(unsigned span) {
+  return span == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : span == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : span == 32 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE;
+}`,
+  },
+  {
+    name: "describe_box",
+    text: code`/* A tensor, innermost dimension first, and the box of it that the engine copies at once, its rows swizzled over their width. cuTensorMapEncodeTiled. */
+template <int RANK> static inline cudaError_t describe_box(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK], const uint64_t (&pitches)[RANK - 1], const unsigned (&box)[RANK]) {
+  static decltype(&cuTensorMapEncodeTiled) encode = nullptr;
+  if (cudaError_t error = driver_entry("cuTensorMapEncodeTiled", &encode)) return error;
+  const cuuint32_t steps[] = {1, 1, 1, 1, 1};
+  const CUresult result = encode(map, bits_of(bytes), RANK, (void*)tensor, (const cuuint64_t*)extents, (const cuuint64_t*)pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box[0] * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}`,
+  },
+  {
+    name: "describe_pixels",
+    text: code`/* A tensor and the walk through it: along each dimension but the outer ones from a first place to a last one, that counted from the tensor's, in steps. cuTensorMapEncodeIm2col. */
+template <int RANK> static inline cudaError_t describe_pixels(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK], const uint64_t (&pitches)[RANK - 1], const int (&first)[RANK - 2], const int (&last)[RANK - 2], const unsigned (&step)[RANK - 2], unsigned columns, unsigned count) {
+  static decltype(&cuTensorMapEncodeIm2col) encode = nullptr;
+  if (cudaError_t error = driver_entry("cuTensorMapEncodeIm2col", &encode)) return error;
+  cuuint32_t steps[] = {1, 1, 1, 1, 1};
+  for (int i = 0; i < RANK - 2; i++) steps[i + 1] = step[i];
+  const CUresult result = encode(map, bits_of(bytes), RANK, (void*)tensor, (const cuuint64_t*)extents, (const cuuint64_t*)pitches, first, last, columns, count, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }`,
   },
@@ -107,10 +156,17 @@ static __device__ inline void init_arrivals(uint64_t* arrivals, int count) {
   {
     name: "copy_box",
     feature: "tma",
-    text: code`/* The box whose first element stands at column x of row y; zeros where it is outside. */
-static __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, uint64_t* arrival) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-    :: "r"(shared_address(to)), "l"(map), "r"(x), "r"(y), "r"(shared_address(arrival)) : "memory");
+    text: code`/* The box whose first element stands at these places; zeros where it is outside. */
+template <int RANK> static __device__ inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* arrival) {
+  ${byRank([2, 3, 4, 5], boxCopy)}
+}`,
+  },
+  {
+    name: "copy_pixels",
+    feature: "tma",
+    text: code`/* Pixels along the walk from these places on, each offset alike; zeros where they are outside. */
+template <int RANK> static __device__ inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* arrival) {
+  ${byRank([3, 4, 5], pixelsCopy)}
 }`,
   },
   {

@@ -108,7 +108,7 @@ export function generateCuda(
   const prepare = printed("prepare", nest.prepare);
   const run = printed("phase", phasesOf(nest.body).flat());
   const kernels = [...prepare, ...run];
-  const described = kernels.some((k) => (k.kernel.boxes ?? []).length > 0) ? [code`describe_box()`] : [];
+  const described = kernels.flatMap((k) => (k.kernel.boxes ?? []).map((b) => code`describe_${b.view.rows.kind}()`));
   const text = [...kernels.flatMap((k) => k.kernel.body), ...described];
   const { device, portable, replaced, features } = deviceCode(text);
   const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
@@ -330,7 +330,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     const { c, nest } = this;
     const { arrival, copies, when } = statement;
     const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
-    const sent = copies.map((copy) => printBoxes(copy, at, { c, computation: c.computation, nest }, extents));
+    const sent = copies.map((copy) => printBoxes(copy, at, { c, nest }, extents));
     for (const { box } of sent) {
       this.boxes.set(box.name.id, box);
       this.context.aligned(box.tensor, BOX_ALIGNMENT);

@@ -8,10 +8,19 @@
  * for again before every warp has awaited its last use.
  */
 
-import { compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
+import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
 import { type Access, accessesIn, type Expr } from "../expression.ts";
 import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
-import { type BlockContext, malformed, malformedAt, type Standing, type Warp, type WarpRun } from "./context.ts";
+import { type TensorView, viewedCoordinates } from "../tensor-view.ts";
+import {
+  type BlockContext,
+  elementAt,
+  malformed,
+  malformedAt,
+  type Standing,
+  type Warp,
+  type WarpRun,
+} from "./context.ts";
 import { ALL_LANES } from "./happens-before.ts";
 
 interface Stage {
@@ -116,30 +125,65 @@ function arrive({ cargo }: Stage): void {
   for (const bring of cargo.splice(0)) bring();
 }
 
-/** The one element that a box copies, where it is inside. */
-function sourceOf(value: Expr, site: Standing): Access {
-  const [access, ...more] = accessesIn(value);
-  if (!access || more.length > 0) throw malformed(site, "an engine copies one tensor, filled with zeros outside");
-  return access;
+/** The one element that an engine copies, and what must hold for anybody to ask for it. */
+function sourceOf(value: Expr, site: Standing): { readonly source: Access; readonly asked: Expr | undefined } {
+  const [source, ...more] = accessesIn(value);
+  if (!source || more.length > 0) throw malformed(site, "an engine copies one tensor, filled with zeros outside");
+  if (value.kind === "access") return { source, asked: undefined };
+  if (value.kind !== "select" || value.whenTrue !== source) throw malformed(site, "an engine cannot compute");
+  return { source, asked: value.condition };
 }
 
-/** Notes what a box reads and writes; what it returns brings the values. */
-function compileBox({ axes, equation }: Copy, site: Standing, context: BlockContext): (warp: Warp) => () => void {
+/** A place that nobody asks for: whatever the engine brings there. */
+const ANYTHING = -2;
+
+/** What an engine that is told of a view brings to a place of a tile: an element of its tensor, or -1 outside. */
+function compileView(
+  view: TensorView,
+  { shape, places }: Buffer,
+  { scope }: BlockContext,
+): (warp: Warp) => (row: number, column: number) => number {
+  const at = view.at.map((e) => compileIndex(e, scope));
+  const offsets = view.rows.kind === "box" ? [] : view.rows.offsets.map((e) => compileIndex(e, scope));
+  const below = shape.map((_, i) => shape.slice(i + 1).reduce((product, extent) => product * extent, 1));
+  return ({ env }) => {
+    const [first, by] = [at.map((e) => e(env)), offsets.map((e) => e(env))];
+    return (row, column) => {
+      let flat = 0;
+      for (const [i, coordinate] of viewedCoordinates(view, first, by, row, column).entries()) {
+        const { position = 0, extent = 0 } = view.dims[i] ?? {};
+        if (coordinate < 0 || coordinate >= extent) return -1;
+        flat += coordinate * (below[position] ?? 0);
+      }
+      return places?.[flat] ?? flat;
+    };
+  };
+}
+
+/** Notes what an engine reads and writes; what it returns brings the values. */
+function compileBox({ axes, equation, view }: Copy, site: Standing, context: BlockContext): (warp: Warp) => () => void {
   const { scope, scratch, inputs } = context;
   const { target, value } = equation;
   if (scratch.get(target.tensor)?.scope !== "shared")
     throw malformed(site, `an engine fills shared memory, and ${target.tensor} is none`);
-  const source = sourceOf(value, site);
-  if (!inputs.has(source.tensor)) throw malformed(site, `an engine copies inputs, and ${source.tensor} is none`);
+  const { source, asked } = sourceOf(value, site);
+  const tensor = inputs.has(source.tensor) ? scope.buffer(source.tensor) : undefined;
+  if (!tensor) throw malformed(site, `an engine copies inputs, and ${source.tensor} is none`);
+  if (!view) throw malformed(site, `an engine is told of a view of ${source.tensor}, and there is none`);
   if (scope.identity !== 0) throw malformed(site, `what lies outside is ${scope.identity}, and an engine fills with 0`);
-  const [to, from] = [scope.buffer(target.tensor), scope.buffer(source.tensor)];
+  const to = scope.buffer(target.tensor);
   const place = compilePlace(target, scope);
   const origin: Evaluate = compilePlace(source, scope);
+  const isAsked: Evaluate = asked ? compileIndex(asked, scope) : () => 1;
+  const brings = compileView(view, tensor, context);
   const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
   const size = axes.reduce((product, a) => product * a.extent, 1);
+  const columns = axes.at(-1)?.extent ?? 1;
+  const named = (at: number): string => (at < 0 ? "a zero" : elementAt(context, source.tensor, at));
   return (warp) => {
     const places = new Int32Array(size);
     const origins = new Int32Array(size);
+    const brought = brings(warp);
     for (let e = 0; e < size; e++) {
       let rest = e;
       for (const { slot, extent } of digits.toReversed()) {
@@ -147,17 +191,25 @@ function compileBox({ axes, equation }: Copy, site: Standing, context: BlockCont
         rest = Math.floor(rest / extent);
       }
       places[e] = place(warp.env);
-      origins[e] = origin(warp.env);
+      origins[e] = isAsked(warp.env) === 0 ? ANYTHING : origin(warp.env);
+      const got = brought(Math.floor(e / columns), e % columns);
+      if (origins[e] !== ANYTHING && got !== origins[e])
+        throw malformedAt(
+          site,
+          context,
+          warp,
+          `the engine brings ${named(got)} where ${named(origins[e] ?? -1)} is asked for`,
+        );
     }
     if (places.includes(-1)) throw malformedAt(site, context, warp, `the copy leaves ${target.tensor}`);
     for (let e = 0; e < size; e++) {
       to.watch?.write(places[e] ?? 0);
-      if ((origins[e] ?? -1) >= 0) from.watch?.read(origins[e] ?? 0);
+      if ((origins[e] ?? -1) >= 0) tensor.watch?.read(origins[e] ?? 0);
     }
     return () => {
       for (let e = 0; e < size; e++) {
-        const at = origins[e] ?? -1;
-        to.values[places[e] ?? 0] = at < 0 ? 0 : (from.values[at] ?? Number.NaN);
+        const at = origins[e] ?? ANYTHING;
+        to.values[places[e] ?? 0] = at === ANYTHING ? Number.NaN : at < 0 ? 0 : (tensor.values[at] ?? Number.NaN);
       }
     };
   };

@@ -13,6 +13,7 @@ import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
 import { sharedStorage } from "../schedule/swizzle.ts";
 import type { GridPlaces } from "./grid-places.ts";
+import { viewOf } from "./grid-views.ts";
 
 export function ringName(places: GridPlaces, { operand }: GridInput): string {
   return places.fresh(`${operand.name}_ring`);
@@ -47,7 +48,7 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
   const { stage } = places.schedule;
   const boxes = places.context.inputs.map((input): Copy => {
     const { when: _, ...copy } = copyOf(places, input, step);
-    return { ...copy, width: 1, transfer: "engine" };
+    return { ...copy, width: 1, transfer: "engine", view: viewOf(places, input, step) };
   });
   const beyondEnd = step.kind !== "number" && stage > 1;
   return {
@@ -78,9 +79,10 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { counters, fusedSum } = places.countersOf(step, axis(sumName));
   const tile = kept === columns ? places.columnTile : places.rowTile;
   const fusedKept = places.fuse(kept, tile, axis(keptName), counters);
+  // An engine stops where the tensor does, which is where the sum does.
   const guards = [
     ...places.beyond(kept, fusedKept),
-    ...places.beyond(sum, fusedSum),
+    ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
     ...conditions.map((c) => substitute(c, counters, "index")),
   ];
   const isAsync = copiesAsync(places, input);

@@ -118,7 +118,7 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
     return `${intrinsic.name} loads ${secret.name} by itself, in rows that are not swizzled`;
   if (intrinsic.operands.some(readsShared) !== (schedule.swizzle === "spans"))
     return `${intrinsic.name} ${schedule.swizzle === "spans" ? "does not read" : "reads"} rows cut in spans`;
-  const engine = schedule.transfer === "engine" ? engineProblem(context) : undefined;
+  const engine = schedule.transfer === "engine" ? engineProblem(context, schedule.tile) : undefined;
   if (engine !== undefined) return engine;
   const quads = schedule.store === "quads" ? quadsProblem(context) : undefined;
   if (quads !== undefined) return quads;

@@ -1,6 +1,6 @@
 /*
- * The copy engine of an emulated block, for cuda.h: boxes of matrices into shared memory, and barriers that count their bytes. Semantics are
- * written from the PTX ISA, cp.async.bulk.tensor and mbarrier.
+ * The copy engine of an emulated block, for cuda.h: boxes and walks of tensors into shared memory, and barriers that count their bytes.
+ * Semantics are written from the PTX ISA, cp.async.bulk.tensor (tile and im2col modes) and mbarrier.
  *
  * What one thread sends for arrives at once (early) or when somebody waits for it (late); until then its place holds nothing usable.
  * Instructions that read shared memory by themselves see it.
@@ -10,10 +10,16 @@
 
 #define __grid_constant__
 
+/* A tensor, innermost dimension first, and what is copied of it at once: a box, or rows that walk along the dimensions between. */
 struct CUtensorMap {
-  const unsigned char* matrix;
-  unsigned long width, height, pitch;
-  unsigned bytes, box_width, box_height;
+  const unsigned char* tensor;
+  unsigned bytes, rank;
+  unsigned long extents[5], pitches[5]; /* pitches in bytes */
+  unsigned columns, rows;
+  unsigned box[5];
+  bool walks;
+  int first[5], last[5]; /* places of the first and of the last step of a walk */
+  unsigned step[5];
 };
 
 namespace emulation {
@@ -21,7 +27,7 @@ namespace emulation {
 struct PendingBox {
   unsigned char* to;
   CUtensorMap map;
-  int x, y;
+  int at[5], offset[5];
 };
 struct StageArrival {
   const void* at;
@@ -48,39 +54,100 @@ static void complete(StageArrival& a) {
   a.waiting.clear();
 }
 
-/* Swizzled over the width of the box, on the absolute address. */
+/* The next place of a walk or a box. */
+static void advance(const CUtensorMap& map, const int (&begin)[5], int (&at)[5]) {
+  for (unsigned d = 1; d < map.rank; d++) {
+    if (map.walks && d < map.rank - 1) {
+      if ((at[d] += map.step[d]) <= map.last[d]) return;
+      at[d] = map.first[d];
+    } else {
+      at[d]++;
+      if (map.walks || at[d] < begin[d] + (int)map.box[d]) return;
+      at[d] = begin[d];
+    }
+  }
+}
+
+/* Swizzled over the width of a row, on the absolute address. */
 static void bring(const PendingBox& b) {
-  const unsigned span = b.map.box_width * b.map.bytes;
-  for (unsigned row = 0; row < b.map.box_height; row++)
-    for (unsigned column = 0; column < b.map.box_width; column++) {
+  const unsigned span = b.map.columns * b.map.bytes;
+  int at[5];
+  memcpy(at, b.at, sizeof at);
+  for (unsigned row = 0; row < b.map.rows; row++, advance(b.map, b.at, at))
+    for (unsigned column = 0; column < b.map.columns; column++) {
       const uintptr_t linear = (uintptr_t)b.to + row * span + column * b.map.bytes;
-      unsigned char* at = (unsigned char*)(linear ^ ((linear >> 3) & (span - 16)));
-      const long x = b.x + (long)column, y = b.y + (long)row;
-      const bool inside = x >= 0 && y >= 0 && x < (long)b.map.width && y < (long)b.map.height;
-      check_shared(at, b.map.bytes, "the engine wants shared memory");
-      if (inside) memcpy(at, b.map.matrix + y * b.map.pitch + x * b.map.bytes, b.map.bytes);
-      else memset(at, 0, b.map.bytes);
-      memcpy(seen_memory + (at - dynamic_memory), at, b.map.bytes);
+      unsigned char* to = (unsigned char*)(linear ^ ((linear >> 3) & (span - 16)));
+      const unsigned char* from = b.map.tensor;
+      bool inside = true;
+      for (unsigned d = 0; d < b.map.rank; d++) {
+        const long place = at[d] + (d == 0 ? (long)column : b.offset[d]);
+        inside &= place >= 0 && place < (long)b.map.extents[d];
+        from += place * (long)b.map.pitches[d];
+      }
+      check_shared(to, b.map.bytes, "the engine wants shared memory");
+      if (inside) memcpy(to, from, b.map.bytes);
+      else memset(to, 0, b.map.bytes);
+      memcpy(seen_memory + (to - dynamic_memory), to, b.map.bytes);
     }
 }
 
 static void deliver(StageArrival& a) {
   std::vector<PendingBox> boxes;
   boxes.swap(a.boxes);
-  for (const PendingBox& b : boxes) bring(b), a.bytes -= b.map.bytes * b.map.box_width * b.map.box_height;
+  for (const PendingBox& b : boxes) bring(b), a.bytes -= b.map.bytes * b.map.columns * b.map.rows;
   complete(a);
+}
+
+static int describe(CUtensorMap* map, const void* tensor, unsigned bytes, int rank, const uint64_t* extents, const uint64_t* pitches,
+                    unsigned columns) {
+  *map = {};
+  map->tensor = (const unsigned char*)tensor, map->bytes = bytes, map->rank = rank, map->columns = columns, map->rows = 1;
+  for (int d = 0; d < rank; d++) {
+    map->extents[d] = extents[d], map->pitches[d] = d == 0 ? bytes : pitches[d - 1];
+    if (d > 0 && map->pitches[d] % 16) return 1;
+  }
+  const unsigned span = columns * bytes;
+  return (uintptr_t)tensor % 16 || span % 16 || span > 128;
+}
+
+static void send(void* to, const CUtensorMap* map, const int* at, const int* offset, int offsets, uint64_t* barrier) {
+  if ((uintptr_t)to % 128) misuse("the engine wants tiles at multiples of 128 bytes");
+  StageArrival& a = arrival_at(barrier);
+  if (arrival == LATE) memset(to, UNUSABLE, map->bytes * map->columns * map->rows);
+  PendingBox sent = {(unsigned char*)to, *map, {}, {}};
+  for (unsigned d = 0; d < map->rank; d++) sent.at[d] = at[d];
+  for (int d = 0; d < offsets; d++) sent.offset[d + 1] = offset[d];
+  a.boxes.push_back(sent);
+  if (arrival == EARLY || !a.waiting.empty()) deliver(a);
 }
 
 }  // namespace emulation
 
 /* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
 
-static inline int describe_box(CUtensorMap* map, const void* matrix, unsigned bytes, unsigned long width, unsigned long height,
-                               unsigned long pitch, unsigned box_width, unsigned box_height) {
-  const unsigned span = box_width * bytes;
-  if ((uintptr_t)matrix % 16 || pitch % 16 || span % 16 || span > 128 || box_height > 256) return 1;
-  *map = {(const unsigned char*)matrix, width, height, pitch, bytes, box_width, box_height};
+template <int RANK>
+static inline int describe_box(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK],
+                               const uint64_t (&pitches)[RANK - 1], const unsigned (&box)[RANK]) {
+  if (emulation::describe(map, tensor, bytes, RANK, extents, pitches, box[0])) return 1;
+  for (int d = 1; d < RANK; d++) {
+    if (box[d] < 1 || box[d] > 256) return 1;
+    map->box[d] = box[d], map->rows *= box[d];
+  }
   return 0;
+}
+template <int RANK>
+static inline int describe_pixels(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK],
+                                  const uint64_t (&pitches)[RANK - 1], const int (&first)[RANK - 2], const int (&last)[RANK - 2],
+                                  const unsigned (&step)[RANK - 2], unsigned columns, unsigned count) {
+  if (emulation::describe(map, tensor, bytes, RANK, extents, pitches, columns)) return 1;
+  const int corner = 1 << (RANK == 3 ? 15 : RANK == 4 ? 7 : 4);
+  for (int d = 1; d < RANK - 1; d++) {
+    if (first[d - 1] < -corner || first[d - 1] >= corner || last[d - 1] < -corner || last[d - 1] >= corner) return 1;
+    if (step[d - 1] < 1 || step[d - 1] > 8) return 1;
+    map->first[d] = first[d - 1], map->last[d] = (int)extents[d] - 1 + last[d - 1], map->step[d] = step[d - 1];
+  }
+  map->walks = true, map->rows = count;
+  return count > 1024;
 }
 static inline void init_arrivals(uint64_t* barriers, int count) {
   if (emulation::running == 0)
@@ -93,13 +160,14 @@ static inline void expect_bytes(uint64_t* barrier, unsigned bytes) {
   a.declared = true, a.bytes += bytes;
   emulation::complete(a);
 }
-static inline void copy_box(void* to, const CUtensorMap* map, int x, int y, uint64_t* barrier) {
-  using namespace emulation;
-  if ((uintptr_t)to % 128) misuse("the engine wants boxes at multiples of 128 bytes");
-  StageArrival& a = arrival_at(barrier);
-  if (arrival == LATE) memset(to, UNUSABLE, map->bytes * map->box_width * map->box_height);
-  a.boxes.push_back({(unsigned char*)to, *map, x, y});
-  if (arrival == EARLY || !a.waiting.empty()) deliver(a);
+template <int RANK> static inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* barrier) {
+  if (map->walks || map->rank != RANK) emulation::misuse("a box is copied of what is none");
+  emulation::send(to, map, at, nullptr, 0, barrier);
+}
+template <int RANK>
+static inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* barrier) {
+  if (!map->walks || map->rank != RANK) emulation::misuse("a walk is copied of what is none");
+  emulation::send(to, map, at, offset, RANK - 2, barrier);
 }
 /* PTX ISA, mbarrier.try_wait.parity: the phase of this parity has been completed. */
 static inline void await_arrival(uint64_t* barrier, unsigned parity) {

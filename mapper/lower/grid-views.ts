@@ -1,0 +1,48 @@
+/**
+ * @file The tiles of a step as a copy engine is told of them: where they begin, from the counters of the block and of the step.
+ *
+ *     in[n,c,p*2+r-1,q*2+s-1]    at c 64*(step%2), w 2*q-1, h 2*p-1, n    offsets s, r        q, p, n of the tile's first row
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import { axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { TensorView } from "../../abstraction/tensor-view.ts";
+import type { GridInput } from "../schedule/grid-context.ts";
+import { viewForm } from "../schedule/views.ts";
+import { type GridPlaces, plus } from "./grid-places.ts";
+
+/** @throws Error where an engine cannot be told of it */
+export function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
+  const { context, size, computation } = places;
+  const form = viewForm(context, input);
+  if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
+  const { kept, contiguous } = input;
+  const { counters } = places.countersOf(step, number(0));
+  places.fuse(kept, kept === context.columns ? places.columnTile : places.rowTile, number(0), counters);
+  const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
+  const [count, columns] = [extentOf(rowAxis.axis, size), extentOf(columnAxis.axis, size)];
+
+  const summed = new Set(computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])));
+  /** Part of an index: the terms of some loops. */
+  const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
+    const terms = [...d.form.terms].filter(([name]) => has(name));
+    const sum = terms.reduce<Expr>((e, [name, c]) => plus(e, binary("*", number(c), axis(name))), number(constant));
+    return substitute(sum, counters, "index");
+  };
+  const { rows } = form;
+  const isWalked = (i: number): boolean => rows.kind === "pixels" && i > 0 && i < form.dims.length - 1;
+  return {
+    dims: form.dims.map(({ form: _, ...dim }) => dim),
+    at: form.dims.map((d, i) => partOf(d, d.form.constant, (name) => !isWalked(i) || !summed.has(name))),
+    rows:
+      rows.kind === "box"
+        ? {
+            kind: "box",
+            extents: form.dims.map((_, i) => (i === 0 ? columns : i === rows.along ? count : 1)),
+          }
+        : {
+            ...{ kind: "pixels", columns, count, walks: rows.walks },
+            offsets: form.dims.slice(1, -1).map((d) => partOf(d, 0, (name) => summed.has(name))),
+          },
+  };
+}

@@ -1,0 +1,152 @@
+/**
+ * @file Which part of its tensor an input's tile is, as a copy engine could be told: a box, or pixels that it walks by itself.
+ *
+ *     w[k,c,r,s], KRSC            rows k, columns c: a box of c 64, s 1, r 1, k 128
+ *     in[n,c,p*2+r-1,q*2+s-1]     rows n,p,q, columns c: pixels, w from -1 in steps of 2, then h, then n; offsets s, r
+ *
+ * All follows from how the loops index the tensor: filters of any rank, strides and dilations are no cases of their own.
+ */
+
+import { type AffineForm, affineForm, evaluateIndex } from "../../abstraction/affine.ts";
+import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import type { Access } from "../../abstraction/expression.ts";
+import type { PixelRows, ViewedDimension } from "../../abstraction/tensor-view.ts";
+import type { GridContext, GridInput } from "./grid-context.ts";
+
+/** A tensor's dimension as an engine counts it, and how the loops index it. */
+interface ViewedDim extends ViewedDimension {
+  readonly form: AffineForm;
+}
+
+/** Innermost first. */
+export interface ViewForm {
+  readonly access: Access;
+  readonly dims: readonly ViewedDim[];
+  /** Of the rows: the dimension that they lie along, or how they walk. */
+  readonly rows:
+    | { readonly kind: "box"; readonly along: number }
+    | { readonly kind: "pixels"; readonly walks: PixelRows["walks"] };
+}
+
+/** Multiple of every pitch but the innermost. Source: CUDA driver API, cuTensorMapEncodeTiled. */
+const PITCH_BYTES = 16;
+const MOST_DIMENSIONS = 5;
+/** Largest step of a walk. Source: CUDA driver API, cuTensorMapEncodeIm2col, elementStrides. */
+const MOST_STEP = 8;
+/** Places of corners to either side, and offsets, by the number of dimensions walked. Source: the same; PTX ISA, im2col mode. */
+const MOST_CORNER = [0, 2 ** 15, 2 ** 7, 2 ** 4] as const;
+const MOST_OFFSET = [0, 2 ** 16, 2 ** 8, 2 ** 5] as const;
+
+const known = new WeakMap<GridInput, ViewForm | string>();
+
+/** How an engine could be told of an input's tiles; or why it cannot, in one sentence. Worked out once an input. */
+export function viewForm(context: GridContext, input: GridInput): ViewForm | string {
+  const form = known.get(input) ?? findForm(context, input);
+  known.set(input, form);
+  return form;
+}
+
+function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | string {
+  const { operand, value, kept, contiguous, conditions } = input;
+  if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed, and an engine copies`;
+  const tensor = tensorOf(mapping.computation, value.tensor);
+  const dims = dimsOf(tensor, value, bytesOf(operand.dtype));
+  if (typeof dims === "string") return dims;
+  const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, sum] : [sum, kept];
+
+  // 1. Columns: one loop, alone in steps of 1 along the innermost dimension.
+  const [inner] = dims;
+  const [column, ...fused] = columnAxis.dimension?.loops ?? [];
+  if (!inner || !column || fused.length > 0) return `columns of ${value.tensor} are not one loop`;
+  const along = dims.filter((d) => d.form.terms.has(column.name));
+  if (along.length !== 1 || along[0] !== inner || inner.form.terms.get(column.name) !== 1)
+    return `${column.name} does not run along ${inner.name}, whose neighbours lie side by side in ${value.tensor}`;
+
+  // 2. Of the summed axis, what lies beyond its end must be 0: the tensor ends there too.
+  const [summed, ...others] = sum.dimension?.loops ?? [];
+  const ends = dims.find((d) => summed && d.form.terms.has(summed.name));
+  if (!summed || others.length > 0 || !ends || ends.extent !== summed.extent || !isAlone(ends.form, summed.name))
+    return `${value.tensor} does not end where the sum over ${sum.axis} does`;
+
+  // 3. Rows: one loop in steps of 1 along one dimension; or loops that walk the tensor as it lies.
+  const rows = rowAxis.dimension?.loops ?? [];
+  const [row, ...more] = rows;
+  if (!row) return `no loop feeds the rows of ${value.tensor}`;
+  const places = dims.flatMap((d, i) => (d.form.terms.has(row.name) ? [i] : []));
+  const [place = 0] = places;
+  if (more.length === 0 && places.length === 1 && dims[place]?.form.terms.get(row.name) === 1)
+    return { access: value, dims, rows: { kind: "box", along: place } };
+  if (contiguous !== "sum") return `rows of ${value.tensor} are several loops of the sum`;
+  const walks = walksOf(mapping.computation.axes, dims, rows.map((l) => l.name).toReversed());
+  return typeof walks === "string" ? walks : { access: value, dims, rows: { kind: "pixels", walks } };
+}
+
+const isAlone = ({ constant, terms }: AffineForm, loop: string): boolean =>
+  constant === 0 && terms.size === 1 && terms.get(loop) === 1;
+
+/** Dimensions of a tensor, innermost first; of extent 1 those that any pitch would do for are outermost. */
+function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | string {
+  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
+  const place = (name: string, at: number): number => evaluateIndex(tensor.storage, { ...origin, [name]: at });
+  const whole = PITCH_BYTES / bytes;
+  const all = tensor.dims.reduce((product, d) => product * d.extent, whole);
+  const dims: ViewedDim[] = [];
+  for (const [position, { name, extent }] of tensor.dims.entries()) {
+    const form = affineForm(access.index[position] ?? access);
+    if (!form) return `${tensor.name} is indexed by more than sums of loops along ${name}`;
+    const pitch = extent === 1 ? all : place(name, 1) - place(name, 0);
+    for (let i = 1; i < extent; i++)
+      if (place(name, i) - place(name, i - 1) !== pitch) return `${tensor.name} does not lie evenly along ${name}`;
+    dims.push({ name, extent, pitch, position, form });
+  }
+  if (place(tensor.dims[0]?.name ?? "", 0) !== 0) return `${tensor.name} does not begin where its memory does`;
+  if (dims.length < 2 || dims.length > MOST_DIMENSIONS) return `${tensor.name} has ${dims.length} dimensions`;
+  dims.sort((a, b) => a.pitch - b.pitch);
+  if (dims[0]?.pitch !== 1) return `no neighbours lie side by side in ${tensor.name}`;
+  const odd = dims.slice(1).find((d) => d.pitch % whole !== 0);
+  if (odd)
+    return `${tensor.name} has ${odd.pitch * bytes} bytes from one ${odd.name} to the next, no multiple of ${PITCH_BYTES}`;
+  return dims;
+}
+
+/**
+ * How the loops of the rows walk the dimensions between the innermost and the outermost.
+ * @param rows the loops, the fastest first
+ */
+function walksOf(
+  axes: readonly { readonly name: string; readonly kind: string; readonly extent: number }[],
+  dims: readonly ViewedDim[],
+  rows: readonly string[],
+): PixelRows["walks"] | string {
+  const between = dims.slice(1, -1);
+  const [outermost] = dims.slice(-1);
+  if (between.length === 0 || !outermost || rows.length > dims.length - 1)
+    return "an engine walks between an innermost and an outermost dimension";
+  const walks: PixelRows["walks"][number][] = [];
+  for (const [i, { name, form, extent }] of between.entries()) {
+    const kept = axes.filter((a) => a.kind === "spatial" && form.terms.has(a.name));
+    const [loop, ...others] = kept;
+    if (!loop || others.length > 0) return `places along ${name} are not those of one kept loop`;
+    if (i < rows.length && loop.name !== rows[i]) return `rows do not walk along ${name} in the order it lies in`;
+    const step = form.terms.get(loop.name) ?? 0;
+    if (step < 1 || step > MOST_STEP) return `an engine does not walk along ${name} in steps of ${step}`;
+    const offsets = axes.flatMap((a) => (a.kind === "reduce" ? [{ ...a, by: form.terms.get(a.name) ?? 0 }] : []));
+    if (offsets.some((o) => o.by < 0)) return `an engine does not go back along ${name}`;
+    const most = offsets.reduce((sum, o) => sum + o.by * (o.extent - 1), 0);
+    if (most >= (MOST_OFFSET[between.length] ?? 0)) return `${name} is offset by ${most}, too far for an engine`;
+    const walk = { low: form.constant, count: loop.extent, step };
+    const corner = MOST_CORNER[between.length] ?? 0;
+    if ([walk.low, highCorner(walk, extent)].some((c) => c < -corner || c >= corner))
+      return `a walk along ${name} ends too far from the tensor's ends for an engine`;
+    walks.push(walk);
+  }
+  const last = rows[dims.length - 2];
+  if (last !== undefined && !isAlone(outermost.form, last)) return `rows do not walk along ${outermost.name}`;
+  return walks;
+}
+
+/** The last place of a walk, counted from the tensor's last. */
+function highCorner({ low, count, step }: PixelRows["walks"][number], extent: number): number {
+  return low + step * (count - 1) - (extent - 1);
+}
