@@ -239,7 +239,7 @@ export interface Target {
   readonly summary: string;
   /** Features instructions ask for: `sm_80`, `cp_async`, `avx512_vnni`. */
   readonly isa: readonly string[];
-  /** What a compiler is told: `-arch=sm_90a`. */
+  /** What a compiler is told: `-mavx2`, `-gencode=arch=compute_90a,code=sm_90a`. */
   readonly compilerFlags: readonly string[];
   readonly clockHz?: Figure;
   /** What the power limit leaves of the clock while the matrix units are busy. */

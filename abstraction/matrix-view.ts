@@ -10,7 +10,7 @@
  */
 
 import { bytesOf } from "./dtype.ts";
-import type { Intrinsic, Operand } from "./intrinsic.ts";
+import { type Intrinsic, type Operand, tilePlaces } from "./intrinsic.ts";
 import { type Code, code } from "./source-text.ts";
 
 /** Bytes that one row of the layout spans; with 16 nothing is exchanged. */
@@ -121,6 +121,14 @@ export function operandView(
 /** The view as generated sources write it; `start` is a pointer, where the swizzle moves nothing. */
 export function printView({ span, turned, leading, stride }: MatrixView, start: Code): Code {
   return code`matrix_at<${span}, ${turned ? "true" : "false"}>(${start}, ${leading}, ${stride})`;
+}
+
+/** A tile that lies by itself at `start`, as its storage says, as generated sources write it. */
+export function printTile(intrinsic: Intrinsic, operand: Operand, start: Code): Code {
+  const places = tilePlaces(intrinsic, operand.name);
+  const view = operandView(intrinsic, operand, (element) => places[element] ?? 0);
+  if (!view) throw new Error(`${intrinsic.name}: ${operand.name} lies in no form that the instruction reads`);
+  return printView(view, start);
 }
 
 function reads(

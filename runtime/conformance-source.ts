@@ -35,7 +35,7 @@ import {
   tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { rowMajor } from "../abstraction/layout.ts";
-import { operandView, printView } from "../abstraction/matrix-view.ts";
+import { printTile } from "../abstraction/matrix-view.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import {
   apart,
@@ -85,7 +85,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
     Object.fromEntries(
       intrinsic.operands.map((operand) => [
         operand.name,
-        readsShared(operand) ? matrixOf(intrinsic, operand) : register(operand),
+        readsShared(operand) ? printTile(intrinsic, operand, variable(operand)) : register(operand),
       ]),
     ),
   );
@@ -118,14 +118,6 @@ function issueOf({ emit, asynchronous }: Intrinsic, words: Readonly<Record<strin
     fillTemplate(asynchronous[what], { pending: code`0` }),
   ) as [Code, Code, Code, Code]; // of four
   return [publish, code`__syncthreads();`, fence, issue, commit, wait];
-}
-
-/** An operand in shared memory as its instruction is told of it. */
-function matrixOf(intrinsic: Intrinsic, operand: Operand): Code {
-  const places = tilePlaces(intrinsic, operand.name);
-  const view = operandView(intrinsic, operand, (element) => places[element] ?? 0);
-  if (!view) throw new Error(`${intrinsic.name}: ${operand.name} lies in no form that the instruction reads`);
-  return printView(view, identifier(operand.name));
 }
 
 /** The preludes of rows, each text once; compilers report mistakes in one under `preludeLabel`. */

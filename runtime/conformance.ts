@@ -348,7 +348,7 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
  * A self-contained CUDA program that runs the table's CUDA rows on the GPU at hand, one warp or warpgroup each, operands and expectations inside.
  * It prints one JSON line a row, as {@link CheckResult}; without a GPU it says so and exits with 2. Rows need sm_80 or newer.
  *
- *     nvcc -arch=sm_90a -o check check.cu && ./check
+ *     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check
  *     ./check 12      from row 12 on: after a fault a context is lost, and with it the rows behind
  */
 export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number): SourceText {
@@ -357,7 +357,7 @@ export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number):
   const header = readFileSync(join(emulationFolder(), "conformance.h"), "utf8");
   const text = lines([
     code`// Runs the CUDA rows of automap's intrinsics table against their equations.`,
-    code`//     nvcc -arch=sm_90a -o check check.cu && ./check`,
+    code`//     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check`,
     apart(trustedCode(header)),
     preludesOf(cuda),
     ...cuda.map((row, i) => rowFunction(row, code`row_${i}`)),

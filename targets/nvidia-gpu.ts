@@ -28,6 +28,12 @@ const WARP_LANES: LaneVector = {
   lanesByBytes: false,
 };
 
+/** What compilers are told of a compute capability, 90 for 9.0: Hopper's own instructions need the architecture's own name. */
+export function architectureFlag(capability: number): string {
+  const name = capability === 90 ? "90a" : String(capability);
+  return `-gencode=arch=compute_${name},code=sm_${name}`;
+}
+
 /** What differs between the machines of the family. */
 export interface Gpu {
   /** Features of its compute capability. */
@@ -56,7 +62,7 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
     name,
     summary,
     isa,
-    compilerFlags: [`-arch=sm_${capability}${hopper ? "a" : ""}`],
+    compilerFlags: [architectureFlag(capability)],
     clockHz: machine.clockHz,
     ...(machine.loadedClockHz && { loadedClockHz: machine.loadedClockHz }),
     levels: [

@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import type { Kernel } from "../../abstraction/kernel.ts";
+import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import { explainRun, runChild } from "../child.ts";
 import type { Cores } from "../cores.ts";
 import { toolProblem } from "../environment.ts";
@@ -49,17 +50,11 @@ const NVCC_FLAGS = {
 
 /** What nvcc is told of every kernel for a device, in the order given. */
 export function kernelFlagsOf({ capability }: Pick<CudaDevice, "capability">): string[] {
-  return ["-std=c++17", architectureOf(capability), ...NVCC_FLAGS.kernel];
-}
-
-function architectureOf(capability: number): string {
-  // Hopper's own instructions need the architecture's own name.
-  const name = capability === 90 ? "90a" : String(capability);
-  return `-gencode=arch=compute_${name},code=sm_${name}`;
+  return ["-std=c++17", architectureFlag(capability), ...NVCC_FLAGS.kernel];
 }
 
 export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
-  const architecture = architectureOf(capability);
+  const architecture = architectureFlag(capability);
   return {
     identity: `${nvcc.path} ${nvcc.version} ${architecture}`,
     adapted: (source) => source,
