@@ -250,6 +250,8 @@ export interface Target {
   readonly memories: readonly Memory[];
   readonly units: readonly Unit[];
   readonly rates: readonly Rate[];
+  /** By name of the instruction, what was measured on this very machine: it takes the place of rates. */
+  readonly issued?: Readonly<Record<string, Cost>>;
   /** `launch`, `fill`, `drain` of a GPU; `barrier` and `block` of a CPU. */
   readonly fixed: Readonly<Record<string, FixedCost>>;
   readonly lanes?: LaneVector;
@@ -311,11 +313,18 @@ export function readRate(target: Target, memory: string, of: LevelName): Bandwid
   return memoryOf(target, memory).bandwidth.find((b) => b.of === of && b.direction !== "write");
 }
 
+/** Cycles until an issue may use what the one before it made: as measured, else as declared. */
+export function latencyCyclesOn({ issued }: Target, { name, cost }: Intrinsic): number | undefined {
+  return (issued?.[name] ?? cost)?.latencyCycles;
+}
+
 /**
  * Cycles between two independent issues of an instruction on one unit of the hardware: its operations over what its family reaches of its
  * unit's. Undefined where the target gives no rate for the family or the type.
  */
-export function issueCyclesOn(target: Target, { family, operands, computation }: Intrinsic): Figure | undefined {
+export function issueCyclesOn(target: Target, { name, family, operands, computation }: Intrinsic): Figure | undefined {
+  const measured = target.issued?.[name];
+  if (measured) return { value: measured.issueCycles, source: measured.source };
   const factors = operands.at(-1)?.dtype;
   const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
   return factors && issueCyclesOf(target, family, factors, extents);

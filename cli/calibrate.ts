@@ -14,10 +14,14 @@ import type { CalibratedIntrinsic, Measured } from "../perfmodel/calibrate.ts";
 import { indent, table } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
 import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
+import { isGpu } from "../targets/index.ts";
+import { calibrateGpu } from "./calibrate-gpu.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { readTarget } from "./target.ts";
 
 const options = z.object({
+  target: z.string().optional(),
   db: z.string().min(1).default("automap.db"),
   force: z.boolean().default(false),
   json: z.boolean().optional(),
@@ -29,6 +33,7 @@ export function registerCalibrate(program: Command, finish: (code: ExitCode) => 
   program
     .command("calibrate")
     .summary("measure this machine's bandwidths and instruction rates for the model")
+    .option("--target <machine>", "cpu (default), or cuda for this machine's GPU")
     .option("--db <file>", "where it is kept, and tune finds it (default: automap.db in this directory)")
     .option("--force", "measure again although the database has a calibration of this machine")
     .option("--json", "print a JSON document")
@@ -39,14 +44,17 @@ export function registerCalibrate(program: Command, finish: (code: ExitCode) => 
         "Examples:",
         "  automap calibrate",
         "  automap calibrate --force --db automap.db",
+        "  automap calibrate --target cuda",
         "",
-        "Every figure is a median of several samples of a generated C++ program; the spread is the middle half of them.",
+        "Every figure is a median of several samples of a generated program; the spread is the middle half of them.",
       ].join("\n"),
     )
     .action(async (raw: unknown) => finish(await calibrate(parseOptions(options, raw))));
 }
 
 async function calibrate(given: Options): Promise<ExitCode> {
+  const target = await readTarget(given.target);
+  if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
   if (outcome.status === "environment") {
     const { what, why, remedy } = outcome.problem;

@@ -8,6 +8,7 @@ import { table, WIDTH } from "../report/text.ts";
 import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
+import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { parseOptions } from "./map.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
@@ -23,7 +24,12 @@ export function registerDoctor(program: Command, finish: (code: ExitCode) => voi
 }
 
 async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode> {
-  const findings = [...(await examineMachine()), ...(await examineGpu()), ...(await examineCalibration(db))];
+  const findings = [
+    ...(await examineMachine()),
+    ...(await examineGpu()),
+    ...(await examineCalibration(db)),
+    ...(await examineGpuCalibration(db)),
+  ];
   if (json) printJson({ findings });
   else {
     const rows = findings.flatMap((f) => [

@@ -82,7 +82,8 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
 }
 
 function ratesText({ calibratedAt, ratesOf }: Extract<TrialExplanation, { readonly status: "explained" }>): string {
-  if (ratesOf !== undefined) return `with the rates of ${ratesOf} in the table of machines`;
+  if (ratesOf !== undefined && calibratedAt === undefined)
+    return `with the rates of ${ratesOf} in the table of machines (automap calibrate --target cuda measures this one's)`;
   return calibratedAt === undefined
     ? "with the rates of the reference machine (automap calibrate measures this one's)"
     : `with the rates calibrated on ${new Date(calibratedAt).toISOString().slice(0, 10)}`;

@@ -18,7 +18,7 @@ import type { GridSchedule } from "../abstraction/candidate.ts";
 import { inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
-import { issueCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { gridProblem, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
@@ -166,7 +166,7 @@ function stepCycles(
   const parts = extentOf(sum.axis, schedule.tile) / sum.extent;
   const warps = threadsOf(context, schedule) / limits.lanes;
   const issue = issueCyclesOn(target, intrinsic)?.value ?? intrinsic.cost?.issueCycles ?? 1;
-  const latency = intrinsic.cost?.latencyCycles ?? 0;
+  const latency = latencyCyclesOn(target, intrinsic) ?? 0;
   const quarters = levelOf(target, "warp").units;
   const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
   const cacheRate = (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) / clock;

@@ -27,6 +27,7 @@ import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { gpuTargetNamed, type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
+import { calibratedMachine } from "./gpu-rates.ts";
 
 /**
  * The mapping a recorded candidate names, judged again by today's rules.
@@ -94,10 +95,12 @@ export function recordedMachine(
 } {
   const stored = storedCalibration(db, environment);
   const machine = run === undefined ? undefined : recordedTarget(showRun(db, run));
+  const gpu = gpuTargetNamed(environment.target);
+  if (gpu) return { calibration: undefined, ...calibratedMachine(db, environment, machine ?? gpu) };
   return {
     calibration: stored?.calibration,
     calibratedAt: stored?.at,
-    machine: machine ?? gpuTargetNamed(environment.target) ?? nativeTarget(),
+    machine: machine ?? nativeTarget(),
   };
 }
 

@@ -21,6 +21,7 @@ import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
 import { CANDIDATE_KINDS, isRefusals, type Reason, sessionSpace } from "./space.ts";
 
@@ -96,7 +97,8 @@ export async function replayRun(
   const earlier = recorded.filter(
     (t) => t.run !== run.id && t.provenance === provenance && !answers.has(candidateKey(t.candidate)),
   );
-  const calibration = storedCalibration(db, run.environment, own[0]?.at ?? run.ended)?.calibration;
+  const until = own[0]?.at ?? run.ended;
+  const calibration = storedCalibration(db, run.environment, until)?.calibration;
   if (!calibration && !(target && isGpu(target)))
     assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 
@@ -104,7 +106,10 @@ export async function replayRun(
   const space = sessionSpace(computation, {
     intrinsics: intrinsicsOf(names, run),
     calibration,
-    machine: target ?? nativeTarget(),
+    machine:
+      target && isGpu(target)
+        ? calibratedMachine(db, run.environment, target, until).machine
+        : (target ?? nativeTarget()),
     threads,
     seed: run.seed,
     kinds,

@@ -227,7 +227,7 @@ async function prepare(
   const calibration = await place.calibration(db, announce);
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
-  const found = chooseSpace(computation, offered, { calibration, machine, threads, seed, kinds });
+  const found = chooseSpace(computation, offered, { calibration, machine: place.machineIn(db), threads, seed, kinds });
   if ("refused" in found) return found;
   const { space, chosen } = found;
   const isAllPlain = chosen.every(isPlain);

@@ -23,6 +23,7 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
+import { calibratedMachine } from "./gpu-rates.ts";
 import { calibrationFor } from "./predict.ts";
 
 export interface Workplace {
@@ -33,6 +34,8 @@ export interface Workplace {
   readonly batch: number | undefined;
   /** Rates of this very machine, measured now where the database remembers none; undefined where those of the target count. */
   readonly calibration: (db: Database, announce: (text: string) => void) => Promise<Calibration | undefined>;
+  /** The machine as the model sees it: with the rates that a database has of it, where it is a GPU. */
+  readonly machineIn: (db: Database) => Target;
   /** Draws inputs and computes what kernels must answer. */
   readonly bench: (computation: Computation, options: BenchOptions) => Promise<Bench>;
   /** Seconds spent so far waiting until another search let go of a core. */
@@ -95,6 +98,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     environment,
     batch: undefined,
     calibration: (db, announce) => calibrationFor(db, environment, INTRINSICS, runner, announce, { machine }),
+    machineIn: () => machine,
     bench: async (computation, { fixed, promised, announce }) => {
       // Better now than after the inputs are drawn.
       if (promised && isOwn) requireDisassembler();
@@ -120,11 +124,13 @@ const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
 const BATCHES = [4, 16] as const;
 
 function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
+  const environment = gpuEnvironment(runner.device, machine);
   return {
     status: "open",
-    environment: gpuEnvironment(runner.device, machine),
+    environment,
     batch: Math.min(BATCHES[1], Math.max(BATCHES[0], availableParallelism())),
     calibration: () => Promise.resolve(undefined),
+    machineIn: (db) => calibratedMachine(db, environment, machine).machine,
     bench: async (computation, { fixed }) => {
       const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       return {
@@ -143,8 +149,8 @@ export async function localGpu(): Promise<Target | EnvironmentProblem> {
   return "status" in gpus ? gpus : gpuTargetOf(gpus[0]);
 }
 
-/** @throws EnvironmentError when the GPU here is another */
-async function runnerOnGpu(
+/** A runner for the GPU of this machine, or what is missing. @throws EnvironmentError when the GPU here is another */
+export async function runnerOnGpu(
   machine: Target,
   onWait: WorkplaceOptions["onWait"],
 ): Promise<CudaRunner | EnvironmentProblem> {

@@ -45,6 +45,8 @@ function fakeGpu(): Fake {
       return Promise.resolve(kernels.map((k) => took((10 + shareOf(k as Kernel)) * 1e-6))); // no library is among them
     },
     compile: unused,
+    probe: unused,
+    emulated: false,
     requestOf: unused,
     harness: "",
     waited: () => 0,

@@ -4,13 +4,17 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import { openDatabase, queryTrials } from "../db/index.ts";
+import { openDatabase, queryTrials, recordCalibration } from "../db/index.ts";
 import { everyIntrinsic, intrinsicNamed } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
+import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
+import { calibrateGpuHere, examineGpuCalibration } from "../session/calibrate-gpu.ts";
+import { nvidiaTarget } from "../targets/index.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
 import { type FakeCudaOptions, fakeCuda, H100_SMI } from "./support/fake-cuda.ts";
+import { GPU_CALIBRATION } from "./support/gpu-calibration.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-tune-cuda-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -88,6 +92,19 @@ describe("a record of a GPU", () => {
     const explained = await ask(`explain ${winner()}`);
     expect(explained).toContain("the model now, uncorrected, with the rates of h100 in the table of machines");
     expect(explained).toContain("tensor");
+  });
+
+  it("is explained with the rates that were calibrated, once they were", async () => {
+    const db = openDatabase(database);
+    const environment = trialsIn()[0]?.environment;
+    if (!environment) throw new Error("no record");
+    recordCalibration(db, { environment, data: GPU_CALIBRATION, at: Date.now() });
+    db.close();
+    expect(await ask(`explain ${winner()}`)).toMatch(/the model now, uncorrected, with the rates calibrated on 20/);
+    const said = await machine.here(() => examineGpuCalibration(database));
+    expect(said.map((f) => f.detail)).toEqual([
+      expect.stringMatching(/^calibrated on .*: 1.50 GHz under load, 1.90 TB/),
+    ]);
   });
 
   it("is gone through again, decision by decision", async () => {
@@ -179,6 +196,17 @@ describe("a machine that lacks something", () => {
     expect(await first("GPU-a")).toBe("NVIDIA A100-SXM4-80GB (1410 MHz)");
     expect(await first("2")).toBe('CUDA_VISIBLE_DEVICES="2" names none of the 2 GPUs that nvidia-smi lists');
     expect(await first("")).toContain("names none");
+  });
+
+  it("has no rates to calibrate, and says what would", async () => {
+    const file = join(folder, "none.db");
+    const { code, err } = await without({ smi: "" }, "calibrate --target cuda");
+    expect([code, err]).toEqual([6, expect.stringContaining("no NVIDIA GPU")]);
+    const made = await createCudaRunner({ workdir: folder, emulated: true });
+    if (made.status !== "ready") throw new Error(made.what);
+    const outcome = await calibrateGpuHere(nvidiaTarget("h100"), file, { runner: made.runner });
+    await made.runner.close();
+    expect(outcome).toMatchObject({ status: "environment", problem: { what: expect.stringContaining("emulated") } });
   });
 
   it("is told of by doctor", async () => {

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <utility>
 
@@ -136,6 +137,13 @@ template <class T> static T __shfl_xor_sync(unsigned, T value, int mask, int wid
 template <class T> static T __shfl_sync(unsigned, T value, int source, int width = 32) {
   int lane = emulation::lane();
   return emulation::shuffle(value, lane / width * width + source % width, true);
+}
+
+/* A multiprocessor's counter: here nanoseconds. */
+static inline long long clock64() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
 /* ---- byte dot products --------------------------------------------------------------------------------------------------------- */

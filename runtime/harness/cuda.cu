@@ -17,9 +17,11 @@
  *     budget 0.1                       seconds of batches for each kernel
  *     batches 5 200                    least and most batches
  *     kernel PATH                      shared objects with the interface of abstraction/kernel.ts; with several, batches alternate
+ *     probe PATH                       in place of kernels: libraries of probes (perfmodel/gpu-probes.ts), each timed by itself
  *     go                               the request is complete
  *
- * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done.
+ * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done. The samples of a probe are pairs, the seconds and
+ * the cycles of one of the times that it was told.
  */
 
 #ifdef AUTOMAP_EMULATED_CUDA
@@ -185,7 +187,7 @@ struct Argument {
 struct Request {
   int device = 0;
   std::vector<Argument> arguments;
-  std::vector<std::string> sets, kernels;
+  std::vector<std::string> sets, kernels, probes;
   std::string reference, bounds;
   bool flushed = false;
   uint64_t seed = 1;
@@ -221,12 +223,12 @@ static Request read_request() {
     else if (word == "batch") words >> r.batch;
     else if (word == "budget") words >> r.budget;
     else if (word == "batches") words >> r.least >> r.most;
-    else if (word == "set" || word == "kernel" || word == "reference" || word == "bounds") {
+    else if (word == "set" || word == "kernel" || word == "probe" || word == "reference" || word == "bounds") {
       words >> std::ws;
       std::getline(words, rest);
       if (word == "reference") r.reference = rest;
       else if (word == "bounds") r.bounds = rest;
-      else (word == "set" ? r.sets : r.kernels).push_back(rest);
+      else (word == "set" ? r.sets : word == "probe" ? r.probes : r.kernels).push_back(rest);
     } else if (word == "go") return r;
     else refuse("unknown word " + word);
   }
@@ -433,14 +435,95 @@ static std::vector<unsigned char> read_file(const std::string& path, size_t byte
   return data;
 }
 
+// ---------------------------------------------------------------------------------------------------- probes
+
+typedef int (*ProbeCount)(void);
+typedef int (*ProbeForm)(int probe);
+typedef int (*ProbeCall)(int probe, char* memory, long long* cycles, int times, cudaStream_t stream);
+
+static constexpr double PROBE_SECONDS = 1e-3, SUSTAINED_SECONDS = 60e-3; /* of a sample; the second lets the clock settle */
+static constexpr int PROBE_SAMPLES = 7, MOST_TIMES = 1 << 24;
+
+/* Bits of which every float type makes numbers of moderate size, and no two alike: zeros would cost less power. */
+__global__ void fill_words(uint32_t* to, size_t words) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
+    to[i] = ((uint32_t)mixed(i) & 0x83ff83ffu) | 0x30003000u;
+}
+
+static void run_probes(const Request& r, cudaStream_t stream) {
+  cudaEvent_t begin, end;
+  check_device(cudaEventCreate(&begin), "cudaEventCreate");
+  check_device(cudaEventCreate(&end), "cudaEventCreate");
+  long long* cycles = nullptr;
+  check_device(cudaMalloc((void**)&cycles, sizeof(long long)), "cudaMalloc");
+  char* memory = nullptr;
+  size_t held = 0;
+  int number = 0;
+  for (const std::string& path : r.probes) {
+    void* library = open_library(path);
+    const ProbeCall call = symbol<ProbeCall>(library, "automap_probe");
+    const ProbeForm form_of = symbol<ProbeForm>(library, "automap_probe_form");
+    const size_t bytes = symbol<WorkspaceBytes>(library, "automap_probe_bytes")();
+    if (bytes > held) {
+      check_device(cudaMalloc((void**)&memory, bytes), "cudaMalloc of what probes go through");
+      held = bytes;
+    }
+    start(0, fill_words, BLOCKS, THREADS, stream, (uint32_t*)memory, std::min<size_t>(bytes / 4, (size_t)1 << 20));
+    const int count = symbol<ProbeCount>(library, "automap_probes")();
+    for (int p = 0; p < count; p++, number++) {
+      current_kernel = number;
+      const int form = form_of(p);
+      answer("at %d probe %d of %s", number, p, path.c_str());
+      auto once = [&](int times) { check(number, (cudaError_t)call(p, memory, cycles, times, stream), "a probe"); };
+      cudaGraphExec_t exec = nullptr;
+      if (form == 2) {
+        cudaGraph_t graph;
+        check(number, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        for (int i = 0; i < CALLS_OF_A_GRAPH; i++) once(1);
+        check(number, cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+        check(number, cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+        check(number, cudaGraphDestroy(graph), "cudaGraphDestroy");
+      }
+      auto timed = [&](int times) {
+        float ms = 0;
+        check(number, cudaEventRecord(begin, stream), "cudaEventRecord");
+        if (exec) check(number, cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
+        else once(times);
+        check(number, cudaEventRecord(end, stream), "cudaEventRecord");
+        check(number, cudaEventSynchronize(end), "a probe");
+        check(number, cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+        return ms / 1000.0;
+      };
+      int times = exec ? CALLS_OF_A_GRAPH : 1;
+      timed(times);
+      const double least = form == 1 ? SUSTAINED_SECONDS : PROBE_SECONDS;
+      for (double took; !exec && (took = timed(times)) < least && times < MOST_TIMES;)
+        times = took < least / 8 ? times * 8 : (int)(times * 1.2 * least / took) + 1;
+      std::vector<double> samples;
+      for (int i = 0; i < PROBE_SAMPLES; i++) {
+        const double seconds = timed(times);
+        long long counted = 0;
+        check(number, cudaMemcpy(&counted, cycles, sizeof counted, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        samples.push_back(seconds / times), samples.push_back((double)counted / times);
+      }
+      answer_samples(number, samples);
+    }
+  }
+}
+
 int main() {
   report_faults();
   const Request r = read_request();
-  if (r.arguments.empty()) refuse("no arguments");
+  if (r.arguments.empty() && r.probes.empty()) refuse("no arguments");
   answer("at 0 starting the device");
   check_device(cudaSetDevice(r.device), "cudaSetDevice");
   cudaStream_t stream;
   check_device(cudaStreamCreate(&stream), "cudaStreamCreate");
+  if (!r.probes.empty()) {
+    run_probes(r, stream);
+    answer("done");
+    return 0;
+  }
 
   // 1. Memory: guards around the output, inputs as drawn.
   const Argument& output = r.arguments[0];

@@ -18,13 +18,16 @@ import type { Cores } from "../cores.ts";
 import { toolProblem } from "../environment.ts";
 import type { CudaDevice } from "./cuda-device.ts";
 
+/** What a text is: a kernel of a search, the reference, a library of probes, or the measuring program. */
+export type SourceKind = "kernel" | "reference" | "probe" | "program";
+
 /** What compiles for a device: nvcc, or a C++ compiler with the headers of the emulation. */
 export interface Toolchain {
   /** Part of the hash that results are kept under. */
   readonly identity: string;
-  readonly command: (source: string, output: string, kind: "kernel" | "reference" | "program") => readonly string[];
+  readonly command: (source: string, output: string, kind: SourceKind) => readonly string[];
   /** The text as this compiler takes it. */
-  readonly adapted: (source: string, kind: "kernel" | "reference" | "program") => string;
+  readonly adapted: (source: string, kind: SourceKind) => string;
   /** Lists the machine code of a shared object; undefined where there is none of the device's. */
   readonly disassemble: ((file: string) => readonly string[]) | undefined;
 }
@@ -45,6 +48,7 @@ const NVCC_FLAGS = {
   // An epilogue rounds every operation as written; matrix products are instructions.
   kernel: ["-O3", "-fmad=false", ...SHARED, "-Xptxas", "-v"],
   reference: ["-O2", "-fmad=false", ...SHARED],
+  probe: ["-O3", ...SHARED],
   program: ["-O2", "-ldl"],
 } as const;
 
@@ -70,6 +74,7 @@ const EMULATION = fileURLToPath(new URL("../emulation", import.meta.url));
 const EMULATED_FLAGS = {
   kernel: ["-O1", "-shared", "-fPIC"],
   reference: ["-O1", "-shared", "-fPIC"],
+  probe: ["-O1", "-shared", "-fPIC"],
   program: ["-O1", "-ldl"],
 } as const;
 
@@ -132,7 +137,7 @@ export class Builder {
     return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };
   }
 
-  build(source: string, kind: "kernel" | "reference" | "program"): Promise<Built> {
+  build(source: string, kind: SourceKind): Promise<Built> {
     return this.limit(async () => {
       const { identity, adapted, command } = this.toolchain;
       const key = JSON.stringify([identity, command("", "", kind), source]);

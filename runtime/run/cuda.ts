@@ -27,6 +27,7 @@ import { isInteger } from "../../abstraction/dtype.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
+import type { SourceText } from "../../abstraction/source-text.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { encodeElements } from "../bytes.ts";
 import { type Cores, shareCores } from "../cores.ts";
@@ -62,6 +63,8 @@ export interface CudaTiming {
 
 export interface CudaRunner {
   readonly device: CudaDevice;
+  /** Whether threads are fibers of the CPU: what is right shows, times mean nothing. */
+  readonly emulated: boolean;
   readonly compile: (kernel: Kernel) => Promise<CudaCompiled>;
   readonly reference: (
     computation: Computation,
@@ -74,6 +77,8 @@ export interface CudaRunner {
     reference: CudaReference,
     timing?: CudaTiming,
   ) => Promise<readonly Measurement[]>;
+  /** Runs libraries of probes (perfmodel/gpu-probes.ts), alone on the device: of every probe in order the seconds and cycles of each sample. */
+  readonly probe: (sources: readonly SourceText[]) => Promise<readonly (readonly (readonly [number, number])[])[]>;
   /** The measuring program and what it is told of compiled kernels, for a tool that runs it: a sanitizer, a profiler. */
   readonly harness: string;
   readonly requestOf: (
@@ -180,6 +185,7 @@ type Compiled = Extract<CudaCompiled, { readonly status: "compiled" }>;
 
 class LocalCudaRunner implements CudaRunner {
   readonly device: CudaDevice;
+  readonly emulated: boolean;
   readonly harness: string;
   private readonly place: Place;
   private readonly settings: Required<CudaTiming>;
@@ -189,6 +195,7 @@ class LocalCudaRunner implements CudaRunner {
   constructor(place: Place, options: CudaRunnerOptions) {
     this.place = place;
     this.device = place.device;
+    this.emulated = options.emulated === true;
     this.harness = place.harness;
     this.settings = { ...TIMING, ...definedOnly(options) };
     this.seed = options.seed ?? 1;
@@ -282,6 +289,22 @@ class LocalCudaRunner implements CudaRunner {
       "go",
     ];
     return `${lines.join("\n")}\n`;
+  }
+
+  async probe(sources: readonly SourceText[]): Promise<readonly (readonly (readonly [number, number])[])[]> {
+    const built = await Promise.all(sources.map((source) => this.place.builder.build(source, "probe")));
+    const files = built.map((one) => {
+      if (one.status === "built") return one.file;
+      throw new Error(`internal: a library of probes does not compile\n${one.log}`);
+    });
+    const verdicts = await this.run(`${files.map((file) => `probe ${file}`).join("\n")}\ngo\n`, {});
+    return [...verdicts.entries()]
+      .sort(([a], [b]) => a - b)
+      .map(([, verdict]) => {
+        if (verdict.status !== "timed") throw new Error(`a probe ${verdict.status}: ${verdict.log}`);
+        const { samples } = verdict;
+        return samples.flatMap((s, i) => (i % 2 === 0 ? [[s, samples[i + 1] ?? 0] as const] : []));
+      });
   }
 
   waited(): number {

@@ -1,0 +1,95 @@
+/**
+ * @file `automap calibrate --target cuda`: measures the rates of this machine's GPU and tells them, with what the model takes from the table.
+ */
+
+import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
+import type { Measured } from "../perfmodel/calibrate.ts";
+import { indent, table } from "../report/text.ts";
+import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+
+type Calibrated = Extract<GpuCalibrateOutcome, { status: "calibrated" }>;
+
+export async function calibrateGpu(
+  target: Target,
+  given: { readonly db: string; readonly force: boolean; readonly json?: boolean | undefined },
+): Promise<ExitCode> {
+  const outcome = await calibrateGpuHere(target, given.db, { anew: given.force }, say);
+  if (outcome.status === "environment") {
+    const { what, why, remedy } = outcome.problem;
+    say(`automap: ${what}\n  ${why}\n  ${remedy}`);
+    return EXIT.environment;
+  }
+  const { environment, calibration, measured } = outcome;
+  if (given.json) printJson({ database: given.db, measuredNow: measured, environment, calibration });
+  else print(describe(outcome, target, given.db));
+  return EXIT.ok;
+}
+
+function describe({ calibration, environment, machine, measured }: Calibrated, target: Target, file: string): string {
+  const { l2, dram, shared, clockHz, loadedClockHz, launchSeconds } = calibration;
+  const scaled = ({ median, spread }: Measured, unit: number, digits: number): string[] => [
+    (median / unit).toFixed(digits),
+    `${(100 * spread).toFixed(1)} %`,
+  ];
+  const known = (figure: Figure | undefined, unit: number, digits: number): string =>
+    figure ? (figure.value / unit).toFixed(digits) : "";
+  const peak = (name: string, issueCycles: number): string => {
+    const row = intrinsicNamed(name);
+    if (!row) return "";
+    const operations = row.computation.axes.reduce((product, a) => product * a.extent, 2);
+    const perSecond = (operations * environment.cores * loadedClockHz.median) / issueCycles;
+    return `${(perSecond / 1e12).toFixed(1)} T operations/s`;
+  };
+  const section = (title: string, rows: readonly (readonly string[])[]): string =>
+    `${style("bold", title)}\n${indent(table(rows))}`;
+  return [
+    `${environment.cpu}   ${measured ? "measured now" : "measured before; --force measures again"}`,
+    section("the machine", [
+      ["", "measured", "spread", `table (${target.name})`],
+      ["clock, GHz", ...scaled(clockHz, 1e9, 3), known(target.clockHz, 1e9, 3)],
+      ["under load, GHz", ...scaled(loadedClockHz, 1e9, 3), known(target.loadedClockHz, 1e9, 3)],
+      ["L2 read, GB/s", ...scaled(l2.readBytesPerSecond, 1e9, 0), known(readRate(target, "l2", "grid"), 1e9, 0)],
+      ["L2 write, GB/s", ...scaled(l2.writeBytesPerSecond, 1e9, 0), ""],
+      ["L2 latency, cycles", ...scaled(l2.latencyCycles, 1, 0), known(memoryOf(target, "l2").latencyCycles, 1, 0)],
+      ["DRAM read, GB/s", ...scaled(dram.readBytesPerSecond, 1e9, 0), ""],
+      ["DRAM copy, GB/s", ...scaled(dram.copyBytesPerSecond, 1e9, 0), known(readRate(target, "dram", "grid"), 1e9, 0)],
+      [
+        "DRAM latency, cycles",
+        ...scaled(dram.latencyCycles, 1, 0),
+        known(memoryOf(target, "dram").latencyCycles, 1, 0),
+      ],
+      [
+        "shared read, bytes/cycle",
+        ...scaled(shared.readBytesPerCycle, 1, 1),
+        known(readRate(target, "shared", "block"), 1, 1),
+      ],
+      [
+        "shared latency, cycles",
+        ...scaled(shared.latencyCycles, 1, 1),
+        known(memoryOf(target, "shared").latencyCycles, 1, 1),
+      ],
+      ["launch, us", ...scaled(launchSeconds, 1e-6, 2), known(target.fixed["launch"], 1e-6, 2)],
+    ]),
+    section("instructions, cycles of a multiprocessor", [
+      ["instruction", "issue", "spread", "latency", "spread", "all of them, under load"],
+      ...Object.entries(calibration.instructions).map(([name, { issueCycles, latencyCycles }]) => [
+        name,
+        ...scaled(issueCycles, 1, 2),
+        ...scaled(latencyCycles, 1, 1),
+        peak(name, issueCycles.median),
+      ]),
+    ]),
+    section(
+      "what the model takes from elsewhere",
+      Object.entries(machine.fixed)
+        .filter(([, { source }]) => !source.startsWith("calibrated"))
+        .map(([name, { value, source }]) => [name, String(value), source]),
+    ),
+    style(
+      "dim",
+      `source of the first two: probes generated from the table of instructions, compiled by ${environment.compiler.path} ${environment.compiler.version}; kept in ${file}`,
+    ),
+  ].join("\n\n");
+}

@@ -1,0 +1,125 @@
+/**
+ * @file The rates of this machine's GPU: measured on demand, kept in the database, and used by the model in place of the table's.
+ *
+ *     const outcome = await calibrateGpuHere(nvidiaTarget("h100"), "automap.db", { anew: true }, say);
+ *     if (outcome.status === "calibrated") outcome.calibration.loadedClockHz        { median: 1.61e9, spread: 0.002 }
+ */
+
+import { existsSync } from "node:fs";
+import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { DatabaseError, type Environment, openDatabase, recordCalibration } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
+import { searchedWgmma } from "../intrinsics/wgmma.ts";
+import { calibratedGpu, calibrateGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
+import type { Finding } from "../runtime/doctor.ts";
+import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { findCudaDevice } from "../runtime/run/cuda-device.ts";
+import { gpuTargetOf } from "../targets/index.ts";
+import { gpuEnvironment } from "./environment.ts";
+import { storedGpuCalibration } from "./gpu-rates.ts";
+import { runnerOnGpu } from "./workplace.ts";
+
+export type GpuCalibrateOutcome =
+  | {
+      readonly status: "calibrated";
+      /** Whether it was measured by this call. */
+      readonly measured: boolean;
+      readonly environment: Environment;
+      readonly calibration: GpuCalibration;
+      /** What the model works with. */
+      readonly machine: Target;
+    }
+  | { readonly status: "environment"; readonly problem: EnvironmentProblem };
+
+/** Instructions whose rates are measured: those of the table, and the widths of wgmma that searches try, in f16: other types issue alike. */
+function rows(): typeof INTRINSICS {
+  const widths = searchedWgmma().filter((row) => row.name.endsWith(".f32.f16"));
+  return [...new Set([...INTRINSICS, ...widths])];
+}
+
+/**
+ * Calibrates this machine's GPU, or reads what an earlier calibration left.
+ * @param anew to measure even when one is remembered
+ * @param runner of an emulation there are no rates
+ * @throws EnvironmentError when the GPU here is another; UsageError when the database is none of automap's
+ */
+export async function calibrateGpuHere(
+  target: Target,
+  database: string,
+  { anew = false, runner: given }: { readonly anew?: boolean; readonly runner?: CudaRunner } = {},
+  announce: (text: string) => void = () => undefined,
+): Promise<GpuCalibrateOutcome> {
+  const runner = given ?? (await runnerOnGpu(target, announce));
+  if ("status" in runner) return { status: "environment", problem: runner };
+  try {
+    if (runner.emulated)
+      return {
+        status: "environment",
+        problem: {
+          status: "environment",
+          what: "this GPU is emulated on the CPU: it has no rates",
+          why: "a calibration is of the machine that kernels are timed on",
+          remedy: "run it where a GPU is, or leave it: the table of machines has figures of each GPU",
+        },
+      };
+    const db = openDatabase(database);
+    try {
+      if (db.notice !== undefined) announce(db.notice);
+      const environment = gpuEnvironment(runner.device, target);
+      const known = anew ? undefined : storedGpuCalibration(db, environment);
+      if (known?.own) {
+        const { calibration } = known;
+        return {
+          status: "calibrated",
+          measured: false,
+          environment,
+          calibration,
+          machine: calibratedGpu(target, calibration),
+        };
+      }
+      announce(`calibrating ${runner.device.name}: compiling and running probes`);
+      const calibration = await calibrateGpu(target, runner.device.name, rows(), (libraries) =>
+        runner.probe(libraries.map((l) => l.source)),
+      );
+      recordCalibration(db, { environment, data: calibration, at: Date.now() });
+      return {
+        status: "calibrated",
+        measured: true,
+        environment,
+        calibration,
+        machine: calibratedGpu(target, calibration),
+      };
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    if (error instanceof EnvironmentError) return { status: "environment", problem: error.problem };
+    throw error;
+  } finally {
+    if (!given) await runner.close();
+  }
+}
+
+/** What a database knows of the rates of this machine's GPU: part of `automap doctor`. Nothing where there is no GPU or no database. */
+export async function examineGpuCalibration(database: string): Promise<readonly Finding[]> {
+  if (!existsSync(database)) return [];
+  const device = await findCudaDevice();
+  if ("status" in device) return [];
+  const common = { subject: "GPU rates", why: "the model ranks kernels for the GPU with them" };
+  try {
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const known = storedGpuCalibration(db, gpuEnvironment(device, gpuTargetOf(device)));
+      const detail = known
+        ? `calibrated on ${new Date(known.at).toISOString().slice(0, 10)}: ${(known.calibration.loadedClockHz.median / 1e9).toFixed(2)} GHz under load, ${(known.calibration.dram.copyBytesPerSecond.median / 1e12).toFixed(2)} TB/s`
+        : `those of ${gpuTargetOf(device).name} in the table of machines; automap calibrate --target cuda measures this one's`;
+      return [{ ...common, status: "ok", detail }];
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    if (!(error instanceof UsageError || error instanceof DatabaseError)) throw error;
+    return [];
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * @file The rates of a GPU as a database remembers them.
+ *
+ *     calibratedMachine(db, environment, nvidiaTarget("h100")).machine.loadedClockHz        { value: 1.61e9, source: "calibrated on NVIDIA H100 ..." }
+ */
+
+import { z } from "zod";
+import type { Target } from "../abstraction/machine.ts";
+import { calibrationOf, type Database, type Environment } from "../db/index.ts";
+import { calibratedGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
+
+/** The GPU with the rates that a database has of it, measured here, no later than `until`; else with the table's. */
+export function calibratedMachine(
+  db: Database,
+  environment: Environment,
+  machine: Target,
+  until?: number,
+): { readonly machine: Target; readonly calibratedAt: number | undefined } {
+  const stored = storedGpuCalibration(db, environment, until);
+  return stored
+    ? { machine: calibratedGpu(machine, stored.calibration), calibratedAt: stored.at }
+    : { machine, calibratedAt: undefined };
+}
+
+/** What a database remembers of a GPU; what is damaged, or of a CPU, counts as nothing. */
+export function storedGpuCalibration(
+  db: Database,
+  environment: Environment,
+  until = Number.MAX_SAFE_INTEGER,
+): { readonly calibration: GpuCalibration; readonly at: number; readonly own: boolean } | undefined {
+  const stored = calibrationOf(db, environment, { until });
+  const read = stored && gpuSchema.safeParse(stored.data);
+  return stored && read?.success
+    ? { calibration: read.data, at: stored.at, own: stored.provenance === "here" }
+    : undefined;
+}
+
+const positive = z.number().positive();
+const measured = z.object({ median: positive, spread: z.number().nonnegative() });
+const memory = { readBytesPerSecond: measured, latencyCycles: measured };
+/** What a database holds is outside input. */
+const gpuSchema: z.ZodType<GpuCalibration> = z.object({
+  kind: z.literal("gpu"),
+  machine: z.string(),
+  clockHz: measured,
+  loadedClockHz: measured,
+  instructions: z.record(z.string(), z.object({ issueCycles: measured, latencyCycles: measured })),
+  l2: z.object({ ...memory, writeBytesPerSecond: measured }),
+  dram: z.object({ ...memory, copyBytesPerSecond: measured }),
+  shared: z.object({ readBytesPerCycle: measured, latencyCycles: measured }),
+  launchSeconds: measured,
+});
