@@ -157,7 +157,7 @@ async function compileAs(
     const command = [...compiler.command, ...included, `${own}.cpp`, "-o", own, ...flags];
     const run = await runCompiler(command, options);
     if (run.status !== "ok") {
-      const problem = await compilerProblem(run, source, options);
+      const problem = await compilerProblem(run, source, flags, options);
       if (problem) throw problem;
       const log = `${explainRun(run)}\n${run.stderr}${run.stdout}`.replaceAll(`${own}.cpp`, "kernel.cpp");
       return { status: "compile-failed", log: shorten(log) };
@@ -183,6 +183,7 @@ function runCompiler(command: readonly string[], { timeLimitMs, workdir, cpus }:
 async function compilerProblem(
   failed: ChildRun,
   source: string,
+  flags: readonly string[],
   options: Placed,
 ): Promise<EnvironmentError | undefined> {
   const { compiler, workdir } = options;
@@ -191,7 +192,15 @@ async function compilerProblem(
   const own = join(workdir, `probe.${process.pid}.${unique++}`);
   try {
     await writeFile(`${own}.cpp`, `${leadingIncludes(source).join("\n")}\nint automap_probe(void) { return 0; }\n`);
-    const command = [...compiler.command, `${own}.cpp`, "-o", `${own}.so`, ...kernelFlags({ features: [] })];
+    const folders = flags.filter((flag) => flag.startsWith("-I"));
+    const command = [
+      ...compiler.command,
+      `${own}.cpp`,
+      "-o",
+      `${own}.so`,
+      ...folders,
+      ...kernelFlags({ features: [] }),
+    ];
     const run = await runCompiler(command, options);
     if (run.status === "ok") return undefined;
     const what = `${compiler.path} cannot compile a function that does nothing: ${explainRun(run)}`;

@@ -14,7 +14,6 @@ import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import { z } from "zod";
 import { access, axis } from "../abstraction/expression.ts";
@@ -41,6 +40,7 @@ import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
 import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
 import { type CoreOptions, coresOf } from "./cores.ts";
+import { emulationFolder } from "./emulation.ts";
 
 export interface CheckResult {
   readonly intrinsic: string;
@@ -170,11 +170,6 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
     default:
       return how satisfies never;
   }
-}
-
-/** Where the headers lie, beside this file. */
-export function emulationFolder(): string {
-  return fileURLToPath(new URL("./emulation/", import.meta.url));
 }
 
 async function checkGroup(

@@ -12,6 +12,7 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
@@ -28,8 +29,10 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { decodeElement, encodeElements } from "./bytes.ts";
+import { cacheFolder } from "./cache.ts";
 import { explainRun, runChild } from "./child.ts";
-import { emulationFolder } from "./conformance.ts";
+import { type Compiler, compileSource, findCompiler } from "./compiler.ts";
+import { emulationFlags } from "./emulation.ts";
 
 /** How the threads of an emulated GPU take turns between the places where they wait, and when asynchronous copies arrive. */
 export interface ThreadOrder {
@@ -64,7 +67,6 @@ export type EmulatedRun =
   | { readonly status: "compile-failed" | "failed"; readonly log: string };
 
 export interface EmulationOptions {
-  readonly compiler?: string;
   /** For one compilation or one run. */
   readonly timeLimitMs?: number;
   /** Kernels of one compilation. */
@@ -72,12 +74,26 @@ export interface EmulationOptions {
 }
 
 const BATCH = 100;
+const TIME_LIMIT_MS = 120_000;
 
-/** Runs kernels, one that several jobs share compiled once; one result a job, in their order. Never throws for a kernel that is wrong. */
+/** Where a batch is compiled and run. */
+interface Place {
+  readonly folder: string;
+  readonly compiler: Compiler;
+  readonly timeLimitMs: number;
+}
+
+/**
+ * Runs kernels, one that several jobs share compiled once; one result a job, in their order. Never throws for a kernel that is wrong.
+ * Programs are kept, as those that are measured are.
+ * @throws EnvironmentError where nothing compiles
+ */
 export async function runEmulated(
   jobs: readonly EmulatedJob[],
   options: EmulationOptions = {},
 ): Promise<readonly EmulatedRun[]> {
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") throw new EnvironmentError(compiler);
   const folder = await mkdtemp(join(tmpdir(), "automap-emulated-"));
   const results = new Map<EmulatedJob, EmulatedRun>();
   try {
@@ -86,7 +102,11 @@ export async function runEmulated(
       const size = options.batch ?? BATCH;
       for (let i = 0; i < own.length; i += size) {
         const batch = own.slice(i, i + size);
-        const runs = await runBatch(batch, language, folder, options);
+        const runs = await runBatch(batch, language, {
+          folder,
+          compiler,
+          timeLimitMs: options.timeLimitMs ?? TIME_LIMIT_MS,
+        });
         for (const [at, job] of batch.entries()) results.set(job, runs[at] ?? { status: "failed", log: "no result" });
       }
     }
@@ -99,12 +119,9 @@ export async function runEmulated(
 async function runBatch(
   jobs: readonly EmulatedJob[],
   language: Kernel["language"],
-  folder: string,
-  options: EmulationOptions,
+  place: Place,
 ): Promise<readonly EmulatedRun[]> {
-  const timeLimitMs = options.timeLimitMs ?? 120_000;
-  const source = join(folder, "kernels.cpp");
-  const program = join(folder, "kernels");
+  const { folder, compiler, timeLimitMs } = place;
   const data = join(folder, "data");
   const outputs = join(folder, "outputs");
 
@@ -114,15 +131,14 @@ async function runBatch(
   const features = [...new Set(needed)].map((f) => `-m${f}`);
   // The vectors of cm.h are many small templates: optimising them takes longer than running them.
   const level = language === "cm" ? "-O0" : "-O1";
-  const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", `-I${emulationFolder()}`, ...features];
-  await writeFile(source, emulatedProgram(jobs, language));
-  const compiled = await runChild([options.compiler ?? "g++", ...flags, "-o", program, source], { timeLimitMs });
-  if (compiled.status !== "ok") {
-    const log = `${explainRun(compiled)}\n${compiled.stderr.slice(0, 4000)}`;
-    if (jobs.length === 1) return [{ status: "compile-failed", log }];
+  const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", ...emulationFlags(), ...features];
+  const kept = { compiler, timeLimitMs, workdir: cacheFolder("runtime") };
+  const compiled = await compileSource(emulatedProgram(jobs, language), flags, ".out", kept);
+  if (compiled.status !== "compiled") {
+    if (jobs.length === 1) return [{ status: "compile-failed", log: compiled.log }];
     const middle = Math.ceil(jobs.length / 2);
-    const first = await runBatch(jobs.slice(0, middle), language, folder, options);
-    return [...first, ...(await runBatch(jobs.slice(middle), language, folder, options))];
+    const first = await runBatch(jobs.slice(0, middle), language, place);
+    return [...first, ...(await runBatch(jobs.slice(middle), language, place))];
   }
 
   // 2. Run. A kernel that ends the program is wrong; the next run begins behind it.
@@ -130,7 +146,7 @@ async function runBatch(
   const results: EmulatedRun[] = [];
   while (results.length < jobs.length) {
     const first = results.length;
-    const run = await runChild([program, data, outputs, String(first)], { timeLimitMs });
+    const run = await runChild([compiled.file, data, outputs, String(first)], { timeLimitMs });
     const finished = run.stdout.split("\n").filter((line) => line !== "").length;
     const bytes = await readFile(outputs);
     let at = 0;
@@ -198,8 +214,8 @@ export function emulatedProgram(
   const text = lines([
     code`#include <stdint.h>`,
     code`#include <string.h>`,
-    language === "c++" ? code`#include <immintrin.h>` : code`#include "${language}.h"`,
-    code`#include "driver.h"`,
+    language === "c++" ? code`#include <immintrin.h>` : code`#include <${language}.h>`,
+    code`#include <driver.h>`,
     ...parts,
     code`static const Job jobs[] = {`,
     ...table,

@@ -12,13 +12,13 @@
  */
 
 import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
-import { homedir } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
+import { cacheFolder } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
@@ -141,7 +141,7 @@ async function makeRunner(
     });
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") return compiler;
-  const workdir = options.workdir ?? defaultWorkdir();
+  const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
   await sweep(workdir);
   const harness = await compileHarness({ compiler, workdir, cores });
@@ -355,11 +355,6 @@ async function writeReference(reference: Reference, folder: string): Promise<Set
 
 function bytesOfNumbers(values: Float64Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-}
-
-/** Reads the environment: where programs keep what they can make again. */
-function defaultWorkdir(): string {
-  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "runtime");
 }
 
 /** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */

@@ -20,7 +20,6 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
@@ -39,6 +38,7 @@ import {
   PACKAGE_VERSION,
   packageName,
 } from "../package/index.ts";
+import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
@@ -75,7 +75,7 @@ export async function load(
   if (fenced?.status === "environment") throw new EnvironmentError(fenced);
   if (fenced?.status === "wrong")
     throw new UsageError(fenced.because, { hint: "it is not run here; measure it here: automap tune" });
-  const library = await compiledLibrary(build, sources, options.cache ?? defaultCache(), { compiler, cores });
+  const library = await compiledLibrary(build, sources, options.cache ?? cacheFolder("kernels"), { compiler, cores });
   const { default: koffi } = await import("koffi").catch((error: unknown) => {
     throw new EnvironmentError({
       what: `koffi cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
@@ -254,9 +254,4 @@ async function compiledLibrary(
   } finally {
     rmSync(own, { recursive: true, force: true });
   }
-}
-
-/** Reads the environment: where programs keep what they can make again. */
-function defaultCache(): string {
-  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "kernels");
 }

@@ -22,7 +22,7 @@ import { sourceOf } from "./support/source.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 2 } as const;
 
-const { workdir, runner } = emulatedRunner();
+const { folder, runner } = emulatedRunner();
 
 const matmul = defineComputation({
   name: "matmul",
@@ -153,7 +153,7 @@ describe("a CUDA kernel on the emulated device", () => {
   });
 
   it("is measured again where the fault of the machine passes", async () => {
-    const flag = join(workdir, "once");
+    const flag = join(folder, "once");
     const launch = `access("${flag}", F_OK) == 0 ? cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream) : (cudaError_t)(close(open("${flag}", O_CREAT, 0600)) + 214)`;
     const kernel = kernelOf(matmul, RIGHT, launch);
     const source = kernel.source.replace(

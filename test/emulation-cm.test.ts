@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { type ChildRun, runChild } from "../runtime/child.ts";
-import { emulationFolder } from "../runtime/conformance.ts";
+import { emulationFolder } from "../runtime/emulation.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-cm-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

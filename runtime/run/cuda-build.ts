@@ -9,12 +9,12 @@
 import { createHash } from "node:crypto";
 import { readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import { explainRun, runChild } from "../child.ts";
 import type { Cores } from "../cores.ts";
+import { emulationFolder, emulationHash } from "../emulation.ts";
 import { toolProblem } from "../environment.ts";
 import type { CudaDevice } from "./cuda-device.ts";
 
@@ -70,7 +70,6 @@ export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): T
   };
 }
 
-const EMULATION = fileURLToPath(new URL("../emulation", import.meta.url));
 const EMULATED_FLAGS = {
   kernel: ["-O1", "-shared", "-fPIC"],
   reference: ["-O1", "-shared", "-fPIC"],
@@ -81,11 +80,19 @@ const EMULATED_FLAGS = {
 /** Headers of CUDA have no place in an emulated program: its own stands for all of them. */
 export function emulatedToolchain({ nvcc }: CudaDevice): Toolchain {
   return {
-    identity: `emulated ${nvcc.path} ${nvcc.version}`,
+    identity: `emulated ${nvcc.path} ${nvcc.version} ${emulationHash()}`,
     adapted: (source, kind) =>
       kind === "program" ? source : `#include "cuda.h"\n${source.replace(/^#include .*$/gm, "")}`,
     command: (source, output, kind) => [
-      ...[nvcc.path, "-std=c++17", "-w", "-ffp-contract=off", "-fwrapv", `-I${EMULATION}`, "-DAUTOMAP_EMULATED_CUDA="],
+      ...[
+        nvcc.path,
+        "-std=c++17",
+        "-w",
+        "-ffp-contract=off",
+        "-fwrapv",
+        `-I${emulationFolder()}`,
+        "-DAUTOMAP_EMULATED_CUDA=",
+      ],
       ...["-x", "c++", source, "-x", "none", "-o", output],
       ...EMULATED_FLAGS[kind],
     ],

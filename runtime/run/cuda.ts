@@ -11,7 +11,7 @@
  */
 
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { availableParallelism, homedir } from "node:os";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
@@ -30,6 +30,7 @@ import type { Kernel } from "../../abstraction/kernel.ts";
 import type { SourceText } from "../../abstraction/source-text.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { encodeElements } from "../bytes.ts";
+import { cacheFolder } from "../cache.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine } from "../environment.ts";
 import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
@@ -136,8 +137,7 @@ async function makeRunner(
 ): Promise<{ readonly status: "ready"; readonly runner: CudaRunner } | EnvironmentProblem> {
   const device = options.emulated ? await emulatedDevice() : await findCudaDevice();
   if ("status" in device) return device;
-  const workdir =
-    options.workdir ?? join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", "runtime");
+  const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
   const stopping = new AbortController();
   const sharing = { signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) };

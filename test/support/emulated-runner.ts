@@ -1,4 +1,4 @@
-/** @file The runner of an emulated GPU, for all the tests of a file. */
+/** @file The runner of an emulated GPU, for all the tests of a file. What it compiles is kept where all tests keep it. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,21 +6,21 @@ import { join } from "node:path";
 import { afterAll, beforeAll } from "vitest";
 import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
 
-/** @returns where its programs lie, and the runner once the tests run */
-export function emulatedRunner(): { readonly workdir: string; readonly runner: () => CudaRunner } {
-  const workdir = mkdtempSync(join(tmpdir(), "automap-emulated-runner-"));
+/** @returns a folder for the tests of the file, and the runner once they run */
+export function emulatedRunner(): { readonly folder: string; readonly runner: () => CudaRunner } {
+  const folder = mkdtempSync(join(tmpdir(), "automap-emulated-runner-"));
   let runner: CudaRunner | undefined;
   beforeAll(async () => {
-    const made = await createCudaRunner({ workdir, emulated: true });
+    const made = await createCudaRunner({ emulated: true });
     if (made.status !== "ready") throw new Error(made.what);
     runner = made.runner;
   });
   afterAll(async () => {
     await runner?.close();
-    rmSync(workdir, { recursive: true });
+    rmSync(folder, { recursive: true });
   });
   return {
-    workdir,
+    folder,
     runner: () => {
       if (!runner) throw new Error("the runner is made before the first test");
       return runner;

@@ -1,0 +1,32 @@
+/**
+ * @file The headers in `emulation/`, which stand for instructions and languages of machines that are not at hand.
+ *
+ *     compileSource(program, ["-std=c++17", ...emulationFlags()], ".out", options)
+ */
+
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+/** Where the headers lie, beside this file. */
+export function emulationFolder(): string {
+  return fileURLToPath(new URL("./emulation/", import.meta.url));
+}
+
+let known: string | undefined;
+
+/** What the headers say, as a word: a program that was compiled with others is another program. */
+export function emulationHash(): string {
+  if (known !== undefined) return known;
+  const hash = createHash("sha256");
+  for (const name of readdirSync(emulationFolder()).sort())
+    hash.update(name).update(readFileSync(join(emulationFolder(), name)));
+  known = hash.digest("hex").slice(0, 16);
+  return known;
+}
+
+/** What a compiler is told to find the headers, and to tell programs apart that only the headers tell apart. */
+export function emulationFlags(): string[] {
+  return [`-I${emulationFolder()}`, `-DAUTOMAP_EMULATION=0x${emulationHash()}`];
+}
