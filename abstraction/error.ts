@@ -55,8 +55,11 @@ export interface EnvironmentProblem {
   readonly remedy: string;
 }
 
-/** Exit code 6. */
-export class EnvironmentError extends Error {
+/** A fault of the machine or of a file on it, through no mistake in the words given: exit code 6. */
+export abstract class MachineFault extends Error {}
+
+/** The machine lacks something, and every part of saying so is known. */
+export class EnvironmentError extends MachineFault {
   readonly problem: EnvironmentProblem;
 
   constructor(problem: Omit<EnvironmentProblem, "status">, cause?: unknown) {
@@ -64,6 +67,25 @@ export class EnvironmentError extends Error {
     this.name = "EnvironmentError";
     this.problem = { ...problem, status: "environment" };
   }
+}
+
+/** What the system's words for a failed call mean to a user. */
+const REASONS: Readonly<Record<string, string>> = {
+  EACCES: "permission is denied",
+  EISDIR: "it is a directory",
+  EEXIST: "it is there already",
+  ELOOP: "its links lead in a circle",
+  ENAMETOOLONG: "the name is too long",
+  ENOENT: "there is no such file or directory",
+  ENOSPC: "the disk is full",
+  ENOTDIR: "a part of the path is no directory",
+  EROFS: "the file system is read-only",
+};
+
+/** Why a call on a file failed, in a few words. */
+export function reasonOf(error: unknown): string {
+  const { code = "", message } = error instanceof Error ? (error as NodeJS.ErrnoException) : { message: String(error) };
+  return REASONS[code] ?? message;
 }
 
 /** The candidate nearest to `word` by edit distance, or undefined when none is near enough to be meant. */

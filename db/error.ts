@@ -7,10 +7,10 @@
 
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, MachineFault, UsageError } from "../abstraction/error.ts";
 
-/** The file or the machine failed us, through no mistake in the words given: exit code 6, not 2. */
-export class DatabaseError extends Error {
+/** A database fails: its disk, its locks, its permissions. */
+export class DatabaseError extends MachineFault {
   readonly reason: "full" | "locked" | "readonly" | "damaged" | "io";
 
   constructor(reason: DatabaseError["reason"], message: string, hint: string, cause?: unknown) {
@@ -36,6 +36,15 @@ export function explained(error: unknown, path: string, doing: string): unknown 
       "damaged",
       `${path} holds a number that automap never writes`,
       "automap db verify names the row; automap db merge into a new file takes the others",
+      error,
+    );
+  if (error instanceof Error && /bindings file|NODE_MODULE_VERSION|invalid ELF header/.test(error.message))
+    return new EnvironmentError(
+      {
+        what: "better-sqlite3 has no compiled part for this Node",
+        why: "databases are read and written with it; npm leaves it out with --ignore-scripts, and another version of Node needs another",
+        remedy: "npm rebuild better-sqlite3",
+      },
       error,
     );
   if (!(error instanceof Sqlite.SqliteError)) return error;

@@ -36,6 +36,8 @@ export interface Database {
 export interface OpenOptions {
   /** Look, never touch: the file must exist. */
   readonly readonly?: boolean;
+  /** What is not there is not made. */
+  readonly existing?: boolean;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience?: number;
   /** Of the key that seals what is measured here; see {@link sealsOf}. */
@@ -57,7 +59,9 @@ export function openDatabase(
   const { readonly = false, patience = PATIENCE } = options;
   const seals = sealsOf(options.key);
   const latest = Math.max(...migrations.map((m) => m.version));
-  checkPath(path, readonly);
+  checkPath(path, readonly, options.existing ?? readonly);
+  // A reader makes these files and cannot take them away again: only a writer may.
+  const leavesLog = readonly && path !== ":memory:" && !existsSync(`${path}-wal`);
   const open = (look: boolean): Sqlite.Database => {
     const sqlite = new Sqlite(path, { readonly: look, fileMustExist: look, timeout: Math.min(patience, 5000) });
     // The file may come from someone else: what its schema says is no reason to run functions or to trust its cells.
@@ -83,7 +87,10 @@ export function openDatabase(
         throw new UsageError(`${path} has schema ${found}, this automap reads ${latest}`, {
           hint: "the first command that writes to it brings it forward and keeps a backup: automap tune --help",
         });
-      if (readonly) return handle(sqlite, path, found, true, patience, seals, undefined);
+      if (readonly) {
+        const read = handle(sqlite, path, found, true, patience, seals, undefined);
+        return leavesLog ? { ...read, close: () => closeTidily(sqlite, path) } : read;
+      }
 
       // 2. What keeps a committed row.
       const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
@@ -161,19 +168,33 @@ function handle(
   return { path, version, readonly, notice, patience, seals, sqlite, close: () => void sqlite.close() };
 }
 
+/** Closes what was only read, and lets the last connection take an empty log away where the folder allows it. */
+function closeTidily(sqlite: Sqlite.Database, path: string): void {
+  sqlite.close();
+  try {
+    const last = new Sqlite(path, { fileMustExist: true, timeout: 0 });
+    last.pragma("schema_version");
+    last.close();
+  } catch {
+    // Someone else works with it, or nothing may be written here: the files stay, and do no harm.
+  }
+}
+
 /** SQLite says "unable to open database file" for all of these. */
-function checkPath(path: string, readonly: boolean): void {
+function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (path === ":memory:") return;
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it with --db" });
-  if (!found && readonly)
+  if (!found && existing)
     throw new UsageError(`there is no database at ${path}`, {
       hint: `automap tune makes one: automap tune conv2d --dtype u8s8 --db ${path}; or name yours with --db`,
     });
   if (!existsSync(dirname(path)))
-    throw new UsageError(`there is no directory ${dirname(path)}`, {
-      hint: "make it first, or name another with --db",
-    });
+    throw new DatabaseError(
+      "readonly",
+      `${path} cannot be written: there is no directory ${dirname(path)}`,
+      "make it first, or name another with --db",
+    );
   if (readonly) return;
   try {
     accessSync(found ? path : dirname(path), constants.W_OK);

@@ -9,11 +9,11 @@
  * changed on the way is seen, and importing it twice changes nothing. Merging two databases is the export of one read by the other.
  */
 
-import { closeSync, openSync, readSync } from "node:fs";
+import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { StringDecoder } from "node:string_decoder";
 import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { reasonOf, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { columnsOf, idOfFacts, isLater, LOCAL, type Row, TABLE_NAMES, type Table, unknownIn } from "./facts.ts";
 import { shortId } from "./identity.ts";
@@ -344,9 +344,11 @@ const CHUNK = 2 ** 16;
 export function* linesOf(path: string): Generator<string> {
   let file: number;
   try {
+    if (statSync(path).isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it" });
     file = openSync(path, "r");
   } catch (error) {
-    throw new UsageError(`cannot read ${path}: ${error instanceof Error ? error.message : String(error)}`);
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`cannot read ${path}: ${reasonOf(error)}`);
   }
   try {
     const decoder = new StringDecoder("utf8");

@@ -474,9 +474,15 @@ describe("a file", () => {
         name a file in it with --db"
     `);
     expect(told(() => openDatabase(shop.path("no/automap.db")))).toMatchInlineSnapshot(`
-      "there is no directory /no
+      "readonly: /no/automap.db cannot be written: there is no directory /no
         make it first, or name another with --db"
     `);
+  });
+
+  it("that is read leaves no log beside it", () => {
+    openDatabase(shop.path("read.db")).close();
+    openDatabase(shop.path("read.db"), { readonly: true }).close();
+    expect([existsSync(shop.path("read.db-wal")), existsSync(shop.path("read.db-shm"))]).toEqual([false, false]);
   });
 
   it("that is missing or empty is made for writing, and refused for reading with how to make one", () => {
