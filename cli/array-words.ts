@@ -8,7 +8,7 @@
 
 import { readFileSync } from "node:fs";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { reasonOf, UsageError } from "../abstraction/error.ts";
 import { parseSpecification, type Specification } from "../abstraction/specification.ts";
 import { OPERATORS } from "../operators/index.ts";
 import {
@@ -74,7 +74,7 @@ function readText(file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    throw new UsageError(`cannot read ${file}: ${error instanceof Error ? error.message : String(error)}`, {
+    throw new UsageError(`cannot read ${file}: ${reasonOf(error)}`, {
       hint: "an operator's name, an equation in quotes, or a file of recurrences is wanted",
     });
   }

@@ -16,7 +16,7 @@ import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts
 import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
 import { isGpu } from "../targets/index.ts";
 import { calibrateGpu } from "./calibrate-gpu.ts";
-import { parseOptions } from "./map.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { readTarget } from "./target.ts";
 
@@ -29,10 +29,8 @@ const options = z.object({
 type Options = z.infer<typeof options>;
 type Calibrated = Extract<CalibrateOutcome, { status: "calibrated" }>;
 
-export function registerCalibrate(program: Command, finish: (code: ExitCode) => void): void {
-  program
-    .command("calibrate")
-    .summary("measure this machine's bandwidths and instruction rates for the model")
+export function registerCalibrate(command: Command, finish: (code: ExitCode) => void): void {
+  command
     .option("--target <machine>", "cpu (default), or cuda for this machine's GPU")
     .option("--db <file>", "where it is kept, and tune finds it (default: automap.db in this directory)")
     .option("--force", "measure again although the database has a calibration of this machine")

@@ -5,15 +5,14 @@
  *     automap check --baseline old.db --junit check.xml
  */
 
-import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
-import { UsageError } from "../abstraction/error.ts";
 import { best, type Database, labelOf, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
-import { parseOptions } from "./map.ts";
+import { writeOutput } from "./files.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -28,10 +27,8 @@ const options = z.object({
 });
 type Options = z.infer<typeof options>;
 
-export function registerCheck(program: Command, finish: (code: ExitCode) => void): void {
-  program
-    .command("check")
-    .summary("fail when the best of a workload became slower than in a baseline database")
+export function registerCheck(command: Command, finish: (code: ExitCode) => void): void {
+  command
     .option("--baseline <file>", "the database to hold against")
     .option("--db <file>", "the database to check (default: automap.db in this directory)")
     .option("--max-regression <share>", "slower by no more than this is accepted (default: 3%)")
@@ -190,9 +187,5 @@ function writeJunit(file: string, { findings }: Checked, failed: (f: Finding) =>
           : { kind: "passed" as const },
     };
   });
-  try {
-    writeFileSync(file, junit("automap check", cases));
-  } catch (error) {
-    throw new UsageError(`cannot write --junit ${file}: ${error instanceof Error ? error.message : String(error)}`);
-  }
+  writeOutput("--junit", file, junit("automap check", cases));
 }

@@ -24,18 +24,21 @@ import {
 import { countFields, type Here, printDifference, readPolicy, thisMachine } from "./db/here.ts";
 import { csvOf, printTrials, summarise } from "./db/records.ts";
 import { compareRecords, showRecord } from "./db/show.ts";
-import { parseOptions } from "./map.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
-const bestOptions = filterOptions.extend({ trust: z.string().default("exact").transform(readPolicy) });
+const bestOptions = filterOptions.extend({
+  trust: z.string().default("exact").transform(readPolicy),
+  csv: z.boolean().optional(),
+});
 
 /** @param here the world records are held against */
-export function registerDb(program: Command, finish: (code: ExitCode) => void, here: Here = thisMachine): void {
-  const db = program.command("db").summary("what was tried: the best, every trial, one record; export, merge, verify");
+export function registerDb(db: Command, finish: (code: ExitCode) => void, here: Here = thisMachine): void {
   addFilters(db.command("best"))
     .summary("the fastest trial of each computation, environment and thread count")
     .option("--trust <policy>", `whose records count: ${POLICIES.join(", ")} (default: exact, this very machine)`)
+    .option("--csv", "print comma-separated values")
     .addHelpText(
       "after",
       [
@@ -49,7 +52,7 @@ export function registerDb(program: Command, finish: (code: ExitCode) => void, h
       ].join("\n"),
     )
     .action(async (raw: unknown, command: Command) =>
-      finish(await runBest(parseOptions(bestOptions, raw), command.args, here)),
+      finish(await runBest(parseOptions(bestOptions, raw), command, here)),
     );
   addStatus(addFilters(db.command("query")))
     .summary("the trials that match, failures too")
@@ -65,7 +68,7 @@ export function registerDb(program: Command, finish: (code: ExitCode) => void, h
         "  automap db query --intrinsic amx --since 7d --sort at --csv",
       ].join("\n"),
     )
-    .action((raw: unknown, command: Command) => finish(runQuery(parseOptions(queryOptions, raw), command.args)));
+    .action((raw: unknown, command: Command) => finish(runQuery(parseOptions(queryOptions, raw), command)));
   addFile(db.command("show"))
     .summary("one record: what ran, where, how its mapping looks, why it can be believed")
     .argument("<id>", "its first digits, as automap db query prints them")
@@ -81,15 +84,16 @@ export function registerDb(program: Command, finish: (code: ExitCode) => void, h
     .summary("records that this machine may not trust, and which field differs")
     .addHelpText("after", "\nExample:\n  automap db stale --op conv2d")
     .action(async (raw: unknown, command: Command) =>
-      finish(await runStale(parseOptions(queryOptions, raw), command.args, here)),
+      finish(await runStale(parseOptions(queryOptions, raw), command, here)),
     );
   registerFiles(db, finish, here);
 }
 
-async function runBest(given: z.infer<typeof bestOptions>, words: readonly string[], here: Here): Promise<ExitCode> {
+async function runBest(given: z.infer<typeof bestOptions>, command: Command, here: Here): Promise<ExitCode> {
+  if (given.json && given.csv) throw new UsageError("--json and --csv exclude each other");
   const world = await here();
   return withDatabase(given.db, (db) => {
-    const filter = readFilter(db, given, words);
+    const filter = readFilter(db, given, command);
     const trust = { ...world, policy: given.trust };
     const trials = best(db, { ...filter, trusted: trust });
     const differs = new Map(trials.map((t) => [t.id, differencesOf(t, world)]));
@@ -102,6 +106,7 @@ async function runBest(given: z.infer<typeof bestOptions>, words: readonly strin
         stale: trials.flatMap(({ id }) => (differs.get(id)?.length ? [{ id, differs: differs.get(id) }] : [])),
         leftOut,
       });
+    else if (given.csv) print(csvOf(trials.map(summarise)));
     else if (given.trust === "exact") printTrials(trials);
     else
       printTrials(trials, { title: "differs", of: ({ id }) => (differs.get(id) ?? []).map((d) => d.field).join(", ") });
@@ -120,11 +125,11 @@ async function runBest(given: z.infer<typeof bestOptions>, words: readonly strin
   });
 }
 
-function runQuery(given: z.infer<typeof queryOptions>, words: readonly string[]): ExitCode {
+function runQuery(given: z.infer<typeof queryOptions>, command: Command): ExitCode {
   const { json, csv } = given;
   if (json && csv) throw new UsageError("--json and --csv exclude each other");
   return withDatabase(given.db, (db) => {
-    const trials = queryTrials(db, readTrialFilter(db, given, words));
+    const trials = queryTrials(db, readTrialFilter(db, given, command));
     if (json) printJson({ trials: trials.map(summarise) });
     else if (csv) print(csvOf(trials.map(summarise)));
     else printTrials(trials);
@@ -143,10 +148,10 @@ function runCompare(ids: readonly [string, string], given: z.infer<typeof fileOp
   return EXIT.ok;
 }
 
-async function runStale(given: z.infer<typeof queryOptions>, words: readonly string[], here: Here): Promise<ExitCode> {
+async function runStale(given: z.infer<typeof queryOptions>, command: Command, here: Here): Promise<ExitCode> {
   const world = await here();
   return withDatabase(given.db, (db) => {
-    const filter = { ...readTrialFilter(db, given, words), stale: { ...world, policy: "exact" as const } };
+    const filter = { ...readTrialFilter(db, given, command), stale: { ...world, policy: "exact" as const } };
     const trials = queryTrials(db, filter);
     if (given.json) printJson({ trials: trials.map((t) => ({ ...summarise(t), differs: differencesOf(t, world) })) });
     else printTrials(trials, { title: "differs", of: (t) => differencesOf(t, world).map(printDifference).join("; ") });

@@ -9,15 +9,13 @@ import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
 import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
-import { parseOptions } from "./map.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
 
-export function registerDoctor(program: Command, finish: (code: ExitCode) => void): void {
-  program
-    .command("doctor")
-    .summary("tell what this machine can do, what is missing and what to install")
+export function registerDoctor(command: Command, finish: (code: ExitCode) => void): void {
+  command
     .option("--db <file>", "whose calibration of this machine is looked at (default: automap.db in this directory)")
     .option("--json", "print a JSON document")
     .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw))));

@@ -32,9 +32,10 @@ import { type Proof, portableSubject, provePackage, sealedPackage, subjectOf, wr
 import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
-import { parseOptions } from "./map.ts";
-import { EXIT, type ExitCode, print, printJson, say, shellWord, writeText } from "./output.ts";
-import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
+import { writeOutput } from "./files.ts";
+import { parseOptions, positiveInteger, readParameters } from "./options.ts";
+import { EXIT, type ExitCode, print, printJson, say, shellWord } from "./output.ts";
+import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = subjectOptions.extend({
@@ -42,11 +43,7 @@ const options = subjectOptions.extend({
   db: z.string().min(1).default("automap.db"),
   name: z.string().optional(),
   trust: z.enum(POLICIES, { error: `--trust is one of ${POLICIES.join(", ")}` }).default("exact"),
-  threads: z
-    .string()
-    .regex(/^[1-9]\d*$/, "--threads must be a positive integer")
-    .transform(Number)
-    .default(1),
+  threads: positiveInteger("--threads").default(1),
   portable: z.boolean().default(false),
   prove: z.boolean().default(false),
   trustImported: z.boolean().default(false),
@@ -55,9 +52,8 @@ const options = subjectOptions.extend({
 });
 type Options = z.infer<typeof options>;
 
-export function registerEmit(program: Command, finish: (code: ExitCode) => void): void {
-  addSubjectOptions(program.command("emit"), "<record, operator or equation>")
-    .summary("write a tuned kernel as C++ with a header, a test, CMake and a wrapper for Node")
+export function registerEmit(command: Command, finish: (code: ExitCode) => void): void {
+  addSubjectOptions(command, "<record, operator or equation>")
     .option("--to <folder>", "the folder to write; made when it is missing. For a kernel in CUDA the file, kernel.cu")
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--name <name>", "of files and C functions (default: the operator's)")
@@ -85,15 +81,15 @@ export function registerEmit(program: Command, finish: (code: ExitCode) => void)
       ].join("\n"),
     )
     .action(async (subject: string, raw: unknown, command: Command) => {
-      finish(await emit(subject, command.args.slice(1), parseOptions(options, raw)));
+      finish(await emit(subject, command, parseOptions(options, raw)));
     });
 }
 
-async function emit(word: string, words: readonly string[], given: Options): Promise<ExitCode> {
+async function emit(word: string, command: Command, given: Options): Promise<ExitCode> {
   // 1. What is emitted.
   const chosen = /^[0-9a-f]{4,32}$/.test(word)
-    ? fromRecord(word, words, given)
-    : await fromOperator(word, words, given);
+    ? fromRecord(word, command, given)
+    : await fromOperator(word, command, given);
   if ("code" in chosen) return chosen.code;
   const { subject, imported } = chosen;
   if (imported && given.prove) checkConsent(imported, given);
@@ -159,8 +155,8 @@ function emitted(trial: TrialRecord, name: string | undefined): Emitted {
   return { subject: subjectOf(trial, name), ...(trial.provenance === "here" ? {} : { imported: trial }) };
 }
 
-function fromRecord(id: string, words: readonly string[], given: Options): Chosen {
-  const [stray] = words;
+function fromRecord(id: string, command: Command, given: Options): Chosen {
+  const [, stray] = command.args;
   if (stray !== undefined)
     throw new UsageError(`unexpected "${stray}" behind a record`, {
       hint: "a record has its shape; extents are for an operator",
@@ -185,7 +181,7 @@ function writeCuda(trial: TrialRecord, { to, force, json }: Options): Chosen {
     });
   if (existsSync(to) && !force)
     throw new UsageError(`${to} is there already`, { hint: "name another file, or add --force to write over it" });
-  writeText(to, source);
+  writeOutput("--to", to, source);
   if (json) printJson({ file: to, record: trial.id });
   else {
     print(`${to}: ${labelOf(trial.workload)}, record ${id}, measured on ${trial.environment.cpu}`);
@@ -194,8 +190,13 @@ function writeCuda(trial: TrialRecord, { to, force, json }: Options): Chosen {
   return { code: EXIT.ok };
 }
 
-async function fromOperator(word: string, words: readonly string[], given: Options): Promise<Chosen> {
-  const parameters = readParameters(words);
+async function fromOperator(word: string, command: Command, given: Options): Promise<Chosen> {
+  const parameters = readParameters(command);
+  const searched = given.threads > 1 ? "--threads" : given.intrinsic === undefined ? undefined : "--intrinsic";
+  if (given.portable && searched !== undefined)
+    throw new UsageError(`${searched} chooses among tuned kernels, and --portable asks for none`, {
+      hint: "leave one of them out; portable code runs in one thread",
+    });
   if (given.portable) return { subject: portableSubject(readComputation(word, parameters, given), given.name) };
   const computations = computationsOf(word, parameters, given);
   const compiler = given.trust === "any" ? undefined : await findCompiler();
@@ -219,7 +220,14 @@ async function fromOperator(word: string, words: readonly string[], given: Optio
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
       return emitted(trial, given.name);
     }
-    throw noRecord(db, word, words, computations, given, compiler && { environment: environmentOf({ compiler }) });
+    throw noRecord(
+      db,
+      word,
+      command.args.slice(1),
+      computations,
+      given,
+      compiler && { environment: environmentOf({ compiler }) },
+    );
   });
 }
 

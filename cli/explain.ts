@@ -5,7 +5,6 @@
  *     automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n=k k=c"
  */
 
-import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
@@ -24,9 +23,11 @@ import { validate } from "../mapper/match/validate.ts";
 import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { explainBest, explainRecord, isRecordId } from "./explain-record.ts";
-import { addMappingOptions, mappingDocument, mappingOptions, parseOptions, refusalDocument } from "./map.ts";
+import { writeOutput } from "./files.ts";
+import { addMappingOptions, mappingDocument, mappingOptions, refusalDocument } from "./map.ts";
+import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
-import { readComputation, readIntrinsics, readParameters } from "./subject.ts";
+import { readComputation, readIntrinsics } from "./subject.ts";
 
 const options = mappingOptions.extend({
   id: z.string().optional(),
@@ -38,9 +39,8 @@ const options = mappingOptions.extend({
 });
 type Options = z.infer<typeof options>;
 
-export function registerExplain(program: Command, finish: (code: ExitCode) => void): void {
-  addMappingOptions(program.command("explain"))
-    .summary("draw one mapping: matrices, fused indices, addresses, waste; or show why a match is refused")
+export function registerExplain(command: Command, finish: (code: ExitCode) => void): void {
+  addMappingOptions(command)
     .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
     .option("--svg <file>", "draw the mapping into an SVG file too")
@@ -60,7 +60,7 @@ export function registerExplain(program: Command, finish: (code: ExitCode) => vo
       ].join("\n"),
     )
     .action((subject: string, raw: unknown, command: Command) => {
-      finish(runExplain(subject, command.args.slice(1), parseOptions(options, raw)));
+      finish(runExplain(subject, command, parseOptions(options, raw)));
     });
 }
 
@@ -74,11 +74,11 @@ type Explained =
   | { readonly kind: "mapping"; readonly mapping: Mapping }
   | { readonly kind: "refusal"; readonly refusal: Refusal; readonly judged: Judged | undefined };
 
-function runExplain(subject: string, words: readonly string[], given: Options): ExitCode {
+function runExplain(subject: string, command: Command, given: Options): ExitCode {
   const { candidate, db } = given;
   if (candidate !== undefined) {
     if (candidate !== "best") return explainRecord(candidate, given);
-    const computation = readComputation(subject, readParameters(words), given);
+    const computation = readComputation(subject, readParameters(command), given);
     return explainBest(computation, given);
   }
   if (isRecordId(subject)) return explainRecord(subject, given);
@@ -91,7 +91,7 @@ function runExplain(subject: string, words: readonly string[], given: Options): 
       hint: "for example --intrinsic amx.tdpbusd; `automap intrinsic list` shows all",
     });
   const found = readIntrinsics(given.intrinsic);
-  const parameters = readParameters(words);
+  const parameters = readParameters(command);
   const computationFor = (intrinsic: Intrinsic): Computation => readComputation(subject, parameters, given, intrinsic);
   // In a family the first instruction that maps is explained; if none does, the first one's refusal.
   const tries = found.map((intrinsic) => ({
@@ -231,10 +231,6 @@ function explainDocument(mapping: Mapping): Record<string, unknown> {
 }
 
 function writeSvg(file: string, mapping: Mapping): void {
-  try {
-    writeFileSync(file, drawMappingSvg(mapping));
-  } catch (error) {
-    throw new UsageError(`cannot write --svg ${file}: ${error instanceof Error ? error.message : String(error)}`);
-  }
+  writeOutput("--svg", file, drawMappingSvg(mapping));
   say(`drawn into ${file}`);
 }

@@ -9,7 +9,7 @@ import { type Intrinsic, printStorage, registerElements } from "../abstraction/i
 import { indent, table, WIDTH } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
-import { parseOptions } from "./map.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 
@@ -18,8 +18,7 @@ const options = z.object({
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").optional(),
 });
 
-export function registerIntrinsic(program: Command, finish: (code: ExitCode) => void): void {
-  const intrinsic = program.command("intrinsic").summary("the instructions automap knows");
+export function registerIntrinsic(intrinsic: Command, finish: (code: ExitCode) => void): void {
   intrinsic
     .command("list")
     .summary("every instruction: family, feature it needs, equation")

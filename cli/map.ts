@@ -9,15 +9,15 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
+import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
-import { addSubjectOptions, readComputation, readIntrinsics, readParameters, subjectOptions } from "./subject.ts";
+import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
 const SHOWN = 12;
@@ -49,9 +49,8 @@ export function addMappingOptions(command: Command): Command {
     .option("--json", "print a JSON document");
 }
 
-export function registerMap(program: Command, finish: (code: ExitCode) => void): void {
-  addMappingOptions(program.command("map"))
-    .summary("list the mappings of an operator onto an instruction, and why the others are refused")
+export function registerMap(command: Command, finish: (code: ExitCode) => void): void {
+  addMappingOptions(command)
     .option("--why", "list the refused matches with their reasons")
     .option("--all", "list every mapping")
     .addHelpText(
@@ -68,37 +67,30 @@ export function registerMap(program: Command, finish: (code: ExitCode) => void):
       ].join("\n"),
     )
     .action((subject: string, raw: unknown, command: Command) => {
-      finish(runMap(subject, command.args.slice(1), parseOptions(options, raw)));
+      finish(runMap(subject, command, parseOptions(options, raw)));
     });
 }
 
-/** Options checked by a schema; a wrong value is the caller's mistake. */
-export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
-  const result = schema.safeParse(raw);
-  if (!result.success) throw new UsageError(result.error.issues.map((i) => i.message).join("; "));
-  return result.data;
-}
-
-function runMap(subject: string, words: readonly string[], given: Options): ExitCode {
-  const parameters = readParameters(words);
+function runMap(subject: string, command: Command, given: Options): ExitCode {
+  const parameters = readParameters(command);
   const intrinsics = readIntrinsics(given.intrinsic);
   const sets = mapOntoAll(subject, parameters, given, intrinsics);
   const maps = sets.some((s) => s.valid.length > 0);
   if (given.json) printJson(mapDocument(given.intrinsic, sets));
   else {
-    const explain = (intrinsic: string): string => explainCommand(subject, words, given, intrinsic);
+    const explain = (intrinsic: string): string => explainCommand(command, given, intrinsic);
     print(sets.length === 1 && sets[0] ? describeSet(sets[0], given, explain) : describeSurvey(sets, given, explain));
   }
   return maps ? EXIT.ok : EXIT.nothingMaps;
 }
 
 /** The command that explains a mapping of the same computation. */
-function explainCommand(subject: string, words: readonly string[], given: Options, intrinsic: string): string {
+function explainCommand({ args }: Command, given: Options, intrinsic: string): string {
   const { dtype, sum, layout, rule, binding, strict } = given;
   const kept = Object.entries({ dtype, sum, layout, intrinsic, rule, binding }).flatMap(([name, value]) =>
     value === undefined ? [] : [`--${name}`, value],
   );
-  return ["automap explain", ...[subject, ...words, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])].join(" ");
+  return ["automap explain", ...[...args, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])].join(" ");
 }
 
 /** One set per instruction. In a family, rows the given types cannot be written for are refusals like any other. */

@@ -10,9 +10,9 @@ import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { indent, table, WIDTH } from "../report/text.ts";
-import { parseOptions } from "./map.ts";
+import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
-import { readComputation, readParameters } from "./subject.ts";
+import { readComputation } from "./subject.ts";
 
 const listOptions = z.object({ json: z.boolean().optional() });
 const showOptions = z.object({
@@ -22,8 +22,7 @@ const showOptions = z.object({
   layout: z.string().optional(),
 });
 
-export function registerOperator(program: Command, finish: (code: ExitCode) => void): void {
-  const operator = program.command("operator").summary("the operators automap knows");
+export function registerOperator(operator: Command, finish: (code: ExitCode) => void): void {
   operator
     .command("list")
     .summary("every operator: name, alias, what it computes")
@@ -42,7 +41,7 @@ export function registerOperator(program: Command, finish: (code: ExitCode) => v
     .allowExcessArguments()
     .addHelpText("after", "\nExample:\n  automap operator show conv2d --c 64 --h 56 --w 56 --layout NHWC")
     .action((name: string, raw: unknown, command: Command) =>
-      finish(show(name, command.args.slice(1), parseOptions(showOptions, raw))),
+      finish(show(name, command, parseOptions(showOptions, raw))),
     );
 }
 
@@ -64,9 +63,9 @@ function list(json: boolean): ExitCode {
   return EXIT.ok;
 }
 
-function show(name: string, words: readonly string[], given: z.infer<typeof showOptions>): ExitCode {
+function show(name: string, command: Command, given: z.infer<typeof showOptions>): ExitCode {
   const operator = operatorNamed(name);
-  const computation = readComputation(operator.name, readParameters(words), given);
+  const computation = readComputation(operator.name, readParameters(command), given);
   const axes = computation.axes.map(({ name: axis, extent, kind }) => ({ axis, extent, kind }));
   const tensors = Object.values(computation.tensors).map((t) => ({
     tensor: t.name,

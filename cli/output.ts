@@ -5,11 +5,9 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { writeFileSync } from "node:fs";
 import { CommanderError } from "commander";
-import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { MachineFault, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
-import { DatabaseError } from "../db/index.ts";
 import { indent, MARKED, table, WIDTH } from "../report/text.ts";
 
 /** What the shell learns. */
@@ -89,16 +87,5 @@ export function reportError(error: unknown): ExitCode {
   const message = error instanceof Error ? error.message : String(error);
   say(`automap: ${message}`);
   if ((process.env["AUTOMAP_DEBUG"] ?? "") !== "" && error instanceof Error) say(error.stack ?? "");
-  return error instanceof DatabaseError || error instanceof EnvironmentError ? EXIT.environment : EXIT.failed;
-}
-
-/** Writes what `--to` asks for. @throws UsageError when the file cannot be written */
-export function writeText(file: string, text: string): void {
-  try {
-    writeFileSync(file, text);
-  } catch (error) {
-    throw new UsageError(`--to ${file} cannot be written: ${error instanceof Error ? error.message : String(error)}`, {
-      hint: "name a file in a folder of yours",
-    });
-  }
+  return error instanceof MachineFault ? EXIT.environment : EXIT.failed;
 }

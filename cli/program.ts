@@ -2,25 +2,92 @@
  * @file The command line: reads the words, hands over to one file a command, and turns errors into exit codes.
  *
  *     run(["map", "conv2d", "--intrinsic", "amx"])     prints, and gives 0
+ *
+ * Only the command that is asked for is loaded: help and completion need none of the machinery.
  */
 
 import { Command } from "commander";
+import { suggestion, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { VERSION } from "../session/version.ts";
-import { registerCalibrate } from "./calibrate.ts";
-import { registerCheck } from "./check.ts";
-import { registerDb } from "./db.ts";
-import { registerDoctor } from "./doctor.ts";
-import { registerEmit } from "./emit.ts";
-import { registerExplain } from "./explain.ts";
-import { registerIntrinsic } from "./intrinsic.ts";
-import { registerMap } from "./map.ts";
-import { registerOperator } from "./operator.ts";
 import { EXIT, type ExitCode, reportError } from "./output.ts";
-import { registerReplay } from "./replay.ts";
-import { registerReport } from "./report.ts";
-import { registerSystolic } from "./systolic.ts";
-import { registerTune } from "./tune.ts";
+
+type Register = (command: Command, finish: (code: ExitCode) => void) => void;
+
+interface CommandFile {
+  readonly name: string;
+  readonly summary: string;
+  /** Gives what adds its options, its help and its action. */
+  readonly load: () => Promise<Register>;
+}
+
+const COMMANDS: readonly CommandFile[] = [
+  {
+    name: "tune",
+    summary: "search mappings and schedules on this machine and keep the fastest",
+    load: async () => (await import("./tune.ts")).registerTune,
+  },
+  {
+    name: "map",
+    summary: "list the mappings of an operator onto an instruction, and why the others are refused",
+    load: async () => (await import("./map.ts")).registerMap,
+  },
+  {
+    name: "explain",
+    summary: "draw one mapping: matrices, fused indices, addresses, waste; or show why a match is refused",
+    load: async () => (await import("./explain.ts")).registerExplain,
+  },
+  {
+    name: "emit",
+    summary: "write a tuned kernel as C++ with a header, a test, CMake and a wrapper for Node",
+    load: async () => (await import("./emit.ts")).registerEmit,
+  },
+  {
+    name: "systolic",
+    summary: "list the systolic arrays that compute an operator: where and when each point runs",
+    load: async () => (await import("./systolic.ts")).registerSystolic,
+  },
+  {
+    name: "intrinsic",
+    summary: "the instructions automap knows",
+    load: async () => (await import("./intrinsic.ts")).registerIntrinsic,
+  },
+  {
+    name: "operator",
+    summary: "the operators automap knows",
+    load: async () => (await import("./operator.ts")).registerOperator,
+  },
+  {
+    name: "doctor",
+    summary: "tell what this machine can do, what is missing and what to install",
+    load: async () => (await import("./doctor.ts")).registerDoctor,
+  },
+  {
+    name: "db",
+    summary: "what was tried: the best, every trial, one record; export, merge, verify",
+    load: async () => (await import("./db.ts")).registerDb,
+  },
+  {
+    name: "report",
+    summary: "what a database holds, as one HTML page",
+    load: async () => (await import("./report.ts")).registerReport,
+  },
+  {
+    name: "replay",
+    summary: "make a search's decisions again from its records, with no hardware",
+    load: async () => (await import("./replay.ts")).registerReplay,
+  },
+  {
+    name: "check",
+    summary: "fail when the best of a workload became slower than in a baseline database",
+    load: async () => (await import("./check.ts")).registerCheck,
+  },
+  {
+    name: "calibrate",
+    summary: "measure this machine's bandwidths and instruction rates for the model",
+    load: async () => (await import("./calibrate.ts")).registerCalibrate,
+  },
+];
 
 /** Help is no wider than the terminal, nor than a README holds. */
 const HELP_WIDTH = 100;
@@ -32,14 +99,14 @@ export async function run(words: readonly string[]): Promise<ExitCode> {
     code = result;
   };
   try {
-    await programWith(finish).parseAsync(words, { from: "user" });
+    await (await programFor(words, finish)).parseAsync(words, { from: "user" });
     return code;
   } catch (error) {
     return reportError(error);
   }
 }
 
-function programWith(finish: (code: ExitCode) => void): Command {
+async function programFor(words: readonly string[], finish: (code: ExitCode) => void): Promise<Command> {
   // What is set before the commands are added holds for them too.
   const program = new Command("automap")
     .description("Maps tensor operators onto hardware instructions: finds, proves and explains every mapping.")
@@ -60,19 +127,14 @@ function programWith(finish: (code: ExitCode) => void): Command {
         "6 environment, 130 interrupted.",
       ].join("\n"),
     );
-  registerTune(program, finish);
-  registerMap(program, finish);
-  registerExplain(program, finish);
-  registerEmit(program, finish);
-  registerSystolic(program, finish);
-  registerIntrinsic(program, finish);
-  registerOperator(program, finish);
-  registerDoctor(program, finish);
-  registerDb(program, finish);
-  registerReport(program, finish);
-  registerReplay(program, finish);
-  registerCheck(program, finish);
-  registerCalibrate(program, finish);
+  const [asked] = words.filter((word) => !word.startsWith("-") && word !== "help");
+  const names = COMMANDS.map(({ name }) => name);
+  if (words[0] === "help" && asked !== undefined && !names.includes(asked))
+    throw new UsageError(`unknown command "${asked}"`, { hint: suggestion(asked, names) });
+  for (const { name, summary, load } of COMMANDS) {
+    const command = program.command(name).summary(summary);
+    if (name === asked) (await load())(command, finish);
+  }
   pointToHelp(program, "automap");
   return program;
 }

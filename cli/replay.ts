@@ -13,17 +13,15 @@ import { indent, printTime, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
-import { parseOptions } from "./map.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
 type Options = z.infer<typeof options>;
 
-export function registerReplay(program: Command, finish: (code: ExitCode) => void): void {
-  program
-    .command("replay")
-    .summary("make a search's decisions again from its records, with no hardware")
+export function registerReplay(command: Command, finish: (code: ExitCode) => void): void {
+  command
     .argument("[run]", "the first digits of a run's id; without one, the runs are listed")
     .option("--db <file>", "the database (default: automap.db in this directory)")
     .option("--json", "print a JSON document")

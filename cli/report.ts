@@ -5,7 +5,6 @@
  *     automap report --op conv2d --dtype u8s8 -o - > page.html
  */
 
-import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -14,7 +13,8 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
-import { parseOptions } from "./map.ts";
+import { writeOutput } from "./files.ts";
+import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -26,10 +26,8 @@ const options = z.object({
 });
 type Options = z.infer<typeof options>;
 
-export function registerReport(program: Command, finish: (code: ExitCode) => void): void {
-  program
-    .command("report")
-    .summary("what a database holds, as one HTML page")
+export function registerReport(command: Command, finish: (code: ExitCode) => void): void {
+  command
     .option("--db <file>", "the database (default: automap.db in this directory)")
     .option("-o, --output <file>", "where to write it; - for stdout (default: report.html)")
     .option("--op <operator>", "only this operator, by name or alias")
@@ -61,13 +59,7 @@ async function report({ db: file, output, op, dtype }: Options): Promise<ExitCod
       print(page.trimEnd());
       return EXIT.ok;
     }
-    try {
-      writeFileSync(output, page);
-    } catch (error) {
-      throw new UsageError(`cannot write ${output}: ${error instanceof Error ? error.message : String(error)}`, {
-        hint: "name another file with -o",
-      });
-    }
+    writeOutput("--output", output, page);
     say(`written: ${output}, ${(page.length / 1024).toFixed(0)} KiB`);
     return EXIT.ok;
   });

@@ -8,14 +8,14 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
-import { DTYPES, isDType } from "../abstraction/dtype.ts";
+import { isDType } from "../abstraction/dtype.ts";
 import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
-import { type OperandTypes, parseDataTypes } from "../operators/data-types.ts";
+import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/data-types.ts";
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
@@ -47,26 +47,6 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
     .option("--intrinsic <name>", "an instruction or a family of them (`automap intrinsic list`); by default all")
     .allowUnknownOption()
     .allowExcessArguments();
-}
-
-/** `--c 64 --stride=2`: what commander does not know are extents and parameters. @throws UsageError on anything else */
-export function readParameters(words: readonly string[]): Record<string, number> {
-  const values: Record<string, number> = {};
-  for (let i = 0; i < words.length; i++) {
-    const word = words[i] ?? "";
-    const match = /^--([A-Za-z_]\w*)(?:=(.*))?$/.exec(word);
-    if (!match?.[1])
-      throw new UsageError(`unexpected argument "${word}"`, {
-        hint: "extents are given as --c 64; an equation goes in quotes",
-      });
-    const text = match[2] ?? words[++i];
-    if (text === undefined) throw new UsageError(`--${match[1]} needs a value, for example --${match[1]} 64`);
-    if (!/^[+-]?\d+$/.test(text)) throw new UsageError(`--${match[1]} must be an integer, got "${text}"`);
-    if (!Number.isSafeInteger(Number(text))) throw new UsageError(`--${match[1]} is too large: ${text}`);
-    if (Object.hasOwn(values, match[1])) throw new UsageError(`--${match[1]} is given twice`);
-    values[match[1]] = Number(text);
-  }
-  return values;
 }
 
 /** The instructions a name or family stands for; all of them when none was named. */
@@ -128,7 +108,7 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
     if (place === undefined)
       throw new UsageError(`--dtype: ${operator.name} has no tensor "${tensor}"`, { hint: suggestion(tensor, known) });
     if (!isDType(dtype))
-      throw new UsageError(`unknown data type "${dtype}" of ${tensor}`, { hint: suggestion(dtype, DTYPES) });
+      throw new UsageError(`unknown data type "${dtype}" of ${tensor}`, { hint: typeSuggestion(dtype) });
     const other = given[place];
     if (other && other.dtype !== dtype)
       throw new UsageError(`--dtype: ${operator.name} gives ${other.tensor} and ${tensor} one type`);
@@ -156,7 +136,7 @@ function readEquation(
   inputs.forEach((name, i) => {
     const dtype = byTensor?.[name] ?? types?.inputs[Math.min(i, 1)] ?? "f32";
     if (!isDType(dtype))
-      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: suggestion(dtype, DTYPES) });
+      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: typeSuggestion(dtype) });
     tensors[name] = { dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }) };
   });
   const recurrent = accessesOf(equation)
@@ -164,8 +144,7 @@ function readEquation(
     .some((a) => a.tensor === target);
   const sum = byTensor?.[target] ?? options.sum ?? (recurrent ? (types?.sum ?? "f32") : undefined);
   if (sum !== undefined) {
-    if (!isDType(sum))
-      throw new UsageError(`unknown data type "${sum}" of ${target}`, { hint: suggestion(sum, DTYPES) });
+    if (!isDType(sum)) throw new UsageError(`unknown data type "${sum}" of ${target}`, { hint: typeSuggestion(sum) });
     tensors[target] = { dtype: sum };
   }
   const epilogue = options.epilogue ?? behind;
@@ -174,7 +153,7 @@ function readEquation(
   for (const [name, spec] of Object.entries(ending?.tensors ?? {})) {
     const dtype = byTensor?.[name] ?? spec.dtype ?? "f32";
     if (!isDType(dtype))
-      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: suggestion(dtype, DTYPES) });
+      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: typeSuggestion(dtype) });
     tensors[name] ??= { ...spec, dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }) };
   }
   if (output !== undefined && layouts[output] !== undefined) tensors[output] = { layout: layouts[output] };
@@ -224,12 +203,12 @@ function readEpilogue(
 
 /** `in=NHWC,w=KCRS` as a record. */
 function readPairs(text: string, option: string): Record<string, string> {
-  const pairs: Record<string, string> = {};
+  const pairs = new Map<string, string>();
   for (const part of text.split(",")) {
     const [name, value, more] = part.split("=");
     if (!name || !value || more !== undefined)
       throw new UsageError(`${option}: "${part}" is not tensor=value`, { hint: `for example ${option} in=...,w=...` });
-    pairs[name.trim()] = value.trim();
+    pairs.set(name.trim(), value.trim());
   }
-  return pairs;
+  return Object.fromEntries(pairs);
 }

@@ -6,7 +6,6 @@
  *     automap systolic conv1d --allocation "1,1" --schedule "0,1"
  */
 
-import { writeFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
@@ -38,9 +37,9 @@ import {
 import { laneTarget } from "../targets/index.ts";
 import { describe, designDocument, documentOf, head } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
-import { parseOptions } from "./map.ts";
+import { writeOutput } from "./files.ts";
+import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
-import { readParameters } from "./subject.ts";
 
 const positive = (option: string) =>
   z
@@ -74,10 +73,8 @@ const options = z.object({
 });
 type Options = z.infer<typeof options>;
 
-export function registerSystolic(program: Command, finish: (code: ExitCode) => void): void {
-  program
-    .command("systolic")
-    .summary("list the systolic arrays that compute an operator: where and when each point runs")
+export function registerSystolic(command: Command, finish: (code: ExitCode) => void): void {
+  command
     .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file")
     .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --r 3 --stride 2")
     .option("--lanes <n>", "outputs of a tile: loops that are longer are tiled (default: 16)")
@@ -122,15 +119,15 @@ export function registerSystolic(program: Command, finish: (code: ExitCode) => v
       ].join("\n"),
     )
     .action((subject: string, raw: unknown, command: Command) => {
-      finish(runSystolic(subject, command.args.slice(1), parseOptions(options, raw)));
+      finish(runSystolic(subject, command, parseOptions(options, raw)));
     });
 }
 
-function runSystolic(word: string, words: readonly string[], given: Options): ExitCode {
-  const subject = readArraySubject(word, readParameters(words), given);
+function runSystolic(word: string, commander: Command, given: Options): ExitCode {
+  const subject = readArraySubject(word, readParameters(commander), given);
   if (given.to !== undefined && given.emit === undefined)
     throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: "--emit cm, cuda or cpp" });
-  const command = ["automap systolic", ...[word, ...words].map(shellWord), ...keptOptions(given)].join(" ");
+  const command = ["automap systolic", ...commander.args.map(shellWord), ...keptOptions(given)].join(" ");
   if (subject.fixed) return runFixed(subject, subject.fixed, word, given, command);
   if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
   const rows = given.array === undefined ? undefined : Number(given.array);
@@ -235,7 +232,8 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
       hint: `at most ${MOST_DRAWN} are followed one by one; --lanes makes shorter tiles`,
     });
   if (given.svg !== undefined && traced)
-    writeText(
+    writeOutput(
+      "--svg",
       given.svg,
       drawArraySvg(`${subject.name}: ${design.name}`, `${subject.equation}   loops ${subject.loops}`, design, traced),
     );
@@ -279,7 +277,7 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: st
     { coalesced: given.coalesced ?? false, checkTime: given.checkTime ?? false },
     words.join(" "),
   );
-  if (given.to !== undefined) writeText(given.to, source);
+  if (given.to !== undefined) writeOutput("--to", given.to, source);
   if (given.json) {
     const timed = timingOf(subject, machineOf(given));
     printJson({ designs: [designDocument(design, timed)], refused: 0, language, source });
@@ -290,14 +288,6 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: st
 /** The machine whose cycles rank designs. */
 function machineOf({ machine, emit: language }: Options): Target {
   return laneTarget(machine ?? (language === "cuda" ? "warp" : language === "cm" ? "gen9" : "avx512"));
-}
-
-function writeText(file: string, document: string): void {
-  try {
-    writeFileSync(file, document);
-  } catch (error) {
-    throw new UsageError(`cannot write ${file}: ${error instanceof Error ? error.message : String(error)}`);
-  }
 }
 
 /** `1,0,0;0,1,0` as rows. */

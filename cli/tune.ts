@@ -10,7 +10,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -35,22 +35,17 @@ import {
 import { isGpu } from "../targets/index.ts";
 import type { TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
-import { parseOptions } from "./map.ts";
-import { EXIT, type ExitCode, print, printJson, say, shellWord, style, writeText } from "./output.ts";
-import { addSubjectOptions, readComputation, readParameters, subjectOptions } from "./subject.ts";
+import { checkWritable, writeOutput } from "./files.ts";
+import { parseOptions, positiveInteger, readParameters } from "./options.ts";
+import { EXIT, type ExitCode, print, printJson, say, shellWord, style } from "./output.ts";
+import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 
-const count = (name: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> =>
-  z
-    .string()
-    .regex(/^[1-9]\d*$/, `${name} must be a positive integer`)
-    .transform(Number);
-
 const options = subjectOptions.extend({
-  trials: count("--trials").optional(),
-  time: count("--time").optional(),
+  trials: positiveInteger("--trials").optional(),
+  time: positiveInteger("--time").optional(),
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").transform(Number).optional(),
-  threads: count("--threads").optional(),
+  threads: positiveInteger("--threads").optional(),
   strategy: z.string().optional(),
   target: z.string().min(1).optional(),
   kinds: z
@@ -71,9 +66,8 @@ const options = subjectOptions.extend({
 });
 type Options = z.infer<typeof options>;
 
-export function registerTune(program: Command, finish: (code: ExitCode) => void): void {
-  addSubjectOptions(program.command("tune"))
-    .summary("search mappings and schedules on this machine and keep the fastest")
+export function registerTune(command: Command, finish: (code: ExitCode) => void): void {
+  addSubjectOptions(command)
     .option(...TARGET_OPTION)
     .option("--trials <n>", "kernels to measure at most (default 160)")
     .option("--time <seconds>", "seconds to search at most (default 40)")
@@ -103,22 +97,26 @@ export function registerTune(program: Command, finish: (code: ExitCode) => void)
       ].join("\n"),
     )
     .action(async (subject: string, raw: unknown, command: Command) => {
-      finish(await runTune(subject, command.args.slice(1), parseOptions(options, raw)));
+      finish(await runTune(subject, command, parseOptions(options, raw)));
     });
 }
 
-async function runTune(subject: string, words: readonly string[], given: Options): Promise<ExitCode> {
+async function runTune(subject: string, command: Command, given: Options): Promise<ExitCode> {
   // 1. What, for which machine, with which instructions.
-  const parameters = readParameters(words);
+  const parameters = readParameters(command);
   const machine = await readTarget(given.target);
   const intrinsics = chooseIntrinsics(given.intrinsic, machine);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
   const strategy = given.strategy === undefined ? undefined : STRATEGIES.find((s) => s.name === given.strategy);
   if (given.strategy !== undefined && !strategy) {
     throw new UsageError(`unknown strategy "${given.strategy}"`, {
-      hint: `known: ${STRATEGIES.map((s) => s.name).join(", ")}`,
+      hint: suggestion(
+        given.strategy ?? "",
+        STRATEGIES.map((s) => s.name),
+      ),
     });
   }
+  if (given.to !== undefined) checkWritable("--to", given.to);
   if (given.modelOnly) return rank(chosen.computation, { intrinsics, machine }, given);
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? `${instructions} instructions` : `${intrinsics.length} rows of plain C++`;
@@ -172,7 +170,7 @@ function rank(
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given);
   const [first] = ranked;
   if (first && given.to !== undefined) {
-    writeText(given.to, kernelFor(computation, first.candidate, choice.machine).source);
+    writeOutput("--to", given.to, kernelFor(computation, first.candidate, choice.machine).source);
     say(`written: ${given.to}, predicted to take ${microseconds(first.prediction.seconds)}; nothing was measured`);
   }
   if (given.json) {
@@ -211,7 +209,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
     default: {
       const { best } = outcome;
       if (best && given.to !== undefined) {
-        writeText(given.to, best.kernel.source);
+        writeOutput("--to", given.to, best.kernel.source);
         say(`written: ${given.to}`);
       }
       for (const line of surroundings(outcome)) say(line);

@@ -19,6 +19,36 @@ export interface OperandTypes {
 /** Single types first: these are what a message lists. */
 const WORDS: readonly string[] = [...DTYPES, ...DTYPES.flatMap((a) => DTYPES.map((b) => `${a}${b}`))];
 
+/** Names that other systems use. */
+const FOREIGN: Readonly<Record<string, DType>> = {
+  int8: "s8",
+  i8: "s8",
+  uint8: "u8",
+  int16: "s16",
+  i16: "s16",
+  uint16: "u16",
+  int32: "s32",
+  i32: "s32",
+  int: "s32",
+  uint32: "u32",
+  float16: "f16",
+  fp16: "f16",
+  half: "f16",
+  bfloat16: "bf16",
+  float32: "f32",
+  fp32: "f32",
+  float: "f32",
+  float64: "f64",
+  fp64: "f64",
+  double: "f64",
+};
+
+/** `did you mean "f32"?` for `float32`, and the nearest of our own names for anything else. */
+export function typeSuggestion(word: string, known: readonly string[] = DTYPES): string {
+  const own = Object.hasOwn(FOREIGN, word) ? FOREIGN[word] : undefined;
+  return own === undefined ? suggestion(word, known) : `did you mean "${own}"?`;
+}
+
 /**
  * Reads `f16`, `u8s8` or `f16->f16`.
  * @param sum the type of the sum; by default s32 for integers, f64 if either input is f64, f32 otherwise
@@ -33,11 +63,10 @@ export function parseDataTypes(text: string, sum?: string): OperandTypes {
   });
   const [inputs] = pair;
   if (!inputs || rest.length > 0)
-    throw new UsageError(`unknown data types "${text}"`, { hint: suggestion(word, WORDS) });
+    throw new UsageError(`unknown data types "${text}"`, { hint: typeSuggestion(word, WORDS) });
   const given = sum ?? written;
   if (given === undefined) return { inputs, sum: defaultSum(inputs) };
-  if (!isDType(given))
-    throw new UsageError(`unknown data type "${given}" of the sum`, { hint: suggestion(given, DTYPES) });
+  if (!isDType(given)) throw new UsageError(`unknown data type "${given}" of the sum`, { hint: typeSuggestion(given) });
   if (isInteger(given) && !inputs.every(isInteger))
     throw new UsageError(`data types ${text}: the integer sum ${given} cannot hold products of floats`, {
       hint: `the default is ${defaultSum(inputs)}`,

@@ -65,7 +65,7 @@ export function epilogueFor(
 }
 
 function presetText(name: string, { name: subject, target, axes, channel }: EpilogueSubject): string {
-  const preset = EPILOGUES[name];
+  const preset = Object.hasOwn(EPILOGUES, name) ? EPILOGUES[name] : undefined;
   if (preset === undefined)
     throw new UsageError(`unknown epilogue "${name}"`, {
       hint: `${suggestion(name, EPILOGUE_NAMES)}; or an equation such as "res[${axes.join(",")}] = max(${target}[${axes.join(",")}], 0)"`,

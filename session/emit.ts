@@ -10,7 +10,7 @@ import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import { computationOf, idOf, sealsOf, shortId, type TrialRecord } from "../db/index.ts";
 import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../package/index.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
@@ -103,23 +103,27 @@ function entriesOf(text: string): Record<string, unknown> {
  * @throws UsageError when it may not be, or cannot be
  */
 export function writePackage(folder: string, files: ReadonlyMap<string, string>, force = false): void {
-  const held = namesIn(folder);
-  if (held.length > 0 && !force)
-    throw new UsageError(
-      `${folder} is not empty: it holds ${held.slice(0, 3).join(", ")}${held.length > 3 ? " ..." : ""}`,
-      {
-        hint: "name another folder, or add --force to write into this one",
-      },
-    );
   try {
+    const held = namesIn(folder);
+    if (held.length > 0 && !force)
+      throw new UsageError(
+        `${folder} is not empty: it holds ${held.slice(0, 3).join(", ")}${held.length > 3 ? " ..." : ""}`,
+        { hint: "name another folder, or add --force to write into this one" },
+      );
     for (const [name, text] of files) {
       mkdirSync(dirname(join(folder, name)), { recursive: true });
       writeFileSync(join(folder, name), text);
     }
   } catch (error) {
-    throw new UsageError(`${folder} cannot be written: ${error instanceof Error ? error.message : String(error)}`, {
-      hint: "name a folder of yours with --to",
-    });
+    if (error instanceof UsageError) throw error;
+    throw new EnvironmentError(
+      {
+        what: `${folder} cannot be written: ${reasonOf(error)}`,
+        why: "a package is a folder of files",
+        remedy: "name a folder of yours with --to",
+      },
+      error,
+    );
   }
 }
 

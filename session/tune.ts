@@ -41,6 +41,7 @@ import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { decide, type TunedKernel } from "./finals.ts";
+import { checkMemory } from "./memory.ts";
 import {
   type CandidateKinds,
   isRefusals,
@@ -171,6 +172,7 @@ export async function tuneComputation(
     });
   try {
     const { threads = 1, runner, machine = nativeTarget(), onNotice } = options;
+    if (!isGpu(machine)) checkMemory(subject.computation);
     const place = await openWorkplace(machine, { threads, runner, onWait: onNotice });
     if (place.status === "environment") return { status: "environment", problem: place };
     try {

@@ -77,8 +77,8 @@ describe("automap calibrate", () => {
     });
   });
 
-  it("refuses a file that is no database", async () => {
-    expect((await commandLine(["calibrate", "--db", "/no/such/folder/x.db"])).code).toBe(2);
+  it("refuses a folder that is not there", async () => {
+    expect((await commandLine(["calibrate", "--db", "/no/such/folder/x.db"])).code).toBe(6);
   });
 });
 

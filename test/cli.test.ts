@@ -610,7 +610,6 @@ describe("a mistake", () => {
     ["a match with an unknown loop", ["explain", "conv2d", "--intrinsic", "amx.tdpbusd", "--matching", "m=z"]],
     ["a match with an unknown axis", ["explain", "conv2d", "--intrinsic", "amx.tdpbusd", "--matching", "z=n"]],
     ["a match that is none", ["explain", "conv2d", "--intrinsic", "amx.tdpbusd", "--matching", "m:n"]],
-    ["an SVG into no folder", "explain conv2d --intrinsic amx.tdpbusd --svg /nowhere/a.svg"],
     ["showing an unknown instruction", "intrinsic show vnnni"],
     ["a seed that is no number", "intrinsic check virtual --seed x"],
     ["showing an unknown operator", "operator show conv9d"],
@@ -783,9 +782,6 @@ describe("a mistake", () => {
         m:n
         ^^^
         for example --matching "m=n,p,q n=k k=c,r,s"
-
-      $ automap explain conv2d --intrinsic amx.tdpbusd --svg "/nowhere/a.svg"
-      automap: cannot write --svg /nowhere/a.svg: ENOENT: no such file or directory, open '/nowhere/a.svg'
 
       $ automap intrinsic show vnnni
       automap: no intrinsic, family or feature "vnnni"

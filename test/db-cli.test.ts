@@ -61,7 +61,7 @@ async function automap(
   try {
     const program = new Command("automap").exitOverride();
     registerDb(
-      program,
+      program.command("db"),
       (code) => {
         said.code = code;
       },

@@ -8,7 +8,6 @@
  *     automap db prune --until 2026-01-01 --yes
  */
 
-import { closeSync, openSync, writeSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../../abstraction/error.ts";
@@ -28,7 +27,8 @@ import {
 } from "../../db/index.ts";
 import { printTime, table } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
-import { parseOptions } from "../map.ts";
+import { writeLines } from "../files.ts";
+import { parseOptions } from "../options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "../output.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
@@ -61,7 +61,7 @@ export function registerFiles(db: Command, finish: (code: ExitCode) => void, her
     .summary("write records as JSON lines")
     .option("-o, --output <file>", "where to (default: stdout)")
     .addHelpText("after", "\nExample:\n  automap db export --op conv2d -o conv2d.jsonl")
-    .action((raw: unknown, command: Command) => finish(runExport(parseOptions(exportOptions, raw), command.args)));
+    .action((raw: unknown, command: Command) => finish(runExport(parseOptions(exportOptions, raw), command)));
   addFile(db.command("import"))
     .summary("take records from JSON lines, each checked; what is wrong is named and left out")
     .argument("<file>", "what automap db export wrote; - is stdin")
@@ -93,15 +93,15 @@ export function registerFiles(db: Command, finish: (code: ExitCode) => void, her
       "\nExamples:\n  automap db prune --until 2026-01-01\n  automap db prune --status crashed --yes",
     )
     .action(async (raw: unknown, command: Command) =>
-      finish(await runPrune(parseOptions(pruneOptions, raw), command.args, here)),
+      finish(await runPrune(parseOptions(pruneOptions, raw), command, here)),
     );
 }
 
-function runExport(given: z.infer<typeof exportOptions>, words: readonly string[]): ExitCode {
+function runExport(given: z.infer<typeof exportOptions>, command: Command): ExitCode {
   const { output } = given;
   if (given.json) throw new UsageError("an export is JSON lines already", { hint: "leave --json out" });
   return withDatabase(given.db, (db) => {
-    const { limit, ...filter } = readTrialFilter(db, given, words);
+    const { limit, ...filter } = readTrialFilter(db, given, command);
     if (limit !== undefined)
       throw new UsageError("--limit does not belong to an export", { hint: "choose by --since, --op, --status" });
     const { extents = {}, ...others } = filter;
@@ -111,30 +111,14 @@ function runExport(given: z.infer<typeof exportOptions>, words: readonly string[
       for (const line of lines) print(line);
       return EXIT.ok;
     }
-    const count = writeLines(output, lines);
+    const count = writeLines("--output", output, ended(lines), true);
     say(`${count} lines written: ${output}`);
     return EXIT.ok;
   });
 }
 
-function writeLines(file: string, lines: Iterable<string>): number {
-  let [handle, count] = [0, 0];
-  try {
-    handle = openSync(file, "wx");
-  } catch (error) {
-    throw new UsageError(`cannot write ${file}: ${error instanceof Error ? error.message : String(error)}`, {
-      hint: "name a file that is not there yet",
-    });
-  }
-  try {
-    for (const line of lines) {
-      writeSync(handle, `${line}\n`);
-      count++;
-    }
-  } finally {
-    closeSync(handle);
-  }
-  return count;
+function* ended(lines: Iterable<string>): Iterable<string> {
+  for (const line of lines) yield `${line}\n`;
 }
 
 function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode {
@@ -238,12 +222,12 @@ function rowOf(remeasured: Remeasured): string[] {
   ];
 }
 
-async function runPrune(given: z.infer<typeof pruneOptions>, words: readonly string[], here: Here): Promise<ExitCode> {
+async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, here: Here): Promise<ExitCode> {
   const stale = given.stale ? { ...(await here()), policy: "exact" as const } : undefined;
-  const db = openDatabase(given.db);
+  const db = openDatabase(given.db, { existing: true });
   try {
     if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    const { limit, top, sort, ...chosen } = readTrialFilter(db, given, words);
+    const { limit, top, sort, ...chosen } = readTrialFilter(db, given, command);
     if (limit !== undefined || top !== undefined || sort !== undefined)
       throw new UsageError("--limit does not belong to a prune", {
         hint: "choose by --until, --status, --op or --stale",

@@ -27,16 +27,10 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
+import { optionsOf, positiveInteger } from "../options.ts";
 import { say } from "../output.ts";
 
 export const DEFAULT_FILE = "automap.db";
-
-const count = (option: string) =>
-  z
-    .string()
-    .regex(/^[1-9]\d{0,8}$/, { error: `${option} must be a positive integer, for example ${option} 10` })
-    .transform(Number)
-    .optional();
 
 export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_FILE), json: z.boolean().optional() });
 
@@ -46,19 +40,19 @@ export const filterOptions = fileOptions.extend({
   dtype: z.string().optional(),
   layout: z.string().optional(),
   epilogue: z.string().optional(),
-  threads: count("--threads"),
+  threads: positiveInteger("--threads").optional(),
   run: z.string().optional(),
   intrinsic: z.string().optional(),
   target: z.string().optional(),
   since: z.string().optional(),
   until: z.string().optional(),
-  limit: count("--limit"),
+  limit: positiveInteger("--limit").optional(),
 });
 
 export const queryOptions = filterOptions.extend({
   status: z.enum(STATUSES, { error: `unknown --status; it is one of ${STATUSES.join(", ")}` }).optional(),
   sort: z.enum(SORTS, { error: `unknown --sort; it is one of ${SORTS.join(", ")}` }).optional(),
-  top: count("--top"),
+  top: positiveInteger("--top").optional(),
   csv: z.boolean().optional(),
 });
 
@@ -92,7 +86,7 @@ export function addStatus(command: Command): Command {
 }
 
 /** @throws UsageError for a name, a range or a time that cannot be */
-export function readFilter(db: Database, given: z.infer<typeof filterOptions>, words: readonly string[]): Filter {
+export function readFilter(db: Database, given: z.infer<typeof filterOptions>, command: Command): Filter {
   const { op, name, dtype, layout, epilogue, threads, run, intrinsic, target, since, until, limit } = given;
   const now = Date.now();
   const known = operatorsIn(db);
@@ -109,7 +103,7 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, w
     ...(since === undefined ? {} : { since: readInstant("--since", since, now).from }),
     ...(until === undefined ? {} : { until: readInstant("--until", until, now).to }),
     ...(limit === undefined ? {} : { limit }),
-    extents: readExtents(words, extentsIn(db)),
+    extents: readExtents(command, extentsIn(db)),
   };
   if (filter.since !== undefined && filter.until !== undefined && filter.since >= filter.until)
     throw new UsageError(`--since ${since} is not before --until ${until}`);
@@ -118,14 +112,10 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, w
 }
 
 /** With status, order and the first of each workload. */
-export function readTrialFilter(
-  db: Database,
-  given: z.infer<typeof queryOptions>,
-  words: readonly string[],
-): TrialFilter {
+export function readTrialFilter(db: Database, given: z.infer<typeof queryOptions>, command: Command): TrialFilter {
   const { status, sort, top } = given;
   return {
-    ...readFilter(db, given, words),
+    ...readFilter(db, given, command),
     ...(status === undefined ? {} : { status }),
     ...(sort === undefined ? {} : { sort }),
     ...(top === undefined ? {} : { top }),
@@ -195,9 +185,10 @@ function readTypes(word: string): string {
  * `--c 64`, `--c=64..256`, `--c ..256`: what commander does not know are extents.
  * @throws UsageError on anything else, a name included that neither an operator nor a record has
  */
-function readExtents(words: readonly string[], recorded: readonly string[]): Record<string, Range> {
+function readExtents(command: Command, recorded: readonly string[]): Record<string, Range> {
   const names = [...new Set([...recorded, ...OPERATORS.flatMap((o) => Object.keys(o.parameters))])];
   const ranges: Record<string, Range> = {};
+  const words = command.args;
   for (let i = 0; i < words.length; i++) {
     const word = words[i] ?? "";
     const [, name, attached] = /^--([A-Za-z_]\w*)(?:=(.*))?$/.exec(word) ?? [];
@@ -205,7 +196,7 @@ function readExtents(words: readonly string[], recorded: readonly string[]): Rec
       throw new UsageError(`unexpected argument "${word}"`, { hint: "extents are given as --c 64 or --c 64..256" });
     if (!names.includes(name))
       throw new UsageError(`--${name} is no option, and no record has an axis or parameter of that name`, {
-        hint: suggestion(name, [...Object.keys(queryOptions.shape), ...names]),
+        hint: suggestion(name, [...optionsOf(command), ...names]),
       });
     if (Object.hasOwn(ranges, name)) throw new UsageError(`--${name} is given twice`);
     const text = attached ?? words[++i];

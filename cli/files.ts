@@ -1,0 +1,68 @@
+/**
+ * @file Files a command reads and writes: checked before the work, written beside and renamed, so that no half of one is left.
+ *
+ *     checkWritable("--to", "kernel.cpp")                  before a search
+ *     writeOutput("--to", "kernel.cpp", source)            after it
+ */
+
+import { accessSync, closeSync, constants, openSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
+import { dirname } from "node:path";
+import { EnvironmentError, type EnvironmentProblem, reasonOf, UsageError } from "../abstraction/error.ts";
+
+/** @throws EnvironmentError when a file named by an option could not be written: nothing should be searched for in vain */
+export function checkWritable(option: string, file: string): void {
+  try {
+    const found = statSync(file, { throwIfNoEntry: false });
+    if (found?.isDirectory()) throw new UsageError(`${option} ${file} is a directory`, { hint: "name a file in it" });
+    accessSync(found ? file : `${dirname(file)}/.`, constants.W_OK);
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new EnvironmentError(problem(option, file, reasonOf(error)), error);
+  }
+}
+
+/** Writes a whole file or, on a full disk or a kill, none. @throws EnvironmentError when it cannot be written */
+export function writeOutput(option: string, file: string, text: string): void {
+  writeLines(option, file, [text]);
+}
+
+/**
+ * The same of a text that comes in pieces; each is written as it is.
+ * @param fresh whether a file that is there is refused
+ * @returns how many pieces there were
+ */
+export function writeLines(option: string, file: string, pieces: Iterable<string>, fresh = false): number {
+  checkWritable(option, file);
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found && fresh)
+    throw new UsageError(`${option} ${file}: it is there already`, { hint: "name a file that is not there yet" });
+  // A pipe or a device has no beside.
+  const draft = found?.isFile() === false ? undefined : `${file}.${process.pid}.part`;
+  let count = 0;
+  try {
+    const handle = openSync(draft ?? file, draft === undefined ? "w" : "wx");
+    try {
+      for (const piece of pieces) {
+        writeSync(handle, piece);
+        count++;
+      }
+    } finally {
+      closeSync(handle);
+    }
+    if (draft !== undefined) renameSync(draft, file);
+    return count;
+  } catch (error) {
+    if (draft !== undefined) rmSync(draft, { force: true });
+    if (error instanceof Error && "syscall" in error)
+      throw new EnvironmentError(problem(option, file, reasonOf(error)), error);
+    throw error;
+  }
+}
+
+function problem(option: string, file: string, why: string): Omit<EnvironmentProblem, "status"> {
+  return {
+    what: `${option} ${file} cannot be written: ${why}`,
+    why: "its result would be lost",
+    remedy: "name a file in a folder of yours",
+  };
+}

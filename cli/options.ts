@@ -1,0 +1,85 @@
+/**
+ * @file Options of a command line, checked by a schema, and the extents among them that no schema can name.
+ *
+ *     parseOptions(z.object({ top: positiveInteger("--top").optional() }), raw)
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { axesOf } from "../abstraction/equation.ts";
+import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
+import { parseEquation } from "../abstraction/parse.ts";
+import { OPERATORS } from "../operators/index.ts";
+
+/** Options checked by a schema; a wrong value is the caller's mistake. */
+export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
+  const result = schema.safeParse(raw, {
+    error: (issue) =>
+      issue.code === "too_small" && issue.input === "" ? `--${kebab(issue.path)} needs a value, got ""` : undefined,
+  });
+  if (!result.success) throw new UsageError(result.error.issues.map((i) => i.message).join("; "));
+  return result.data;
+}
+
+function kebab(path: readonly PropertyKey[] = []): string {
+  return path.join(".").replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+/** A whole number from 1 up, written in digits. */
+export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {
+  return z
+    .string()
+    .regex(/^[1-9]\d{0,14}$/, {
+      error: ({ input }) => `${option} must be a positive integer, got "${String(input)}"; for example ${option} 10`,
+    })
+    .transform(Number);
+}
+
+/**
+ * `--c 64 --stride=2`: what commander does not know are extents and parameters of the subject, which is the command's first argument.
+ * @throws UsageError on anything else, a word included that is neither an option nor a name of the subject
+ */
+export function readParameters(command: Command): Record<string, number> {
+  const [subject = "", ...words] = command.args;
+  const names = namesOf(subject);
+  const values = new Map<string, number>();
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? "";
+    const [, name, attached] = /^--([A-Za-z_][\w-]*)(?:=(.*))?$/.exec(word) ?? [];
+    if (name === undefined)
+      throw new UsageError(`unexpected argument "${word}"`, {
+        hint: "extents are given as --c 64; an equation goes in quotes",
+      });
+    if (names && !names.includes(name)) throw unknownWord(name, names, command);
+    const text = attached ?? words[++i];
+    if (text === undefined) throw new UsageError(`--${name} needs a value, for example --${name} 64`);
+    if (!/^[+-]?\d+$/.test(text)) throw new UsageError(`--${name} must be an integer, got "${text}"`);
+    if (!Number.isSafeInteger(Number(text))) throw new UsageError(`--${name} is too large: ${text}`);
+    if (values.has(name)) throw new UsageError(`--${name} is given twice`);
+    values.set(name, Number(text));
+  }
+  return Object.fromEntries(values);
+}
+
+/** The names a subject has extents for; undefined when it is no operator or equation, which is said elsewhere. */
+function namesOf(subject: string): readonly string[] | undefined {
+  if (!subject.includes("[")) {
+    const operator = OPERATORS.find((o) => o.name === subject || o.aliases.includes(subject));
+    return operator && Object.keys(operator.parameters);
+  }
+  return attempt(() => subject.split(";").flatMap((text) => axesOf(parseEquation(text))));
+}
+
+function unknownWord(name: string, names: readonly string[], command: Command): UsageError {
+  const options = optionsOf(command);
+  const subject = command.args[0]?.includes("[") ? "axis of the equation" : `parameter of ${command.args[0]}`;
+  const near = nearest(name, options);
+  return new UsageError(`--${name} is no option of automap ${command.name()} and no ${subject}`, {
+    hint: near === undefined ? suggestion(name, names) : `did you mean "--${near}"?`,
+  });
+}
+
+/** The long names of a command's options, without the dashes. */
+export function optionsOf(command: Command): string[] {
+  return command.options.flatMap((o) => /^--([a-z][a-z-]*)$/.exec(o.long ?? "")?.[1] ?? []);
+}

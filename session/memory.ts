@@ -1,0 +1,57 @@
+/**
+ * @file What a search needs of the memory of this machine, told before it is taken.
+ *
+ *     checkMemory(conv2d)     throws: the inputs and answers of conv2d need 1.9 TB while they are drawn; this machine has 7.8 GB
+ */
+
+import { totalmem } from "node:os";
+import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+
+/** Sets of inputs that a reference holds at once: exact, random, extreme. */
+const SETS = 3;
+/** Numbers are drawn and judged as doubles; of each input the absolute values too. */
+const DOUBLE = 8;
+/** The most elements an array of Node holds. */
+const LONGEST = 2 ** 32 - 1;
+
+/** Bytes that inputs, what kernels must answer and how far they may be off take together at their peak. */
+export function memoryNeeded(computation: Computation): number {
+  const inputs = inputsOf(computation).reduce(
+    (sum, tensor) => sum + memoryElements(tensor) * (2 * DOUBLE + SETS * bytesOf(tensor.dtype)),
+    0,
+  );
+  return inputs + memoryElements(outputOf(computation)) * (SETS + 1) * 2 * DOUBLE;
+}
+
+/**
+ * @param available bytes of memory that this process may take
+ * @throws UsageError when a computation cannot be measured in it
+ */
+export function checkMemory(computation: Computation, available = memoryHere()): void {
+  const tensors = [...inputsOf(computation), targetOf(computation), outputOf(computation)];
+  const longest = tensors.reduce((a, b) => (memoryElements(b) > memoryElements(a) ? b : a));
+  const needed = memoryNeeded(computation);
+  const sized = longest.dims.map(({ name, extent }) => `${name} ${extent}`).join(", ");
+  const hint = `${longest.name} is the largest (${sized}): give smaller extents, or --model-only, which measures nothing`;
+  if (needed > available)
+    throw new UsageError(
+      `inputs and answers of ${computation.name} need ${sizeText(needed)} while kernels are checked; this machine has ${sizeText(available)}`,
+      { hint },
+    );
+  if (memoryElements(longest) > LONGEST)
+    throw new UsageError(`${longest.name} of ${computation.name} has more than ${LONGEST} elements`, { hint });
+}
+
+/** The machine's memory, or what a container leaves of it. */
+function memoryHere(): number {
+  const limit = process.constrainedMemory();
+  return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+}
+
+function sizeText(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+  const step = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(bytes) / 3)));
+  return `${(bytes / 1000 ** step).toPrecision(3)} ${units[step]}`;
+}
