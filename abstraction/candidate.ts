@@ -103,6 +103,8 @@ export interface GridSchedule {
   /** When fragments are fetched from shared memory. */
   readonly fragments: "inline" | "ahead" | "across";
   readonly store: "direct" | "staged" | "quads";
+  /** Blocks that share the sum of a tile, and where their parts meet; each block sums its own tile when left out. */
+  readonly split?: { readonly parts: number; readonly through: "cluster" | "memory" } | undefined;
 }
 
 /** A mapping onto an instruction of a warp, and how blocks and warps share the work. */

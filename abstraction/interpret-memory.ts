@@ -9,7 +9,7 @@ import { type Buffer, compileIndex, Scope, type Values } from "./evaluate.ts";
 import { type Expr, printExpr } from "./expression.ts";
 import { bufferOf, type Inputs, shapeOf } from "./interpret.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
-import { dimsOf, type LoopNest, type Scratch, storageOf } from "./loop-nest.ts";
+import { dimsOf, isShared, type LoopNest, type Scratch, storageOf } from "./loop-nest.ts";
 
 export interface NestMemory {
   readonly buffers: Map<string, Buffer>;
@@ -48,7 +48,7 @@ export function bindMemory(nest: LoopNest, computation: Computation, inputs: Inp
     const dims = dimsOf(scratch);
     const places = scratchPlaces(scratch);
     const { dtype, elements } = scratch;
-    const named = name({ name: scratch.name, dims, elements, places, shared: scratch.scope === "shared" });
+    const named = name({ name: scratch.name, dims, elements, places, shared: isShared(scratch) });
     const shape = dims.map((d) => d.extent);
     const values = new Float64Array(elements);
     buffers.set(scratch.name, { values, shape, dtype, ...(places && { places }), ...watch(named) });

@@ -7,6 +7,7 @@
  * any writes. Blocks and warps of a GPU run in any order (blocks/), and whatever depends on that order is an error.
  */
 
+import { clusterOfNest, spreadOverCluster } from "./blocks/cluster.ts";
 import type { RegisterShape } from "./blocks/context.ts";
 import { NestFault } from "./blocks/fault.ts";
 import { compilePhases, type NestOrder, teamOfNest, warpsOfNest } from "./blocks/run.ts";
@@ -19,7 +20,7 @@ import { compileLanes, compileScalar } from "./interpret-lanes.ts";
 import { bindMemory, type NestMemory } from "./interpret-memory.ts";
 import { registersOf, vectorsOf } from "./interpret-registers.ts";
 import { operandOf, tilePlaces } from "./intrinsic.ts";
-import { isTeamMode, type LoopNest, printHead, type Statement } from "./loop-nest.ts";
+import { isGridMode, isTeamMode, type LoopNest, printHead, type Statement } from "./loop-nest.ts";
 
 /**
  * The output of a computation, by way of a loop nest that was lowered from it.
@@ -28,15 +29,16 @@ import { isTeamMode, type LoopNest, printHead, type Statement } from "./loop-nes
  * @throws NestFault when threads of a GPU could run the nest to another result
  */
 export function interpretNest(
-  nest: LoopNest,
+  written: LoopNest,
   computation: Computation,
   inputs: Inputs,
   calls = 1,
   order: NestOrder = {},
 ): Values {
+  const nest = spreadOverCluster(written);
   const warps = warpsOfNest(nest);
   const stages = (nest.arrivals ?? []).reduce((sum, a) => sum + a.stages, 0);
-  const judge = warps > 0 ? new Judge(warps, stages) : undefined;
+  const judge = warps > 0 ? new Judge(warps, stages, clusterOfNest(nest)) : undefined;
   const memory = bindMemory(nest, computation, inputs, order.races === "ignored" ? undefined : judge);
   const target = targetOf(computation);
   const identity = identityOf(computation.equation.op, target.dtype);
@@ -132,10 +134,10 @@ function compileStatement(s: Statement, scope: Scope): Run {
   switch (s.kind) {
     case "loop": {
       if (s.mode === "lanes") return compileLanes(s, scope);
-      if (s.mode === "block" || isTeamMode(s.mode))
+      if (isGridMode(s.mode) || isTeamMode(s.mode))
         throw new NestFault("malformed", [
-          s.mode === "block"
-            ? "loops at block stand at the top of a nest"
+          isGridMode(s.mode)
+            ? `loops at ${s.mode} stand at the top of a nest`
             : `loops at ${s.mode} stand inside loops at block`,
           printHead(s),
         ]);

@@ -27,7 +27,7 @@
 
 import type { DType } from "./dtype.ts";
 import { type Equation, printEquation } from "./equation.ts";
-import { type Access, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
+import { type Access, type Expr, printAccess, printExpr } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
 import { printTensorView, type TensorView } from "./tensor-view.ts";
@@ -38,13 +38,18 @@ export interface Scratch {
   readonly dtype: DType;
   /** Elements of memory, those that a storage formula leaves out included. */
   readonly elements: number;
-  /** `workspace` lasts from call to call and is shared by threads; `local` belongs to one thread, `shared` to a block of a GPU. */
-  readonly scope: "workspace" | "local" | "shared";
+  /** `workspace` lasts from call to call and is shared by threads; `local` belongs to one thread, `shared` to a block of a GPU. Of memory of a
+   * `cluster`, each block has what lies at its number along the first dimension in its own shared memory, and all reach it.
+   */
+  readonly scope: "workspace" | "local" | "shared" | "cluster";
   /** Logical dimensions; one flat dimension when left out. The first dimension of a ring is its stage. */
   readonly dims?: readonly Dimension[];
   /** Where a logical element lies, over the names of `dims`; row-major when left out. */
   readonly storage?: Expr;
 }
+
+/** Whether it lies in shared memory, which begins anew with every block. */
+export const isShared = ({ scope }: Scratch): boolean => scope === "shared" || scope === "cluster";
 
 /** Logical dimensions of a scratch buffer. */
 export function dimsOf({ dims, elements }: Scratch): readonly Dimension[] {
@@ -78,20 +83,23 @@ export interface VectorFile {
 
 /**
  * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, all at once on the lanes of a vector, or each
- * by a block of a GPU's grid, a group of four warps of a block, or a warp of it.
+ * by a block of a GPU's grid, a block of a cluster, a group of four warps of a block, or a warp of it.
  * A `lanes` loop holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          shift, contiguous load, broadcast, multiply-add
  *       s[0,0] += X[0,lane]                                      an access that lacks the lane axis on the left: a reduction
  */
-export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "warpgroup" | "warp";
+export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "cluster" | "warpgroup" | "warp";
 
 /** Loops whose steps run side by side on the parts of a block; a block has them of one level only. */
 export const isTeamMode = (mode: LoopMode): mode is "warpgroup" | "warp" => mode === "warp" || mode === "warpgroup";
 
+/** Loops whose steps are blocks of a grid: those of a cluster stand innermost. */
+export const isGridMode = (mode: LoopMode): mode is "block" | "cluster" => mode === "block" || mode === "cluster";
+
 /** Threads that share a piece of work or wait for one another. */
-export type Group = "block" | "warpgroup" | "warp";
+export type Group = "cluster" | "block" | "warpgroup" | "warp";
 
 export type Statement =
   | {
@@ -171,9 +179,10 @@ export type Statement =
   | { readonly kind: "fence"; readonly on: "registers" | "memory"; readonly of: Intrinsic }
   /**
    * All threads have finished what is above before any begins what is below. Of the whole call when no group is named, and then at the
-   * top of a nest only; else of the threads of a block, or of a warp.
+   * top of a nest only; else of the threads of a cluster, of a block, or of a warp. A barrier of `beginnings` says no more than that every block
+   * of the cluster runs, so that its memory may be written.
    */
-  | { readonly kind: "barrier"; readonly group?: Group };
+  | { readonly kind: "barrier"; readonly group?: Group; readonly of?: "beginnings" };
 
 /**
  * A tile from memory to memory, dealt to the threads of a group: thread t takes the pieces t, t + threads, ... of `width` elements along
@@ -282,72 +291,6 @@ export function loops(
   return axes.reduceRight<readonly Statement[]>((inner, { name, extent }) => [loop(name, extent, inner)], body);
 }
 
-/** A statement with an axis of the loops around it replaced. */
-export function substituteAxis(s: Statement, name: string, value: Expr): Statement {
-  const replacement = new Map([[name, value]]);
-  const change = (e: Expr): Expr => substitute(e, replacement, "index");
-  const element = (a: Access): Access => ({ ...a, index: a.index.map(change) });
-  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
-  const arrivalAt = (a: ArrivalAt): ArrivalAt => ({ ...a, stage: change(a.stage) });
-  const changed = ({ target, op, value: what, where }: Equation): Equation => ({
-    target: element(target),
-    op,
-    value: substitute(what, replacement),
-    ...(where && { where: change(where) }),
-  });
-  const viewed = ({ at, rows, ...view }: TensorView): TensorView => ({
-    ...{ ...view, at: at.map(change) },
-    rows: rows.kind === "box" ? rows : { ...rows, offsets: rows.offsets.map(change) },
-  });
-  switch (s.kind) {
-    case "loop": {
-      const body = s.body.map((inner) => substituteAxis(inner, name, value));
-      const range = s.range && { from: s.range.from.map(change), to: s.range.to.map(change) };
-      return { ...s, body, ...(range && { range }) };
-    }
-    case "when": {
-      const again = (inner: Statement): Statement => substituteAxis(inner, name, value);
-      return { ...s, condition: change(s.condition), body: s.body.map(again), otherwise: s.otherwise.map(again) };
-    }
-    case "scalar":
-      return { ...s, equation: changed(s.equation), ...(s.prefetch && { prefetch: element(s.prefetch) }) };
-    case "load":
-    case "store":
-      return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
-    case "fetch":
-      return { ...s, register: register(s.register), tile: { ...s.tile, access: element(s.tile.access) } };
-    case "clear":
-      return { ...s, register: register(s.register) };
-    case "drain":
-      return { ...s, register: register(s.register), equation: changed(s.equation) };
-    case "copy":
-      return { ...s, equation: changed(s.equation), ...(s.when && { when: change(s.when) }) };
-    case "send": {
-      const copies = s.copies.map((copy) => ({
-        ...{ ...copy, equation: changed(copy.equation) },
-        ...(copy.view && { view: viewed(copy.view) }),
-      }));
-      return { ...s, copies, arrival: arrivalAt(s.arrival), ...(s.when && { when: change(s.when) }) };
-    }
-    case "await":
-      return { ...s, arrival: arrivalAt(s.arrival), use: change(s.use) };
-    case "register-issue": {
-      const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
-      const tiles =
-        s.tiles && Object.entries(s.tiles).map(([o, t]) => [o, { ...t, access: element(t.access) }] as const);
-      return { ...s, registers, ...(tiles && { tiles: Object.fromEntries(tiles) }) };
-    }
-    case "issue":
-    case "barrier":
-    case "commit":
-    case "wait":
-    case "fence":
-      return s;
-    default:
-      return s satisfies never;
-  }
-}
-
 /** The nest as text, for `explain` and for tests. */
 export function printNest(nest: LoopNest): string {
   const lines = nest.scratch.map(printScratch);
@@ -381,7 +324,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
     switch (s.kind) {
       case "loop": {
         const mode =
-          s.mode === "serial" ? "" : s.mode === "block" || isTeamMode(s.mode) ? ` at ${s.mode}` : ` ${s.mode}`;
+          s.mode === "serial" ? "" : isGridMode(s.mode) || isTeamMode(s.mode) ? ` at ${s.mode}` : ` ${s.mode}`;
         const end = (name: string, first: number, others: readonly Expr[] = []): string =>
           others.length === 0
             ? String(first)
@@ -456,7 +399,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];
       }
       case "barrier":
-        return [`${indent}barrier${s.group ? ` ${s.group}` : ""}`];
+        return [`${indent}barrier${s.group ? ` ${s.group}` : ""}${s.of ? `, of ${s.of}` : ""}`];
       default:
         return s satisfies never;
     }

@@ -24,9 +24,8 @@ export function randomInteger(random: Random, min: number, max: number): number 
 
 /** One of the items, each as likely. @throws Error when there is none */
 export function pick<T>(random: Random, items: readonly T[]): T {
-  const item = items[Math.floor(random() * items.length)];
-  if (item === undefined) throw new Error("internal: picked from nothing");
-  return item;
+  if (items.length === 0) throw new Error("internal: picked from nothing");
+  return items[Math.floor(random() * items.length)] as T; // a number below 1 times the length is an index
 }
 
 /** The items in a random order. */

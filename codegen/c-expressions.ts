@@ -161,8 +161,13 @@ export class CExpressions {
   /** An element that is read; outside its tensor it is the identity of the combine. */
   protected element(e: Access, dtype: DType, extents: Extents): Code {
     const { at, guards } = this.place(e, extents);
-    const element = code`${this.tensor(e.tensor)}[${at}]`;
+    const element = code`${this.memory(e, extents)}[${at}]`;
     return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
+  }
+
+  /** What the place of an access counts from. */
+  memory({ tensor }: Access, _extents: Extents): Code {
+    return this.tensor(tensor);
   }
 
   /** What a read outside a tensor gives. */

@@ -194,11 +194,11 @@ function printPiece(pieces: Pieces, context: CopyContext, outside: Extents): Cod
     ]);
     if (same && fills.length <= 1) {
       const piece = pieceType(dtype, copy.width);
-      const loaded = vectorAt(context, read, dtype, copy.width, from.at);
+      const loaded = vectorAt(context, read, dtype, copy.width, from.at, extents);
       const [fill] = fills;
       const chosen = fill === undefined ? loaded : code`${allOf(inside)} ? ${loaded} : filled<${piece}>(${fill})`;
       return guarded(to.guards, [
-        code`${vectorAt(context, pieces.target, dtype, copy.width, to.at, true)} = ${chosen};`,
+        code`${vectorAt(context, pieces.target, dtype, copy.width, to.at, extents, true)} = ${chosen};`,
       ]);
     }
   }
@@ -236,7 +236,7 @@ function computedPiece(
   const dtype = typeOf(c, target);
   if (width === 1) {
     const plain = c.value(stepped(value, ELEMENT, 0), dtype, extents);
-    return guarded(to.guards, [code`${c.tensor(target.tensor)}[${to.at}] = ${plain};`]);
+    return guarded(to.guards, [code`${c.memory(target, extents)}[${to.at}] = ${plain};`]);
   }
   const loaded = new Map<string, Code>();
   const lines = movingIn(c, pieces, extents).map((access, i): Code => {
@@ -246,7 +246,7 @@ function computedPiece(
     const name = tensorName(access.tensor).with(`_piece_${i}`);
     for (let e = 0; e < width; e++)
       loaded.set(printAccess(steppedAccess(access, ELEMENT, e)), code`${name}.values[${e}]`);
-    const vector = vectorAt(context, first, own, width, from.at);
+    const vector = vectorAt(context, first, own, width, from.at, extents);
     const fill = code`filled<${pieceType(own, width)}>(${c.outside(access.tensor, own)})`;
     const chosen = from.guards.length === 0 ? vector : code`${allOf(from.guards)} ? ${vector} : ${fill}`;
     return code`const ${pieceType(own, width)} ${name} = ${chosen};`;
@@ -255,7 +255,7 @@ function computedPiece(
   try {
     const values = Array.from({ length: width }, (_, e) => c.value(stepped(value, ELEMENT, e), dtype, extents));
     const stored = [
-      code`${vectorAt(context, target, dtype, width, to.at, true)} = {{`,
+      code`${vectorAt(context, target, dtype, width, to.at, extents, true)} = {{`,
       ...indented(values.map((v) => code`${v},`)),
       code`}};`,
     ];
@@ -280,14 +280,15 @@ export function placeWhere(
 /** Elements of memory as one value. */
 export function vectorAt(
   { c, aligned }: Pick<CopyContext, "c" | "aligned">,
-  { tensor }: Access,
+  access: Access,
   dtype: DType,
   width: number,
   at: Code,
+  extents: Extents,
   written = false,
 ): Code {
-  aligned(tensor, Math.min(MOST_BYTES, width * bytesOf(dtype)));
-  return code`*(${written ? "" : "const "}${pieceType(dtype, width)}*)&${c.tensor(tensor)}[${at}]`;
+  aligned(access.tensor, Math.min(MOST_BYTES, width * bytesOf(dtype)));
+  return code`*(${written ? "" : "const "}${pieceType(dtype, width)}*)&${c.memory(access, extents)}[${at}]`;
 }
 
 export function pieceType(dtype: DType, width: number): Code {

@@ -19,7 +19,7 @@ import {
   printExpr,
   substitute,
 } from "../abstraction/expression.ts";
-import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
+import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
 import type { Place } from "./c-expressions.ts";
 import { always } from "./lane-statement.ts";
@@ -43,6 +43,8 @@ export type Role = "at" | "to" | "from" | "row";
 
 export class CudaExpressions extends PlainExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
+  /** Loops over the blocks of a cluster: the number of a thread's own block. */
+  private readonly ownBlock: ReadonlySet<string>;
   /** What indices are counted in. */
   readonly indexType: "int" | "long";
   /** Looked at before memory. */
@@ -53,6 +55,9 @@ export class CudaExpressions extends PlainExpressions {
   constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
     super(computation, nest, elements);
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    const clusters = (s: Statement): string[] =>
+      s.kind !== "loop" ? [] : [...(s.mode === "cluster" ? [s.axis] : []), ...s.body.flatMap(clusters)];
+    this.ownBlock = new Set(nest.body.flatMap(clusters));
     const sizes = [...Object.values(computation.tensors).map(memoryElements), ...nest.scratch.map((s) => s.elements)];
     this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
   }
@@ -72,6 +77,23 @@ export class CudaExpressions extends PlainExpressions {
     return { at, guards: this.tested(tensor, index, extents).flatMap((t) => inside(t.index, t.extent, extents)) };
   }
 
+  /**
+   * What a place counts from: of memory of a cluster the piece of the block that the first index names, `in_block(parts, m_in / 16)`.
+   * @param access as {@link place} is given it
+   */
+  override memory({ tensor, index }: Access, extents: Extents): Code {
+    const [block] = index;
+    if (this.scratch.get(tensor)?.scope !== "cluster" || !block) return this.tensor(tensor);
+    if (block.kind === "axis" && this.ownBlock.has(block.name)) return this.tensor(tensor);
+    return code`in_block(${this.tensor(tensor)}, ${this.index(this.hoist(shortIndex(block, extents), `${tensor}_block`), extents)})`;
+  }
+
+  /** An access within the piece of one block. */
+  private withinBlock(access: Access): Access {
+    if (this.scratch.get(access.tensor)?.scope !== "cluster") return access;
+    return { ...access, index: [number(0), ...access.index.slice(1)] };
+  }
+
   /** The indices of a tensor that may lie outside it. */
   private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
     if (this.scratch.has(tensor)) return [];
@@ -86,7 +108,7 @@ export class CudaExpressions extends PlainExpressions {
   /** A place with what no loop changes under names of its own: `x_at`, and `x_row` of a dimension `row` that is tested. */
   override place(access: Access, extents: Extents, role: Role = "at"): { at: Code; guards: Code[] } {
     const { tensor, index } = access;
-    const at = this.hoist(this.placeOf(access, extents).at, `${tensor}_${role}`);
+    const at = this.hoist(this.placeOf(this.withinBlock(access), extents).at, `${tensor}_${role}`);
     const guards = this.tested(tensor, index, extents).flatMap((t) => {
       const named = this.hoist(t.index, `${tensor}_${t.name}`);
       return inside(named, t.extent, { ...extents, ...this.hoisted?.extents });

@@ -91,7 +91,7 @@ function kernelOf(
     });
   const total = dealt.reduce((product, d) => product * d.extent, 1);
   return {
-    ...{ name, blocks: Math.ceil(total / warps), threads: warps * WARP, sharedBytes: 0 },
+    ...{ name, blocks: Math.ceil(total / warps), cluster: 1, threads: warps * WARP, sharedBytes: 0 },
     pointers: pointersOf(computation, nest, lines).filter(
       (p) => !constants.some((t) => tensorName(t.name).id === p.name.id),
     ),

@@ -186,6 +186,45 @@ static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) 
 static __device__ inline void barrier_of_group() { asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / 128) : "memory"); }`,
   },
   {
+    name: "barrier_of_cluster",
+    feature: "cluster",
+    text: code`/* Until all threads of the cluster have come here; what they wrote to shared memories before is there for all. */
+static __device__ inline void barrier_of_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}`,
+  },
+  {
+    name: "cluster_has_begun",
+    feature: "cluster",
+    text: code`/* Until all blocks of the cluster run, so that their memories may be written: nothing that threads wrote is waited for. */
+static __device__ inline void cluster_has_begun() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+}`,
+  },
+  {
+    name: "in_block",
+    feature: "cluster",
+    text: code`/* The same place in the shared memory of another block of the cluster. */
+template <class T> static __device__ inline T* in_block(T* own, unsigned block) {
+  uint64_t place;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(place) : "l"((uint64_t)own), "r"(block));
+  return (T*)place;
+}`,
+  },
+  {
+    name: "launch_clusters",
+    feature: "cluster",
+    text: code`template <class K> static cudaError_t launch_clusters(K* kernel, unsigned cluster, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t stream) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster, attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = grid, launch.blockDim = block, launch.dynamicSmemBytes = shared, launch.stream = stream;
+  launch.attrs = &attribute, launch.numAttrs = 1;
+  return cudaLaunchKernelExC(&launch, (const void*)kernel, arguments);
+}`,
+  },
+  {
     name: "commit_copies",
     feature: "cp_async",
     text: code`static __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }`,

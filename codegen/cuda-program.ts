@@ -40,6 +40,8 @@ export interface CudaKernel {
   readonly name: Name;
   readonly pointers: readonly Pointer[];
   readonly blocks: number;
+  /** Blocks of a cluster; 1 where there are none. */
+  readonly cluster: number;
   /** Of a block. */
   readonly threads: number;
   /** Shared memory that its launch asks for. */
@@ -156,7 +158,7 @@ function kernelText({ name, pointers, boxes = [], threads, body }: CudaKernel): 
 
 function launchOf(
   computation: Computation,
-  { name, pointers, boxes = [], blocks, threads, sharedBytes }: CudaKernel,
+  { name, pointers, boxes = [], blocks, cluster, threads, sharedBytes }: CudaKernel,
 ): Code[] {
   const all = [...pointers, ...boxes];
   const given = all.length === 0 ? code`nullptr` : list(all.map((p) => code`(void*)&${p.name}`));
@@ -165,7 +167,9 @@ function launchOf(
     ...pointers.map((p) => code`${p.type} ${p.name} = (${p.type})${p.from};`),
     ...boxes.flatMap((box) => describedBox(box, code`tensors[${tensors.indexOf(box.tensor)}]`)),
     code`void* arguments[] = {${given}};`,
-    code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
+    cluster > 1
+      ? code`error = launch_clusters(${name}, ${cluster}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`
+      : code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
     code`if (error != cudaSuccess) return error;`,
   ];
   return guarded([], lines, true);

@@ -319,8 +319,8 @@ export class CudaTiles {
     const [only] = values;
     const stored =
       held.length === 1 && only
-        ? code`${c.tensor(first.target.tensor)}[${to.at}] = ${only};`
-        : code`${vectorAt(this.context, first.target, dtype, held.length, to.at, true)} = {{${list(values)}}};`;
+        ? code`${c.memory(first.target, extents)}[${to.at}] = ${only};`
+        : code`${vectorAt(this.context, first.target, dtype, held.length, to.at, extents, true)} = {{${list(values)}}};`;
     return guarded(to.guards, [stored]);
   }
 

@@ -30,6 +30,7 @@ import {
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import {
   type Group,
+  isGridMode,
   isTeamMode,
   type LoopNest,
   printStatement,
@@ -108,8 +109,12 @@ export function generateCuda(
   const prepare = printed("prepare", nest.prepare);
   const run = printed("phase", phasesOf(nest.body).flat());
   const kernels = [...prepare, ...run];
-  const described = kernels.flatMap((k) => (k.kernel.boxes ?? []).map((b) => code`describe_${b.view.rows.kind}()`));
-  const text = [...kernels.flatMap((k) => k.kernel.body), ...described];
+  // What the host calls beside the kernels.
+  const host = kernels.flatMap(({ kernel: { boxes = [], cluster } }) => [
+    ...boxes.map((b) => code`describe_${b.view.rows.kind}()`),
+    ...(cluster > 1 ? [code`launch_clusters()`] : []),
+  ]);
+  const text = [...kernels.flatMap((k) => k.kernel.body), ...host];
   const { device, portable, replaced, features } = deviceCode(text);
   const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   const aligned = new Map<string, number>();
@@ -168,7 +173,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
   }
 
   kernel(name: Name, statement: Statement): PrintedKernel {
-    const { blocks, warps, inner } = gridOf(statement);
+    const { blocks, cluster, warps, inner } = gridOf(statement);
     this.team = warps[0]?.mode === "warpgroup" ? 4 * WARP : WARP;
     this.threads = this.team * stepsOf(warps);
     if (this.threads > MOST_THREADS)
@@ -184,7 +189,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     const lines = printStatements(inner, this, fixed);
     const constants = mentionedIn(lines, this.c.hoisted.declarations);
     const body = [...constants, ...lines];
-    const shared = this.shared(body);
+    const shared = this.shared(body, cluster);
     const indices = mentionedIn(body, this.indices(blocks, warps));
     const pointers = pointersOf(this.c.computation, this.nest, body);
     return {
@@ -193,6 +198,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
         name,
         pointers,
         blocks: stepsOf(blocks),
+        cluster,
         threads: this.threads,
         sharedBytes: shared.bytes,
         boxes: [...this.boxes.values()],
@@ -218,7 +224,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
   }
 
   /** Buffers of shared memory that lines mention: declared where they fit, else parts of what the launch asks for. */
-  private shared(lines: readonly Code[]): { readonly lines: readonly Code[]; readonly bytes: number } {
+  private shared(lines: readonly Code[], cluster: number): { readonly lines: readonly Code[]; readonly bytes: number } {
     const mentioned = namesIn(lines);
     const buffers = this.nest.scratch.filter((s) => s.scope !== "workspace" && mentioned.has(tensorName(s.name).id));
     const local = buffers.find((s) => s.scope === "local");
@@ -226,13 +232,15 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     // Instructions that read by themselves exchange parts of absolute addresses.
     const viewed = this.nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
     const alignment = viewed ? VIEW_ALIGNMENT : SHARED_ALIGNMENT;
+    const bytesIn = ({ elements, dtype, scope }: Scratch): number =>
+      (elements * bytesOf(dtype)) / (scope === "cluster" ? cluster : 1);
     let bytes = 0;
     const placed = buffers.map((scratch) => {
       const offset = bytes;
       bytes += Math.ceil(bytesIn(scratch) / alignment) * alignment;
       return { scratch, offset };
     });
-    if (bytes <= STATIC_SHARED_BYTES && !viewed) {
+    if (bytes <= STATIC_SHARED_BYTES && !viewed && cluster === 1) {
       const declared = placed.map(
         ({ scratch: { name, dtype, elements } }) =>
           code`__shared__ __align__(${SHARED_ALIGNMENT}) ${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
@@ -244,9 +252,10 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
       return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
     });
     const arrivals = (this.nest.arrivals ?? []).flatMap(({ name, stages }) => {
+      const word = arrivalsName(name);
+      if (!mentioned.has(word.id)) return [];
       const offset = bytes;
       bytes += ARRIVAL_BYTES * stages;
-      const word = arrivalsName(name);
       return [
         code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${offset});`,
         code`init_arrivals(${word}, ${stages});`,
@@ -352,8 +361,14 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return [around(of, on === "memory" ? "publish" : "fence")];
   }
 
-  barrier({ group }: Barrier): Code[] {
-    const barriers = { warp: code`__syncwarp();`, warpgroup: code`barrier_of_group();`, block: code`__syncthreads();` };
+  barrier({ group, of }: Barrier): Code[] {
+    const cluster = of ? code`cluster_has_begun();` : code`barrier_of_cluster();`;
+    const barriers = {
+      cluster,
+      warp: code`__syncwarp();`,
+      warpgroup: code`barrier_of_group();`,
+      block: code`__syncthreads();`,
+    };
     return [barriers[group ?? "block"]];
   }
 }
@@ -383,6 +398,8 @@ function mentionedIn(lines: readonly Code[], all: readonly Declared[]): Code[] {
 /** Loops over blocks around a statement, over warps inside them, and what each warp runs. */
 function gridOf(statement: Statement): {
   readonly blocks: readonly Loop[];
+  /** Blocks of a cluster. */
+  readonly cluster: number;
   readonly warps: readonly Loop[];
   readonly inner: readonly Statement[];
 } {
@@ -393,16 +410,15 @@ function gridOf(statement: Statement): {
     const [only] = inner;
     if (inner.length !== 1 || only?.kind !== "loop") break;
     if (isTeamMode(only.mode)) warps.push(only);
-    else if (only.mode === "block" && warps.length === 0) blocks.push(only);
+    else if (isGridMode(only.mode) && warps.length === 0) blocks.push(only);
     else break;
     inner = only.body;
   }
-  return { blocks, warps, inner };
+  const cluster = stepsOf(blocks.filter((l) => l.mode === "cluster"));
+  return { blocks, cluster, warps, inner };
 }
 
 const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);
-
-const bytesIn = ({ elements, dtype }: Scratch): number => elements * bytesOf(dtype);
 
 /** Types of what drains call the elements of registers. */
 function elementTypes(nest: LoopNest): Record<string, DType> {

@@ -12,7 +12,11 @@ import type { Judge, WatchedBuffer } from "./watched-memory.ts";
 
 /** A warp of the block that runs now. */
 export interface Warp {
+  /** Among all of its cluster, and of its block. */
   readonly number: number;
+  readonly inBlock: number;
+  /** Of the cluster. */
+  readonly block: number;
   readonly env: Environment;
   /** Its registers, by the number of their file. */
   readonly files: readonly WarpRegisters[];
@@ -69,6 +73,8 @@ export interface BlockContext {
   readonly copies: "early" | "late";
   /** Teams of a block. */
   readonly warps: number;
+  /** Blocks of a cluster. */
+  readonly blocks: number;
   /** What the agents are. */
   readonly team: "warp" | "warpgroup";
   readonly arrivals: NonNullable<LoopNest["arrivals"]>;

@@ -54,7 +54,7 @@ export function compileCopy(copy: Copy, site: Standing, context: BlockContext): 
   return (warp) => {
     if (when && when(warp.env) === 0) return;
     judge.begin(site, warp.number, warp.env, copy.transfer === "async" ? "copies" : undefined);
-    const first = copy.group === "block" ? lanes * warp.number : 0;
+    const first = copy.group === "block" ? lanes * warp.inBlock : 0;
     for (let lane = 0; lane < lanes; lane++) {
       judge.lane = lane;
       for (let piece = first + lane; piece < pieces; piece += threads) {

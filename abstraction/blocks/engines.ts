@@ -54,7 +54,7 @@ export class Engines {
     const when = s.when && compileIndex(s.when, scope);
     const boxes = s.copies.map((copy) => compileBox(copy, site, context));
     return (warp) => {
-      if (warp.number !== 0 || (when && when(warp.env) === 0)) return;
+      if (warp.inBlock !== 0 || (when && when(warp.env) === 0)) return;
       const number = at(warp);
       const stage = this.stageAt(number);
       const late = stage.awaited.findIndex((n) => n < stage.sent);
@@ -66,7 +66,7 @@ export class Engines {
           `the stage is sent for again, and ${context.team} ${late} has not awaited its last use: missing: a barrier of the block`,
         );
       // The engine begins with all that the thread knows.
-      const engine = context.warps + number;
+      const engine = context.warps * context.blocks + number;
       const clock = judge.order.newClock();
       judge.order.release(warp.number, clock);
       judge.order.acquire(engine, clock);
@@ -81,7 +81,7 @@ export class Engines {
   await(
     s: Extract<Statement, { kind: "await" }>,
     site: Standing,
-    { scope, judge, warps }: BlockContext,
+    { scope, judge, warps, blocks }: BlockContext,
   ): { readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun } {
     const at = this.numberOf(s.arrival, site);
     const use = compileIndex(s.use, scope);
@@ -91,9 +91,9 @@ export class Engines {
         const number = at(warp);
         const stage = this.stageAt(number);
         arrive(stage);
-        stage.awaited[warp.number] = use(warp.env) + 1;
+        stage.awaited[warp.inBlock] = use(warp.env) + 1;
         const clock = judge.order.newClock();
-        judge.order.release(warps + number, clock);
+        judge.order.release(warps * blocks + number, clock);
         judge.order.acquire(warp.number, clock);
       },
     };

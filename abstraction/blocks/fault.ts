@@ -36,6 +36,8 @@ export interface Site {
   readonly statement: Statement;
   /** What an agent of the nest is. */
   readonly team: "warp" | "warpgroup";
+  /** Agents of a block: a cluster has those of all its blocks. */
+  readonly ofBlock: number;
   readonly loops: readonly { readonly name: string; readonly slot: number }[];
 }
 
@@ -59,9 +61,14 @@ export function describeThread({ event, lane }: Pick<Deed, "event" | "lane">): s
   const { site, counters } = event;
   const at = site.loops.map(({ name, slot }) => `${name} ${counters[slot]}`).join(", ");
   const who = lane === ALL_LANES ? "all lanes" : `lane ${lane}`;
-  const agent = site.statement.kind === "send" && lane === ALL_LANES ? "the engine" : `${site.team} ${event.agent}`;
+  const agent =
+    site.statement.kind === "send" && lane === ALL_LANES ? "the engine" : `${site.team} ${event.agent % site.ofBlock}`;
+  if (isOwner(event)) return "a block of the cluster, which begins or ends";
   return `block ${event.block}, ${agent}, ${who}${at === "" ? "" : ` (${at})`}`;
 }
+
+/** Whether it is the beginning or the end of a block, which no statement of a thread is. */
+const isOwner = ({ site }: Event): boolean => site.statement.kind === "loop";
 
 export function describeDeed(deed: Deed): string[] {
   return [printHead(deed.event.site.statement), `  ${deed.verb} it: ${describeThread(deed)}`];
@@ -123,6 +130,11 @@ export function raceOf(first: Deed, second: Deed, { name, fresh, ring, unpublish
 function missingBetween({ event: first, lane }: Deed, { event: second, lane: here }: Deed): string {
   if (first === second) return "an order of its lanes: nothing orders the lanes of one statement";
   if (first.block !== second.block) return "a barrier of the whole call between the two: blocks run in any order";
+  if (isOwner(first)) return "a barrier of the cluster, of beginnings: the block may not have begun";
+  if (isOwner(second)) return "a barrier of the cluster: the block may have ended";
+  const blockOf = ({ agent, site }: Event): number => Math.floor(agent / site.ofBlock);
+  const byEngine = [first, second].some((e) => e.site.statement.kind === "send");
+  if (!byEngine && blockOf(first) !== blockOf(second)) return "a barrier of the cluster between the two";
   const isDealt = ({ site }: Event): boolean => site.statement.kind === "copy" && site.statement.group === "block";
   const ofTeam = first.agent === second.agent && !isDealt(first) && !isDealt(second);
   const barrier = ofTeam ? `a barrier of the ${first.site.team}` : "a barrier of the block";

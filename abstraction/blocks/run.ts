@@ -1,7 +1,7 @@
 /**
  * @file Runs the blocks of a GPU: warps side by side, in any order that barriers leave open.
  *
- *     for at block m_tile in 0..2           blocks one after another: they share nothing but global memory
+ *     for at block m_tile in 0..2           blocks one after another: they share nothing but global memory; blocks of a cluster side by side
  *       for at warp warp_m in 0..2          warps by turns, each with registers and loop counters of its own
  *         ...
  *         barrier block                     a warp rests here until all warps of its block have come
@@ -10,13 +10,14 @@
  * whose number such a loop does not reach passes it by.
  */
 
-import { isTeamMode, type LoopNest, printHead, type Statement } from "../loop-nest.ts";
+import { isShared, isTeamMode, type LoopNest, printHead, type Statement } from "../loop-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
 import { type BlockContext, malformed, type Standing, type Warp, type WarpRun } from "./context.ts";
 import { Engines } from "./engines.ts";
 import { describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES } from "./happens-before.ts";
 import { compileWarpStatement } from "./statement.ts";
+import type { Judge } from "./watched-memory.ts";
 
 type LoopStatement = Extract<Statement, { kind: "loop" }>;
 
@@ -51,10 +52,10 @@ export function teamOfNest({ prepare, body }: LoopNest): "warp" | "warpgroup" {
   return teams.has("warpgroup") ? "warpgroup" : "warp";
 }
 
-/** Warps or warpgroups of the largest block of a nest; 0 when it has no blocks. */
+/** Warps or warpgroups of the largest block or cluster of a nest; 0 when it has no blocks. */
 export function warpsOfNest({ prepare, body }: LoopNest): number {
   const blocks = [...prepare, ...body].filter(isAtBlock);
-  return Math.max(0, ...blocks.map((s) => warpsOf(chainOf(s, "block").body)));
+  return Math.max(0, ...blocks.map((s) => agentsOf(chainOf(s, "block").body)));
 }
 
 /**
@@ -63,7 +64,7 @@ export function warpsOfNest({ prepare, body }: LoopNest): number {
  */
 export function compilePhases(
   statements: readonly Statement[],
-  context: Omit<BlockContext, "warps">,
+  context: Omit<BlockContext, "warps" | "blocks">,
   order: NestOrder,
   plain: (s: Statement) => () => void,
 ): () => void {
@@ -110,6 +111,12 @@ function chainOf(
 
 const sizeOf = (axes: readonly LoopStatement[]): number => axes.reduce((product, { extent }) => product * extent, 1);
 
+/** Warps of a block, or of all blocks of a cluster. */
+function agentsOf(body: readonly Statement[]): number {
+  const [only] = body;
+  return only?.kind === "loop" && only.mode === "cluster" ? only.extent * warpsOf(only.body) : warpsOf(body);
+}
+
 /** Warps that the loops at warp in a block ask for. */
 function warpsOf(body: readonly Statement[]): number {
   const each = body.map((s) => {
@@ -126,7 +133,7 @@ type Step =
   | { readonly kind: "repeat"; readonly slot: number; readonly extent: number; readonly body: number }
   /** Loops at warp: each warp has its own counters; one beyond them passes by. */
   | { readonly kind: "warps"; readonly axes: readonly Digit[]; readonly count: number; readonly behind: number }
-  | { readonly kind: "barrier"; readonly site: Site }
+  | { readonly kind: "barrier"; readonly site: Site; readonly of: "block" | "cluster" | "beginnings" }
   | { readonly kind: "await"; readonly site: Site; readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun };
 
 interface Digit {
@@ -143,26 +150,50 @@ function setDigits(env: Int32Array, digits: readonly Digit[], number: number): v
   }
 }
 
-function compileBlocks(s: LoopStatement, shared: Omit<BlockContext, "warps">, order: NestOrder): () => void {
-  const { axes, body } = chainOf(s, "block");
-  const context: BlockContext = { ...shared, warps: warpsOf(body) };
+function compileBlocks(s: LoopStatement, shared: Omit<BlockContext, "warps" | "blocks">, order: NestOrder): () => void {
+  const { axes, body: inside } = chainOf(s, "block");
+  const [only] = inside;
+  const cluster = inside.length === 1 && only?.kind === "loop" && only.mode === "cluster" ? only : undefined;
+  const body = cluster?.body ?? inside;
+  const context: BlockContext = { ...shared, warps: warpsOf(body), blocks: cluster?.extent ?? 1 };
   const { scope, judge } = context;
   const digits = axes.map(({ axis, extent }) => ({ slot: scope.slot(axis), extent }));
-  const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
+  const loops = [...axes, ...(cluster ? [cluster] : [])].map(({ axis }) => ({ name: axis, slot: scope.slot(axis) }));
   const program: Step[] = [];
-  const site = { statement: s, team: context.team, loops, warpAxes: [], warps: context.warps };
+  const site = { statement: s, team: context.team, ofBlock: context.warps, loops, warpAxes: [], warps: context.warps };
   const engines = new Engines(context);
   compileSteps(body, site, context, program, engines);
   const random = seededRandom(typeof order.warps === "object" ? order.warps.seed : 0);
-  const buffers = [...context.scratch.values()].filter((b) => b.scope === "shared").map((b) => scope.buffer(b.name));
+  const scratch = [...context.scratch.values()];
+  const buffers = scratch.filter(isShared).map((b) => scope.buffer(b.name));
+  const reached = scratch.filter((b) => b.scope === "cluster").map((b) => scope.buffer(b.name));
+  const agents = context.warps * context.blocks;
+  /** The owner of each block's piece of the memory of a cluster writes all of it. */
+  const own = (): void => {
+    for (let block = 0; block < context.blocks; block++) {
+      judge.begin(site, judge.ownerOf(block), scope.environment());
+      for (const { values, watch } of reached) {
+        const size = values.length / context.blocks;
+        for (let at = block * size; at < (block + 1) * size; at++) watch?.write(at);
+      }
+    }
+  };
   return () => {
     for (const block of inOrder(sizeOf(axes), order, random)) {
-      judge.startBlock(block, context.warps);
+      judge.startBlock(block, agents);
       engines.startBlock(context.warps);
       for (const { values } of buffers) values.fill(Number.NaN);
-      const warps = Array.from({ length: context.warps }, (_, number) => newWarp(number, context));
-      for (const { env } of warps) setDigits(env, digits, block);
+      const warps = Array.from({ length: agents }, (_, number) => newWarp(number, context));
+      for (const { env, block: inCluster } of warps) {
+        setDigits(env, digits, block);
+        if (cluster) env[scope.slot(cluster.axis)] = inCluster;
+      }
+      own();
       runBlock(program, warps, order, random, context);
+      // A block's memory lasts until its last thread has ended.
+      for (let i = 0; i < context.blocks; i++)
+        judge.order.barrier([judge.ownerOf(i), ...warps.filter((w) => w.block === i).map((w) => w.number)]);
+      own();
       judge.endBlock();
     }
   };
@@ -191,7 +222,8 @@ function compileSteps(
   for (const s of statements) {
     const site: Standing = { ...around, statement: s };
     if (s.kind === "loop" && s.range) throw malformed(site, "a loop inside a block runs all of its steps");
-    if (s.kind === "barrier" && s.group === "block") program.push({ kind: "barrier", site });
+    if (s.kind === "barrier" && (s.group === "block" || s.group === "cluster"))
+      program.push({ kind: "barrier", site, of: s.of ?? s.group });
     else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site, context) });
     else if (s.kind === "send") program.push({ kind: "run", run: engines.send(s, site, context) });
     else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isTeamMode(s.mode)))
@@ -228,9 +260,11 @@ function compileWarps(
   program[head] = { kind: "warps", axes: digits, count, behind: program.length };
 }
 
-function newWarp(number: number, { scope, files, vectors }: BlockContext): Warp {
+function newWarp(number: number, { scope, files, vectors, warps: perBlock }: BlockContext): Warp {
   return {
     number,
+    inBlock: number % perBlock,
+    block: Math.floor(number / perBlock),
     env: scope.environment(),
     files: [...files.values()].map(({ count, rows }) => ({
       tiles: Array.from({ length: count }, () => new Float64Array(rows.length).fill(Number.NaN)),
@@ -262,16 +296,28 @@ function runBlock(
       typeof way === "object" && ready.length > 0 ? pick(random, ready) : ready.at(way === "reversed" ? -1 : 0);
     if (next) {
       runStep(program, next);
-      continue;
-    }
-    const [first] = warps;
-    if (!first || warps.every((w) => !w.waits && !w.until)) return;
-    if (!warps.every((w) => w.waits && w.step === first.step)) throw deadlock(program, warps, context);
-    judge.order.barrier(warps.map((w) => w.number));
-    for (const warp of warps) {
-      warp.waits = false;
-      warp.step++;
-    }
+      if (next.waits) passBarrier(program, next, warps, judge);
+    } else if (warps.every((w) => !w.waits && !w.until)) return;
+    else throw deadlock(program, warps, context);
+  }
+}
+
+/** Those for whom a barrier is go on once the last of them has come. */
+function passBarrier(program: readonly Step[], { step, block }: Warp, warps: readonly Warp[], judge: Judge): void {
+  const { order } = judge;
+  const barrier = program[step];
+  if (barrier?.kind !== "barrier") throw new Error("internal: a warp waits at no barrier");
+  const members = barrier.of === "block" ? warps.filter((w) => w.block === block) : warps;
+  if (!members.every((w) => w.waits && w.step === step)) return;
+  const numbers = members.map((w) => w.number);
+  if (barrier.of === "beginnings") {
+    const clock = order.newClock();
+    for (const owner of new Set(members.map((w) => judge.ownerOf(w.block)))) order.release(owner, clock);
+    for (const number of numbers) order.acquire(number, clock);
+  } else order.barrier(numbers);
+  for (const member of members) {
+    member.waits = false;
+    member.step++;
   }
 }
 
@@ -295,8 +341,8 @@ function runStep(program: readonly Step[], warp: Warp): void {
       return;
     }
     case "warps":
-      if (warp.number < step.count) setDigits(env, step.axes, warp.number);
-      warp.step = warp.number < step.count ? warp.step + 1 : step.behind;
+      if (warp.inBlock < step.count) setDigits(env, step.axes, warp.inBlock);
+      warp.step = warp.inBlock < step.count ? warp.step + 1 : step.behind;
       return;
     case "barrier":
       warp.waits = true;

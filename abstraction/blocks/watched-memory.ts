@@ -21,6 +21,7 @@ export class Judge {
   /** Agents of a block: most of its warps, and engines. */
   readonly warps: number;
   private readonly engines: number;
+  private readonly blocks: number;
   private ownWarps = 0;
   order: HappensBefore;
   warp = 0;
@@ -38,10 +39,14 @@ export class Judge {
   private block = 0;
   private events: Event[] = [];
 
-  /** @param engines agents that copy by themselves, behind the warps */
-  constructor(warps: number, engines = 0) {
-    this.warps = warps + engines;
+  /**
+   * @param engines agents that copy by themselves, behind the warps
+   * @param blocks of a cluster: an agent each, which begins and ends the block's memory
+   */
+  constructor(warps: number, engines = 0, blocks = 1) {
+    this.warps = warps + engines + blocks;
     this.engines = engines;
+    this.blocks = blocks;
     this.order = new HappensBefore(this.warps);
   }
 
@@ -57,7 +62,12 @@ export class Judge {
     this.blockStart = this.phaseStart + this.events.length;
     this.unwritten = undefined;
     this.ownWarps = warps;
-    this.order = new HappensBefore(warps + this.engines);
+    this.order = new HappensBefore(warps + this.engines + this.blocks);
+  }
+
+  /** The agent that begins and ends the memory of a block of the cluster that runs. */
+  ownerOf(block: number): number {
+    return this.ownWarps + this.engines + block;
   }
 
   /** A warp begins a statement that reads or writes memory. */
@@ -224,7 +234,7 @@ export class WatchedMemory implements Watch {
     return raceOf(first, second, {
       name: describeElement(this.buffer, at),
       fresh: (this.writer[at] ?? NEVER) < this.since(),
-      ring: dims[0]?.name === "stage",
+      ring: dims.some((d) => d.name === "stage"),
       unpublished,
     });
   }

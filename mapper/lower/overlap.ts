@@ -14,7 +14,8 @@
  */
 
 import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
-import { loop, type Statement, substituteAxis } from "../../abstraction/loop-nest.ts";
+import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 
 /**
  * @param spilled the scratch buffers that blocks of results are spilled to

@@ -150,7 +150,7 @@ static inline int describe_pixels(CUtensorMap* map, const void* tensor, unsigned
   return count > 1024;
 }
 static inline void init_arrivals(uint64_t* barriers, int count) {
-  if (emulation::running == 0)
+  if (emulation::running % emulation::threads_of_block == 0)
     for (int i = 0; i < count; i++) emulation::arrivals.push_back({&barriers[i], 0, false, 0, {}, {}});
   __syncthreads();
 }

@@ -135,7 +135,10 @@ template <int SPAN, bool TURNED> static Matrix<TURNED> matrix_at(const void* sta
   return {{(const unsigned char*)start, leading, stride, SPAN, TURNED}};
 }
 /* All that any thread wrote so far: which thread wrote what is not known here. */
-static inline void publish_shared() { memcpy(emulation::seen_memory, emulation::dynamic_memory, emulation::dynamic_bytes); }
+static inline void publish_shared() {
+  const unsigned char* own = dynamic_shared();
+  memcpy(emulation::seen_memory + (own - emulation::dynamic_memory), own, emulation::block_bytes);
+}
 static inline void wgmma_fence() { emulation::fenced[emulation::running] = true; }
 static inline void wgmma_commit() {
   emulation::committed_issues[emulation::running]++;

@@ -19,9 +19,10 @@ enum Arrival { EARLY, LATE };
 static Arrival arrival = EARLY;
 static unsigned char* static_shared; /* of the kernel that runs; null where it is not known */
 static size_t static_shared_bytes;
-alignas(1024) static unsigned char dynamic_memory[MOST_SHARED_BYTES];
-alignas(1024) static unsigned char seen_memory[MOST_SHARED_BYTES]; /* by instructions that read by themselves */
-static size_t dynamic_bytes;
+/* Of the blocks of a cluster one behind the other, `block_bytes` apart. */
+alignas(1024) static unsigned char dynamic_memory[MAX_CLUSTER * MOST_SHARED_BYTES];
+alignas(1024) static unsigned char seen_memory[MAX_CLUSTER * MOST_SHARED_BYTES]; /* by instructions that read by themselves */
+static size_t dynamic_bytes, block_bytes; /* of all blocks of a cluster, and of one */
 
 /* How the kernels that follow run: 0 to 2 as Order lists them, plus 16 for copies that arrive late. */
 static inline void take_turns(uint32_t how, uint32_t seed) {
@@ -57,24 +58,24 @@ static void arrive(const PendingCopy& c) {
 static void begin_issues(unsigned threads); /* cuda-group.h */
 static void begin_arrivals();               /* cuda-engine.h */
 
-static void begin_block(unsigned threads) {
+static void begin_cluster(unsigned threads) {
   if (static_shared) memset(static_shared, UNUSABLE, static_shared_bytes);
   memset(dynamic_memory, UNUSABLE, dynamic_bytes), memset(seen_memory, UNUSABLE, dynamic_bytes);
   begin_issues(threads), begin_arrivals();
   for (unsigned t = 0; t < threads; t++) pending[t].clear(), committed[t] = 0;
 }
 
-/* Every block of a grid, one after the other, in an order of its own where threads have one. */
-static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), void* with) {
-  const unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z;
-  gridDim = grid, blockDim = block, body = run, argument = with, dynamic_bytes = shared;
+/* Every block or cluster of a grid, one after the other, in an order of its own where threads have one. */
+static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), void* with, unsigned cluster = 1) {
+  const unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z / cluster;
+  gridDim = grid, blockDim = block, body = run, argument = with, blocks_of_cluster = cluster;
+  block_bytes = cluster == 1 ? shared : (shared + 1023) / 1024 * 1024, dynamic_bytes = block_bytes * cluster;
   std::vector<unsigned> turns(blocks);
   for (unsigned i = 0; i < blocks; i++) turns[i] = order == REVERSED ? blocks - 1 - i : i;
   for (unsigned i = blocks; order == SHUFFLED && i > 1; i--) std::swap(turns[i - 1], turns[next_random() % i]);
   for (unsigned b : turns) {
-    blockIdx = dim3(b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y));
-    begin_block(threads);
-    run_block(threads);
+    begin_cluster(threads * cluster);
+    run_cluster(b * cluster, threads);
   }
 }
 
@@ -82,7 +83,12 @@ static void run_grid(dim3 grid, dim3 block, size_t shared, void (*run)(void*), v
 
 /* ---- as generated sources call them -------------------------------------------------------------------------------------------- */
 
-static inline unsigned char* dynamic_shared() { return emulation::dynamic_memory; }
+static inline unsigned char* dynamic_shared() { return emulation::dynamic_memory + emulation::own_block() * emulation::block_bytes; }
+template <class T> static inline T* in_block(T* own, unsigned block) {
+  using namespace emulation;
+  if (block >= blocks_of_cluster || !holds(dynamic_memory, dynamic_bytes, own, sizeof(T))) misuse("a block of the cluster has no such memory");
+  return (T*)((unsigned char*)own + ((long)block - (long)own_block()) * (long)block_bytes);
+}
 
 /* PTX ISA, cp.async: bytes beyond `src-size` are zero. */
 namespace emulation {

@@ -1,5 +1,5 @@
 /*
- * Threads of a block as fibers, for cuda.h. A thread runs until it waits for its warp or its block; who goes on next is an order that is
+ * Threads of a block, or of the blocks of a cluster side by side, as fibers, for cuda.h. A thread runs until it waits for its warp or its block; who goes on next is an order that is
  * chosen, since a kernel must be right in all of them:
  *
  *     forward     the ready thread with the lowest number: the first warp runs ahead as far as a barrier lets it
@@ -17,9 +17,9 @@
 
 namespace emulation {
 
-enum { STACK_BYTES = 256 * 1024, MAX_THREADS = 1024, WARP_LANES = 32, GROUP_LANES = 128 };
+enum { STACK_BYTES = 256 * 1024, MAX_BLOCK = 1024, MAX_CLUSTER = 8, MAX_THREADS = 4096, WARP_LANES = 32, GROUP_LANES = 128 };
 enum Order { FORWARD, REVERSED, SHUFFLED };
-enum State { READY, AT_WARP, AT_GROUP, AT_BLOCK, AT_ARRIVAL, FINISHED };
+enum State { READY, AT_WARP, AT_GROUP, AT_BLOCK, AT_CLUSTER, AT_ARRIVAL, FINISHED };
 
 static Order order = FORWARD;
 static uint64_t random_state = 1;
@@ -28,7 +28,8 @@ static uint64_t ready[MAX_THREADS / 64];           /* a bit for each ready threa
 static unsigned waiting_warp[MAX_THREADS / WARP_LANES]; /* lanes that wait for their warp */
 static unsigned living_warp[MAX_THREADS / WARP_LANES];  /* lanes that have not finished */
 static unsigned waiting_group[MAX_THREADS / GROUP_LANES], living_group[MAX_THREADS / GROUP_LANES]; /* the same of four warps */
-static unsigned waiting_block, living_block, threads_of_block;
+static unsigned waiting_block[MAX_CLUSTER], living_block[MAX_CLUSTER], threads_of_block;
+static unsigned waiting_cluster, living_cluster, blocks_of_cluster = 1;
 static const void* offered[MAX_THREADS]; /* what each thread shows the others at a collective */
 static unsigned running;
 static void (*body)(void*);
@@ -106,26 +107,33 @@ static void release(unsigned from, unsigned to, State waiting) {
   for (unsigned t = from; t < to; t++)
     if (states[t] == waiting) set_state(t, READY);
 }
+static unsigned all_threads() { return threads_of_block * blocks_of_cluster; }
 static void release_complete(unsigned warp) {
   if (waiting_warp[warp] > 0 && waiting_warp[warp] == living_warp[warp]) {
     waiting_warp[warp] = 0;
     unsigned last = (warp + 1) * WARP_LANES;
-    release(warp * WARP_LANES, last < threads_of_block ? last : threads_of_block, AT_WARP);
+    release(warp * WARP_LANES, last < all_threads() ? last : all_threads(), AT_WARP);
   }
   const unsigned group = warp * WARP_LANES / GROUP_LANES;
   if (waiting_group[group] > 0 && waiting_group[group] == living_group[group]) {
     waiting_group[group] = 0;
     unsigned last = (group + 1) * GROUP_LANES;
-    release(group * GROUP_LANES, last < threads_of_block ? last : threads_of_block, AT_GROUP);
+    release(group * GROUP_LANES, last < all_threads() ? last : all_threads(), AT_GROUP);
   }
-  if (waiting_block > 0 && waiting_block == living_block) {
-    waiting_block = 0;
-    release(0, threads_of_block, AT_BLOCK);
+  const unsigned block = warp * WARP_LANES / threads_of_block;
+  if (waiting_block[block] > 0 && waiting_block[block] == living_block[block]) {
+    waiting_block[block] = 0;
+    release(block * threads_of_block, (block + 1) * threads_of_block, AT_BLOCK);
+  }
+  if (waiting_cluster > 0 && waiting_cluster == living_cluster) {
+    waiting_cluster = 0;
+    release(0, threads_of_block * blocks_of_cluster, AT_CLUSTER);
   }
 }
+static inline unsigned own_block() { return running / threads_of_block; }
 static void finish() {
   set_state(running, FINISHED);
-  living_warp[running / WARP_LANES]--, living_group[running / GROUP_LANES]--, living_block--;
+  living_warp[running / WARP_LANES]--, living_group[running / GROUP_LANES]--, living_block[own_block()]--, living_cluster--;
   release_complete(running / WARP_LANES);
 }
 
@@ -146,14 +154,21 @@ static inline void wait_for_group() {
 /* Until every living thread of the block has come here. */
 static inline void wait_for_block() {
   set_state(running, AT_BLOCK);
-  waiting_block++;
+  waiting_block[own_block()]++;
+  release_complete(running / WARP_LANES);
+  leave();
+}
+/* Until every living thread of the cluster has come here. */
+static inline void wait_for_cluster() {
+  set_state(running, AT_CLUSTER);
+  waiting_cluster++;
   release_complete(running / WARP_LANES);
   leave();
 }
 
 /* A ready thread as the order has it; MAX_THREADS when there is none. */
 static unsigned next_thread() {
-  const int words = MAX_THREADS / 64, first = order == SHUFFLED ? (int)(next_random() % words) : 0;
+  const int words = (all_threads() + 63) / 64, first = order == SHUFFLED ? (int)(next_random() % words) : 0;
   for (int i = 0; i < words; i++) {
     const int word = order == REVERSED ? words - 1 - i : (first + i) % words;
     uint64_t bits = ready[word];
@@ -168,27 +183,31 @@ static unsigned next_thread() {
 
 [[noreturn]] static void deadlock() {
   fprintf(stderr, "cuda.h: block %u: nobody can go on:", blockIdx.x);
-  for (unsigned t = 0; t < threads_of_block; t++)
+  for (unsigned t = 0; t < all_threads(); t++)
     if (states[t] != FINISHED && (t == 0 || states[t] != states[t - 1]))
-      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : states[t] == AT_GROUP ? "warpgroup" : states[t] == AT_BLOCK ? "block" : "copies");
+      fprintf(stderr, " thread %u waits for its %s;", t, states[t] == AT_WARP ? "warp" : states[t] == AT_GROUP ? "warpgroup" : states[t] == AT_BLOCK ? "block" : states[t] == AT_CLUSTER ? "cluster" : "copies");
   fprintf(stderr, "\n");
   abort();
 }
 
-static void run_block(unsigned threads) {
+/* The blocks of a cluster, from number `first` of a grid on. */
+static void run_cluster(unsigned first, unsigned threads) {
   static char* stacks = (char*)aligned_alloc(64, (size_t)STACK_BYTES * MAX_THREADS);
-  threads_of_block = living_block = threads, waiting_block = 0;
+  threads_of_block = threads, waiting_cluster = 0, living_cluster = all_threads();
+  for (unsigned b = 0; b < blocks_of_cluster; b++) living_block[b] = threads, waiting_block[b] = 0;
   memset(waiting_group, 0, sizeof waiting_group), memset(living_group, 0, sizeof living_group);
   memset(waiting_warp, 0, sizeof waiting_warp), memset(living_warp, 0, sizeof living_warp), memset(ready, 0, sizeof ready);
-  for (unsigned t = 0; t < threads; t++) {
+  for (unsigned t = 0; t < all_threads(); t++) {
     set_state(t, READY);
     living_warp[t / WARP_LANES]++, living_group[t / GROUP_LANES]++;
     prepare_fiber(t, stacks + (size_t)STACK_BYTES * t);
   }
-  while (living_block > 0) {
+  while (living_cluster > 0) {
     running = next_thread();
     if (running == MAX_THREADS) deadlock();
-    threadIdx = dim3(running % blockDim.x, running / blockDim.x % blockDim.y, running / (blockDim.x * blockDim.y));
+    const unsigned t = running % threads, b = first + own_block();
+    threadIdx = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
+    blockIdx = dim3(b % gridDim.x, b / gridDim.x % gridDim.y, b / (gridDim.x * gridDim.y));
     enter(running);
   }
 }
@@ -209,6 +228,8 @@ template <class T, class F> static auto exchange(const T& mine, F read) {
 
 static inline void __syncthreads() { emulation::wait_for_block(); }
 static inline void barrier_of_group() { emulation::wait_for_group(); }
+static inline void barrier_of_cluster() { emulation::wait_for_cluster(); }
+static inline void cluster_has_begun() { emulation::wait_for_cluster(); }
 static inline void __syncwarp(unsigned = ~0u) { emulation::wait_for_warp(); }
 
 #endif

@@ -92,18 +92,23 @@ template <class... A> static cudaError_t cudaFuncSetAttribute(void (*kernel)(A..
 }
 
 template <class... A>
-static cudaError_t cudaLaunchKernel(void (*kernel)(A...), dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
+static cudaError_t launch_clusters(void (*kernel)(A...), unsigned cluster, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
   struct Call {
     void (*kernel)(A...);
     void** arguments;
   } call = {kernel, arguments};
-  if (block.x * block.y * block.z > emulation::MAX_THREADS) return cudaErrorInvalidConfiguration;
+  const unsigned threads = block.x * block.y * block.z;
+  if (threads > emulation::MAX_BLOCK || threads * cluster > emulation::MAX_THREADS || cluster > emulation::MAX_CLUSTER || grid.x % cluster) return cudaErrorInvalidConfiguration;
   if (shared > emulation::allowed_bytes((const void*)kernel)) return cudaErrorInvalidValue;
   auto body = [](void* c) {
     emulation::call(((Call*)c)->kernel, ((Call*)c)->arguments, std::make_index_sequence<sizeof...(A)>());
   };
-  emulation::run_grid(grid, block, shared, body, &call);
+  emulation::run_grid(grid, block, shared, body, &call, cluster);
   return cudaSuccess;
+}
+template <class... A>
+static cudaError_t cudaLaunchKernel(void (*kernel)(A...), dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t stream) {
+  return launch_clusters(kernel, 1, grid, block, arguments, shared, stream);
 }
 template <class T> static cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t, cudaMemcpyKind, cudaStream_t) {
   memcpy((void*)&symbol, from, bytes);

@@ -1,0 +1,93 @@
+/**
+ * @file Statements rewritten wherever they name indices, elements, registers or arrivals: an axis that becomes a number, memory that gains a
+ * dimension.
+ *
+ *     substituteAxis(copy, "k_tile", number(3))          a_ring[k_tile%4, m, k] = a[m, 64*k_tile + k]   ->   a_ring[3, m, k] = a[m, 192 + k]
+ */
+
+import type { Equation } from "./equation.ts";
+import { type Access, type Expr, substitute } from "./expression.ts";
+import type { ArrivalAt, Copy, RegisterAt, Statement } from "./loop-nest.ts";
+import type { TensorView } from "./tensor-view.ts";
+
+/** What becomes of the parts of a statement. */
+export interface Rewriting {
+  /** Indices, conditions, ranges of loops, numbers of registers. */
+  index(e: Expr): Expr;
+  /** What an equation assigns. */
+  value(e: Expr): Expr;
+  /** What is written, fetched, or read by an instruction. */
+  element(a: Access): Access;
+  arrival(a: ArrivalAt): ArrivalAt;
+}
+
+export function rewriteStatement(s: Statement, change: Rewriting): Statement {
+  const { index, value, element, arrival } = change;
+  const again = (inner: Statement): Statement => rewriteStatement(inner, change);
+  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: index(r.index) });
+  const equation = (e: Equation): Equation => ({
+    ...{ target: element(e.target), op: e.op, value: value(e.value) },
+    ...(e.where && { where: index(e.where) }),
+  });
+  const viewed = ({ at, rows, ...view }: TensorView): TensorView => ({
+    ...{ ...view, at: at.map(index) },
+    rows: rows.kind === "box" ? rows : { ...rows, offsets: rows.offsets.map(index) },
+  });
+  const copied = (copy: Copy): Copy => ({
+    ...{ ...copy, equation: equation(copy.equation) },
+    ...(copy.when && { when: index(copy.when) }),
+    ...(copy.view && { view: viewed(copy.view) }),
+  });
+  switch (s.kind) {
+    case "loop": {
+      const range = s.range && { from: s.range.from.map(index), to: s.range.to.map(index) };
+      return { ...s, body: s.body.map(again), ...(range && { range }) };
+    }
+    case "when":
+      return { ...s, condition: index(s.condition), body: s.body.map(again), otherwise: s.otherwise.map(again) };
+    case "scalar":
+      return { ...s, equation: equation(s.equation), ...(s.prefetch && { prefetch: element(s.prefetch) }) };
+    case "load":
+    case "store":
+      return { ...s, register: register(s.register), memory: { ...s.memory, base: index(s.memory.base) } };
+    case "fetch":
+      return { ...s, register: register(s.register), tile: { ...s.tile, access: element(s.tile.access) } };
+    case "clear":
+      return { ...s, register: register(s.register) };
+    case "drain":
+      return { ...s, register: register(s.register), equation: equation(s.equation) };
+    case "copy":
+      return copied(s);
+    case "send": {
+      const when = s.when && { when: index(s.when) };
+      return { ...s, copies: s.copies.map(copied), arrival: arrival(s.arrival), ...when };
+    }
+    case "await":
+      return { ...s, arrival: arrival(s.arrival), use: index(s.use) };
+    case "register-issue": {
+      const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
+      const tiles =
+        s.tiles && Object.entries(s.tiles).map(([o, t]) => [o, { ...t, access: element(t.access) }] as const);
+      return { ...s, registers, ...(tiles && { tiles: Object.fromEntries(tiles) }) };
+    }
+    case "issue":
+    case "barrier":
+    case "commit":
+    case "wait":
+    case "fence":
+      return s;
+    default:
+      return s satisfies never;
+  }
+}
+
+/** A statement with an axis of the loops around it replaced. */
+export function substituteAxis(s: Statement, name: string, by: Expr): Statement {
+  const replacement = new Map([[name, by]]);
+  const index = (e: Expr): Expr => substitute(e, replacement, "index");
+  return rewriteStatement(s, {
+    ...{ index, value: (e) => substitute(e, replacement) },
+    element: (a) => ({ ...a, index: a.index.map(index) }),
+    arrival: (a) => ({ ...a, stage: index(a.stage) }),
+  });
+}
