@@ -10,6 +10,8 @@
  *                         threads    instructions that move and address pieces
  *                         latency    what a step waits for although nothing is busy: copies that no stage hides, sums that depend on sums
  *
+ *     split               what the parts of a sum cost that meet: barriers and bytes of a cluster, or a second kernel and its bytes
+ *
  * Every rate is the target's (targets/); what was fitted here has a name and says on what.
  */
 
@@ -24,10 +26,10 @@ import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { gridProblem, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
-import { tilesAlong } from "../mapper/schedule/order.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
+import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
-import { fragmentsAlong, stepsOf } from "../mapper/schedule/tile.ts";
+import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
 import type { Costs } from "./model.ts";
 
@@ -56,17 +58,13 @@ const REGISTER_GRANULE = 8;
 export function gridCosts(context: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
   if (gridProblem(context, schedule) !== undefined) return undefined;
   const clock = clockOf(target);
-  const machine = levelOf(target, "block");
-  const steps = stepsOf(context, schedule.tile);
+  const steps = stepsOfPart(context, schedule);
   const cycles = stepCycles(context, schedule, target, clock);
 
   // 1. Blocks at once, and waves of them.
-  const blocks =
-    tilesAlong(context.rows, schedule.tile) *
-    tilesAlong(context.columns, schedule.tile) *
-    context.outer.reduce((product, d) => product * d.extent, 1);
+  const blocks = tilesOf(context, schedule) * partsOfSum(schedule);
   const together = residentBlocks(context, schedule, target);
-  const perUnit = Math.ceil(blocks / machine.units);
+  const perUnit = Math.ceil(blocks / unitsReached(schedule, target));
   const fullWaves = Math.floor(perUnit / together);
   const left = perUnit - fullWaves * together;
   /** What is busy adds up over the blocks that share a multiprocessor; what only waits does not. */
@@ -91,8 +89,9 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
     launch: target.fixed["launch"]?.value ?? 0,
     fill: waits * (target.fixed["fill"]?.value ?? 0) + (waits * COPY_LATENCY) / clock,
     drain: waits * drain.wait + shares * drain.busy,
+    ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waits) }),
   };
-  const always = fixed.launch + fixed.fill + fixed.drain;
+  const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);
   const parts = Object.values(busy);
   return {
     terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
@@ -230,6 +229,36 @@ function stepCycles(
   };
 }
 
+/** Multiprocessors that blocks reach: clusters fill fewer of them. */
+function unitsReached({ split }: GridSchedule, target: Target): number {
+  const clusters = split?.through === "cluster" && target.clusters?.find((c) => c.blocks === split.parts);
+  return clusters ? clusters.value * clusters.blocks : levelOf(target, "block").units;
+}
+
+/** What it costs that partial sums meet, besides the stores of the blocks that hold them. */
+function splitSeconds(
+  context: GridContext,
+  schedule: GridSchedule,
+  target: Target,
+  clock: number,
+  waits: number,
+): number {
+  const { split } = schedule;
+  if (!split) return 0;
+  const elements = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
+  const bytes = elements * bytesOf(context.target.dtype);
+  if (split.through === "cluster") {
+    // All blocks of a cluster wait for the slowest, and what is under way arrives.
+    const barrier = levelOf(target, "cluster").barrier?.cycles.value ?? 0;
+    const rate = readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
+    return waits * (barrier / clock + bytes / rate);
+  }
+  const rate = readRate(target, "l2", "grid")?.value ?? Number.POSITIVE_INFINITY;
+  const all = bytes * tilesOf(context, schedule) * split.parts;
+  const { launch, fill, drain } = target.fixed;
+  return (launch?.value ?? 0) + (fill?.value ?? 0) + COPY_LATENCY / clock + all / rate + (drain?.value ?? 0);
+}
+
 /** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */
 function conflictsOf({ elementBytes, sum }: GridContext, schedule: GridSchedule): number {
   if (schedule.swizzle !== "plain") return 1;
@@ -244,11 +273,13 @@ function drainSeconds(
   target: Target,
   clock: number,
 ): { readonly wait: number; readonly busy: number } {
-  const elements = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
-  const output = outputOf(context.mapping.computation);
+  const tile = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
+  const through = schedule.split?.through;
+  const elements = through === "cluster" ? tile / partsOfSum(schedule) : tile;
+  const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
   const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
-  const narrow = schedule.store === "direct" ? NARROW_STORES : 1;
-  const bytes = (narrow * elements * bytesOf(output.dtype)) / (rate ?? Number.POSITIVE_INFINITY);
+  const narrow = schedule.store === "direct" && through !== "cluster" ? NARROW_STORES : 1;
+  const bytes = (narrow * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
   // Staged results are written to shared memory and read again, one element a lane.
   const perElement = schedule.store === "staged" ? 2 * STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;
   const threads = (elements * perElement) / context.limits.lanes / ISSUED_PER_CYCLE / clock;

@@ -12,7 +12,8 @@ import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
 import { tilesAlong } from "../schedule/order.ts";
-import { fragmentsAlong, stepsOf } from "../schedule/tile.ts";
+import { partsOfSum, stepsOfPart } from "../schedule/split.ts";
+import { fragmentsAlong } from "../schedule/tile.ts";
 import { FreshNames } from "./names.ts";
 
 export const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
@@ -27,9 +28,11 @@ export class GridPlaces {
   readonly schedule: GridSchedule;
   readonly computation: Computation;
   readonly size: Extents;
-  /** Steps of the sum: tiles along it at every point of the summed loops outside the instruction. */
+  /** Steps of the sum that a block takes: tiles along it at every point of the summed loops outside the instruction, or a part of them. */
   readonly steps: number;
-  /** Number of the block's tile. */
+  /** Which part of a split sum a block has. */
+  readonly part: Expr;
+  /** Number of the block's tile along each axis. */
   readonly rowTile: Expr;
   readonly columnTile: Expr;
   private readonly names: FreshNames;
@@ -40,7 +43,8 @@ export class GridPlaces {
     this.computation = context.mapping.computation;
     this.names = new FreshNames(this.computation);
     this.size = schedule.tile;
-    this.steps = stepsOf(context, schedule.tile);
+    this.steps = stepsOfPart(context, schedule);
+    this.part = axis(this.fresh("split"));
     const { rows, columns } = context;
     const tile = axis(this.name(rows, "tile"));
     this.rowTile = schedule.order === 1 ? tile : plus(times(schedule.order, axis(this.name(rows, "group"))), tile);
@@ -62,14 +66,16 @@ export class GridPlaces {
     const counters = new Map<string, Expr>();
     for (const d of outer)
       for (const [name, digit] of digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))) counters.set(name, digit);
-    let weight = this.steps;
+    const parts = partsOfSum(this.schedule);
+    const whole = parts === 1 ? step : plus(times(this.steps, this.part), step);
+    let weight = this.steps * parts;
     for (const d of outerSums) {
       weight /= d.extent;
-      const quotient = binary("/", step, number(weight));
+      const quotient = binary("/", whole, number(weight));
       const at = d === outerSums[0] ? quotient : binary("%", quotient, number(d.extent));
       for (const [name, digit] of digitsOf(d, at)) counters.set(name, digit);
     }
-    const tile = outerSums.length === 0 ? step : binary("%", step, number(tilesAlong(sum, this.size)));
+    const tile = outerSums.length === 0 ? whole : binary("%", whole, number(tilesAlong(sum, this.size)));
     return { counters, fusedSum: this.fuse(sum, tile, inside, counters) };
   }
 

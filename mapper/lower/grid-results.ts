@@ -10,14 +10,13 @@
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
-import { outputOf } from "../../abstraction/computation.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
-import { runAlong } from "../schedule/grid-context.ts";
+import { runsAlongRows } from "../schedule/store.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 
@@ -80,7 +79,7 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   ];
   const out: Statement = {
     ...{ kind: "copy", equation, width: 1, transfer: "plain", group: team },
-    axes: outputRunsAlongRows(places) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
+    axes: runsAlongRows(places.context) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
   };
   const barrier: Statement = { kind: "barrier", group: team };
   const across = fragmentsAlong(columns, places.schedule);
@@ -92,8 +91,8 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   ]);
 }
 
-/** What an element of the sums becomes in the output, and what must hold for it to be one. */
-function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr, held: Access): Equation {
+/** What a sum becomes in the output at a place of the block's tile, and what must hold for it to be one. */
+export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr, held: Expr): Equation {
   const { rows, columns } = places.context;
   const { counters } = places.countersOf(number(0), number(0));
   const row = places.fuse(rows, places.rowTile, rowInside, counters);
@@ -120,12 +119,4 @@ function stagedShape({ context, schedule }: GridPlaces): readonly [Dimension, Di
     { name: rows.axis, extent: rows.extent },
     { name: columns.axis, extent: fragmentsAlong(columns, schedule) * columns.extent },
   ];
-}
-
-/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
-function outputRunsAlongRows({ computation, context }: GridPlaces): boolean {
-  const { equation, epilogue } = computation;
-  const output = outputOf(computation);
-  const target = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target;
-  return runAlong(target, context.rows.dimension, () => output, 1) > 0;
 }

@@ -1,7 +1,7 @@
 /**
  * @file Lowers a mapping of a matrix product to blocks and warps: tiles through a ring in shared memory, fragments, sums, the output.
  *
- *     for at block m_tile, n_tile                        tile, order
+ *     for at block m_tile, n_tile                        tile, order, split
  *       for at warp warp_m, warp_n                       warps
  *         clear sums
  *         copy steps 0 and 1 into stages 0 and 1         stage 3, transfer async
@@ -30,6 +30,7 @@ import { tilesAlong } from "../schedule/order.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
+import { addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
 import { GridPlaces, plus } from "./grid-places.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
 
@@ -42,10 +43,10 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
   const body = [
     ...places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]),
     ...(intrinsic.asynchronous ? pipelineSentOff(places) : pipeline(places)),
-    ...storeResults(places),
+    ...(schedule.split ? storeParts(places) : storeResults(places)),
   ];
   return {
-    scratch: [...inputs.map((i) => ringOf(places, i)), ...stagedResults(places)],
+    scratch: [...inputs.map((i) => ringOf(places, i)), ...stagedResults(places), ...partialSums(places)],
     registers: [
       {
         ...{ name: target.name, intrinsic, operand: target.name },
@@ -60,30 +61,41 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
     ],
     ...(schedule.transfer === "engine" && { arrivals: [{ name: arrivalName(places), stages: schedule.stage }] }),
     prepare: [],
-    body: dealt(places, body),
+    body: [...dealt(places, body), ...addParts(places, (inner) => tilesDealt(places, inner))],
   };
 }
 
-/** Loops over blocks in the order of the schedule, and over the warps of each. */
+const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statement[]): readonly Statement[] => [
+  loop(name, extent, inner, mode),
+];
+
+/** Loops over blocks in the order of the schedule, over the parts of a split sum, and over the warps of each block. */
 function dealt(places: GridPlaces, body: readonly Statement[]): readonly Statement[] {
   const { context, schedule } = places;
-  const { rows, columns, outer } = context;
-  const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statement[]): readonly Statement[] => [
-    loop(name, extent, inner, mode),
-  ];
-  const { team } = context;
+  const { rows, columns, team } = context;
   const columnWarps = at(team, places.name(columns, team), extentOf(columns.axis, schedule.warps), body);
   const warps = at(team, places.name(rows, team), extentOf(rows.axis, schedule.warps), columnWarps);
+  if (!schedule.split) return tilesDealt(places, warps);
+  const { parts, through } = schedule.split;
+  const part = (mode: LoopMode, inner: readonly Statement[]): readonly Statement[] =>
+    at(mode, places.fresh("split"), parts, inner);
+  // Blocks of one part share what they read; blocks of a cluster lie side by side.
+  return through === "memory" ? part("block", tilesDealt(places, warps)) : tilesDealt(places, part("cluster", warps));
+}
+
+/** Loops over the tiles of the output, in the order of the schedule. */
+function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly Statement[] {
+  const { rows, columns, outer } = places.context;
   const rowTiles = tilesAlong(rows, places.size);
   const rowTile = (extent: number, inner: readonly Statement[]): readonly Statement[] =>
     at("block", places.name(rows, "tile"), extent, inner);
   const columnTile = (inner: readonly Statement[]): readonly Statement[] =>
     at("block", places.name(columns, "tile"), tilesAlong(columns, places.size), inner);
-  const { order } = schedule;
+  const { order } = places.schedule;
   const tiles =
     order === 1
-      ? rowTile(rowTiles, columnTile(warps))
-      : at("block", places.name(rows, "group"), rowTiles / order, columnTile(rowTile(order, warps)));
+      ? rowTile(rowTiles, columnTile(inside))
+      : at("block", places.name(rows, "group"), rowTiles / order, columnTile(rowTile(order, inside)));
   return outer.reduceRight<readonly Statement[]>(
     (inner, d) => at("block", places.fresh(`${d.name}_block`), d.extent, inner),
     tiles,
@@ -119,7 +131,7 @@ function pipelineSentOff(places: GridPlaces): readonly Statement[] {
     stage === 1
       ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
       : [...[...arrived(ahead - 1), ...sendOff(places, step)], ...[...freed, products(inFlight)]];
-  return [...before, loop(name, places.steps, inside), ...(inFlight > 0 ? [products(0)] : [])];
+  return [...before, ...meeting(places), loop(name, places.steps, inside), ...(inFlight > 0 ? [products(0)] : [])];
 }
 
 /** Stages filled ahead, then each step waited for, the stage it frees filled again, and multiplied. */
@@ -143,6 +155,7 @@ function pipeline(places: GridPlaces): readonly Statement[] {
     const next = [...arrived, ...fetchesOf(places, plus(step, number(1)), number(0))];
     return [
       ...before,
+      ...meeting(places),
       ...arrived,
       ...fetchesOf(places, number(0), number(0)),
       ...(places.steps > 1 ? [loop(name, places.steps - 1, multiplyAcross(places, step, freed, next))] : []),
@@ -153,5 +166,5 @@ function pipeline(places: GridPlaces): readonly Statement[] {
     stage === 1
       ? [barrier, ...copies(step), ...wait(0), barrier, ...multiply(places, step)]
       : [...wait(stage - 2), barrier, ...freed, ...multiply(places, step)];
-  return [...before, loop(name, places.steps, inside)];
+  return [...before, ...meeting(places), loop(name, places.steps, inside)];
 }

@@ -36,6 +36,9 @@ export interface GridLimits {
   readonly asyncBytes: readonly number[];
   /** Whether an engine copies boxes into shared memory. */
   readonly engine: boolean;
+  /** Blocks of a cluster at most, which reach one another's shared memory; 0 where there are no clusters. */
+  readonly clusterBlocks: number;
+  readonly multiprocessors: number;
 }
 
 /** An axis of the instruction and the fused loops that feed it. */
@@ -232,6 +235,8 @@ export function gridLimits(target: Target): GridLimits {
     blockRegisters: (registers.bytes?.value ?? 0) / REGISTER_BYTES,
     asyncBytes: form?.bytes ?? [],
     engine: memoryOf(target, "dram").copies?.some((c) => c.into === "shared" && c.completes === "barrier") ?? false,
+    clusterBlocks: Math.max(0, ...(target.clusters ?? []).map((c) => c.blocks)),
+    multiprocessors: levelOf(target, "block").units,
   };
 }
 

@@ -1,7 +1,7 @@
 /**
  * @file The list of what is decided about blocks and warps: all that says what a schedule of them is.
  *
- *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments ahead   store direct
+ *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments ahead   store direct   split 4 through cluster
  */
 
 import type { GridSchedule } from "../../abstraction/candidate.ts";
@@ -9,6 +9,7 @@ import { fragments } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { order } from "./order.ts";
 import type { Decisions } from "./schedules.ts";
+import { split } from "./split.ts";
 import { stage } from "./stage.ts";
 import { store } from "./store.ts";
 import { swizzle } from "./swizzle.ts";
@@ -18,5 +19,5 @@ import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  ...{ tile, warps, stage, swizzle, transfer, order, fragments, store },
+  ...{ tile, warps, stage, swizzle, transfer, order, fragments, store, split },
 };

@@ -1,7 +1,7 @@
 /**
  * @file Schedules of blocks and warps: one value of each decision, and what makes them legal together.
  *
- *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct
+ *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct   split 4 through cluster
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
@@ -14,6 +14,7 @@ import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { tilesAlong } from "./order.ts";
 import { printSchedule, type ScheduleKind } from "./schedules.ts";
+import { receivedElements, splitProblem } from "./split.ts";
 import { quadsProblem } from "./store.ts";
 import { PIECE_BYTES, sharedStorage, spanOf } from "./swizzle.ts";
 import { fragmentsAlong } from "./tile.ts";
@@ -75,7 +76,8 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
   }, 0);
   // Arrivals of a ring that an engine fills lie behind it.
   const arrivals = schedule.transfer === "engine" ? VIEW_ALIGNMENT : 0;
-  return rings + arrivals + stagedElements(context, schedule) * bytesOf(context.target.dtype);
+  const results = stagedElements(context, schedule) + receivedElements(context, schedule);
+  return rings + arrivals + results * bytesOf(context.target.dtype);
 }
 
 /** Elements that all warps of a block stage on the way to the output: a row of tiles each. */
@@ -122,6 +124,8 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
   if (engine !== undefined) return engine;
   const quads = schedule.store === "quads" ? quadsProblem(context) : undefined;
   if (quads !== undefined) return quads;
+  const apart = splitProblem(context, schedule);
+  if (apart !== undefined) return apart;
   const crossing = spanProblem(context, schedule);
   if (crossing !== undefined) return crossing;
   if (secret && schedule.store === "direct") return `which lane holds which element of ${secret.name} is not known`;
@@ -130,14 +134,14 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
     if (column % PIECE_BYTES !== 0)
       return `rows of ${operand.name} have ${column} bytes, no multiple of ${PIECE_BYTES}`;
   }
-  const apart = inputs.find((input) => {
+  const beside = inputs.find((input) => {
     const along = input.contiguous === "sum" ? sum : input.kept;
     const tiles = extentOf(along.axis, schedule.tile) / along.extent;
     const bytes = along.extent * bytesOf(input.operand.dtype);
     return input.operand.storage === undefined && tiles > 1 && bytes % SECRET_TILE_BYTES !== 0;
   });
-  if (apart)
-    return `tiles of ${apart.operand.name} would begin beside multiples of ${SECRET_TILE_BYTES} bytes, which ${intrinsic.name} asks for`;
+  if (beside)
+    return `tiles of ${beside.operand.name} would begin beside multiples of ${SECRET_TILE_BYTES} bytes, which ${intrinsic.name} asks for`;
   const rowTiles = tilesAlong(rows, schedule.tile);
   if (rowTiles % schedule.order !== 0) return `${rowTiles} row tiles are not taken ${schedule.order} at a time`;
   if (schedule.transfer === "async" && inputs.every((i) => i.asyncWidth === undefined))

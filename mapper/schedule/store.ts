@@ -8,9 +8,10 @@
  */
 
 import { z } from "zod";
-import { outputOf } from "../../abstraction/computation.ts";
+import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
+import type { Access } from "../../abstraction/expression.ts";
 import { type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
 
 /** Lanes that exchange words, and the bytes each of them writes at once. */
@@ -25,11 +26,19 @@ export function quadsProblem({ mapping, team, columns }: GridContext): string | 
   const atOnce = WRITTEN_BYTES / bytesOf(output.dtype);
   if (columns.extent % (QUAD * atOnce) !== 0)
     return `${columns.extent} columns are not divided among four lanes by ${atOnce}`;
-  const { equation, epilogue } = mapping.computation;
-  const target = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target;
-  if (runAlong(target, columns.dimension, () => output, atOnce) < atOnce)
+  if (runAlong(storedAt(mapping.computation), columns.dimension, () => output, atOnce) < atOnce)
     return `results of ${atOnce} columns do not lie side by side`;
   return undefined;
+}
+
+/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
+export function runsAlongRows({ mapping, rows }: GridContext): boolean {
+  return runAlong(storedAt(mapping.computation), rows.dimension, () => outputOf(mapping.computation), 1) > 0;
+}
+
+/** The element of the output where a point's result is stored. */
+export function storedAt({ equation, epilogue }: Computation): Access {
+  return epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target;
 }
 
 export const store: GridDecision<"store"> = {
@@ -43,5 +52,7 @@ export const store: GridDecision<"store"> = {
     return quadsProblem(context) === undefined ? ["quads", "direct", "staged"] : ["direct", "staged"];
   },
   print: (value) => value,
+  // Parts of a sum lie where they meet as lanes hold them.
+  tidy: (_, schedule) => (schedule.split ? "direct" : schedule.store),
   traits: (schedule) => [`store ${schedule.store}`],
 };

@@ -1,0 +1,167 @@
+/**
+ * @file Sums split among blocks: each block drains its partial sums to where they meet, and they are added in the order of the parts.
+ *
+ *     for at cluster split in 0..4                             through cluster: lines of the tile have an owner among the blocks
+ *       ...
+ *       barrier cluster, of beginnings                         ahead of the first write into another block
+ *       for m_in, n_in of c{..}   parts[line/16, split, line%16, n] = sum[]
+ *       barrier cluster
+ *       copy line 16, n 64, by block   y[..] = f16(parts[split,0,line,n] + parts[split,1,line,n] + ..)
+ *
+ *     for at block split in 0..4                               through memory: the workspace holds all partial sums, and a second kernel
+ *       ...                                                    adds them
+ *       for m_in, n_in of c{..}   parts[split, m, n] = sum[]
+ *     barrier
+ *     for at block m_tile, n_tile, chunk
+ *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
+ */
+
+import { outputOf } from "../../abstraction/computation.ts";
+import { access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
+import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { runAlong } from "../schedule/grid-context.ts";
+import { tilesAlong } from "../schedule/order.ts";
+import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
+import { storedAt } from "../schedule/store.ts";
+import { type GridPlaces, plus, times } from "./grid-places.ts";
+import { resultOf } from "./grid-results.ts";
+
+/** Elements that one thread stores of the output at once at most. */
+const MOST_STORED = 4;
+/** Threads of a block that adds up a workspace. */
+const ADDING_THREADS = 256;
+
+const through = ({ schedule }: GridPlaces): "cluster" | "memory" | undefined => schedule.split?.through;
+
+/** Where partial sums meet; nowhere where no sum is split. */
+export function partialSums(places: GridPlaces): Scratch[] {
+  if (!through(places)) return [];
+  const { context, schedule } = places;
+  const tile = partialTile(context, schedule);
+  const dims = dimsOfParts(places, tile);
+  const shape = { name: partsName(places), dtype: context.target.dtype, dims };
+  const size = (all: readonly Dimension[]): number => all.reduce((n, d) => n * d.extent, 1);
+  if (through(places) === "memory") return [{ ...shape, scope: "workspace", elements: size(dims) }];
+  const pitch = pitchOf(context, tile);
+  const rows = dims.slice(0, -1);
+  const storage = rows.reduceRight<{ place: Expr; below: number }>(
+    ({ place, below }, d) => ({ place: plus(times(below, axis(d.name)), place), below: below * d.extent }),
+    { place: axis(dims.at(-1)?.name ?? ""), below: pitch },
+  ).place;
+  return [{ ...shape, scope: "cluster", elements: size(rows) * pitch, storage }];
+}
+
+/** What a block does once its part of the sum is complete. */
+export function storeParts(places: GridPlaces): readonly Statement[] {
+  const tile = partialTile(places.context, places.schedule);
+  if (through(places) === "memory") return drainPart(places, tile);
+  const { share } = tile;
+  const barrier: Statement = { kind: "barrier", group: "cluster" };
+  const added = addition(places, tile, share, times(share, places.part), (part, line) => [places.part, part, line]);
+  return [...drainPart(places, tile), barrier, added];
+}
+
+/** Ahead of the first write into another block of a cluster: it has begun. */
+export function meeting(places: GridPlaces): readonly Statement[] {
+  return through(places) === "cluster" ? [{ kind: "barrier", group: "cluster", of: "beginnings" }] : [];
+}
+
+/** The second kernel of a sum that is split through memory. @param dealt loops over tiles around what each of their blocks does */
+export function addParts(
+  places: GridPlaces,
+  dealt: (body: readonly Statement[]) => readonly Statement[],
+): readonly Statement[] {
+  if (through(places) !== "memory") return [];
+  const { team, teamThreads } = places.context;
+  const tile = partialTile(places.context, places.schedule);
+  const width = widthOf(places, tile);
+  const enough = (lines: number): boolean => (lines * tile.lineExtent) / width >= ADDING_THREADS;
+  const chunk = divisorsOf(tile.lines).find(enough) ?? tile.lines;
+  const chunkName = places.fresh("chunk");
+  const first = times(chunk, axis(chunkName));
+  const added = addition(places, tile, chunk, first, (part, line) => [
+    part,
+    ...tileOf(places, tile),
+    plus(first, line),
+  ]);
+  const threads = loop(places.fresh(team), ADDING_THREADS / teamThreads, [added], team);
+  return [{ kind: "barrier" }, ...dealt([loop(chunkName, tile.lines / chunk, [threads], "block")])];
+}
+
+function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] {
+  const { rows, columns, target } = places.context;
+  const element = places.fresh("sum");
+  const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
+  const inside = (a: typeof rows): Expr => plus(places.fragmentAt(a), axis(places.name(a, "in")));
+  const [line, at] = [inside(tile.across), inside(tile.line)];
+  const lines = number(tile.share);
+  const index =
+    through(places) === "memory"
+      ? [places.part, ...tileOf(places, tile), line, at]
+      : [binary("/", line, lines), places.part, binary("%", line, lines), at];
+  return places.eachSum([
+    {
+      kind: "drain",
+      register: { file: target.name, index: places.sumIndex() },
+      ...{ axes: [rowIn, columnIn], element },
+      equation: { target: access(partsName(places), index), op: "=", value: access(element, []) },
+    },
+  ]);
+}
+
+/** Lines of a tile, from `first` on, added up over all parts and stored. @param held where a line of a part lies */
+function addition(
+  places: GridPlaces,
+  tile: PartialTile,
+  extent: number,
+  first: Expr,
+  held: (part: Expr, line: Expr) => readonly Expr[],
+): Copy {
+  const { rows } = places.context;
+  const [line, at] = [places.fresh("line"), places.fresh("place")];
+  const sums = Array.from(
+    { length: partsOfSum(places.schedule) },
+    (_, part): Expr => access(partsName(places), [...held(number(part), axis(line)), axis(at)]),
+  );
+  const sum = sums.reduce((all, next) => plus(all, next));
+  const [across, along] = [plus(first, axis(line)), axis(at)];
+  const [row, column] = tile.line === rows ? [along, across] : [across, along];
+  return {
+    kind: "copy",
+    axes: [
+      { name: line, extent },
+      { name: at, extent: tile.lineExtent },
+    ],
+    equation: resultOf(places, row, column, sum),
+    ...{ width: widthOf(places, tile), transfer: "plain", group: "block" },
+  };
+}
+
+/** Elements of the output that lie side by side along a line and are stored together. */
+function widthOf({ computation, context }: GridPlaces, tile: PartialTile): number {
+  const run = runAlong(storedAt(computation), tile.line.dimension, () => outputOf(computation), MOST_STORED);
+  return run > 0 && tile.lineExtent % run === 0 && context.stored === undefined ? run : 1;
+}
+
+const partsName = (places: GridPlaces): string => places.fresh("parts");
+
+/** Counters of the blocks of a tile. */
+function tileOf(places: GridPlaces, { across, line }: PartialTile): readonly Expr[] {
+  const { outer, rows } = places.context;
+  const number = (a: typeof across): Expr => (a === rows ? places.rowTile : places.columnTile);
+  return [...outer.map((d) => axis(places.fresh(`${d.name}_block`))), number(across), number(line)];
+}
+
+function dimsOfParts(places: GridPlaces, { across, line, lines, lineExtent, share }: PartialTile): Dimension[] {
+  const { context, schedule } = places;
+  const part: Dimension = { name: "part", extent: partsOfSum(schedule) };
+  const place: Dimension = { name: line.axis, extent: lineExtent };
+  if (through(places) === "cluster")
+    return [{ name: "block", extent: part.extent }, part, { name: across.axis, extent: share }, place];
+  const tiles = [across, line].map((a) => ({ name: `${a.axis}_tile`, extent: tilesAlong(a, schedule.tile) }));
+  const outer = context.outer.map((d) => ({ name: `${d.name}_block`, extent: d.extent }));
+  return [part, ...outer, ...tiles, { name: across.axis, extent: lines }, place];
+}
+
+const divisorsOf = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1).filter((d) => n % d === 0);

@@ -1,0 +1,135 @@
+/**
+ * @file Decision `split`: blocks that share the sum of one tile, each a part of its steps, and where their partial sums meet.
+ *
+ *     split 4 through cluster      part 2 of 72 steps: 36..53; each block of the cluster adds up a quarter of the tile's rows, which the
+ *                                  others have written into its shared memory
+ *     split 4 through memory       parts write their sums to a workspace, and a second kernel adds them
+ *
+ * The steps of all summed loops are divided, filter taps included, in equal parts. Sums are added in the order of the parts, so that
+ * results are the same in every run. Deep layers with few results fill a machine only so.
+ */
+
+import { z } from "zod";
+import { extentOf } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
+import { tilesAlong } from "./order.ts";
+import { runsAlongRows } from "./store.ts";
+import { stepsOf } from "./tile.ts";
+
+/** Parts worth trying; a cluster has at most eight blocks anywhere. */
+const PARTS = [2, 3, 4, 6, 8, 9, 12, 16] as const;
+const CLUSTERS = [2, 4, 8] as const;
+/** Blocks for each multiprocessor beyond which splitting only adds work. */
+const ENOUGH_BLOCKS = 2;
+
+export const split: GridDecision<"split"> = {
+  name: "split",
+  summary:
+    "Blocks among which the steps of a sum are divided, and where their parts meet: in the shared memories of a cluster, or in a workspace that a second kernel adds up.",
+  example: "4 through cluster",
+  schema: z.strictObject({ parts: z.int().min(2).max(64), through: z.enum(["cluster", "memory"]) }).optional(),
+  values: ({ limits, target }) => {
+    if (target.storage === undefined) return [undefined];
+    const clusters = CLUSTERS.filter((parts) => parts <= limits.clusterBlocks);
+    return [
+      undefined,
+      ...clusters.map((parts) => ({ parts, through: "cluster" }) as const),
+      ...PARTS.map((parts) => ({ parts, through: "memory" }) as const),
+    ];
+  },
+  suits: (context, schedule, value) => value === undefined || isWorthwhile(context, { ...schedule, split: value }),
+  print: (value) => value && `${value.parts} through ${value.through}`,
+  traits: ({ split: value }) => (value ? [`split through ${value.through}`] : []),
+  worthTrying: (context, schedule) => schedule.split === undefined || isWorthwhile(context, schedule),
+};
+
+/** Parts of the sum, each a block's: 1 where nothing is split. */
+export const partsOfSum = ({ split: value }: Pick<GridSchedule, "split">): number => value?.parts ?? 1;
+
+/** Steps of each part. */
+export function stepsOfPart(context: GridContext, schedule: GridSchedule): number {
+  return stepsOf(context, schedule.tile) / partsOfSum(schedule);
+}
+
+/** Tiles of the output. */
+export function tilesOf({ rows, columns, outer }: GridContext, { tile }: Pick<GridSchedule, "tile">): number {
+  return tilesAlong(rows, tile) * tilesAlong(columns, tile) * outer.reduce((product, d) => product * d.extent, 1);
+}
+
+function isWorthwhile(context: GridContext, { tile, split: value }: GridSchedule): boolean {
+  const parts = partsOfSum({ split: value });
+  const { steps, tiles } = sizesOf(context, tile);
+  return steps % parts === 0 && tiles * parts <= ENOUGH_BLOCKS * context.limits.multiprocessors;
+}
+
+interface Sizes {
+  readonly steps: number;
+  readonly tiles: number;
+}
+
+/** Of the tiles worth trying for a context, each asked for with every value: most schedules that are drawn are refused later. */
+const known = new WeakMap<GridContext, WeakMap<GridSchedule["tile"], Sizes>>();
+
+function sizesOf(context: GridContext, tile: GridSchedule["tile"]): Sizes {
+  const sizes = known.get(context) ?? new WeakMap<GridSchedule["tile"], Sizes>();
+  known.set(context, sizes);
+  const found = sizes.get(tile) ?? { steps: stepsOf(context, tile), tiles: tilesOf(context, { tile }) };
+  sizes.set(tile, found);
+  return found;
+}
+
+/** How partial sums of a tile lie: lines along the axis that the output runs along. */
+export interface PartialTile {
+  readonly line: GridAxis;
+  readonly across: GridAxis;
+  /** Elements of a line, and lines of the tile. */
+  readonly lineExtent: number;
+  readonly lines: number;
+  /** Lines that a block of a cluster adds up. */
+  readonly share: number;
+}
+
+export function partialTile(context: GridContext, schedule: GridSchedule): PartialTile {
+  const { rows, columns } = context;
+  const [line, across] = runsAlongRows(context) ? [rows, columns] : [columns, rows];
+  const lines = extentOf(across.axis, schedule.tile);
+  return { line, across, lineExtent: extentOf(line.axis, schedule.tile), lines, share: lines / partsOfSum(schedule) };
+}
+
+/**
+ * Elements from one line to the next in shared memory, so that lanes that write fragments meet all banks: eight rows of pairs of columns, or pairs of
+ * columns a line apart.
+ */
+export function pitchOf(context: GridContext, { line, lineExtent }: PartialTile): number {
+  const wanted = line === context.columns ? 8 : 4;
+  return lineExtent + ((((wanted - lineExtent) % BANKS) + BANKS) % BANKS);
+}
+
+const BANKS = 32;
+
+/** Elements of shared memory in which a block receives what it adds up: none but in a cluster. */
+export function receivedElements(context: GridContext, schedule: GridSchedule): number {
+  if (schedule.split?.through !== "cluster") return 0;
+  const tile = partialTile(context, schedule);
+  return tile.lines * pitchOf(context, tile);
+}
+
+/** Why a sum cannot be split as a schedule says; undefined when it can. */
+export function splitProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+  if (!schedule.split) return undefined;
+  const { parts, through } = schedule.split;
+  const steps = stepsOf(context, schedule.tile);
+  if (steps % parts !== 0) return `${steps} steps of the sum are not divided among ${parts} blocks`;
+  if (context.target.storage === undefined)
+    return `which lane holds which element of ${context.target.name} is not known, so that parts of it are not added`;
+  if (schedule.store !== "direct") return "parts of a sum are stored by the lanes that hold them: store direct";
+  if (through === "memory") return undefined;
+  const most = context.limits.clusterBlocks;
+  if (parts > most)
+    return most === 0 ? "blocks of the target form no clusters" : `a cluster has at most ${most} blocks`;
+  const { across, lines, share } = partialTile(context, schedule);
+  return Number.isInteger(share)
+    ? undefined
+    : `${lines} ${across.axis} of a tile are not divided among ${parts} blocks`;
+}

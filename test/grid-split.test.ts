@@ -1,0 +1,283 @@
+/**
+ * @file Sums split among blocks: parts that meet in the shared memories of a cluster or in a workspace equal the equation in adverse orders, by
+ * the interpreter and on the emulated device; one barrier too few is found; nvcc takes both.
+ */
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { NestFault } from "../abstraction/blocks/fault.ts";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import type { GridSchedule } from "../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { type Expr, rewrite } from "../abstraction/expression.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { parseExpr } from "../abstraction/parse.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { rewriteStatement } from "../abstraction/rewrite-statement.ts";
+import { generateCuda } from "../codegen/cuda.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { lowerGrid } from "../mapper/lower/grid.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { gridProblem } from "../mapper/schedule/grid.ts";
+import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { predictGrid } from "../perfmodel/grid.ts";
+import { findProgram, runChild } from "../runtime/child.ts";
+import { ADVERSE_ORDERS as EMULATED_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
+import { toMemory } from "../runtime/verify.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+
+const HOPPER = nvidiaTarget("h100");
+
+const product = (m: number, n: number, k: number): Computation =>
+  instantiate(operatorNamed("matmul"), {
+    ...{ parameters: { m, n, k }, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+  });
+const convolution = (c: number, k: number, size: number): Computation =>
+  instantiate(operatorNamed("conv2d"), {
+    ...{ parameters: { n: 1, c, k, h: size, w: size, r: 3, s: 3, pad: 1 }, types: parseDataTypes("f16") },
+    ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
+  });
+
+function contextOf(computation: Computation, name: string, matching: string, target = HOPPER): GridContext {
+  const contexts = intrinsicsNamed(name).flatMap((intrinsic) =>
+    mappings(computation, intrinsic).valid.map((mapping) => gridContext(mapping, gridLimits(target))),
+  );
+  const found = contexts.find((c) => typeof c !== "string" && printMatching(c.mapping.matching) === matching);
+  if (!found || typeof found === "string") throw new Error(`no mapping ${matching}`);
+  return found;
+}
+
+const MMA: GridSchedule = {
+  ...{ tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
+  ...{ order: 1, fragments: "inline", store: "direct" },
+};
+const WGMMA: GridSchedule = {
+  ...{ tile: { m: 64, n: 32, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
+  ...{ order: 1, fragments: "across", store: "direct" },
+};
+/** 18 steps, of which two blocks take nine each. */
+const TAPS: GridSchedule = { ...WGMMA, fragments: "inline", split: { parts: 2, through: "cluster" } };
+const mma = "mma.m16n8k16.f32.f16";
+const wgmma = "wgmma.m64n32k16.f32.f16";
+const MATMUL = "m <- m   n <- n   k <- k";
+type Split = NonNullable<GridSchedule["split"]>;
+const CLUSTER: Split = { parts: 4, through: "cluster" };
+const MEMORY: Split = { parts: 4, through: "memory" };
+
+/** Products whose tiles reach beyond the end, convolutions whose parts are taps, results along rows and along columns. */
+const CASES: readonly (readonly [string, GridContext, GridSchedule])[] = [
+  ["a product by mma", contextOf(product(40, 24, 64), mma, MATMUL), MMA],
+  ["a product by wgmma", contextOf(product(70, 40, 256), wgmma, MATMUL), WGMMA],
+  ["the same by boxes", contextOf(product(70, 40, 256), wgmma, MATMUL), { ...WGMMA, transfer: "engine" }],
+  ["taps, results along columns", contextOf(convolution(64, 16, 4), mma, "m <- p,q   n <- k   k <- c"), MMA],
+  ["taps, results along rows", contextOf(convolution(64, 40, 4), mma, "m <- k   n <- p,q   k <- c"), MMA],
+  ["taps by wgmma", contextOf(convolution(128, 64, 5), wgmma, "m <- k   n <- p,q   k <- c"), TAPS],
+];
+
+function inputsFor(computation: Computation): Inputs {
+  const random = seededRandom(3);
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
+    ]),
+  );
+}
+
+describe("a sum split among four blocks", () => {
+  const subjects = CASES.flatMap(([name, context, base]) =>
+    [CLUSTER, MEMORY].map((split) => {
+      const { computation } = context.mapping;
+      const schedule: GridSchedule = { ...base, split: { ...split, ...(base.split && { parts: base.split.parts }) } };
+      return { name: `${name}, through ${split.through}`, context, computation, schedule };
+    }),
+  );
+
+  it.each(subjects)("equals the equation in adverse orders: $name", ({ context, computation, schedule }) => {
+    expect(gridProblem(context, schedule)).toBeUndefined();
+    expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
+    const inputs = inputsFor(computation);
+    const nest = lowerGrid(context, schedule);
+    const [expected, got] = [
+      interpret(computation, inputs),
+      interpretNest(nest, computation, inputs, 1, ADVERSE_ORDERS[5]),
+    ];
+    expect([...got]).toEqual([...expected]);
+  });
+
+  it("is right on the emulated device", async () => {
+    const jobs = subjects.map(({ context, computation, schedule }, i) => {
+      const inputs = inputsFor(computation);
+      const memory = inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)] as const);
+      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
+      const order = EMULATED_ORDERS[i % EMULATED_ORDERS.length];
+      return { kernel, inputs: Object.fromEntries(memory), ...(order && { order }) };
+    });
+    const runs = await runEmulated(jobs);
+    for (const [i, { name, computation }] of subjects.entries()) {
+      const run = runs[i];
+      const right = toMemory(outputOf(computation), interpret(computation, inputsFor(computation)), () => 0);
+      expect(run?.status === "ok" ? [...run.output] : run?.log, name).toEqual([...right]);
+    }
+  }, 120_000);
+});
+
+describe("parts that meet", () => {
+  const context = contextOf(product(32, 16, 64), mma, MATMUL);
+  const { computation } = context.mapping;
+  const inputs = inputsFor(computation);
+  const expected = interpret(computation, inputs);
+  const nestOf = (split: Split): LoopNest => lowerGrid(context, { ...MMA, split });
+
+  /** What each order makes of a nest with something left out. */
+  const without = (nest: LoopNest, leave: (s: Statement) => boolean): string[] => {
+    const left = (all: readonly Statement[]): Statement[] =>
+      all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
+    return ADVERSE_ORDERS.map((order) => {
+      try {
+        const got = interpretNest({ ...nest, body: left(nest.body) }, computation, inputs, 2, order);
+        return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
+      } catch (error) {
+        if (!(error instanceof NestFault)) throw error;
+        const lines = error.message.split("\n").map((l) => l.trim());
+        return [lines[0], ...lines.filter((l) => l.startsWith("missing"))].join("; ");
+      }
+    });
+  };
+  const always = (what: unknown): unknown[] => ADVERSE_ORDERS.map(() => what);
+  const isBarrier = (s: Statement, of: "sums" | "beginnings"): boolean =>
+    s.kind === "barrier" && s.group === "cluster" && (s.of ?? "sums") === of;
+
+  it("are right, call after call", () => {
+    for (const split of [CLUSTER, MEMORY]) expect(without(nestOf(split), () => false)).toEqual(always("right"));
+  });
+
+  it("are not added before the cluster has met", () => {
+    expect(without(nestOf(CLUSTER), (s) => isBarrier(s, "sums"))).toEqual(
+      always(expect.stringMatching(/parts\[.*missing: a barrier of the (cluster|block) between/)),
+    );
+  });
+
+  it("are not written into a block that may not have begun", () => {
+    expect(without(nestOf(CLUSTER), (s) => isBarrier(s, "beginnings"))).toEqual(
+      always(expect.stringMatching(/missing: a barrier of the cluster, of beginnings: the block may not have begun/)),
+    );
+  });
+
+  it("are not read out of a block that may have ended", () => {
+    const nest = nestOf(CLUSTER);
+    const next = parseExpr("(split+1)%4");
+    const pulled = (e: Expr): Expr =>
+      e.kind === "access" && e.tensor === "parts" ? { ...e, index: [next, ...e.index.slice(1)] } : e;
+    const body = nest.body.map((s) =>
+      rewriteStatement(s, {
+        ...{ index: (e) => e, element: (a) => a, arrival: (a) => a },
+        value: (e) => rewrite(e, pulled),
+      }),
+    );
+    expect(without({ ...nest, body }, () => false)).toEqual(
+      always(expect.stringMatching(/missing: a barrier of the cluster: the block may have ended/)),
+    );
+  });
+
+  it("are not added by a kernel that does not wait for theirs", () => {
+    expect(without(nestOf(MEMORY), (s) => s.kind === "barrier" && s.group === undefined)).toEqual(
+      always(expect.stringMatching(/parts\[.*missing: a barrier of the (whole call|block)/)),
+    );
+  });
+
+  it("are refused with a sentence where they cannot meet", () => {
+    const problem = (change: Partial<GridSchedule>, target = HOPPER): string | undefined =>
+      gridProblem(contextOf(product(32, 16, 64), mma, MATMUL, target), { ...MMA, ...change });
+    expect(problem({ split: { parts: 3, through: "memory" } })).toBe(
+      "4 steps of the sum are not divided among 3 blocks",
+    );
+    expect(problem({ split: MEMORY, store: "staged" })).toMatch(/^parts of a sum are stored by the lanes/);
+    expect(problem({ split: CLUSTER }, nvidiaTarget("a100"))).toBe("blocks of the target form no clusters");
+    expect(problem({ split: MEMORY }, nvidiaTarget("a100"))).toBeUndefined();
+  });
+
+  it("read as a program", () => {
+    expect(printNest(nestOf(CLUSTER))).toMatchInlineSnapshot(`
+      "shared a_ring: f16[stage 2, m 32, k 16] at stage*512 + (m*16 + (8*(k/8 ^ m/4%2) + k%8))
+      shared b_ring: f16[stage 2, k 16, n 16] at stage*256 + (k*16 + (8*(n/8 ^ k/4%2) + n%8))
+      cluster parts: f32[block 4, part 4, m 8, n 16] at 1280*block + (320*part + (40*m + n))
+      registers c: 2 x mma.m16n8k16.f32.f16.c
+      registers a: 1 x mma.m16n8k16.f32.f16.a
+      registers b: 2 x mma.m16n8k16.f32.f16.b
+      for at block m_tile in 0..1
+        for at block n_tile in 0..1
+          for at cluster split in 0..4
+            for at warp m_warp in 0..2
+              for at warp n_warp in 0..1
+                for unrolled m_fragment in 0..1
+                  for unrolled n_fragment in 0..2
+                    c{2*m_fragment + n_fragment} <- identity
+                copy m_in 32, k_in 16 by 8, async, by block   a_ring[0,m_in,k_in] = a[32*m_tile+m_in,16*split+k_in]
+                copy k_in 16, n_in 16 by 8, async, by block   b_ring[0,k_in,n_in] = b[16*split+k_in,16*n_tile+n_in]
+                commit
+                barrier cluster, of beginnings
+                for step in 0..1
+                  wait 0
+                  barrier block
+                  commit
+                  for unrolled k_part in 0..1
+                    for unrolled m_fragment in 0..1
+                      a{m_fragment} <- a_ring[step%2,16*m_warp+16*m_fragment+m_in,16*k_part+k_in] over m_in, k_in by ldmatrix
+                    for unrolled n_fragment in 0..1
+                      b{2*n_fragment} and 1 more <- b_ring[step%2,16*k_part+k_in,16*n_warp+8*(2*n_fragment)+n_in] over k_in, n_in by ldmatrix.trans
+                    for unrolled m_fragment in 0..1
+                      for unrolled n_fragment in 0..2
+                        c{2*m_fragment + n_fragment} <- mma.m16n8k16.f32.f16(a{m_fragment}, b{n_fragment})
+                for unrolled m_fragment in 0..1
+                  for unrolled n_fragment in 0..2
+                    for m_in, n_in of c{2*m_fragment + n_fragment}   parts[(16*m_warp+16*m_fragment+m_in)/8,split,(16*m_warp+16*m_fragment+m_in)%8,16*n_warp+8*n_fragment+n_in] = sum[]
+                barrier cluster
+                copy line 8, place 16 by 4, by block   c[32*m_tile+(8*split+line),16*n_tile+place] = f16(parts[split,0,line,place] + parts[split,1,line,place] + parts[split,2,line,place] + parts[split,3,line,place])"
+    `);
+    expect(printNest(nestOf(MEMORY)).split("barrier\n")[1]).toMatchInlineSnapshot(`
+      "for at block m_tile in 0..1
+        for at block n_tile in 0..1
+          for at block chunk in 0..1
+            for at warp warp in 0..8
+              copy line 32, place 16 by 4, by block   c[32*m_tile+(32*chunk+line),16*n_tile+place] = f16(parts[0,m_tile,n_tile,32*chunk+line,place] + parts[1,m_tile,n_tile,32*chunk+line,place] + parts[2,m_tile,n_tile,32*chunk+line,place] + parts[3,m_tile,n_tile,32*chunk+line,place])"
+    `);
+  });
+});
+
+const nvcc = findProgram("nvcc");
+describe.skipIf(nvcc === undefined)("nvcc", () => {
+  it.each([
+    [contextOf(product(1024, 1024, 1024), mma, MATMUL), MMA, MEMORY, "80"],
+    [contextOf(convolution(512, 512, 7), wgmma, "m <- k   n <- p,q   k <- c"), WGMMA, CLUSTER, "90a"],
+    [contextOf(product(1024, 1024, 1024), wgmma, MATMUL), { ...WGMMA, transfer: "engine" }, MEMORY, "90a"],
+  ] as const)(
+    "takes it without a warning, spills or serialised products: %#",
+    async (context, base, split, capability) => {
+      const schedule: GridSchedule = { ...base, split };
+      const { computation } = context.mapping;
+      const { source } = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
+      const folder = mkdtempSync(join(tmpdir(), "automap-split-"));
+      try {
+        writeFileSync(join(folder, "kernel.cu"), source);
+        const target = `-gencode=arch=compute_${capability},code=sm_${capability}`;
+        const flags = ["-std=c++17", "-O3", target, "-Xptxas", "-v", "-c", "-o", join(folder, "kernel.o")];
+        const run = await runChild([nvcc ?? "nvcc", ...flags, join(folder, "kernel.cu")], { timeLimitMs: 120_000 });
+        const said = `${run.stdout}${run.stderr}`;
+        expect([run.status, ...(said.match(/.*(?:error|warning|C75\d\d).*/g) ?? [])]).toEqual(["ok"]);
+        expect(said).toContain("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
+      } finally {
+        rmSync(folder, { recursive: true });
+      }
+    },
+    120_000,
+  );
+});
