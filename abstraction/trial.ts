@@ -31,8 +31,20 @@ export interface Surroundings {
   readonly load: number | undefined;
 }
 
+/** What a device's driver said of its clock while a kernel was timed. */
+export interface DeviceClock {
+  /** Of its multiprocessors, the median of what was seen. */
+  readonly hertz: number;
+  /** What held it below its highest clock, as {@link THROTTLES} names it; empty where nothing did. */
+  readonly throttled: readonly Throttle[];
+}
+
+/** Why a GPU slows down by itself. Source: NVML API Reference, nvmlClocksEventReasons. */
+export const THROTTLES = ["power-limit", "slowdown", "temperature", "hot-slowdown", "power-brake"] as const;
+export type Throttle = (typeof THROTTLES)[number];
+
 /** A failed run is a status with its log, never a number. */
-export type Measurement = { readonly ran?: Surroundings } & (
+export type Measurement = { readonly ran?: Surroundings; readonly clock?: DeviceClock } & (
   | {
       readonly status: "ok";
       /** Seconds of one call, one number a batch. */

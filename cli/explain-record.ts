@@ -11,7 +11,7 @@ import { best, type Database, labelOf, shortId, showTrial, type TrialRecord } fr
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
-import { indent, printTime, table } from "../report/text.ts";
+import { indent, printClock, printTime, table } from "../report/text.ts";
 import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
@@ -54,7 +54,7 @@ function explain(db: Database, trial: TrialRecord, { json }: Given): ExitCode {
 }
 
 function describe(trial: TrialRecord, explained: TrialExplanation, path: string): string {
-  const { id, workload, candidate, measurement, prediction, environment } = trial;
+  const { id, workload, candidate, measurement, prediction, environment, conditions } = trial;
   const measured =
     measurement.status === "ok"
       ? `${printTime(measurement.median)}, 95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`
@@ -65,6 +65,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
     table([
       ...candidateRows(candidate),
       ["measured", measured],
+      ...(conditions.clock ? [["clock", printClock(conditions.clock)]] : []),
       ["predicted", prediction ? `${printTime(prediction.seconds)} when it was tried` : "not when it was tried"],
     ]),
     "",

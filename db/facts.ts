@@ -1,7 +1,7 @@
 /**
  * @file What makes a record the record it is: by table the facts that its id is the hash of, a list a version.
  *
- *     trials     1: run workload environment candidate ... at        2: comparison place        3: load
+ *     trials     1: run workload environment candidate ... at        2: comparison place        3: load        4: clock
  *
  * A version adds facts to those before it. None is taken away and none changes its meaning: what must, comes under a new name. Facts of
  * a later version that hold nothing are left out of the hash. So
@@ -26,6 +26,7 @@ const FACTS = {
      instructions predicted uncorrected levels threads cache affinity at`,
     "comparison place",
     "load",
+    "clock",
   ],
   calibrations: ["environment data at"],
 } as const satisfies Readonly<Record<string, readonly [first: string, ...later: string[]]>>;

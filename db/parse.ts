@@ -12,7 +12,7 @@ import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
-import type { MeasurementStatus, Prediction } from "../abstraction/trial.ts";
+import { type MeasurementStatus, type Prediction, THROTTLES } from "../abstraction/trial.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
@@ -182,6 +182,14 @@ const trialFacts = z.object({
   comparison: word.nullable().default(null),
   place: z.number().int().positive().max(1e6).nullable().default(null),
   load: z.number().min(0).max(1).nullable().default(null),
+  clock: json(
+    z.strictObject({
+      hertz: z.number().positive().max(1e12),
+      throttled: z.array(z.enum(THROTTLES)).max(THROTTLES.length),
+    }),
+  )
+    .nullable()
+    .default(null),
 });
 
 type Failure = Exclude<MeasurementStatus, "ok">;

@@ -7,7 +7,7 @@
 import { type Computation, computationKey, defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import type { Trial } from "../abstraction/trial.ts";
+import type { DeviceClock, Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
 import type { Provenance } from "./seal.ts";
 
@@ -81,6 +81,8 @@ export interface Conditions {
   readonly affinity?: readonly number[];
   /** Share of the time of these processors that other programs took while it was timed; of several the most. 0 to 1. */
   readonly load?: number;
+  /** Of a GPU while it was timed. */
+  readonly clock?: DeviceClock;
 }
 
 /** Kernels measured in turns, in one process, to decide between them: sample i of each was taken next to sample i of the others. */

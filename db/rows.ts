@@ -116,7 +116,7 @@ export interface TrialFacts {
 export function trialRowOf({ workload, environment, run, declaration, trial, conditions, finals }: TrialFacts): Row {
   const { candidate: tried, prediction, measurement, at } = trial;
   // What a measurement says of where it ran is what it ran under.
-  const { affinity = measurement.ran?.cpus, load = measurement.ran?.load } = conditions;
+  const { affinity = measurement.ran?.cpus, load = measurement.ran?.load, clock = measurement.clock } = conditions;
   const facts = {
     run: run ?? null,
     workload,
@@ -135,6 +135,7 @@ export function trialRowOf({ workload, environment, run, declaration, trial, con
     comparison: finals?.comparison ?? null,
     place: finals?.place ?? null,
     load: load ?? null,
+    clock: clock === undefined ? null : canonicalJson(clock),
   };
   return checked(trialRow, { id: idOfFacts("trials", facts), ...facts }, "trial");
 }
@@ -271,7 +272,7 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
   const [workload, environment] = [world.workload(facts.workload), world.environment(facts.environment)];
   const because = impossibleTrial(facts, workload, environment);
   if (because !== undefined) throw new Damaged(path, "trial", row, because);
-  const { predicted, uncorrected, levels: byLevel, affinity, load, comparison, place } = facts;
+  const { predicted, uncorrected, levels: byLevel, affinity, load, clock, comparison, place } = facts;
   const prediction =
     predicted === null || uncorrected === null || byLevel === null
       ? undefined
@@ -301,6 +302,7 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
       cache: facts.cache,
       ...(affinity === null ? {} : { affinity }),
       ...(load === null ? {} : { load }),
+      ...(clock === null ? {} : { clock }),
     },
     finals: comparison === null ? undefined : { comparison, place: place ?? undefined },
     at: facts.at,

@@ -301,6 +301,14 @@ export const MIGRATIONS: readonly Migration[] = [
       ) WHERE rank = 1;
     `,
   },
+  {
+    version: 7,
+    summary: "the clock of a GPU while a kernel was timed, and what held it down",
+    additive: true,
+    sql: `
+      ALTER TABLE trials ADD COLUMN clock TEXT CHECK (clock IS NULL OR json_valid(clock));
+    `,
+  },
 ];
 
 /** The first schema whose workloads may have names. */

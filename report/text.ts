@@ -5,6 +5,8 @@
  *                                                          bias  =  w
  */
 
+import type { DeviceClock } from "../abstraction/trial.ts";
+
 /** Lines that hold sentences are broken here: wide enough for a table, narrow enough for a README. */
 export const WIDTH = 100;
 
@@ -74,4 +76,10 @@ export function printTime(seconds: number): string {
   ] as const;
   const [unit, scale] = units.find(([, size]) => seconds >= size) ?? ["ns", 1e-9];
   return `${Number((seconds / scale).toPrecision(4))} ${unit}`;
+}
+
+/** `1755 MHz while it was timed, throttled: power-limit` */
+export function printClock({ hertz, throttled }: DeviceClock): string {
+  const why = throttled.length === 0 ? "not throttled" : `throttled: ${throttled.join(", ")}`;
+  return `${(hertz / 1e6).toFixed(0)} MHz while it was timed, ${why}`;
 }

@@ -22,6 +22,7 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
+import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 import { calibrationFor } from "./predict.ts";
@@ -134,7 +135,19 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
     bench: async (computation, { fixed }) => {
       const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       return {
-        measure: (kernels) => runner.measureTogether(kernels, reference),
+        measure: async (kernels) => {
+          const known = new Map<number, Measurement>();
+          try {
+            return await runner.measureTogether(kernels, reference, { onMeasured: (at, m) => known.set(at, m) });
+          } catch (error) {
+            if (!(error instanceof EnvironmentError)) throw error;
+            const missing = kernels.findIndex((_, at) => !known.has(at));
+            throw new CutShort(
+              kernels.slice(0, missing).flatMap((_, at) => known.get(at) ?? []),
+              error,
+            );
+          }
+        },
         compare: (kernels) => runner.measureTogether(kernels, reference, FINAL),
       };
     },

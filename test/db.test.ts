@@ -630,6 +630,10 @@ describe("the schema", () => {
           6,
           "a895450f1c2b6865872deac9bf8d944c",
         ],
+        [
+          7,
+          "c410ad3a51df7dd9dedbf6d5673c09f8",
+        ],
       ]
     `);
   });

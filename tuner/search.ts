@@ -55,7 +55,7 @@ export interface SearchOptions<C> {
   readonly predict: (candidate: C) => Prediction | undefined;
   /**
    * The answers in order, one for each candidate. An iterable is asked for one after the other and told to return when the search
-   * ends early; of a promise nothing is recorded before all are there.
+   * ends early; of a promise nothing is recorded before all are there, or it is rejected with a {@link CutShort}.
    */
   readonly measure: (batch: readonly C[]) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
   readonly store: TrialStore<C>;
@@ -294,8 +294,26 @@ interface Answer<C> {
 async function* inTurn(
   answers: AsyncIterable<Measurement> | Promise<readonly Measurement[]>,
 ): AsyncGenerator<Measurement, undefined> {
-  yield* await answers;
+  try {
+    yield* await answers;
+  } catch (error) {
+    if (!(error instanceof CutShort)) throw error;
+    yield* error.measured;
+    throw error.cause;
+  }
   return undefined;
+}
+
+/** The machine failed while several candidates were measured together: those before the first without an answer are kept. */
+export class CutShort extends Error {
+  readonly measured: readonly Measurement[];
+  override readonly cause: Error;
+
+  constructor(measured: readonly Measurement[], cause: Error) {
+    super(cause.message);
+    this.measured = measured;
+    this.cause = cause;
+  }
 }
 
 function least(numbers: readonly number[]): number | undefined {

@@ -22,7 +22,7 @@ import {
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
-import { indent, percent, printTime, table } from "../../report/text.ts";
+import { indent, percent, printClock, printTime, table } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { print, printJson, say, style } from "../output.ts";
@@ -71,6 +71,7 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
       ["cache", conditions.cache],
       ["cores", conditions.affinity?.join(",") ?? ""],
       ["others", conditions.load === undefined ? "" : `had ${percent(conditions.load)} of these cores' time`],
+      ["clock", conditions.clock ? printClock(conditions.clock) : ""],
       ["finals", finalsText(trial)],
     ]),
     section("measured", measuredRows(measurement)),

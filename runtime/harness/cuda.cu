@@ -20,7 +20,8 @@
  *     probe PATH                       in place of kernels: libraries of probes (perfmodel/gpu-probes.ts), each timed by itself
  *     go                               the request is complete
  *
- * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done. The samples of a probe are pairs, the seconds and
+ * Answers go to descriptor 3, in the words of harness.cpp: at, wrong, fault, samples, done; and `clock 0 1755 1`, the median clock in MHz while a
+ * kernel was timed and a bit for each reason that held it down. The samples of a probe are pairs, the seconds and
  * the cycles of one of the times that it was told.
  */
 
@@ -44,6 +45,7 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -85,8 +87,12 @@ static void answer_samples(int kernel, const std::vector<double>& samples) {
   _exit(2);
 }
 
+/* What is known of kernels when the machine fails is told before the end. */
+static void (*tell_what_is_known)() = nullptr;
+
 /* After an error the context may be lost for good: the process ends, and the kernels without a verdict start again in another. */
 [[noreturn]] static void fault(int kernel, const char* status, const std::string& what) {
+  if (tell_what_is_known && !strcmp(status, "environment")) tell_what_is_known();
   answer("fault %d %s %s", kernel, status, what.c_str());
   _exit(0);
 }
@@ -435,6 +441,63 @@ static std::vector<unsigned char> read_file(const std::string& path, size_t byte
   return data;
 }
 
+// ---------------------------------------------------------------------------------------------------- clocks
+
+/*
+ * What the driver says of the clock while kernels are timed, through its own library, which is asked for by name: without it nothing is said.
+ * A thread of its own asks, so that no batch waits for the answer.
+ */
+struct ClockSample {
+  int kernel;
+  unsigned megahertz, reasons;
+};
+static volatile bool clocks_wanted = false;
+static std::vector<ClockSample> clock_samples;
+static constexpr unsigned CLOCK_PERIOD_US = 5000;
+
+/* NVML API Reference, nvmlClocksEventReasons, in the order of THROTTLES in abstraction/trial.ts. */
+static unsigned throttles(unsigned long long reasons) {
+  const unsigned long long bits[] = {0x4 /* SwPowerCap */, 0x8 /* HwSlowdown */, 0x20 /* SwThermalSlowdown */,
+                                     0x40 /* HwThermalSlowdown */, 0x80 /* HwPowerBrakeSlowdown */};
+  unsigned found = 0;
+  for (int i = 0; i < 5; i++)
+    if (reasons & bits[i]) found |= 1u << i;
+  return found;
+}
+
+static void watch_clocks() {
+  typedef void* Device;
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return;
+  const auto begin = (int (*)())dlsym(library, "nvmlInit_v2");
+  const auto by_uuid = (int (*)(const char*, Device*))dlsym(library, "nvmlDeviceGetHandleByUUID");
+  const auto clock = (int (*)(Device, int, unsigned*))dlsym(library, "nvmlDeviceGetClockInfo");
+  const auto reasons = (int (*)(Device, unsigned long long*))dlsym(library, "nvmlDeviceGetCurrentClocksThrottleReasons");
+  const char* uuid = getenv("CUDA_VISIBLE_DEVICES"); /* which the parent has set to the device's own */
+  Device device = nullptr;
+  if (!begin || !by_uuid || !clock || !reasons || !uuid || begin() != 0 || by_uuid(uuid, &device) != 0) return;
+  for (; clocks_wanted; usleep(CLOCK_PERIOD_US)) {
+    unsigned megahertz = 0;
+    unsigned long long why = 0;
+    if (clock(device, 1 /* NVML_CLOCK_SM */, &megahertz) != 0 || reasons(device, &why) != 0) return;
+    clock_samples.push_back({current_kernel, megahertz, throttles(why)});
+  }
+}
+
+/* Of a kernel's own batches; of all where no sample fell into them. */
+static void answer_clock(int kernel) {
+  std::vector<unsigned> clocks;
+  unsigned reasons = 0;
+  for (bool own : {true, false}) {
+    for (const ClockSample& s : clock_samples)
+      if (!own || s.kernel == kernel) clocks.push_back(s.megahertz), reasons |= s.reasons;
+    if (!clocks.empty()) break;
+  }
+  if (clocks.empty()) return;
+  std::nth_element(clocks.begin(), clocks.begin() + clocks.size() / 2, clocks.end());
+  answer("clock %d %u %u", kernel, clocks[clocks.size() / 2], reasons);
+}
+
 // ---------------------------------------------------------------------------------------------------- probes
 
 typedef int (*ProbeCount)(void);
@@ -671,6 +734,15 @@ int main() {
     check(k, cudaGraphDestroy(graph), "cudaGraphDestroy");
     timed(k, [&] { check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch"); });
   }
+  static std::vector<Loaded>* timed_kernels = nullptr;
+  static size_t enough = 0;
+  timed_kernels = &kernels, enough = (size_t)r.least;
+  tell_what_is_known = [] {
+    for (int k = 0; k < (int)timed_kernels->size(); k++)
+      if ((*timed_kernels)[k].samples.size() >= enough) answer_samples(k, (*timed_kernels)[k].samples);
+  };
+  clocks_wanted = true;
+  std::thread watcher(watch_clocks);
   std::vector<double> spent(kernels.size(), 0);
   std::vector<int> order;
   uint64_t shuffle = r.seed;
@@ -702,8 +774,10 @@ int main() {
       spent[k] += seconds * kernel.calls * kernel.launches;
     }
   }
+  clocks_wanted = false;
+  watcher.join();
   for (int k = 0; k < (int)kernels.size(); k++)
-    if (!kernels[k].failed) answer_samples(k, kernels[k].samples);
+    if (!kernels[k].failed) answer_clock(k), answer_samples(k, kernels[k].samples);
   answer("done");
   return 0;
 }

@@ -16,7 +16,7 @@ import { EnvironmentError } from "../../abstraction/error.ts";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import type { Measurement } from "../../abstraction/trial.ts";
+import { type DeviceClock, type Measurement, THROTTLES } from "../../abstraction/trial.ts";
 import { begin, killGroup, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
 
@@ -50,6 +50,8 @@ export interface HarnessLimits {
   readonly outputBytes: number;
   /** What the harness is told of its environment besides what it always is. */
   readonly variables?: Readonly<Record<string, string>>;
+  /** Told each verdict when it comes: of a run that a fault of the machine ends, all there are. */
+  readonly onVerdict?: (kernel: number, verdict: Verdict) => void;
   /** Ends the run; the promise is rejected. */
   readonly signal?: AbortSignal;
 }
@@ -59,7 +61,7 @@ type FailedStatus = Exclude<Measurement["status"], "ok" | CompileFailure>;
 type CompileFailure = "compile-failed" | "missing-instruction" | "spilled" | "serialised";
 
 export type Verdict =
-  | { readonly status: "timed"; readonly samples: readonly number[] }
+  | { readonly status: "timed"; readonly samples: readonly number[]; readonly clock?: DeviceClock }
   | { readonly status: FailedStatus; readonly log: string };
 
 export interface HarnessReply {
@@ -133,7 +135,7 @@ export function runHarness(
       return;
     }
     const { child } = begun;
-    const heard = new Answers();
+    const heard = new Answers(limits.onVerdict);
     let printed = "";
     let printedBytes = 0;
     let failure: Error | undefined;
@@ -219,6 +221,13 @@ export class Answers {
   /** How the process that ran the kernels ended, as its watcher says. */
   private ended: { readonly kind: string; readonly value: number } | undefined;
   private problem: Error | undefined;
+  private readonly clocks = new Map<number, DeviceClock>();
+
+  private readonly onVerdict: HarnessLimits["onVerdict"];
+
+  constructor(onVerdict?: HarnessLimits["onVerdict"]) {
+    this.onVerdict = onVerdict;
+  }
 
   hear(line: string): void {
     const [word = "", number = "", ...rest] = line.split(" ");
@@ -227,7 +236,8 @@ export class Answers {
     if (word === "at") this.here = { kernel, stage: text };
     else if (word === "tick") this.clockTick = kernel;
     else if (word === "load") this.load = kernel;
-    else if (word === "samples") this.verdicts.set(kernel, { status: "timed", samples: rest.map(Number) });
+    else if (word === "clock") this.clocks.set(kernel, clockOf(rest));
+    else if (word === "samples") this.give(kernel, { status: "timed", samples: rest.map(Number) });
     else if (word === "wrong" || word === "out-of-bounds") this.fail(kernel, word, text);
     else if (word === "done") this.finished = true;
     else if (word === "ended") this.ended = { kind: number, value: Number(rest[0]) };
@@ -273,8 +283,21 @@ export class Answers {
   }
 
   private fail(kernel: number, status: FailedStatus, log: string): void {
-    if (!this.finished && !this.verdicts.has(kernel)) this.verdicts.set(kernel, { status, log });
+    if (!this.finished && !this.verdicts.has(kernel)) this.give(kernel, { status, log });
   }
+
+  private give(kernel: number, verdict: Verdict): void {
+    const clock = this.clocks.get(kernel);
+    const given = verdict.status === "timed" && clock ? { ...verdict, clock } : verdict;
+    this.verdicts.set(kernel, given);
+    this.onVerdict?.(kernel, given);
+  }
+}
+
+/** `1755 5`: megahertz, and a bit for each of {@link THROTTLES}. */
+function clockOf([megahertz, bits]: readonly string[]): DeviceClock {
+  const throttled = THROTTLES.filter((_, i) => (Number(bits) >> i) % 2 === 1);
+  return { hertz: Number(megahertz) * 1e6, throttled };
 }
 
 function environment(what: string): EnvironmentError {

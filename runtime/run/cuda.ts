@@ -60,6 +60,8 @@ export interface CudaTiming {
   readonly batches?: readonly [least: number, most: number];
   /** Longest silence of the process: a kernel that takes longer hangs. */
   readonly stepSeconds?: number;
+  /** Told of each kernel by its place, as soon as it is known: also what comes before a fault of the machine. */
+  readonly onMeasured?: (at: number, measurement: Measurement) => void;
 }
 
 export interface CudaRunner {
@@ -112,13 +114,15 @@ export interface CudaRunnerOptions extends CudaTiming {
   readonly onWait?: (text: string) => void;
 }
 
+type Settings = Required<Omit<CudaTiming, "onMeasured">>;
+
 const TIMING = {
   cache: "warm",
   budgetSeconds: 0.05,
   batchSeconds: 500e-6,
   batches: [5, 200],
   stepSeconds: 20,
-} as const satisfies Required<CudaTiming>;
+} as const satisfies Settings;
 
 /** Makes a runner for the first GPU, or says what this machine lacks. */
 export async function createCudaRunner(
@@ -188,7 +192,7 @@ class LocalCudaRunner implements CudaRunner {
   readonly emulated: boolean;
   readonly harness: string;
   private readonly place: Place;
-  private readonly settings: Required<CudaTiming>;
+  private readonly settings: Settings;
   private readonly seed: number;
   private readonly oneAtATime = pLimit(1);
 
@@ -243,21 +247,31 @@ class LocalCudaRunner implements CudaRunner {
       ),
     );
     const results = new Map<number, Measurement>();
+    const keep = (at: number, measurement: Measurement): void => {
+      results.set(at, measurement);
+      timing.onMeasured?.(at, measurement);
+    };
     let left: (Pick<Compiled, "file" | "instructions"> & { readonly at: number })[] = [];
     for (const [at, one] of compiled.entries()) {
       if (one.status === "compiled") left.push({ at, ...one });
-      else results.set(at, one);
+      else keep(at, one);
     }
     const [first] = kernels;
     // An error may lose the device's context for good: the kernels without a verdict start again in another process.
     while (first && left.length > 0) {
-      const files = left.map((k) => k.file);
-      const verdicts = await this.run(this.requestOf(files, first, reference, timing), timing);
-      for (const [i, { at, instructions }] of left.entries()) {
-        const verdict = verdicts.get(i);
-        if (verdict) results.set(at, toMeasurement(verdict, instructions, this.seed));
-      }
-      if (verdicts.size === 0) throw new Error("internal: the measuring program ended without an answer");
+      const tried = left;
+      const before = results.size;
+      const request = this.requestOf(
+        tried.map((k) => k.file),
+        first,
+        reference,
+        timing,
+      );
+      await this.run(request, timing, (i, verdict) => {
+        const one = tried[i];
+        if (one) keep(one.at, toMeasurement(verdict, one.instructions, this.seed));
+      });
+      if (results.size === before) throw new Error("internal: the measuring program ended without an answer");
       left = left.filter(({ at }) => !results.has(at));
     }
     return kernels.map((_, at) => {
@@ -317,12 +331,22 @@ class LocalCudaRunner implements CudaRunner {
   }
 
   /** One process, alone on the device. What another process may not meet is tried once more. */
-  private run(request: string, timing: CudaTiming): Promise<HarnessReply["verdicts"]> {
+  private run(
+    request: string,
+    timing: CudaTiming,
+    onVerdict?: (kernel: number, verdict: Verdict) => void,
+  ): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
     const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
     // The device that records name, however CUDA numbers those that are here.
     const variables = { CUDA_VISIBLE_DEVICES: this.device.id };
-    const limits = { stepSeconds, outputBytes: 2 ** 20, signal: stopping.signal, variables };
+    const limits = {
+      stepSeconds,
+      outputBytes: 2 ** 20,
+      signal: stopping.signal,
+      variables,
+      ...(onVerdict && { onVerdict }),
+    };
     const once = (): Promise<HarnessReply> =>
       runHarness(this.harness, `parent ${process.pid}\n${request}`, limits).catch((error: unknown) => {
         throw error instanceof EnvironmentError ? cudaProblem(error) : error;
@@ -341,8 +365,8 @@ class LocalCudaRunner implements CudaRunner {
 
 function toMeasurement(verdict: Verdict, instructions: number, seed: number): Measurement {
   if (verdict.status !== "timed") return verdict;
-  const { samples } = verdict;
-  return { status: "ok", samples, ...summarise(samples, seed), instructions };
+  const { samples, clock } = verdict;
+  return { status: "ok", samples, ...summarise(samples, seed), instructions, ...(clock && { clock }) };
 }
 
 function checkArguments(kernel: Pick<Kernel, "arguments">, { computation }: CudaReference): void {
@@ -352,6 +376,6 @@ function checkArguments(kernel: Pick<Kernel, "arguments">, { computation }: Cuda
   if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
 }
 
-function definedOnly(options: CudaTiming): Partial<Required<CudaTiming>> {
+function definedOnly(options: CudaTiming): Partial<Settings> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }
