@@ -8,6 +8,7 @@
 
 import { type Computation, elementCount, extentsOf, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { epsilonOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { writesApart } from "../abstraction/elements.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { type Access, accessesIn, axesIn, type Expr, number } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -69,10 +70,9 @@ export function boundRule(computation: Computation): BoundRule | undefined {
   );
   const epsilon = Math.max(...types.map(epsilonOf));
   const magnitude = inDoubles(computation, magnitudeOf(equation.value));
-  const plain = equation.target.index.every((e) => e.kind === "axis");
   return {
     magnitude,
-    chain: plain ? chainLength(computation) : inDoubles(computation, number(1)),
+    chain: writesApart(computation) ? chainLength(computation) : inDoubles(computation, number(1)),
     operations: arithmetic.length,
     epsilon,
     smallest: types.includes("f16") ? 2 ** -24 : 2 ** -126,

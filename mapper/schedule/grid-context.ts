@@ -10,12 +10,12 @@ import { affineForm, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
-import { writesAll, writesApart } from "../match/elements.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
@@ -212,8 +212,18 @@ export function runAlong(
   return 1;
 }
 
-/** Place of each element along one dimension of a tensor, the others at 0. A storage formula is a sum over its dimensions. */
-function placesAlong(tensor: Tensor, name: string): number[] {
+const knownPlaces = new WeakMap<Tensor, Map<string, readonly number[]>>();
+
+/** Place of each element along one dimension of a tensor, the others at 0: worked out once. A storage formula is a sum over its dimensions. */
+function placesAlong(tensor: Tensor, name: string): readonly number[] {
+  const known = knownPlaces.get(tensor) ?? new Map<string, readonly number[]>();
+  knownPlaces.set(tensor, known);
+  const places = known.get(name) ?? findPlaces(tensor, name);
+  known.set(name, places);
+  return places;
+}
+
+function findPlaces(tensor: Tensor, name: string): readonly number[] {
   const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
   return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));

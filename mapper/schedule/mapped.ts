@@ -8,10 +8,10 @@
 
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { targetOf } from "../../abstraction/computation.ts";
+import { writesApart } from "../../abstraction/elements.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import type { Random } from "../../abstraction/random.ts";
 import { conditionProblem, scheduledParts } from "../match/conditions.ts";
-import { writesApart } from "../match/elements.ts";
 import { defineProblem } from "../match/problem.ts";
 import { dimensionsOf } from "./dimensions.ts";
 import type { MappedContext } from "./mapped-context.ts";
