@@ -273,8 +273,16 @@ export function operandOf(intrinsic: Intrinsic, name: string): Operand {
   return operand;
 }
 
-/** Elements the register holds, copies of a broadcast included. */
+const knownElements = new WeakMap<Operand, number>();
+
+/** Elements the register holds, copies of a broadcast included; worked out once an operand. */
 export function registerElements(intrinsic: Intrinsic, operand: Operand): number {
+  const known = knownElements.get(operand) ?? findElements(intrinsic, operand);
+  knownElements.set(operand, known);
+  return known;
+}
+
+function findElements(intrinsic: Intrinsic, operand: Operand): number {
   return (
     boundsOf(operand.storage ?? rowMajor(operand.dims), {
       ...extentsOf(intrinsic.computation),

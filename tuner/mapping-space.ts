@@ -7,7 +7,12 @@
  *       avxvnni.vpdpbusd    n <- q   k <- r         expected 4.1 ms    left out: beyond 3 times the least
  */
 
-import { candidateKey, type GridCandidate, type MappedCandidate } from "../abstraction/candidate.ts";
+import {
+  candidateKey,
+  type GridCandidate,
+  type MappedCandidate,
+  type ThreadCandidate,
+} from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -27,7 +32,7 @@ const MAPPING_MUTATION = 0.12;
 const MAPPING_APART = 4;
 
 /** A mapping onto an instruction and its schedule. */
-type ScheduledCandidate = MappedCandidate | GridCandidate;
+type ScheduledCandidate = MappedCandidate | GridCandidate | ThreadCandidate;
 type ScheduleOf<K extends ScheduledCandidate> = K["schedule"];
 
 /** How mappings are scheduled on one kind of machine. */
@@ -67,8 +72,8 @@ export function rankMappings<C>(
   const refused: Refusal[] = [];
   const contexts: C[] = [];
   for (const intrinsic of intrinsics) {
-    const set = mappings(computation, intrinsic);
-    if (set.valid.length === 0) refused.push(...set.refused.slice(0, 3));
+    const set = mappings(computation, intrinsic, { reasons: false });
+    if (set.valid.length === 0) refused.push(...mappings(computation, intrinsic).refused.slice(0, 3));
     for (const mapping of set.valid.flatMap(variants)) {
       const context = contextOf(mapping);
       if (isRefusal(context)) {

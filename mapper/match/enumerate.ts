@@ -29,6 +29,8 @@ export interface MappingOptions {
   readonly limit?: number;
   /** Seed of the sample. */
   readonly seed?: number;
+  /** Why loops may not feed axes, each with a point that shows it: most of the time. True by default. */
+  readonly reasons?: boolean;
 }
 
 export interface MappingSet {
@@ -69,12 +71,14 @@ export function mappings(computation: Computation, intrinsic: Intrinsic, options
   for (const { problem, groups, size } of spaces) {
     const share = Math.max(1, Math.floor((limit * size) / total));
     for (const matching of sampled ? sample(problem, groups, share, random) : listAll(problem, groups)) {
-      if (Object.values(matching).every((loops) => loops.length === 0)) continue;
+      // All loops stand outside an instruction of one thread.
+      const feedsNothing = Object.values(matching).every((loops) => loops.length === 0);
+      if (feedsNothing && problem.axes.length > 0) continue;
       const verdict = validate(problem, matching, { rule, strict });
       if (verdict.ok) valid.push(verdict.mapping);
       else refused.push(verdict.refusal);
     }
-    refused.push(...refusedPairs(problem, groups, rule));
+    if (options.reasons !== false) refused.push(...refusedPairs(problem, groups, rule));
   }
   return {
     computation,
