@@ -118,16 +118,49 @@ export interface GridCandidate {
   readonly schedule: GridSchedule;
 }
 
-export type Candidate = MappedCandidate | LaneCandidate | GridCandidate;
+/**
+ * What a kernel leaves open whose threads each compute some elements by an instruction of one thread: how the loops are dealt to lanes, warps and
+ * blocks. A loop that is named nowhere has one of each. Of a summed loop, lanes add up by shuffles, warps through shared memory, blocks through
+ * the workspace.
+ */
+export interface ThreadSchedule {
+  /** Lanes of a warp along each loop: powers of two that make a whole warp. */
+  readonly lanes: Readonly<Record<string, number>>;
+  /** Warps of a block along each loop. */
+  readonly warps: Readonly<Record<string, number>>;
+  /** Neighbours along each loop that one thread takes in a step: sums side by side in registers, or terms of a sum. */
+  readonly each: Readonly<Record<string, number>>;
+  /** Blocks that share the sum of an element. */
+  readonly split: number;
+}
+
+/** A computation by the instruction of one thread, and how threads share the work. */
+export interface ThreadCandidate {
+  readonly kind: "threads";
+  /** Name of the instruction. */
+  readonly intrinsic: string;
+  /** The instruction has no axes: all loops stand outside it. */
+  readonly matching: Matching;
+  /** Instruction operand to tensor, as text. */
+  readonly operands: Readonly<Record<string, string>>;
+  readonly schedule: ThreadSchedule;
+}
+
+export type Candidate = MappedCandidate | LaneCandidate | GridCandidate | ThreadCandidate;
+
+/** Whether a candidate is made for a GPU. */
+export function isOnGpu(candidate: Candidate): candidate is GridCandidate | ThreadCandidate {
+  return candidate.kind === "grid" || candidate.kind === "threads";
+}
 
 /** Whether a candidate maps loops onto an instruction; a design on lanes does not. */
-export function isMapped(candidate: Candidate): candidate is MappedCandidate | GridCandidate {
+export function isMapped(candidate: Candidate): candidate is MappedCandidate | GridCandidate | ThreadCandidate {
   return candidate.kind !== "lanes";
 }
 
 /** Threads of the processor that call the kernel: a grid is launched by one. */
 export function callingThreads(candidate: Candidate): number {
-  return candidate.kind === "grid" ? 1 : candidate.schedule.threads;
+  return isOnGpu(candidate) ? 1 : candidate.schedule.threads;
 }
 
 /** The canonical text of a candidate: its identity within a workload. */

@@ -7,8 +7,9 @@
 
 import { type Equation, printEquation } from "./equation.ts";
 import { compileIndex, compilePlace, compileValue, foldOf, joinOf, type Run, type Scope } from "./evaluate.ts";
-import { axesIn } from "./expression.ts";
+import { axesIn, number } from "./expression.ts";
 import type { Statement } from "./loop-nest.ts";
+import { substituteAxis } from "./rewrite-statement.ts";
 
 /** One scalar statement where its loops stand. */
 export function compileScalar({ target, op, value, where }: Equation, scope: Scope): Run {
@@ -36,9 +37,14 @@ export function compileLanes(
   scope: Scope,
   thread: { lane: number } = { lane: ALL_LANES },
 ): Run {
-  const runs = body.map((s): Run => {
+  const each = body.flatMap((s) => {
     if (s.kind !== "scalar")
       throw new Error(`internal: lanes of ${axis} run a ${s.kind}; they run scalar statements only`);
+    const { name, extent: count } = s.together ?? { name: "", extent: 1 };
+    return Array.from({ length: count }, (_, i) => (s.together ? substituteAxis(s, name, number(i)) : s));
+  });
+  const runs = each.map((s): Run => {
+    if (s.kind !== "scalar") throw new Error("internal: a scalar statement stays one");
     const reduces = !s.equation.target.index.some((index) => axesIn(index).includes(axis));
     const lanes = { slot: scope.slot(axis), extent, thread };
     return (reduces ? compileReduction : compileEachLane)(s.equation, lanes, scope);

@@ -126,6 +126,8 @@ export type Statement =
       readonly equation: Equation;
       /** An element to bring into the cache for later: it changes no value and may lie outside its tensor. */
       readonly prefetch?: Access;
+      /** The equation holds for each value of this axis, whose elements a lane moves at once: side by side, inside or outside together. */
+      readonly together?: Dimension;
     }
   /** One issue of an instruction on memory tiles that begin at the given elements. */
   | { readonly kind: "issue"; readonly intrinsic: Intrinsic; readonly tiles: Readonly<Record<string, TileAt>> }
@@ -340,7 +342,12 @@ function printStatements(statements: readonly Statement[], indent: string): stri
           ...(s.otherwise.length > 0 ? [`${indent}otherwise`, ...printStatements(s.otherwise, `${indent}  `)] : []),
         ];
       case "scalar":
-        return [indent + printEquation(s.equation) + (s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "")];
+        return [
+          indent +
+            printEquation(s.equation) +
+            (s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "") +
+            (s.together ? `   (${s.together.name} in 0..${s.together.extent} at once)` : ""),
+        ];
       case "issue": {
         const [target, ...inputs] = s.intrinsic.operands.map((o) => {
           const tile = s.tiles[o.name];

@@ -10,6 +10,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
+import { isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import {
@@ -215,7 +216,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       };
       const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
       const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
-      const trial = best(db, filter).find((t) => t.conditions.threads === given.threads && t.candidate.kind !== "grid");
+      const trial = best(db, filter).find((t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate));
       if (!trial) continue;
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
       return emitted(trial, given.name);

@@ -55,6 +55,7 @@ import { type CopyContext, placeWhere, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
 import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
+import { laneRegisters, printLanes } from "./cuda-threads.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
@@ -122,10 +123,7 @@ export function generateCuda(
     for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
   const source = cudaProgram(computation, nest, {
     comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
-    prelude: [
-      ...forDevice([...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]), ...device]),
-      ...portable,
-    ],
+    prelude: [...forDevice([...preludeOf(intrinsic, nest), ...device]), ...portable],
     replaced,
     prepare: prepare.map((k) => k.kernel),
     run: run.map((k) => k.kernel),
@@ -138,6 +136,11 @@ export function generateCuda(
     promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation),
   };
+}
+
+/** What the text of an instruction needs; the equation of one thread is printed as it stands. */
+function preludeOf({ prelude }: Intrinsic, { registers }: LoopNest): Code[] {
+  return prelude === undefined || registers.length === 0 ? [] : [apart(fillTemplate(prelude))];
 }
 
 interface PrintedKernel {
@@ -202,7 +205,10 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
         threads: this.threads,
         sharedBytes: shared.bytes,
         boxes: [...this.boxes.values()],
-        body: [...shared.lines, ...indices, ...this.tiles.declarations(lines), ...constants, ...lines],
+        body: [
+          ...[...shared.lines, ...indices, ...this.tiles.declarations(lines)],
+          ...[...laneRegisters(this.nest, lines), ...constants, ...lines],
+        ],
       },
     };
   }
@@ -296,6 +302,10 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     const joined = joinScalars(op, held, c.value(value, dtype, extents), dtype);
     const first = code`${c.axis(LANE)} == 0`;
     return guarded([first, ...to.guards], [code`${c.tensor(target.tensor)}[${to.at}] = ${joined};`]);
+  }
+
+  lanes(loop: Loop, extents: Extents): Code[] {
+    return printLanes(loop, this.nest, this.context, extents);
   }
 
   move(statement: Move, extents: Extents): Code[] {

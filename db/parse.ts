@@ -17,6 +17,7 @@ import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import { scheduleSchema } from "../mapper/schedule/schedules.ts";
+import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
 import {
   expression,
   extent,
@@ -62,11 +63,20 @@ const grid = z.strictObject({
   schedule: scheduleSchema(GRID_DECISIONS),
 });
 
+const ofThreads = z.strictObject({
+  kind: z.literal("threads"),
+  intrinsic: word,
+  matching: named(identifier, z.array(identifier).max(LOOPS)),
+  operands: named(identifier, expression("value")),
+  schedule: scheduleSchema(THREAD_DECISIONS),
+});
+
 /** By `kind`. A candidate that names none is a mapping and its schedule. */
 const KINDS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map<Candidate["kind"], z.ZodType<Candidate>>([
   [undefined, mapped],
   ["lanes", lanes],
   ["grid", grid],
+  ["threads", ofThreads],
 ]);
 
 const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {

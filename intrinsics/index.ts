@@ -18,6 +18,7 @@ import { AVX2 } from "./avx2.ts";
 import { AVX512 } from "./avx512.ts";
 import { CM } from "./cm.ts";
 import { CUDA } from "./cuda.ts";
+import { THREADS } from "./cuda-threads.ts";
 import { DPAS } from "./dpas.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
@@ -34,7 +35,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   wmma: WMMA,
   mma: MMA,
   wgmma: WGMMA,
-  cuda: CUDA,
+  cuda: [...CUDA, ...THREADS],
   dpas: DPAS,
   cm: CM,
   arm: ARM,

@@ -12,6 +12,7 @@ import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import * as schedules from "../mapper/schedule/schedules.ts";
+import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
 
 /** What it is, on one line, without its schedule. */
 export function candidateText(candidate: Candidate): string {
@@ -28,6 +29,7 @@ export function placeText(candidate: Candidate): string {
 /** Everything it decides, a name and a text each. */
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
   if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
+  if (candidate.kind === "threads") return schedules.scheduleRows(THREAD_DECISIONS, candidate.schedule);
   if (candidate.kind === undefined) return schedules.scheduleRows(MAPPED_DECISIONS, candidate.schedule);
   return schedules.scheduleRows(LANE_DECISIONS, candidate.schedule);
 }

@@ -8,7 +8,7 @@
  *     }
  */
 
-import type { Candidate } from "../abstraction/candidate.ts";
+import { type Candidate, isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -16,11 +16,10 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { predictGrid } from "../perfmodel/grid.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { laneSpace } from "../tuner/lane-candidates.ts";
-import { gridOf } from "./grid-space.ts";
+import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
@@ -78,9 +77,9 @@ export function predict(
   target: Target = nativeTarget(),
   calibration?: Calibration,
 ): Prediction | undefined {
-  if (candidate.kind === "grid") {
-    const { context, machine } = gridOf(computation, candidate, target);
-    return predictGrid(context, candidate.schedule, machine);
+  if (isOnGpu(candidate)) {
+    const choice = choiceOnGpu(computation, candidate, target);
+    return predictOnGpu(choice, choice.machine);
   }
   if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);

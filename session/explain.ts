@@ -4,7 +4,7 @@
  *     const { prediction, costs } = explainTrial(db, showTrial(db, "3f9a1c77"));
  */
 
-import type { GridCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import { type GridCandidate, isOnGpu, type MappedCandidate, type ThreadCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -12,11 +12,10 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { computationOf, type Database, type TrialRecord } from "../db/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
 import { type Costs, createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type Contradiction, contradictionIn } from "./contradiction.ts";
-import { gridOf } from "./grid-space.ts";
+import { choiceOnGpu, costsOnGpu, predictOnGpu } from "./grid-space.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
 export type TrialExplanation =
@@ -44,7 +43,7 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
-    const ratesOf = candidate.kind === "grid" ? machine.name : undefined;
+    const ratesOf = isOnGpu(candidate) ? machine.name : undefined;
     const contradiction = contradictionIn(db, trial.environment, machine);
     return { status: "explained", mapping, prediction, costs, calibratedAt, ratesOf, contradiction };
   } catch (error) {
@@ -55,15 +54,14 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
 
 function modelled(
   computation: Computation,
-  candidate: MappedCandidate | GridCandidate,
+  candidate: MappedCandidate | GridCandidate | ThreadCandidate,
   machine: Target,
   calibration: Calibration | undefined,
 ): { readonly mapping: Mapping; readonly prediction: Prediction | undefined; readonly costs: Costs | undefined } {
-  if (candidate.kind === "grid") {
-    const { context, machine: gpu } = gridOf(computation, candidate, machine);
-    const { schedule } = candidate;
-    const [prediction, costs] = [predictGrid(context, schedule, gpu), gridCosts(context, schedule, gpu)];
-    return { mapping: context.mapping, prediction, costs };
+  if (isOnGpu(candidate)) {
+    const choice = choiceOnGpu(computation, candidate, machine);
+    const [prediction, costs] = [predictOnGpu(choice, choice.machine), costsOnGpu(choice, choice.machine)];
+    return { mapping: choice.context.mapping, prediction, costs };
   }
   const mapping = mappingOf(computation, candidate);
   const target = modelTarget(machine, calibration);

@@ -5,51 +5,88 @@
  *     if ("predict" in space) space.kernelOf(space.random(random)).source              CUDA
  */
 
-import type { GridCandidate, GridSchedule, LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import type {
+  Candidate,
+  GridCandidate,
+  GridSchedule,
+  ThreadCandidate,
+  ThreadSchedule,
+} from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { printMatching } from "../abstraction/mapping.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import type { Prediction } from "../abstraction/trial.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
+import { lowerThreads } from "../mapper/lower/threads.ts";
 import { gridProblem, printGridSchedule } from "../mapper/schedule/grid.ts";
 import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import { problemIn } from "../mapper/schedule/schedules.ts";
+import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
+import { printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { type Correction, fit as fitCorrection } from "../perfmodel/correct.ts";
 import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
+import type { Costs } from "../perfmodel/model.ts";
+import { predictThreads, threadCosts } from "../perfmodel/threads.ts";
 import { isGpu, NVIDIA_TARGETS } from "../targets/index.ts";
 import { gridSpace } from "../tuner/grid-candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import { threadSpace } from "../tuner/thread-candidates.ts";
 import { mappingOf } from "./recorded.ts";
 import type { Reason, SessionSpace } from "./space.ts";
 import { VERSION } from "./version.ts";
 
-/** The space of a computation on a machine of blocks and warps, or why nothing maps. */
+/** Instructions expected to take more than this many times the least are left out, as in each of the two spaces. */
+const SPREAD = 3;
+
+/** The space of a computation on a machine of blocks, warps and threads, or why nothing maps. */
 export function gridSessionSpace(
   computation: Computation,
   { machine, intrinsics, seed }: { machine: Target; intrinsics: readonly Intrinsic[]; seed: number },
 ): SessionSpace | readonly Reason[] {
   const limits = gridLimits(machine);
-  const space = gridSpace(computation, intrinsics, limits, (c, s) => predictGrid(c, s, machine)?.seconds, seed);
-  if (!("ranked" in space)) return space;
-  const contextOf = (candidate: Parameters<SessionSpace["mappingOf"]>[0]): GridContext => {
-    if (candidate.kind !== "grid") throw new Error("internal: a candidate of a CPU in the space of a GPU");
-    return space.contextOf(candidate);
+  const isThread = (i: Intrinsic): boolean => i.scope === "thread";
+  const [ofThreads, ofWarps] = [intrinsics.filter(isThread), intrinsics.filter((i) => !isThread(i))];
+  const grid = gridSpace(computation, ofWarps, limits, (c, s) => predictGrid(c, s, machine)?.seconds, seed);
+  const threads = threadSpace(computation, ofThreads, limits, (c, s) => predictThreads(c, s, machine)?.seconds, seed);
+  const expected = [grid, threads].flatMap((space) =>
+    "ranked" in space ? (space.ranked[0]?.expectedSeconds ?? []) : [],
+  );
+  if (expected.length === 0) return [grid, threads].flatMap((space) => ("ranked" in space ? [] : space));
+  const most = SPREAD * Math.min(...expected);
+  const [warpsKept, threadsKept] = [
+    "ranked" in grid && (grid.ranked[0]?.expectedSeconds ?? 0) <= most ? grid : undefined,
+    "ranked" in threads && (threads.ranked[0]?.expectedSeconds ?? 0) <= most ? threads : undefined,
+  ];
+  const choiceOf = (candidate: Candidate): GpuChoice => {
+    if (candidate.kind === "grid" && warpsKept)
+      return { kind: "grid", context: warpsKept.contextOf(candidate), schedule: candidate.schedule };
+    if (candidate.kind === "threads" && threadsKept)
+      return { kind: "threads", context: threadsKept.contextOf(candidate), schedule: candidate.schedule };
+    throw new Error("internal: a candidate of another space in that of a GPU");
   };
   let correction: Correction | undefined;
+  const ranked = [...(warpsKept?.ranked ?? []), ...(threadsKept?.ranked ?? [])];
   return {
-    ...joinedSpace(space, emptySpace<MappedCandidate | LaneCandidate>(), (c): c is GridCandidate => c.kind === "grid"),
-    intrinsics: [...new Set(space.ranked.map(({ context }) => context.intrinsic))],
-    intrinsicOf: (c) => contextOf(c).intrinsic,
-    mappingOf: (c) => contextOf(c).mapping,
-    kernelOf: (c) => generateGrid(contextOf(c), scheduleOf(c)),
-    predict: (c) => predictGrid(contextOf(c), scheduleOf(c), machine, correction),
+    ...joinedSpace<GridCandidate, Exclude<Candidate, GridCandidate>>(
+      warpsKept ?? emptySpace<GridCandidate>(),
+      (threadsKept ?? emptySpace<ThreadCandidate>()) as SearchSpace<Exclude<Candidate, GridCandidate>>, // no other kind is asked of it
+      (c): c is GridCandidate => c.kind === "grid",
+    ),
+    intrinsics: [...new Set(ranked.map(({ context }) => context.mapping.intrinsic))],
+    intrinsicOf: (c) => choiceOf(c).context.mapping.intrinsic,
+    mappingOf: (c) => choiceOf(c).context.mapping,
+    kernelOf: (c) => generateOnGpu(choiceOf(c)),
+    predict: (c) => predictOnGpu(choiceOf(c), machine, correction),
     learn: (trials) => {
       correction = fitCorrection(
         trials.flatMap(({ candidate, measurement }) => {
           if (measurement.status !== "ok") return [];
-          const costs = gridCosts(contextOf(candidate), scheduleOf(candidate), machine);
+          const costs = costsOnGpu(choiceOf(candidate), machine);
           return costs ? [{ costs, measuredSeconds: measurement.median }] : [];
         }),
       );
@@ -57,41 +94,72 @@ export function gridSessionSpace(
   };
 }
 
-function scheduleOf(candidate: Parameters<SessionSpace["mappingOf"]>[0]): GridSchedule {
-  if (candidate.kind !== "grid") throw new Error("internal: a candidate of a CPU in the space of a GPU");
-  return candidate.schedule;
+/** A candidate of a GPU with what it is lowered by. */
+export type GpuChoice =
+  | { readonly kind: "grid"; readonly context: GridContext; readonly schedule: GridSchedule }
+  | { readonly kind: "threads"; readonly context: ThreadContext; readonly schedule: ThreadSchedule };
+
+/** What the model expects of it on a machine; undefined when its schedule cannot be lowered. */
+export function predictOnGpu(choice: GpuChoice, machine: Target, correction?: Correction): Prediction | undefined {
+  return choice.kind === "grid"
+    ? predictGrid(choice.context, choice.schedule, machine, correction)
+    : predictThreads(choice.context, choice.schedule, machine, correction);
+}
+
+/** What it costs part by part; undefined when its schedule cannot be lowered. */
+export function costsOnGpu(choice: GpuChoice, machine: Target): Costs | undefined {
+  return choice.kind === "grid"
+    ? gridCosts(choice.context, choice.schedule, machine)
+    : threadCosts(choice.context, choice.schedule, machine);
 }
 
 /** A recorded candidate on the GPU it was made for. */
-export interface GridOnMachine {
-  readonly context: GridContext;
-  readonly machine: Target;
-}
+export type OnGpu = GpuChoice & { readonly machine: Target };
 
 /**
  * What lowers a recorded candidate.
  * @param machine the GPU it was made for; the first of the table that can run it when left out
  * @throws UsageError when its mapping or its schedule no longer stands
  */
-export function gridOf(computation: Computation, candidate: GridCandidate, machine?: Target): GridOnMachine {
+export function choiceOnGpu(
+  computation: Computation,
+  candidate: GridCandidate | ThreadCandidate,
+  machine?: Target,
+): OnGpu {
   const mapping = mappingOf(computation, candidate);
   let problem = "no machine of blocks and warps";
   for (const one of machine && isGpu(machine) ? [machine] : NVIDIA_TARGETS) {
-    const context = gridContext(mapping, gridLimits(one));
-    const found = typeof context === "string" ? context : gridProblem(context, candidate.schedule);
-    if (typeof context !== "string" && found === undefined) return { context, machine: one };
+    const found = judged(mapping, candidate, one);
+    if (typeof found !== "string") return { ...found, machine: one };
     problem = `${found} (on ${one.name})`;
   }
   throw new UsageError(`the schedule does not fit ${computation.name} on ${candidate.intrinsic}: ${problem}`);
 }
 
+function judged(mapping: Mapping, candidate: GridCandidate | ThreadCandidate, machine: Target): GpuChoice | string {
+  const limits = gridLimits(machine);
+  if (candidate.kind === "grid") {
+    const { schedule } = candidate;
+    const context = gridContext(mapping, limits);
+    if (typeof context === "string") return context;
+    return gridProblem(context, schedule) ?? { kind: "grid", context, schedule };
+  }
+  const { schedule } = candidate;
+  const context = threadContext(mapping, limits);
+  if (typeof context === "string") return context;
+  return problemIn(THREAD_KIND, context, schedule) ?? { kind: "threads", context, schedule };
+}
+
 /** The kernel of a mapping, lowered under its schedule and printed. */
-export function generateGrid(context: GridContext, schedule: GridSchedule): Kernel {
-  const { mapping, intrinsic } = context;
+export function generateOnGpu(choice: GpuChoice): Kernel {
+  const { mapping } = choice.context;
+  const isGrid = choice.kind === "grid";
+  const printed = isGrid ? printGridSchedule(choice.schedule) : printThreadSchedule(choice.schedule);
   const notes = [
-    `mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`,
-    `schedule  ${printGridSchedule(schedule)}`,
+    ...(isGrid ? [`mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`] : []),
+    `schedule  ${printed}`,
     `made by   automap ${VERSION}`,
   ];
-  return generateCuda(mapping.computation, intrinsic, lowerGrid(context, schedule), { lines: notes });
+  const nest = isGrid ? lowerGrid(choice.context, choice.schedule) : lowerThreads(choice.context, choice.schedule);
+  return generateCuda(mapping.computation, mapping.intrinsic, nest, { lines: notes });
 }

@@ -4,7 +4,7 @@
  *     kernelFor(computationOf(trial.workload), trial.candidate).source
  */
 
-import type { Candidate, LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import { type Candidate, isOnGpu, type LaneCandidate, type MappedCandidate } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -23,7 +23,7 @@ import { tapsOf } from "../mapper/space-time/taps.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";
 import { gpuTargetNamed } from "../targets/gpu.ts";
-import { generateGrid, gridOf } from "./grid-space.ts";
+import { choiceOnGpu, generateOnGpu } from "./grid-space.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
@@ -33,8 +33,7 @@ import { VERSION } from "./version.ts";
  */
 export function kernelFor(computation: Computation, candidate: Candidate, machine?: Target): Kernel {
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
-  if (candidate.kind === "grid")
-    return generateGrid(gridOf(computation, candidate, machine).context, candidate.schedule);
+  if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine));
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
   if (language !== "c++" || !isWritten(isa))

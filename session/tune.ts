@@ -112,11 +112,11 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }
 
-/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a warp or warpgroup. */
+/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup. */
 export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   if (isGpu(machine))
     return [...new Set([...INTRINSICS, ...searchedWgmma()])].filter(
-      (i) => i.language === "cuda" && i.scope.startsWith("warp") && runsOn(machine, i),
+      (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
   return INTRINSICS.filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
 }

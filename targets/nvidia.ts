@@ -120,6 +120,15 @@ const REGISTERS: readonly RegisterClass[] = [
     perLane: true,
     source: "CUDA C++ Programming Guide, Warp Shuffle Functions",
   },
+  {
+    // A variable of one thread; 16-bit floats as their bits.
+    name: "thread",
+    named: "variable",
+    types: { f32: "float", f64: "double", f16: "uint16_t", bf16: "uint16_t", s8: "signed char", u8: "unsigned char" },
+    otherwise: "int",
+    cleared: "{reg} = 0;",
+    source: "CUDA C++ Programming Guide, Device Memory Space Specifiers: automatic variables",
+  },
 ];
 
 export const NVIDIA: Family = {

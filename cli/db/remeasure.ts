@@ -2,6 +2,7 @@
  * @file A recorded trial measured again: its kernel made from the record, checked and timed as a search would.
  */
 
+import { isOnGpu } from "../../abstraction/candidate.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import type { TrialRecord } from "../../db/index.ts";
@@ -37,7 +38,7 @@ export async function remeasurer(onWait: (text: string) => void): Promise<{
   return {
     measure: async (trial) => {
       const { threads, cache } = trial.conditions;
-      return trial.candidate.kind === "grid"
+      return isOnGpu(trial.candidate)
         ? measureRecordedOnGpu(await runnerOnGpu(), trial, { cache })
         : measureRecorded(await runnerOf(threads), trial, { cache });
     },

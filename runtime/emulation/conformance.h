@@ -31,6 +31,12 @@ static __device__ inline void record_lane(unsigned char* image, const void* reg,
     image[IMAGE_HEADER + lane * bytes + i] = ((const unsigned char*)reg)[i];
 }
 
+/* What a variable of one thread holds: its size, then its bytes. */
+static __device__ inline void record(unsigned char* image, const void* reg, unsigned bytes) {
+  *(unsigned*)image = bytes;
+  for (unsigned i = 0; i < bytes && bytes <= IMAGE_BYTES; i++) image[IMAGE_HEADER + i] = ((const unsigned char*)reg)[i];
+}
+
 #else
 
 /* What a register holds: its size, then its bytes. */

@@ -162,6 +162,13 @@ template <class A, class B> static unsigned dp4a(unsigned a, unsigned b, unsigne
 static inline int __dp4a(int a, int b, int c) { return emulation::dp4a<int8_t, int8_t>(a, b, c); }
 static inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) { return emulation::dp4a<uint8_t, uint8_t>(a, b, c); }
 static inline int dp4a_u8s8(int a, int b, int c) { return emulation::dp4a<uint8_t, int8_t>(a, b, c); }
+static inline float widened_f16(uint16_t bits) { return from_f16(bits); }
+static inline float widened_bf16(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float f;
+  memcpy(&f, &wide, 4);
+  return f;
+}
 
 #include "cuda-matrix.h"
 

@@ -1,0 +1,141 @@
+/**
+ * @file What the lanes of a warp compute by themselves, in CUDA: each thread's registers are variables, and a partner's come by shuffles.
+ *
+ *     for lanes lane in 0..32
+ *       in_held[i,lane] = in[8*lane + i]   (i in 0..8 at once)        const Piece<uint16_t, 8> in_piece = *(const Piece<uint16_t, 8>*)&in[8 * lane];
+ *       sum[0,lane] += f32(in_held[0,lane]) * f32(w_held[0,lane])     sum0 = fmaf((float)(from_f16(in_held0)), (float)(from_f16(w_held0)), sum0);
+ *       sum[0,lane] = sum[0,lane] + sum[0,lane^16]                    sum0 = sum0 + __shfl_xor_sync(0xffffffffu, sum0, 16);
+ */
+
+import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import { type Access, axis, type Expr, number, printAccess, substitute } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { substituteAxis } from "../abstraction/rewrite-statement.ts";
+import { type Code, code, indented, list, type Name, namesIn, tensorName } from "../abstraction/source-text.ts";
+import { allOf } from "./c-expressions.ts";
+import { type CopyContext, pieceType, placeWhere, vectorAt } from "./cuda-copies.ts";
+import { requireTogether } from "./cuda-pieces.ts";
+import { LANE } from "./fragment.ts";
+import { conjunction, guarded, joinScalars } from "./lane-statement.ts";
+import { ALL_LANES } from "./lanes-cuda.ts";
+import { registerIn, registerName } from "./vector-expressions.ts";
+import type { Loop, Scalar } from "./walk.ts";
+
+/** The statements of a loop over lanes, each on all of them before the next. */
+export function printLanes(loop: Loop, nest: LoopNest, context: CopyContext, extents: Extents): Code[] {
+  return loop.body.flatMap((s): Code[] => {
+    if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
+    const own = substituteAxis(s, loop.axis, axis(LANE)) as Scalar; // a scalar statement stays one
+    const { c } = context;
+    c.atHand = (access) => heldAt(access, nest);
+    try {
+      return own.together
+        ? neighbours(own, own.together, nest, context, extents)
+        : statement(own, nest, context, extents);
+    } finally {
+      c.atHand = () => undefined;
+    }
+  });
+}
+
+/** Registers that lines mention. */
+export function laneRegisters(nest: LoopNest, lines: readonly Code[]): Code[] {
+  const mentioned = namesIn(lines);
+  return (nest.vectors ?? []).flatMap((file) => {
+    const names = Array.from({ length: file.count }, (_, i) => registerName(file.name, i)).filter((n) =>
+      mentioned.has(n.id),
+    );
+    return names.length === 0 ? [] : [code`${C_TYPES[file.dtype]} ${list(names.map((n) => code`${n}`))};`];
+  });
+}
+
+/** A register of this lane, or the value that a partner holds in it. */
+function heldAt(access: Access, nest: LoopNest): Code | undefined {
+  const found = registerIn(nest, folded(access, nest));
+  if (!found) return undefined;
+  const name = registerName(found.file.name, found.register);
+  const { lane } = found;
+  if (isOwn(lane)) return code`${name}`;
+  const flip =
+    lane.kind === "binary" && lane.op === "^" && isOwn(lane.left) && lane.right.kind === "number"
+      ? lane.right.value
+      : undefined;
+  if (flip === undefined) throw new Error(`internal: ${printAccess(access)} is of no partner`);
+  return code`__shfl_xor_sync(${ALL_LANES}, ${name}, ${flip})`;
+}
+
+const isOwn = (lane: Expr): boolean => lane.kind === "axis" && lane.name === LANE;
+
+/** With the number of the register worked out. */
+function folded(access: Access, nest: LoopNest): Access {
+  const [register, ...lane] = access.index;
+  if (register === undefined || register.kind === "number" || !nest.vectors?.some((v) => v.name === access.tensor))
+    return access;
+  return { ...access, index: [number(evaluateIndex(register, {})), ...lane] };
+}
+
+function ownRegister(target: Access, nest: LoopNest): Name | undefined {
+  const found = registerIn(nest, folded(target, nest));
+  if (!found) return undefined;
+  if (!isOwn(found.lane))
+    throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+  return registerName(found.file.name, found.register);
+}
+
+function statement({ equation }: Scalar, nest: LoopNest, { c }: CopyContext, extents: Extents): Code[] {
+  const { target, op, value, where } = equation;
+  const dtype = c.dtypes[target.tensor] ?? "f32";
+  const register = ownRegister(target, nest);
+  const text = c.value(value, dtype, extents);
+  if (!register) {
+    const { at, guards } = placeWhere(c, target, conjunction(where), extents);
+    if (op !== "=") throw new Error(`internal: lanes assign to memory: ${printAccess(target)}`);
+    return guarded(guards, [code`${c.tensor(target.tensor)}[${at}] = ${text};`]);
+  }
+  const conditions = c.untested(conjunction(where), extents).map((e) => c.condition(e, extents));
+  // Contraction is off, so that what is written is rounded as written: a multiply-add is asked for.
+  if (op === "+=" && dtype === "f32" && value.kind === "binary" && value.op === "*") {
+    const [left, right] = [c.value(value.left, dtype, extents), c.value(value.right, dtype, extents)];
+    return guarded(conditions, [code`${register} = fmaf(${left}, ${right}, ${register});`]);
+  }
+  return guarded(conditions, [code`${register} = ${joinScalars(op, code`${register}`, text, dtype)};`]);
+}
+
+/** Neighbours in memory, moved at once: read into registers of their own, or written as what registers make of them. */
+function neighbours(
+  { equation }: Scalar,
+  { name, extent }: { readonly name: string; readonly extent: number },
+  nest: LoopNest,
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  const { target, value, where } = equation;
+  const stepped = (e: Expr, i: number): Expr => substitute(e, new Map([[name, number(i)]]));
+  const at = (a: Access, i: number): Access => ({ ...a, index: a.index.map((e) => stepped(e, i)) });
+  const first = ownRegister(at(target, 0), nest);
+  const memory = first === undefined ? target : value;
+  if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
+  requireTogether(c, memory, name, extent, { ...extents, [name]: extent });
+  const dtype = c.dtypes[memory.tensor] ?? "f32";
+  const type = pieceType(dtype, extent);
+  const places = Array.from({ length: extent }, (_, i) => i);
+  if (first === undefined) {
+    const to = placeWhere(c, at(target, 0), conjunction(where), extents);
+    const values = places.map((i) => c.value(stepped(value, i), dtype, extents));
+    const written = vectorAt(context, at(target, 0), dtype, extent, to.at, extents, true);
+    return guarded(to.guards, [code`${written} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`], true);
+  }
+  const read = at(memory, 0);
+  const from = c.place(read, extents, "from");
+  const piece = tensorName(memory.tensor).with("_piece");
+  const loaded = vectorAt(context, read, dtype, extent, from.at, extents);
+  const outside = code`filled<${type}>(${c.outside(memory.tensor, dtype)})`;
+  const chosen = from.guards.length === 0 ? loaded : code`${allOf(from.guards)} ? ${loaded} : ${outside}`;
+  const moved = places.map((i) => {
+    const register = ownRegister(at(target, i), nest) ?? first;
+    return code`${register} = ${piece}.values[${i}];`;
+  });
+  return [code`{`, ...indented([code`const ${type} ${piece} = ${chosen};`, ...moved]), code`}`];
+}

@@ -1,0 +1,91 @@
+/**
+ * @file What one CUDA thread computes by itself: a multiply-add without axes, so that every loop of a computation stands outside it.
+ *
+ *     thread.fma.f32.f16        c[] += f32(a[]) * f32(b[])
+ *
+ * Threads of a warp are dealt to the loops by the schedule, not by the instruction.
+ */
+
+import type { DType } from "../abstraction/dtype.ts";
+import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+
+/** Four warps' multiply-adds a cycle and multiprocessor. */
+const COST = unitCost(nvidiaTarget("h200"), "fma");
+
+const operand = (dtype: DType): OperandSpec => ({
+  dtype,
+  storage: "thread[0]",
+  load: `{reg} = *(const ${C_TYPES[dtype]}*)({ptr});`,
+});
+
+const target = (dtype: DType): OperandSpec => ({
+  ...operand(dtype),
+  store: `*(${C_TYPES[dtype]}*)({ptr}) = {reg};`,
+});
+
+/** The bits of a 16-bit float as a float. */
+const WIDENED: Readonly<Partial<Record<DType, { readonly call: string; readonly prelude: string }>>> = {
+  f16: {
+    call: "widened_f16",
+    prelude: `__device__ inline float widened_f16(uint16_t x) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x)); return f; }\n`,
+  },
+  bf16: {
+    call: "widened_bf16",
+    prelude: "__device__ inline float widened_bf16(uint16_t x) { return __uint_as_float((unsigned)x << 16); }\n",
+  },
+};
+
+/** Products of 16-bit floats are exact in f32, so that rounding once or twice is the same. */
+function narrowFma(dtype: "f16" | "bf16"): Intrinsic {
+  const { call = "", prelude = "" } = WIDENED[dtype] ?? {};
+  return defineIntrinsic({
+    name: `thread.fma.f32.${dtype}`,
+    family: "fma",
+    isa: "sm_70",
+    language: "cuda",
+    summary: `One f32 multiply-add of two ${dtype}.`,
+    compute: "c[] += f32(a[]) * f32(b[])",
+    extents: {},
+    operands: { a: operand(dtype), b: operand(dtype), c: target("f32") },
+    emit: `{c} = fmaf(${call}({a}), ${call}({b}), {c});`,
+    prelude,
+    cost: COST,
+    mnemonic: "FFMA",
+    source: "CUDA Math API, fmaf; PTX ISA, cvt",
+  });
+}
+
+export const THREADS: readonly Intrinsic[] = [
+  narrowFma("f16"),
+  narrowFma("bf16"),
+  defineIntrinsic({
+    name: "thread.fma.f32",
+    family: "fma",
+    isa: "sm_70",
+    language: "cuda",
+    summary: "One f32 multiply-add.",
+    compute: "c[] += a[] * b[]",
+    extents: {},
+    operands: { a: operand("f32"), b: operand("f32"), c: target("f32") },
+    emit: "{c} = fmaf({a}, {b}, {c});",
+    cost: COST,
+    mnemonic: "FFMA",
+    source: "CUDA Math API, fmaf",
+  }),
+  defineIntrinsic({
+    name: "thread.mad.s32.s8",
+    family: "fma",
+    isa: "sm_70",
+    language: "cuda",
+    summary: "One s32 multiply-add of two s8.",
+    compute: "c[] += s32(a[]) * s32(b[])",
+    extents: {},
+    operands: { a: operand("s8"), b: operand("s8"), c: target("s32") },
+    emit: "{c} = {a} * {b} + {c};",
+    cost: COST,
+    source: "CUDA C++ Programming Guide, Arithmetic Instructions",
+  }),
+];

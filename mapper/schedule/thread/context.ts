@@ -1,0 +1,86 @@
+/**
+ * @file What the decisions about threads need to know of a computation: its loops, what is read along each, and how much at once.
+ *
+ *     matvec f16 1024 x 1024      m kept 1024, k summed 1024      a: k steps 1, 8 at once; m steps 1024      b: k steps 1, 8 at once
+ */
+
+import { affineForm, evaluateIndex } from "../../../abstraction/affine.ts";
+import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
+import { type Axis, outputOf, type Tensor, targetOf, tensorOf } from "../../../abstraction/computation.ts";
+import { bytesOf } from "../../../abstraction/dtype.ts";
+import { writesAll, writesApart } from "../../../abstraction/elements.ts";
+import { epilogueAt } from "../../../abstraction/epilogue.ts";
+import { type Access, accessesIn, axesIn, printAccess } from "../../../abstraction/expression.ts";
+import type { Mapping } from "../../../abstraction/mapping.ts";
+import type { Decision } from "../decision.ts";
+import { dimensionsOf } from "../dimensions.ts";
+import { type GridLimits, runAlong } from "../grid-context.ts";
+
+/** An element that each point of the loops reads. */
+export interface ThreadAccess {
+  readonly access: Access;
+  readonly tensor: Tensor;
+  /** Elements of memory from one step of a loop to the next, where that is the same everywhere; loops it does not move with are left out. */
+  readonly strides: ReadonlyMap<string, number>;
+  /** Loops that it moves with. */
+  readonly loops: ReadonlySet<string>;
+  /** Neighbours along a loop that may be moved at once, a power of two; those of one are left out. */
+  readonly widths: ReadonlyMap<string, number>;
+}
+
+export interface ThreadContext {
+  readonly mapping: Mapping;
+  /** Kept loops before summed ones, those of one step included. */
+  readonly loops: readonly Axis[];
+  readonly accesses: readonly ThreadAccess[];
+  /** What is written. */
+  readonly result: ThreadAccess;
+  readonly limits: GridLimits;
+}
+
+/** What is decided about one key of the schedule. */
+export type ThreadDecision<K extends keyof ThreadSchedule> = Decision<ThreadSchedule[K], ThreadContext, ThreadSchedule>;
+
+/** Bytes that a thread moves at once at most. */
+const MOST_BYTES = 16;
+
+/** The context of a computation on the instruction of one thread; or why threads cannot share it, in one sentence. */
+export function threadContext(mapping: Mapping, limits: GridLimits): ThreadContext | string {
+  const { computation, intrinsic } = mapping;
+  if (intrinsic.scope !== "thread") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by one thread`;
+  if (!writesApart(computation))
+    return `several points of the kept loops join one element of ${targetOf(computation).name}`;
+  if (!writesAll(computation)) return `no point writes some elements of ${targetOf(computation).name}`;
+  const distinct = new Map(accessesIn(computation.equation.value).map((a) => [printAccess(a), a]));
+  const describe = (access: Access, tensor: Tensor): ThreadAccess => {
+    const most = MOST_BYTES / bytesOf(tensor.dtype);
+    const loops = new Set(access.index.flatMap((e) => axesIn(e)));
+    const widths = dimensionsOf(mapping).flatMap((d): [string, number][] => {
+      const width = runAlong(access, d, () => tensor, most);
+      return width > 1 ? [[d.name, width]] : [];
+    });
+    return { access, tensor, strides: stridesOf(access, tensor, loops), loops, widths: new Map(widths) };
+  };
+  const accesses = [...distinct.values()].map((a) => describe(a, tensorOf(computation, a.tensor)));
+  const { target } = computation.equation;
+  const stored = computation.epilogue ? epilogueAt(computation.epilogue, target.index, target).target : target;
+  const isKept = (a: Axis): boolean => a.kind === "spatial";
+  const loops = [...computation.axes.filter(isKept), ...computation.axes.filter((a) => !isKept(a))];
+  return { mapping, loops, accesses, result: describe(stored, outputOf(computation)), limits };
+}
+
+/** Of an access whose indices are sums of loops, in a tensor whose dimensions lie evenly apart where the loops move. */
+function stridesOf(access: Access, tensor: Tensor, loops: ReadonlySet<string>): ReadonlyMap<string, number> {
+  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
+  const apart = tensor.dims.map((d) => {
+    const next = { ...origin, [d.name]: Math.min(1, d.extent - 1) };
+    return evaluateIndex(tensor.storage, next) - evaluateIndex(tensor.storage, origin);
+  });
+  const forms = access.index.map(affineForm);
+  return new Map(
+    [...loops].flatMap((loop): [string, number][] => {
+      if (forms.some((f) => f === undefined)) return [];
+      return [[loop, forms.reduce((sum, f, i) => sum + (f?.terms.get(loop) ?? 0) * (apart[i] ?? 0), 0)]];
+    }),
+  );
+}

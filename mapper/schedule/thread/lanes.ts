@@ -1,0 +1,51 @@
+/**
+ * @file Decision `lanes`: how the lanes of a warp are dealt to the loops.
+ *
+ *     lanes q 32             neighbours in a row: one coalesced access
+ *     lanes k 32             each lane has a part of the sum: five shuffles add them up
+ *     lanes p 4, q 8         a tile of pixels
+ */
+
+import { z } from "zod";
+import type { Axis } from "../../../abstraction/computation.ts";
+import { byAxis, printPairs } from "../decision.ts";
+import type { ThreadDecision } from "./context.ts";
+
+/** Loops that lanes are dealt to at most. */
+const LOOPS = 3;
+
+export const lanes: ThreadDecision<"lanes"> = {
+  name: "lanes",
+  summary:
+    "Lanes of a warp along each loop: along a kept one they read neighbours, along a summed one shuffles add them up.",
+  example: "p 4, q 8",
+  schema: byAxis(z.int().min(2).max(32)),
+  values: ({ loops, limits }) => dealt(loops, limits.lanes, LOOPS, limits.lanes),
+  problem: ({ loops, limits }, schedule) => {
+    const strange = Object.keys(schedule.lanes).find((name) => !loops.some((l) => l.name === name));
+    if (strange !== undefined) return `lanes of ${strange}: there is no such loop`;
+    const all = Object.values(schedule.lanes).reduce((product, n) => product * n, 1);
+    const even = Object.values(schedule.lanes).every((n) => Number.isInteger(Math.log2(n)));
+    return all === limits.lanes && even ? undefined : `${all} lanes, a warp has ${limits.lanes}, in powers of two`;
+  },
+  print: printPairs,
+};
+
+/** Ways to deal powers of two to a few loops so that they make `least` to `most` together; no loop has many more than it can use. */
+export function dealt(
+  loops: readonly Axis[],
+  least: number,
+  several: number,
+  most: number,
+): Readonly<Record<string, number>>[] {
+  const found: Record<string, number>[] = [];
+  const moving = loops.filter((l) => l.extent > 1);
+  const from = (at: number, left: number, chosen: Record<string, number>): void => {
+    if (most / left >= least) found.push(chosen);
+    if (Object.keys(chosen).length === several) return;
+    for (const [i, l] of moving.slice(at).entries())
+      for (let n = 2; n <= left && n < 2 * l.extent; n *= 2) from(at + i + 1, left / n, { ...chosen, [l.name]: n });
+  };
+  from(0, most, {});
+  return found;
+}

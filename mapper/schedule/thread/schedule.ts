@@ -1,0 +1,120 @@
+/**
+ * @file Schedules of threads: how one deals the loops, and what makes its decisions legal together.
+ *
+ *     depthwise 32 x 112 x 112    lanes q 32   warps p 4   each p 2, r 3, s 3
+ *       q   4 blocks of 32 lanes, the last in part      p   14 blocks of 4 warps of 2      c   32 blocks      r, s   in one step
+ */
+
+import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
+import { type Axis, targetOf } from "../../../abstraction/computation.ts";
+import { bytesOf } from "../../../abstraction/dtype.ts";
+import { printSchedule, type ScheduleKind } from "../schedules.ts";
+import type { ThreadAccess, ThreadContext } from "./context.ts";
+import { THREAD_DECISIONS } from "./decisions.ts";
+
+export const THREAD_KIND: ScheduleKind<ThreadSchedule, ThreadContext> = {
+  decisions: THREAD_DECISIONS,
+  problem: threadProblem,
+  tries: 400,
+};
+
+export const printThreadSchedule = (schedule: ThreadSchedule): string => printSchedule(THREAD_DECISIONS, schedule);
+
+/** A loop as a schedule deals it. */
+export interface DealtLoop extends Axis {
+  readonly lanes: number;
+  readonly warps: number;
+  readonly each: number;
+  /** Of a kept loop. */
+  readonly blocks: number;
+  /** Of a summed loop: steps in order, and blocks that share them. */
+  readonly steps: number;
+  readonly split: number;
+  /** Whether some of the steps are beyond its end. */
+  readonly beyond: boolean;
+}
+
+export function dealtLoops({ loops }: ThreadContext, schedule: ThreadSchedule): readonly DealtLoop[] {
+  const partsOf = (l: Axis): { lanes: number; warps: number; each: number; rest: number } => {
+    const [lanes, warps, each] = [schedule.lanes[l.name] ?? 1, schedule.warps[l.name] ?? 1, schedule.each[l.name] ?? 1];
+    return { lanes, warps, each, rest: Math.ceil(l.extent / (lanes * warps * each)) };
+  };
+  const summed = loops.filter((l) => l.kind === "reduce");
+  const longest = summed.toSorted((a, b) => partsOf(b).rest - partsOf(a).rest)[0];
+  return loops.map((l) => {
+    const { rest, ...parts } = partsOf(l);
+    const split = l === longest ? Math.min(schedule.split, rest) : 1;
+    const steps = l.kind === "reduce" ? Math.ceil(rest / split) : 1;
+    const blocks = l.kind === "reduce" ? 1 : rest;
+    const covered = parts.lanes * parts.warps * parts.each * steps * split * blocks;
+    return { ...l, ...parts, blocks, steps, split, beyond: covered > l.extent };
+  });
+}
+
+export const isKept = ({ kind }: Axis): boolean => kind === "spatial";
+export const productOf = <T>(all: readonly T[], of: (one: T) => number): number =>
+  all.reduce((n, one) => n * of(one), 1);
+
+/** Elements that a thread reads in a step by one access of a tensor, each once. */
+export function readsOf(
+  { loops: moving, strides, widths }: ThreadAccess,
+  dealt: readonly DealtLoop[],
+): { readonly elements: number; readonly moves: number } {
+  const own = dealt.filter((l) => moving.has(l.name) && l.each > 1);
+  const places = new Set<number>([0]);
+  for (const l of own) {
+    const stride = strides.get(l.name);
+    // Where it is not known how far apart they are, none coincide.
+    const step = stride ?? 1e9 * (1 + own.indexOf(l));
+    for (const place of [...places]) for (let i = 1; i < l.each; i++) places.add(place + i * step);
+  }
+  const width = Math.max(1, ...own.map((l) => runOf(widths.get(l.name) ?? 1, l.each)));
+  return { elements: places.size, moves: places.size / width };
+}
+
+/** Neighbours moved at once: no more than lie side by side, and as many as divide what a thread takes. */
+export function runOf(width: number, each: number): number {
+  let run = width;
+  while (each % run !== 0) run /= 2;
+  return run;
+}
+
+/** Registers of a thread besides sums and elements: addresses, counters. */
+const OTHER_REGISTERS = 32;
+
+export function threadRegisters({ accesses }: ThreadContext, dealt: readonly DealtLoop[]): number {
+  const sums = productOf(dealt.filter(isKept), (l) => l.each);
+  return accesses.reduce((n, a) => n + readsOf(a, dealt).elements, sums + OTHER_REGISTERS);
+}
+
+/** Bytes of shared memory in which warps add up; none where each has sums of its own. */
+export function partialBytes({ mapping, limits }: ThreadContext, dealt: readonly DealtLoop[]): number {
+  if (dealt.every((l) => isKept(l) || l.warps === 1)) return 0;
+  const sums = productOf(dealt.filter(isKept), (l) => l.each);
+  return productOf(dealt, (l) => l.warps) * sums * limits.lanes * bytesOf(targetOf(mapping.computation).dtype);
+}
+
+/** Points beyond the ends of the loops for each one inside that is worth computing. */
+const MOST_WASTE = 3;
+const STATIC_SHARED_BYTES = 48 * 1024;
+
+/** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
+function threadProblem(context: ThreadContext, schedule: ThreadSchedule): string | undefined {
+  const dealt = dealtLoops(context, schedule);
+  const { limits, loops } = context;
+  const waste =
+    productOf(dealt, (l) => l.lanes * l.warps * l.each * l.blocks * l.steps * l.split) /
+    productOf(loops, (l) => l.extent);
+  if (waste > MOST_WASTE) return `${waste.toFixed(1)} times as many points as the loops have`;
+  const registers = threadRegisters(context, dealt);
+  if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
+  const threads = limits.lanes * productOf(dealt, (l) => l.warps);
+  if (registers * threads > limits.blockRegisters)
+    return `${registers * threads} registers a block, it has ${limits.blockRegisters}`;
+  const bytes = partialBytes(context, dealt);
+  if (bytes > STATIC_SHARED_BYTES)
+    return `${bytes} bytes of shared memory for parts of sums, more than ${STATIC_SHARED_BYTES}`;
+  if (schedule.split > 1 && dealt.every((l) => l.split < schedule.split))
+    return `no summed loop has ${schedule.split} steps to share`;
+  return undefined;
+}

@@ -1,0 +1,32 @@
+/**
+ * @file Decision `warps`: how the warps of a block are dealt to the loops.
+ *
+ *     warps m 4              four rows a block
+ *     warps m 2, k 4         four warps share each sum, and add up in shared memory
+ */
+
+import { z } from "zod";
+import { byAxis, printPairs } from "../decision.ts";
+import type { ThreadDecision } from "./context.ts";
+import { dealt } from "./lanes.ts";
+
+/** Warps of a block at most, and loops that they are dealt to. */
+const MOST = 32;
+const LOOPS = 2;
+
+export const warps: ThreadDecision<"warps"> = {
+  name: "warps",
+  summary: "Warps of a block along each loop: those along a summed one add up in shared memory.",
+  example: "m 2, k 4",
+  schema: byAxis(z.int().min(2).max(MOST)),
+  values: ({ loops }) => dealt(loops, 1, LOOPS, MOST),
+  suits: ({ loops }, { lanes }, value) =>
+    loops.every((l) => value[l.name] === undefined || (lanes[l.name] ?? 1) * (value[l.name] ?? 1) < 2 * l.extent),
+  problem: ({ loops }, schedule) => {
+    const strange = Object.keys(schedule.warps).find((name) => !loops.some((l) => l.name === name));
+    if (strange !== undefined) return `warps of ${strange}: there is no such loop`;
+    const all = Object.values(schedule.warps).reduce((product, n) => product * n, 1);
+    return all <= MOST ? undefined : `${all} warps, a block has at most ${MOST}`;
+  },
+  print: printPairs,
+};

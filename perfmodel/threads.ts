@@ -1,0 +1,183 @@
+/**
+ * @file The model of a kernel of threads: what its warps issue, what their accesses take of the caches, how long they wait for them.
+ *
+ *     time = launch + max(issue, load, cache, memory, waves * (steps * latency)) + fill and drain of the last wave (+ a launch where sums are split)
+ *
+ *     issue      instructions of all warps of a multiprocessor, four a cycle
+ *     load       sectors of 32 bytes that its accesses touch, four a cycle
+ *     cache      bytes that blocks read, once each, over the rate of the cache that all share
+ *     store      sectors that stores touch, over the rate at which a multiprocessor writes
+ *     memory     all tensors once over the rate of memory
+ *     latency    a step's reads are all on their way at once; warps beside one another hide each other's
+ */
+
+import type { ThreadSchedule } from "../abstraction/candidate.ts";
+import { inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import { problemIn } from "../mapper/schedule/schedules.ts";
+import type { ThreadAccess, ThreadContext } from "../mapper/schedule/thread/context.ts";
+import {
+  type DealtLoop,
+  dealtLoops,
+  isKept,
+  productOf,
+  readsOf,
+  THREAD_KIND,
+  threadRegisters,
+} from "../mapper/schedule/thread/schedule.ts";
+import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
+import type { Costs } from "./model.ts";
+
+/** Warp instructions a cycle of a multiprocessor: one a quarter. */
+const ISSUED_PER_CYCLE = 4;
+/** Bytes of a sector, and sectors that the first cache gives a cycle: 128 bytes (Luo et al., H100). */
+const SECTOR_BYTES = 32;
+const SECTORS_PER_CYCLE = 4;
+/** Instructions besides the load for an element with guards and without: address, comparisons. Counted in SASS by eye. */
+const GUARDED = 4;
+const UNGUARDED = 1;
+/** Instructions a product: the multiply-add, and a conversion of each factor that no other product shares. */
+const PER_PRODUCT = 1;
+const PER_ELEMENT = 1;
+/** Instructions and cycles of a shuffle and the sum behind it. */
+const PER_SHUFFLE = 2;
+const SHUFFLE_LATENCY = 30;
+/** Cycles until an element from the last cache is there, under some load. */
+const READ_LATENCY = 700;
+/** Cycles of addresses before the first read, and of stores behind the last sum. */
+const AROUND = 400;
+const REGISTER_GRANULE = 8;
+/** Warps of a block beyond which they wait for one another at a barrier, in cycles each. */
+const BARRIER = 20;
+
+/** What a schedule costs, part by part, in seconds; undefined when it cannot be lowered. */
+export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, target: Target): Costs | undefined {
+  if (problemIn(THREAD_KIND, context, schedule) !== undefined) return undefined;
+  const dealt = dealtLoops(context, schedule);
+  const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
+  const machine = levelOf(target, "block");
+  const computation = context.mapping.computation;
+
+  // 1. Blocks at once, and waves of them.
+  const warps = productOf(dealt, (l) => l.warps);
+  const blocks = productOf(dealt, (l) => l.blocks * l.split);
+  const perThread = Math.ceil(threadRegisters(context, dealt) / REGISTER_GRANULE) * REGISTER_GRANULE;
+  const resident = Math.max(
+    1,
+    Math.min(
+      Math.floor(context.limits.blockRegisters / (perThread * warps * context.limits.lanes)),
+      Math.floor((levelOf(target, "warp").resident ?? 64) / warps),
+      machine.resident ?? 1,
+    ),
+  );
+  const perUnit = Math.ceil(blocks / machine.units);
+  const waves = Math.ceil(perUnit / resident);
+
+  // 2. A warp's step, and its end.
+  const sums = productOf(dealt.filter(isKept), (l) => l.each);
+  const products = productOf(dealt, (l) => l.each);
+  let instructions = products * PER_PRODUCT;
+  let sectors = 0;
+  let blockBytes = 0;
+  for (const access of context.accesses) {
+    const { elements, moves } = readsOf(access, dealt);
+    const guarded =
+      access.widths.size === 0 && access.loops.size > 1 && access.access.index.some((e) => e.kind !== "axis");
+    instructions += moves * (1 + (guarded ? GUARDED : UNGUARDED)) + elements * PER_ELEMENT;
+    sectors += moves * sectorsOf(access, dealt, elements / moves);
+    blockBytes += distinctOf(access, dealt) * bytesOf(access.tensor.dtype);
+  }
+  const stores =
+    (sums / readsOf(context.result, dealt.filter(isKept)).elements) *
+    readsOf(context.result, dealt.filter(isKept)).moves;
+  const stored = stores * sectorsOf(context.result, dealt.filter(isKept), sums / stores) * SECTOR_BYTES;
+  const steps = productOf(dealt, (l) => l.steps);
+  const flips = dealt.reduce((n, l) => n + (isKept(l) ? 0 : Math.log2(l.lanes)), 0);
+  const partners = productOf(
+    dealt.filter((l) => !isKept(l)),
+    (l) => l.warps,
+  );
+  const ending = sums * (flips * PER_SHUFFLE + (partners > 1 ? 2 * partners : 0) + 4);
+  const perWarp = steps * instructions + ending;
+  const waits = steps * READ_LATENCY + AROUND + flips * SHUFFLE_LATENCY + (partners > 1 ? 60 + warps * BARRIER : 0);
+
+  // 3. Parts, in seconds.
+  const cacheRate = readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
+  const storeRate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
+  const memoryRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
+  const traffic = [...inputsOf(computation), outputOf(computation)].reduce(
+    (n, t) => n + memoryElements(t) * bytesOf(t.dtype),
+    0,
+  );
+  const onChip = (memoryOf(target, "l2").bytes?.value ?? 0) > traffic;
+  const launch = target.fixed["launch"]?.value ?? 0;
+  const busy = {
+    issue: (perUnit * warps * perWarp) / ISSUED_PER_CYCLE / clock,
+    load: (perUnit * warps * steps * sectors) / SECTORS_PER_CYCLE / clock,
+    cache: (perUnit * blockBytes) / cacheRate,
+    memory: onChip ? 0 : traffic / memoryRate,
+    store:
+      (perUnit * productOf(dealt.filter(isKept), (l) => l.warps) * stored) / (storeRate ?? Number.POSITIVE_INFINITY),
+    latency: (waves * waits) / clock,
+  };
+  const fixed = { launch: schedule.split > 1 ? 2 * launch : launch };
+  const parts = Object.values(busy);
+  return {
+    terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
+    bounds: [fixed.launch + Math.max(...parts), fixed.launch + parts.reduce((sum, s) => sum + s, 0)],
+    traits: ["threads"],
+  };
+}
+
+/** What the model expects; undefined when the schedule cannot be lowered. */
+export function predictThreads(
+  context: ThreadContext,
+  schedule: ThreadSchedule,
+  target: Target,
+  correction?: Correction,
+): Prediction | undefined {
+  const costs = threadCosts(context, schedule, target);
+  if (!costs) return undefined;
+  const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
+  const cyclesOf = (name: string): number => (costs.terms.find((t) => t.name === name)?.seconds ?? 0) * clock;
+  const inner = Math.max(cyclesOf("issue"), cyclesOf("latency"));
+  const read = Math.max(cyclesOf("load"), cyclesOf("cache"), cyclesOf("memory"));
+  return {
+    seconds: apply(correction ?? NO_CORRECTION, costs),
+    uncorrectedSeconds: apply(NO_CORRECTION, costs),
+    levels: [{ level: "grid", trips: 1, inner, read, write: 0, bound: read > inner ? "read" : "inner" }],
+  };
+}
+
+/** Sectors that one access of a warp touches, of `run` elements a lane. */
+function sectorsOf({ strides, loops, tensor }: ThreadAccess, dealt: readonly DealtLoop[], run: number): number {
+  const bytes = bytesOf(tensor.dtype);
+  let places: number[] = [0];
+  for (const l of dealt) {
+    if (l.lanes === 1 || !loops.has(l.name)) continue;
+    const stride = (strides.get(l.name) ?? SECTOR_BYTES) * l.each * bytes;
+    places = places.flatMap((p) => Array.from({ length: l.lanes }, (_, i) => p + i * stride));
+  }
+  const touched = new Set<number>();
+  for (const p of places)
+    for (let at = p; at < p + run * bytes; at += SECTOR_BYTES) touched.add(Math.floor(at / SECTOR_BYTES));
+  return Math.max(1, touched.size);
+}
+
+/** Elements of a tensor that a block reads, each once. */
+function distinctOf({ strides, loops, tensor }: ThreadAccess, dealt: readonly DealtLoop[]): number {
+  // Loops that move by the same distance, as rows of an image and of a filter, overlap.
+  const reach = new Map<number, number>();
+  let others = 1;
+  for (const l of dealt) {
+    if (!loops.has(l.name)) continue;
+    const steps = Math.min(l.extent, l.lanes * l.warps * l.each * (isKept(l) ? 1 : l.steps));
+    const stride = strides.get(l.name);
+    if (stride === undefined) others *= steps;
+    else reach.set(stride, (reach.get(stride) ?? 1) + steps - 1);
+  }
+  const all = [...reach.values()].reduce((product, n) => product * n, others);
+  return Math.min(all, memoryElements(tensor));
+}

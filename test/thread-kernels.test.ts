@@ -1,0 +1,158 @@
+/**
+ * @file Kernels of threads: every random schedule of every operator lowers to a nest that the interpreter finds free of races and equal to the
+ * equation, and prints as CUDA that gives the same on the emulated device.
+ */
+
+import { describe, expect, it } from "vitest";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import type { ThreadSchedule } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest } from "../abstraction/loop-nest.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { generateCuda } from "../codegen/cuda.ts";
+import { THREADS } from "../intrinsics/cuda-threads.ts";
+import { lowerThreads } from "../mapper/lower/threads.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { gridLimits } from "../mapper/schedule/grid-context.ts";
+import { crossSchedules, drawSchedule, mutateSchedule } from "../mapper/schedule/schedules.ts";
+import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
+import { dealtLoops, printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { threadCosts } from "../perfmodel/threads.ts";
+import { ADVERSE_ORDERS as DEVICE_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
+import { toMemory } from "../runtime/verify.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { inFull } from "./support/slow.ts";
+
+const TARGET = nvidiaTarget("h100");
+const LIMITS = gridLimits(TARGET);
+/** Schedules of each computation: interpreted, and printed. */
+const DRAWN = inFull(40, 4);
+const PRINTED = inFull(20, 1);
+/** Products that a nest runs, padding included, that are interpreted. */
+const MOST_WORK = 60_000;
+
+const operator = (name: string, parameters: Record<string, number>, epilogue?: string, types = "f16"): Computation =>
+  instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types), ...(epilogue && { epilogue }) });
+
+const PIXELS = "y[n,k,p,q] = f16(out[n,k,p,q])";
+
+/** The fifteen operators of the suite, in sizes of which some divide and some do not. */
+const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
+  ["gmv", operator("gmv", { m: 20, k: 64 }, "y[m] = f16(out[m])")],
+  ["gmm", operator("gmm", { m: 12, n: 8, k: 16 }, "c[m,n] = f16(out[m,n])")],
+  ["c1d", operator("c1d", { n: 1, c: 4, l: 11, k: 6, r: 3, pad: 2, dilation: 2 }, "y[n,k,p] = f16(out[n,k,p])")],
+  ["c2d", operator("c2d", { n: 1, c: 3, h: 7, w: 7, k: 4, r: 3, s: 3, stride: 2 }, PIXELS)],
+  [
+    "c3d",
+    operator("c3d", { n: 1, c: 2, d: 3, h: 4, w: 4, k: 3, t: 2, r: 3, s: 3 }, "y[n,k,o,p,q] = f16(out[n,k,o,p,q])"),
+  ],
+  ["t2d", operator("t2d", { n: 1, c: 3, h: 4, w: 4, k: 2, r: 3, s: 3, stride: 2, pad: 1 }, PIXELS)],
+  ["grp", operator("grp", { n: 1, c: 8, h: 5, w: 8, k: 8, r: 1, s: 1, pad: 0, groups: 2 }, PIXELS)],
+  ["dil", operator("dil", { n: 1, c: 4, h: 6, w: 8, k: 4, r: 3, s: 3, pad: 2, dilation: 2 }, PIXELS)],
+  ["dep", operator("dep", { n: 2, c: 4, h: 7, w: 7, m: 1, r: 3, s: 3 }, PIXELS)],
+  ["cap", operator("cap", { n: 1, c: 2, h: 4, w: 4, k: 3, r: 3, s: 3, caps: 4 }, "y[n,k,p,q,u] = f16(out[n,k,p,q,u])")],
+  ["bcv", operator("bcv", { n: 2, c: 3, h: 4, w: 4, k: 3, r: 3, s: 3 }, PIXELS)],
+  ["gfc", operator("gfc", { n: 4, i: 8, o: 24, groups: 4 }, "y[n,o] = f16(out[n,o])")],
+  ["men", operator("men", { n: 2, c: 3, h: 8, w: 32 }, "y[c] = f16(out[c])")],
+  ["var", operator("var", { n: 2, c: 3, h: 8, w: 8 }, "y[c] = f16(out[c])")],
+  ["scn", operator("scn", { m: 5, n: 16 }, "y[i,j] = f16(out[i,j])")],
+  ["many terms, few sums", operator("men", { n: 4, c: 2, h: 32, w: 64 }, undefined, "bf16")],
+  ["gmv f32", operator("gmv", { m: 9, k: 37 }, undefined, "f32")],
+  ["gmm s8", operator("gmm", { m: 9, n: 8, k: 16 }, undefined, "s8")],
+  [
+    "triangle f16",
+    defineComputation({
+      equation: "c[i,j] += f32(a[i,k]) * f32(b[k,j]) where j <= i + 3 and k <= i; y[i,j] = f16(c[i,j] + 1)",
+      extents: { i: 9, j: 12, k: 16 },
+      tensors: { a: "f16", b: "f16" },
+    }),
+  ],
+];
+
+function contextOf(computation: Computation): ThreadContext {
+  const [mapping] = THREADS.flatMap((intrinsic) => mappings(computation, intrinsic).valid);
+  if (!mapping) throw new Error(`${computation.name} has no instruction of one thread`);
+  const context = threadContext(mapping, LIMITS);
+  if (typeof context === "string") throw new Error(context);
+  return context;
+}
+
+function workOf(context: ThreadContext, schedule: ThreadSchedule): number {
+  return dealtLoops(context, schedule).reduce(
+    (n, l) => n * l.lanes * l.warps * l.each * l.blocks * l.steps * l.split,
+    1,
+  );
+}
+
+function randomInputs(computation: Computation, seed: number): Inputs {
+  const random = seededRandom(seed);
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -2, 2)),
+    ]),
+  );
+}
+
+describe("a kernel of threads", () => {
+  for (const [name, computation] of COMPUTATIONS) {
+    it(`is free of races and equals the equation: ${name}`, () => {
+      const context = contextOf(computation);
+      const random = seededRandom(5);
+      const inputs = randomInputs(computation, 3);
+      const want = interpret(computation, inputs);
+      let done = 0;
+      let schedule = drawSchedule(THREAD_KIND, context, random);
+      for (let tries = 0; done < DRAWN && tries < 50 * DRAWN; tries++) {
+        const next = drawSchedule(THREAD_KIND, context, random);
+        if (!schedule || !next) throw new Error("no schedule");
+        schedule = mutateSchedule(
+          THREAD_KIND,
+          context,
+          crossSchedules(THREAD_KIND, context, next, schedule, random),
+          random,
+        );
+        if (workOf(context, schedule) > MOST_WORK) schedule = next;
+        if (workOf(context, schedule) > MOST_WORK) continue;
+        const nest = lowerThreads(context, schedule);
+        const order = ADVERSE_ORDERS[done++ % ADVERSE_ORDERS.length] ?? {};
+        const got = interpretNest(nest, computation, inputs, 1, order);
+        expect([...got], `${printThreadSchedule(schedule)}\n${printNest(nest)}`).toEqual([...want]);
+        expect(threadCosts(context, schedule, TARGET)?.bounds[0]).toBeGreaterThan(0);
+      }
+      expect(done).toBeGreaterThan(0);
+    });
+  }
+
+  it(`equals the equation on the emulated device: ${PRINTED} of every operator`, async () => {
+    const jobs = COMPUTATIONS.flatMap(([name, computation]) => {
+      const context = contextOf(computation);
+      const random = seededRandom(9);
+      const inputs = randomInputs(computation, 4);
+      const want = [...interpret(computation, inputs)];
+      return Array.from({ length: PRINTED }, (_, i) => {
+        const schedule = drawSchedule(THREAD_KIND, context, random);
+        if (!schedule) throw new Error("no schedule");
+        const nest = lowerThreads(context, schedule);
+        const kernel = generateCuda(computation, context.mapping.intrinsic, nest, { lines: [] });
+        const memory = Object.fromEntries(
+          inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)]),
+        );
+        const order = DEVICE_ORDERS[i % DEVICE_ORDERS.length];
+        return {
+          want,
+          name: `${name} ${printThreadSchedule(schedule)}`,
+          job: { kernel, inputs: memory, ...(order && { order }) },
+        };
+      });
+    });
+    const runs = await runEmulated(jobs.map(({ job }) => job));
+    for (const [i, run] of runs.entries())
+      expect(run.status === "ok" ? [...run.output] : run.log, jobs[i]?.name).toEqual(jobs[i]?.want);
+  });
+});
