@@ -1,0 +1,198 @@
+/**
+ * @file The operators of bench/suites searched on this machine's GPU, beside PyTorch on the same GPU in the same call.
+ *
+ *     node dist/bench/cuda-suite.js --batches 1,16 --seconds 5 --shard 1/4 --out part-1.jsonl          a line a configuration, as it ends
+ *     node dist/bench/cuda-suite.js --report part-1.jsonl,part-2.jsonl > bench/results/cuda-operators-h100.md
+ *
+ * Inputs and outputs are f16, sums f32; images lie NCHW, filters KCRS. Every kernel is compared with the reference in every element of three sets
+ * of inputs before its time counts. A file that exists is gone on with: configurations that it holds are left out. Those of equal
+ * parameters are searched once.
+ */
+
+import { spawn } from "node:child_process";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { z } from "zod";
+import { canonicalJson } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { targetOf } from "../abstraction/computation.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { constantValues, instantiate } from "../operators/operator.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { createCudaRunner } from "../runtime/run/cuda.ts";
+import { tuneComputation } from "../session/tune.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { type Case, type Line, line, report } from "./cuda-suite-report.ts";
+import { layersNamed, suiteLayers } from "./suite.ts";
+
+const { values } = parseArgs({
+  options: {
+    /** Operators and ids; all when left out. */
+    cases: { type: "string" },
+    /** One of each operator's configurations in so many. */
+    every: { type: "string", default: "1" },
+    batches: { type: "string", default: "1,16" },
+    shard: { type: "string", default: "1/1" },
+    seconds: { type: "string", default: "5" },
+    seed: { type: "string", default: "1" },
+    target: { type: "string", default: "h100" },
+    out: { type: "string" },
+    report: { type: "string" },
+    python: { type: "string", default: "python3" },
+  },
+});
+
+/** Operators whose `n` is a batch of one: the others say another, or have none. */
+const WITH_BATCH = new Set(["c1d", "c2d", "c3d", "t2d", "grp", "dil", "dep", "cap", "men", "var"]);
+/** The budget is of seconds. */
+const MOST_TRIALS = 1_000_000;
+
+const answer = z.union([
+  z.object({ id: z.string(), forms: z.record(z.string(), z.number()), failed: z.record(z.string(), z.string()) }),
+  z.object({ torch: z.string(), cudnn: z.number() }),
+]);
+
+if (values.report === undefined) await run();
+else console.log(report(values.report.split(",").flatMap(linesIn)));
+
+function linesIn(path: string): Line[] {
+  if (!existsSync(path)) return [];
+  const texts = readFileSync(path, "utf8").split("\n");
+  return texts.flatMap((text): Line[] => {
+    if (text === "") return [];
+    // A line that was being written when the time ended is no line.
+    try {
+      const known = line.safeParse(JSON.parse(text));
+      return known.success ? [known.data] : [];
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** The configurations of all batches in order: this shard's, without those of equal parameters before them. */
+function casesOfShard(): readonly Case[] {
+  const every = Number(values.every);
+  const counts = new Map<string, number>();
+  const layers = (values.cases === undefined ? suiteLayers() : layersNamed(values.cases)).filter(({ op }) => {
+    const count = counts.get(op) ?? 0;
+    counts.set(op, count + 1);
+    return count % every === 0;
+  });
+  const all = values.batches.split(",").flatMap((text, i) =>
+    layers.flatMap(({ id, op, params }): Case[] => {
+      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params }] : [];
+      return [{ id: text === "1" ? id : `${id}@${text}`, op, params: { ...params, n: Number(text) } }];
+    }),
+  );
+  const keyOf = ({ op, params }: Case): string => canonicalJson([op, params]);
+  const distinct = all.filter((c, i) => all.findIndex((other) => keyOf(other) === keyOf(c)) === i);
+  const [shard = 1, shards = 1] = values.shard.split("/").map(Number);
+  return distinct.filter((_, i) => i % shards === shard - 1);
+}
+
+function computationOf({ op, params }: Case): Computation {
+  const types = parseDataTypes("f16");
+  const operator = operatorNamed(op);
+  const sum = targetOf(instantiate(operator, { parameters: params, types }));
+  const dims = sum.dims.map((d) => d.name).join(",");
+  const epilogue = `result[${dims}] = f16(${sum.name}[${dims}])`;
+  return instantiate(operator, { parameters: params, types, epilogue });
+}
+
+async function run(): Promise<void> {
+  const made = await createCudaRunner();
+  if (made.status === "environment") {
+    console.error(`${made.what}\n${made.why}\n${made.remedy}`);
+    process.exitCode = 6;
+    return;
+  }
+  const { device } = made.runner;
+  await made.runner.close();
+  const { out } = values;
+  const before = out === undefined ? [] : linesIn(out);
+  const write = (written: Line): void => {
+    const text = JSON.stringify(written);
+    if (out === undefined) console.log(text);
+    else appendFileSync(out, `${text}\n`);
+  };
+  const { name, driver, nvcc } = device;
+  write({
+    kind: "device",
+    name,
+    driver,
+    nvcc: nvcc.version,
+    seconds: Number(values.seconds),
+    seed: Number(values.seed),
+  });
+  const cases = casesOfShard();
+  const without = (kind: Line["kind"]): readonly Case[] =>
+    cases.filter(({ id }) => !before.some((l) => l.kind === kind && "id" in l && l.id === id));
+  await timePeers(without("peer"), write);
+  for (const one of without("case")) write(await searched(one));
+}
+
+async function searched(one: Case): Promise<Line> {
+  const begun = Date.now();
+  const spent = (): number => (Date.now() - begun) / 1000;
+  const line = { kind: "case", ...one } as const;
+  try {
+    const computation = computationOf(one);
+    const found = await tuneComputation(
+      { computation, fixed: constantValues(operatorNamed(one.op), computation), name: one.id.replace("@", "/") },
+      {
+        ...{ machine: nvidiaTarget(values.target), database: ":memory:", trials: MOST_TRIALS },
+        ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
+      },
+    );
+    if (!("trials" in found)) {
+      const because =
+        found.status === "environment" ? found.problem.what : (found.refused[0]?.because ?? "nothing maps");
+      return { ...line, seconds: spent(), trials: 0, measured: 0, failed: {}, because };
+    }
+    const { best, failed, trials } = found;
+    const measured = trials.filter((t) => t.measurement.status === "ok").length;
+    const kinds = [...new Set(trials.map((t) => t.candidate.intrinsic))].length;
+    const told = { seconds: spent(), trials: trials.length, measured, failed, instructions: kinds };
+    console.error(
+      `${one.id} ${best ? (best.measurement.median * 1e6).toFixed(2) : "none"} us, ${trials.length} trials, ${spent().toFixed(1)} s`,
+    );
+    if (!best) {
+      const log = trials.map((t) => t.measurement).find((m) => m.status !== "ok");
+      return { ...line, ...told, because: log && "log" in log ? log.log.slice(0, 300) : "no kernel was right" };
+    }
+    const { median, interval } = best.measurement;
+    return {
+      ...{ ...line, ...told },
+      best: {
+        ...{ median, interval: [interval[0], interval[1]], instruction: best.candidate.intrinsic },
+        ...{
+          mapping: placeText(best.candidate),
+          schedule: scheduleText(best.candidate),
+          expected: best.prediction?.uncorrectedSeconds,
+        },
+      },
+    };
+  } catch (error) {
+    console.error(`${one.id}: ${error instanceof Error ? error.message : String(error)}`);
+    const because = error instanceof Error ? error.message.slice(0, 300) : String(error);
+    return { ...line, seconds: spent(), trials: 0, measured: 0, failed: {}, because };
+  }
+}
+
+/** PyTorch in a process of its own, ahead of the searches: a line a configuration, as it ends. */
+async function timePeers(cases: readonly Case[], write: (line: Line) => void): Promise<void> {
+  if (cases.length === 0) return;
+  const script = fileURLToPath(new URL("./peers/torch-operators.py", import.meta.url));
+  const python = spawn(values.python, [script], { stdio: ["pipe", "pipe", "inherit"] });
+  python.on("error", (error) => console.error(`PyTorch: ${error.message}`));
+  python.stdin.on("error", () => undefined);
+  python.stdin.end(JSON.stringify(cases));
+  for await (const text of createInterface({ input: python.stdout })) {
+    const told = answer.parse(JSON.parse(text));
+    write("torch" in told ? { kind: "library", ...told } : { kind: "peer", ...told });
+  }
+}
