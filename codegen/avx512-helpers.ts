@@ -17,6 +17,11 @@ const HELPERS: readonly Helper[] = [
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,
   },
   {
+    name: "row_below",
+    text: code`/* The elements before the n-th. */
+static inline unsigned long long row_below(long n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }`,
+  },
+  {
     name: "only_lane",
     text: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
   },

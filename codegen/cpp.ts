@@ -32,6 +32,7 @@ import { clearRegister, declareRegister, isNumbered } from "../targets/registers
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
+import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
@@ -128,7 +129,7 @@ class CppWriter implements LanguagePrinter {
     const packed = packedRun(loop, this.c, extents);
     if (packed) return packed;
     const wide = wideRow(loop, this.c, extents);
-    const vectors = this.rows?.row(loop, extents);
+    const vectors = this.rows && (this.rows.row(loop, extents) ?? maskedRow(loop, this.c, extents));
     if (!vectors) return wide;
     const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
     return [

@@ -9,9 +9,17 @@
 import { type Condition, conditionOf, type Outlook, outlook } from "../abstraction/condition.ts";
 import { number } from "../abstraction/expression.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { comparisons, loopsIn, scheduledParts, spanOf, storedCondition } from "../mapper/match/conditions.ts";
+import {
+  carriedConditions,
+  comparisons,
+  loopsIn,
+  scheduledParts,
+  spanOf,
+  storedCondition,
+} from "../mapper/match/conditions.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { dependsOn } from "../mapper/schedule/operands.ts";
 import { at, type DimensionState } from "./placed.ts";
 
 /** A dimension that the condition speaks of. */
@@ -36,19 +44,23 @@ export interface Census {
   readonly worked: Tally;
   /** Blocks that are stored as they are: all of their elements take part, or none does. */
   readonly plain: Tally;
+  /** Of an input that keeps points out, by its name, the blocks across the edge: some of their points take part, and some do not. */
+  readonly edges: ReadonlyMap<string, Tally>;
 }
 
 /** @returns undefined where no condition leaves anything out */
 export function censusOf(
-  { computation, intrinsic, binding }: Mapping,
+  mapping: Mapping,
   dimensions: readonly LoopDimension[],
   states: readonly DimensionState[],
 ): Census | undefined {
+  const { computation, intrinsic, binding } = mapping;
   const { where } = computation.equation;
   if (where === undefined) return undefined;
   const whole = conditionOf(where);
   const must: Condition = { kind: "and", parts: comparisons(whole) };
-  const stored = storedCondition(scheduledParts(defineProblem(computation, intrinsic, binding)));
+  const parts = scheduledParts(defineProblem(computation, intrinsic, binding));
+  const stored = storedCondition(parts);
   const kept = stored && conditionOf(stored);
   const all = dimensions.map((dimension, i): Tied => ({ dimension, state: at(states, i) }));
   const speaksOf = (c: Condition, { dimension }: Tied): boolean =>
@@ -68,6 +80,16 @@ export function censusOf(
       const found: Outlook = kept ? outlook(kept, ranges) : "always";
       return found !== "sometimes" ? true : single ? false : undefined;
     }),
+    edges: new Map(
+      [...carriedConditions(parts)].map(([operand, carried]) => {
+        const own = all.filter((t) => speaksOf(carried, t) && dependsOn(mapping, operand, t.dimension));
+        const isAcross: Judge = (ranges, _, single) => {
+          const found = outlook(carried, ranges);
+          return found !== "sometimes" ? false : single ? true : undefined;
+        };
+        return [operand, new Tally(own, extents, isAcross, true)];
+      }),
+    ),
   };
 }
 
@@ -84,13 +106,16 @@ export class Tally {
   private readonly tied: readonly Tied[];
   private readonly extents: ReadonlyMap<string, number>;
   private readonly judge: Judge;
+  /** The smaller block that is left is judged as if it were a whole one. */
+  private readonly asWhole: boolean;
   private readonly known = new Map<
     string,
     readonly { readonly isLeft: readonly boolean[]; readonly blocks: number }[]
   >();
 
-  constructor(tied: readonly Tied[], extents: ReadonlyMap<string, number>, judge: Judge) {
+  constructor(tied: readonly Tied[], extents: ReadonlyMap<string, number>, judge: Judge, asWhole = false) {
     this.tied = tied;
+    this.asWhole = asWhole;
     this.extents = extents;
     this.judge = judge;
   }
@@ -151,7 +176,7 @@ export class Tally {
       const [own, range] = [this.tied[i], blocks[i]];
       if (own === undefined || range === undefined || !(own.state.spatial || summed))
         return [0, (this.extents.get(loop) ?? 1) - 1];
-      return valuesOf(own, range, loop);
+      return valuesOf(own, this.asWhole ? { ...range, isLeft: false } : range, loop);
     };
   }
 }

@@ -330,14 +330,21 @@ class LayeredModel {
     this.pack = 0;
     for (const input of this.plan.inputs) {
       moved.resident += input.placed.bufferBytes;
-      const found = this.plan.packingOf(input);
-      if (found === undefined) continue;
-      const { packing, dealt } = found;
-      const share = threads <= 1 ? 1 : Math.ceil(dealt / threads) / dealt;
-      this.pack += share * this.packingCycles(packing);
-      moved.read += share * packing.sourceBytes;
-      moved.written += share * packing.passingBytes;
-      moved.resident += packing.sourceBytes;
+      const { packing, edges } = input.placed;
+      if (packing !== undefined) {
+        const share = this.plan.packedBy(threads, packing, input);
+        this.pack += share * this.packingCycles(packing);
+        moved.read += share * packing.sourceBytes;
+        moved.written += share * packing.passingBytes;
+        moved.resident += packing.sourceBytes;
+      }
+      const across = edges === undefined ? 0 : this.plan.edgeShare(input);
+      if (edges === undefined || across === 0) continue;
+      const share = across * this.plan.packedBy(threads, edges, input);
+      this.pack += share * this.packingCycles(edges);
+      moved.read += share * edges.bytes;
+      moved.written += share * edges.passingBytes;
+      moved.resident += across * edges.bytes;
     }
     this.barrier = threads > 1 && moved.written > 0 ? this.target.barrierCycles.value : 0;
     return moved;

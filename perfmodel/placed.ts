@@ -19,14 +19,16 @@ import {
 import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
 import { type Access, access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
-import { type Operand, tileRowElements } from "../abstraction/intrinsic.ts";
+import { type Operand, tileOffset, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
+import { partsPackedIn, scheduledParts } from "../mapper/match/conditions.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
 import type { Border, BorderBlocks } from "../mapper/schedule/borders.ts";
 import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
-import { dependsOn } from "../mapper/schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
 import { STILL } from "../mapper/schedule/within.ts";
+import { writesVectorRows } from "../targets/index.ts";
 import {
   AffineFootprint,
   type Covered,
@@ -75,6 +77,10 @@ export interface IndexArithmetic {
   readonly guards: number;
 }
 
+/** Bytes of a row that is copied under a mask at most, and its elements at least (codegen/cpp-masked-rows.ts). */
+const ROW_BYTES = 64;
+const FEWEST_IN_ROW = 8;
+
 const PLAIN: IndexArithmetic = { digits: 0, guards: 0 };
 
 /** How an input is packed once a call. */
@@ -105,6 +111,8 @@ export interface PlacedInput {
   readonly straddling: number;
   /** Undefined for what is loaded in place or was packed ahead of time. */
   readonly packing: Packing | undefined;
+  /** How its tiles across the edge of a condition are packed besides, were they all; undefined where none are in a call. */
+  readonly edges: Packing | undefined;
   /** What it crosses: what lies outside is left out. */
   readonly borders: readonly Border[];
 }
@@ -140,29 +148,14 @@ export function placedInput(
   const tile = product(operand.dims.map((o) => o.extent));
   const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
 
+  const tiles = constant ? undefined : tiledPacking(mapping, operand, bound, dimensions, own, sourceBytes);
   if (placement === "tiled" || bound.kind !== "access") {
-    const elements = tile * product([...own].map((d) => d.steps));
-    const run = operand.dims.at(-1)?.extent ?? 1;
-    const moving = dimensions.filter((d) => dependsOn(mapping, operand.name, d));
-    const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
-    const gathered = bound.kind === "access" && liesApart(computation, operand, bound, moving);
     return {
       footprint: new RunFootprint(own, tile * size, LINE_BYTES),
-      bufferBytes: elements * size,
+      bufferBytes: tile * product([...own].map((d) => d.steps)) * size,
       straddling: straddles(tile * size, rowBytes),
-      packing: constant
-        ? undefined
-        : {
-            kind: "indexed",
-            elements,
-            run,
-            arithmetic,
-            gathered,
-            bytes: elements * size,
-            passingBytes: elements * size,
-            sourceBytes,
-            dealt: undefined,
-          },
+      packing: tiles,
+      edges: undefined,
       borders: [],
     };
   }
@@ -183,7 +176,48 @@ export function placedInput(
       padded === undefined || typeof padded === "string" || constant
         ? undefined
         : copyPacking(mapping, bound, padded.copy, size, sourceBytes),
+    edges: tiles,
     borders: placement === "in-place" ? crossed : [],
+  };
+}
+
+/** Every tile of an operand packed, element by element or a masked row at a time (codegen/cpp-masked-rows.ts). */
+function tiledPacking(
+  { computation, intrinsic, binding }: Mapping,
+  operand: Operand,
+  bound: Expr,
+  dimensions: readonly LoopDimension[],
+  own: ReadonlySet<DimensionState>,
+  sourceBytes: number,
+): Packing {
+  const size = bytesOf(operand.dtype);
+  const elements = product(operand.dims.map((o) => o.extent)) * product([...own].map((d) => d.steps));
+  const run = operand.dims.at(-1)?.extent ?? 1;
+  const names = new Set([...own].map((d) => d.name));
+  const moving = dimensions.filter((d) => names.has(d.name));
+  const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
+  const between = bound.kind === "access" ? strideAlong(computation, operand, bound, moving) : undefined;
+  const innermost = operand.dims.at(-1);
+  const keepsOut =
+    partsPackedIn(scheduledParts(defineProblem(computation, intrinsic, binding)), operand.name).length > 0;
+  const isRow =
+    keepsOut &&
+    between === 1 &&
+    writesVectorRows(intrinsic.isa) &&
+    run >= FEWEST_IN_ROW &&
+    run * size <= ROW_BYTES &&
+    affineForm(tileOffset(operand))?.terms.get(innermost?.name ?? "") === 1 &&
+    moving.every((d) => d.axis !== innermost?.name || d.loops.filter((l) => l.extent > 1).length <= 1);
+  return {
+    kind: isRow ? "copy" : "indexed",
+    elements,
+    run,
+    arithmetic,
+    gathered: between !== undefined && Math.abs(between) > 1,
+    bytes: elements * size,
+    passingBytes: elements * size,
+    sourceBytes,
+    dealt: undefined,
   };
 }
 
@@ -306,17 +340,22 @@ function indexArithmetic(
   return { digits, guards };
 }
 
-/** Whether neighbours on the last axis of a tile are no neighbours in the tensor; what is stored in blocks is taken to be near. */
-function liesApart(computation: Computation, operand: Operand, bound: Access, own: readonly LoopDimension[]): boolean {
+/** Elements of the tensor between neighbours on the last axis of a tile; undefined where that is no constant, or it is stored in blocks. */
+function strideAlong(
+  computation: Computation,
+  operand: Operand,
+  bound: Access,
+  own: readonly LoopDimension[],
+): number | undefined {
   const axis = operand.dims.findLast((o) => o.extent > 1)?.name;
   const loop = own.find((d) => d.axis !== undefined && d.axis === axis)?.loops.findLast((l) => l.extent > 1)?.name;
   const { dims, storage } = tensorOf(computation, bound.tensor);
   const form = affineForm(storage);
-  if (loop === undefined || form === undefined) return false;
+  if (loop === undefined || form === undefined) return undefined;
   const steps = bound.index.map(
     (e, i) => (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
   );
-  return Math.abs(steps.reduce((sum, n) => sum + n, 0)) > 1;
+  return steps.reduce((sum, n) => sum + n, 0);
 }
 
 /** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */

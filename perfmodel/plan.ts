@@ -415,17 +415,25 @@ export class Plan {
     };
   }
 
-  /** Elements an input's packing writes, and the steps of the loop that is dealt to threads. */
-  packingOf(input: InputState): { readonly packing: Packing; readonly dealt: number } | undefined {
-    const { packing } = input.placed;
-    if (packing === undefined) return undefined;
+  /** Share of an input's tiles that lie in blocks across the edge of a condition. */
+  edgeShare({ name, own }: InputState): number {
+    const edges = this.census?.edges.get(name);
+    if (edges === undefined) return 0;
+    let all = 1;
+    for (const d of own) if (edges.speaksOf(d)) all *= d.steps;
+    return edges.sum((_, count) => count) / all;
+  }
+
+  /** Share of an input's packing that the thread which finishes last does. */
+  packedBy(threads: number, packing: Packing, input: InputState): number {
+    if (threads <= 1) return 1;
     let { dealt } = packing;
     if (dealt === undefined) {
       // Tiles are packed in the order of the loops: the first that moves is dealt.
       for (const d of this.ordered) if (dealt === undefined && input.own.has(d) && d.steps > 1) dealt = d.steps;
       dealt ??= input.operand.dims.find((o) => o.extent > 1)?.extent ?? 1;
     }
-    return { packing, dealt };
+    return Math.ceil(dealt / threads) / dealt;
   }
 }
 
@@ -471,7 +479,10 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
       loads: { ...each((i) => plan.ownLoads(i)), [plan.target.name]: tiles * (plan.passes - 1) },
       stores: tiles * plan.passes,
       scattered,
-      packed: each((i) => plan.packingOf(i)?.packing.elements ?? 0),
+      packed: each((i) => {
+        const { packing, edges } = i.placed;
+        return (packing?.elements ?? 0) + (edges === undefined ? 0 : Math.round(plan.edgeShare(i) * edges.elements));
+      }),
       distinctBytes: each((i) => {
         i.placed.footprint.measure();
         return Math.min(i.placed.footprint.distinct, i.placed.bufferBytes);

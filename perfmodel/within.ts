@@ -56,6 +56,7 @@ export function withinInput(
     bufferBytes: placed.bufferBytes,
     straddling: placed.straddling,
     packing: { ...placed.packing, elements, bytes, passingBytes: Math.min(bytes, placed.bufferBytes) },
+    edges: placed.edges,
     borders: placed.borders,
   };
 }
@@ -89,6 +90,7 @@ function knownCopy(
       bufferBytes: copy.elements * size,
       straddling: straddlingShare(reach, size, rowBytes),
       packing: once.packing,
+      edges: once.edges,
       borders: [],
     },
     each: parts.reduce((sum, part) => sum + elementsOf(part), 0),

@@ -165,7 +165,8 @@ describe("triangles and bands", () => {
 
   it("skip blocks outside, mask blocks across the edge, and store the others as they are", () => {
     const mapping = rows(product("j <= i and k <= i"));
-    const schedule = { ...plainSchedule(mapping), block: { i: 8, j: 2 } };
+    const plain = plainSchedule(mapping);
+    const schedule = { ...plain, block: { i: 8, j: 2 }, placement: { ...plain.placement, a: "tiled" as const } };
     const text = printNest(lowerSchedule(mapping, schedule));
     expect(
       text.slice(text.indexOf("barrier"), text.indexOf("for unrolled i_block in 0..8\n    c_register{i_block}")),
@@ -195,6 +196,62 @@ describe("triangles and bands", () => {
               for n_inner in 0..16
                 c[i_outer*8+i_block,j_block*16+n_inner] = select(j_block*16+n_inner <= i_outer*8+i_block, c_results[(i_block*2+j_block)*16+n_inner], 0)
         "
+    `);
+  });
+
+  it("are packed across the edge only, where all else is loaded from where it lies", () => {
+    const mapping = rows(product("k <= i", { i: 20, j: 16, k: 20 }));
+    const schedule = { ...plainSchedule(mapping), block: { i: 8, k: 4 } };
+    expect(schedule.placement).toEqual({ a: "in-place", b: "in-place" });
+    const text = printNest(lowerSchedule(mapping, schedule));
+    expect(text.slice(0, text.indexOf("barrier"))).toMatchInlineSnapshot(`
+      "workspace a_edges: f32[480]
+      registers c_register: 8 x avx512.fma.f32.broadcast.c
+      registers b_register: 1 x avx512.fma.f32.broadcast.b
+      registers a_register: 1 x avx512.fma.f32.broadcast.a
+      for parallel i_edge in 0..3
+        for k_edge in 0..min(5, (i_edge*8 + 11)/4)
+          when 4*k_edge <= 8*i_edge+7 and 4*k_edge+3 > 8*i_edge
+            for i_step in 0..min(8, 20 - i_edge*8)
+              for k_step in 0..4
+                a_edges[i_edge*160+i_step*4+k_edge*32+k_step] = select(k_edge*4+k_step <= i_edge*8+i_step, x[i_edge*8+i_step,k_edge*4+k_step], 0)
+      "
+    `);
+    const whole = text.slice(text.indexOf("for k_outer"));
+    expect(whole.slice(0, whole.indexOf("c[i_outer"))).toMatchInlineSnapshot(`
+      "for k_outer in 0..min(5, (i_outer*8 + 11)/4)
+          when 4*k_outer+3 <= 8*i_outer
+            for unrolled k_block in 0..4
+              b_register{0} <- y[(k_outer*4 + k_block)*16 .. by 16]
+              for unrolled i_block in 0..8
+                a_register{0} <- x[(i_outer*8 + i_block)*20 + (k_outer*4 + k_block) .. by 1]
+                c_register{i_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
+          otherwise
+            for unrolled k_block in 0..4
+              b_register{0} <- y[(k_outer*4 + k_block)*16 .. by 16]
+              for unrolled i_block in 0..8
+                a_register{0} <- a_edges[i_outer*160 + i_block*4 + k_outer*32 + k_block .. by 1]
+                c_register{i_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
+        for unrolled i_block in 0..8
+          c[(i_outer*8 + i_block)*16 .. by 16] <- c_register{i_block}
+      for parallel i_rest in 0..1
+        for unrolled i_block in 0..4
+          c_register{i_block} <- identity
+        for k_outer in 0..5
+          when 4*k_outer <= 13
+            for unrolled k_block in 0..4
+              b_register{0} <- y[(k_outer*4 + k_block)*16 .. by 16]
+              for unrolled i_block in 0..4
+                a_register{0} <- x[(16 + i_block)*20 + (k_outer*4 + k_block) .. by 1]
+                c_register{i_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
+          otherwise
+            for unrolled k_block in 0..4
+              b_register{0} <- y[(k_outer*4 + k_block)*16 .. by 16]
+              for unrolled i_block in 0..4
+                a_register{0} <- a_edges[320 + i_block*4 + k_outer*32 + k_block .. by 1]
+                c_register{i_block} <- avx512.fma.f32.broadcast(a_register{0}, b_register{0})
+        for unrolled i_block in 0..4
+          c[(16 + i_block)*16 .. by 16] <- c_register{i_block"
     `);
   });
 
@@ -243,6 +300,44 @@ describe("compiled", () => {
           batches: [1, 2],
         });
         expect(measured.status, `${JSON.stringify(schedule)} ${"log" in measured ? measured.log : ""}`).toBe("ok");
+      }
+    },
+    60_000,
+  );
+
+  it.skipIf(!nativeTarget().isa.includes("amx_int8"))(
+    "edges of tiles are copied a row at a time under a mask, in the type of the input (needs amx_int8)",
+    async () => {
+      for (const [on, types, k] of [
+        ["amx.tdpbusd", ["u8", "s8", "s32"], 128],
+        ["amx.tdpbusd", ["u8", "s8", "s32"], 100],
+        ["amx.tdpbf16ps", ["bf16", "bf16", "f32"], 96],
+      ] as const) {
+        const [x, y, c] = types;
+        const computation = defineComputation({
+          equation: `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j]) where i - k < 21 and k - i < 67`,
+          extents: { i: k === 100 ? 70 : 64, j: 40, k },
+          tensors: { x, y, c },
+        });
+        const mapping = mappings(computation, named(on)).valid.find((m) =>
+          printMatching(m.matching).includes("m <- i"),
+        );
+        if (!mapping) throw new Error("nothing maps");
+        const reference = await runner.reference(computation, 3);
+        const [place = "padded"] = placementsOf(mapping)[0]?.open ?? [];
+        expect(place).toBe(k === 100 ? "padded" : "in-place");
+        for (const a of [place, "tiled"] as const) {
+          const schedule = {
+            ...plainSchedule(mapping, THREADS),
+            block: { i: 2, j: 2 },
+            placement: { a, b: "tiled" as const },
+          };
+          const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
+          expect(kernel.source).toContain(`_mm512_maskz_loadu_epi${x === "u8" ? 8 : 16}(`);
+          const options = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] } as const;
+          const measured = await runner.measure(kernel, reference, options);
+          expect(measured.status, `${a} ${"log" in measured ? measured.log : ""}`).toBe("ok");
+        }
       }
     },
     60_000,

@@ -108,7 +108,7 @@ test("every count equals what a walk over the lowered nest meets", () => {
 
 test("what a condition leaves out is counted as lowering leaves it out", () => {
   const random = seededRandom(17);
-  const seen = { skipped: 0, masked: 0 };
+  const seen = { skipped: 0, masked: 0, edges: 0 };
   for (let i = 0; i < inFull(600, 120); i++) {
     const { computation, intrinsic } = randomTriangle(random);
     const valid = mappings(computation, intrinsic).valid.filter((m) => unschedulable(m) === undefined);
@@ -118,7 +118,9 @@ test("what a condition leaves out is counted as lowering leaves it out", () => {
     for (let steps = randomInteger(random, 0, 3); steps > 0; steps--)
       schedule = mutateSchedule(mapping, schedule, random, NEAR_BYTES);
     const counted = createCounts(mapping)(schedule);
-    const met = walk(lowerSchedule(mapping, schedule), mapping);
+    const nest = lowerSchedule(mapping, schedule);
+    const met = walk(nest, mapping);
+    if (nest.scratch.some((b) => b.name.endsWith("_edges"))) seen.edges++;
     // Bytes are an upper bound: all steps are taken to be gone through.
     for (const operand of Object.keys(met.distinctBytes)) {
       expect(counted?.distinctBytes[operand] ?? 0).toBeGreaterThanOrEqual(met.distinctBytes[operand] ?? 0);
@@ -131,6 +133,7 @@ test("what a condition leaves out is counted as lowering leaves it out", () => {
     if (met.issues < dimensionsOf(mapping).reduce((product, d) => product * d.steps, 1)) seen.skipped++;
     if (met.scattered > 0 && met.scattered < elementCount(outputOf(computation))) seen.masked++;
   }
+  expect(seen.edges).toBeGreaterThan(10);
   expect(seen.skipped).toBeGreaterThan(30);
   expect(seen.masked).toBeGreaterThan(3);
 });
@@ -282,6 +285,8 @@ function walk(
         case "load": {
           const operand = nest.registers.find((r) => r.name === s.register.file)?.operand ?? "";
           counts.loads[operand] = (counts.loads[operand] ?? 0) + 1;
+          // What lies across an edge is loaded from a buffer beside: the bytes are those of what is loaded where it lies.
+          if (s.memory.buffer === `${operand}_edges`) break;
           const base = evaluateIndex(s.memory.base, point);
           for (const [row, column] of places.get(operand) ?? [])
             touched.get(operand)?.add(base + row * s.memory.stride + column);
@@ -299,7 +304,8 @@ function walk(
               inputs.find(
                 (name) =>
                   [`${packedFrom(name)}_padded`, `${packedFrom(name)}_windowed`].some((b) => tensor.startsWith(b)) ||
-                  tensor === `${name}_tiles`,
+                  tensor === `${name}_tiles` ||
+                  tensor === `${name}_edges`,
               ) ?? "";
             counts.packed[operand] = (counts.packed[operand] ?? 0) + 1;
           }

@@ -8,7 +8,7 @@
  * Each answers with the address of a tile for where the loops stand.
  */
 
-import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Placement, Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, inputsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import {
   type Access,
@@ -25,7 +25,7 @@ import {
 import { type Operand, tileElements, tileOffset, tileRowElements } from "../../abstraction/intrinsic.ts";
 import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
+import { type Conditions, partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import { defineProblem, type Problem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
 import { blocksOf, type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
@@ -34,6 +34,7 @@ import { dependsOn } from "../schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
 import { copyParts } from "./copies.ts";
+import { edgeLoops } from "./edges.ts";
 import type { FreshNames } from "./names.ts";
 
 /** Where an operand's tiles are loaded from. */
@@ -43,6 +44,8 @@ export interface Placed {
   readonly stride: number;
   /** First element of the tile at the given steps. */
   readonly base: (at: Position) => Expr;
+  /** Where its blocks across the edge of a condition lie, zeros beyond it; undefined for an input that keeps no point out, or as a whole. */
+  readonly edges?: Placed;
 }
 
 /** Where the loops stand: for each dimension the number of its block and the step within the block; the block's tile and place in it. */
@@ -97,6 +100,7 @@ export class OperandPlacement {
   private readonly names: FreshNames;
   private readonly dimensions: readonly LoopDimension[];
   private readonly loops: readonly NestedLoop[];
+  private readonly conditions: Conditions | undefined;
   /** Copies made inside a loop, by the loop. */
   private readonly within = new Map<
     string,
@@ -104,22 +108,36 @@ export class OperandPlacement {
   >();
 
   /** @param names shared with whoever writes the loops, so that none is given twice */
-  constructor(mapping: Mapping, schedule: Schedule, loops: readonly NestedLoop[], names: FreshNames) {
+  constructor(
+    mapping: Mapping,
+    schedule: Schedule,
+    loops: readonly NestedLoop[],
+    names: FreshNames,
+    conditions: Conditions | undefined,
+  ) {
     this.mapping = mapping;
     this.schedule = schedule;
     this.computation = mapping.computation;
     this.problem = defineProblem(mapping.computation, mapping.intrinsic, mapping.binding);
     this.names = names;
     this.loops = loops;
+    this.conditions = conditions;
     this.dimensions = loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
   }
 
   place(operand: Operand): Placed {
-    const { computation, mapping } = this;
-    const bound = mapping.binding[operand.name];
+    const bound = this.mapping.binding[operand.name];
     const placement = this.schedule.placement[operand.name];
     if (bound === undefined || placement === undefined) throw new Error(`internal: ${operand.name} is not placed`);
     if (placement === "tiled" || bound.kind !== "access") return this.placeTiled(operand, bound);
+    const plain = this.placePlain(operand, bound, placement);
+    const keepsOut = partsPackedIn(scheduledParts(this.problem), operand.name).length > 0;
+    return keepsOut ? { ...plain, edges: this.placeTiled(operand, bound, true) } : plain;
+  }
+
+  /** In the tensor, or in a copy of it. */
+  private placePlain(operand: Operand, bound: Access, placement: Exclude<Placement, "tiled">): Placed {
+    const { computation, mapping } = this;
     if (placement === "in-place") {
       const reach = reachInPlace(computation, mapping.intrinsic, operand, bound, this.dimensions);
       if (typeof reach === "string") throw new Error(`internal: ${reach}`);
@@ -212,64 +230,88 @@ export class OperandPlacement {
     });
   }
 
-  /** Every tile an operand has, in the order the loops ask for them: outer blocks, then the steps of a block, then the tile. */
-  private placeTiled(operand: Operand, bound: Expr): Placed {
+  /**
+   * Every tile an operand has, in the order the loops ask for them: outer blocks, then the steps of a block, then the tile.
+   * @param edges of the tiles only those of blocks across the edge of the condition are written; the others lie elsewhere
+   */
+  private placeTiled(operand: Operand, bound: Expr, edges = false): Placed {
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
-    const size = tileElements(operand);
-    const { elements, base } = this.tileLayout(own, size);
-    const buffer = this.allocate(`${operand.name}_tiles`, operand, elements);
-
-    // Packing: for every step of every dimension and every element of the tile, the element or what changes nothing.
-    const stepName = (d: LoopDimension): string => this.names.fresh(`${d.name}_step`);
+    const { elements, base } = this.tileLayout(own, tileElements(operand));
+    const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements);
     const innerName = (name: string): string => this.names.fresh(`${name}_inner`);
+    const inner = operand.dims.map((o) => ({ name: innerName(o.name), extent: o.extent }));
+    const inTile = new Map(operand.dims.map((o) => [o.name, o.extent > 1 ? axis(innerName(o.name)) : number(0)]));
+    const offset = substitute(tileOffset(operand), inTile, "index");
+    /** The element at a place within a tile, or what changes nothing. */
+    const packed = (stepOf: (d: LoopDimension) => Expr, at: Position): Statement => {
+      const target = access(buffer, [binary("+", base(at), offset)]);
+      return {
+        kind: "scalar",
+        equation: { target, op: "=", value: this.tileElement(operand, bound, own, stepOf, inTile) },
+      };
+    };
+    const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
+    if (edges && this.conditions) {
+      const edge = {
+        operand,
+        own,
+        conditions: this.conditions,
+        inner,
+        blockOf: (d: LoopDimension) => blockOf(this.schedule, d),
+      };
+      this.packing(constant).push(
+        ...edgeLoops(edge, this.names, (stepOf, outer, within) =>
+          packed(stepOf, (d) => this.placeIn(d, outer(d), within(d))),
+        ),
+      );
+    } else {
+      const step = (d: LoopDimension): Expr => axis(this.names.fresh(`${d.name}_step`));
+      const statement = packed(step, (d) => {
+        const block = number(blockOf(this.schedule, d));
+        return this.placeIn(d, binary("/", step(d), block), binary("%", step(d), block));
+      });
+      const steps = own.map((d) => ({ name: this.names.fresh(`${d.name}_step`), extent: d.steps }));
+      this.packing(constant).push(...this.dealt([...steps, ...inner], [statement]));
+    }
+    return { operand, buffer, stride: tileRowElements(operand), base };
+  }
+
+  /** Where a block and a step within it lie, and which tile of blocks the block is in. */
+  private placeIn(d: LoopDimension, outer: Expr, inner: Expr): ReturnType<Position> {
+    const tile = number(this.tileOf(d) ?? 1);
+    const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
+    return { outer, inner, tile: binary("/", outer, tile), inTile };
+  }
+
+  /** An element of a tile: zero, or what changes nothing, where loops do not fill it and where a condition that it carries fails. */
+  private tileElement(
+    operand: Operand,
+    bound: Expr,
+    own: readonly LoopDimension[],
+    stepOf: (d: LoopDimension) => Expr,
+    inTile: ReadonlyMap<string, Expr>,
+  ): Expr {
     const counters = new Map<string, Expr>();
     const guards: Expr[] = [];
     for (const d of own) {
-      const element = binary(
-        "+",
-        binary("*", axis(stepName(d)), number(d.step)),
-        d.axis === undefined ? number(0) : axis(innerName(d.axis)),
-      );
+      const inner = inTile.get(d.axis ?? "") ?? number(0);
+      const element = binary("+", binary("*", stepOf(d), number(d.step)), inner);
       if (d.steps !== d.wholeSteps) guards.push(compare("<", element, number(d.extent)));
       for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
     }
     for (const o of operand.dims)
       if (!own.some((d) => d.axis === o.name) && o.extent > 1)
-        guards.push(compare("<", axis(innerName(o.name)), number(1)));
+        guards.push(compare("<", inTile.get(o.name) ?? number(0), number(1)));
     for (const part of partsPackedIn(scheduledParts(this.problem), operand.name))
       guards.push(substitute(part, counters, "index"));
     const value = substitute(bound, counters);
-    const guarded: Expr =
-      guards.length === 0
-        ? value
-        : {
-            kind: "select",
-            condition: guards.reduce(and),
-            whenTrue: value,
-            whenFalse: this.problem.padding ?? number(0),
-          };
-    const at: Position = (d) => {
-      const block = number(blockOf(this.schedule, d));
-      const outer = binary("/", axis(stepName(d)), block);
-      const tile = number(this.tileOf(d) ?? 1);
-      const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
-      return { outer, inner: binary("%", axis(stepName(d)), block), tile: binary("/", outer, tile), inTile };
+    if (guards.length === 0) return value;
+    return {
+      kind: "select",
+      condition: guards.reduce(and),
+      whenTrue: value,
+      whenFalse: this.problem.padding ?? number(0),
     };
-    const offset = substitute(
-      tileOffset(operand),
-      new Map(operand.dims.map((o) => [o.name, axis(innerName(o.name))])),
-      "index",
-    );
-    const place = binary("+", base(at), offset);
-    const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
-    const walk = [
-      ...own.map((d) => ({ name: stepName(d), extent: d.steps })),
-      ...operand.dims.map((o) => ({ name: innerName(o.name), extent: o.extent })),
-    ];
-    this.packing(constant).push(
-      ...this.dealt(walk, [{ kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: guarded } }]),
-    );
-    return { operand, buffer, stride: tileRowElements(operand), base };
   }
 
   /** Tiles of the instruction one behind the other in the order of the loops: outer ones first, then the steps of a block. */

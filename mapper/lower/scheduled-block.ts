@@ -56,9 +56,26 @@ export abstract class ScheduledBlock extends ScheduledParts {
     const begin = tiles.first
       ? this.unrolled(blocked, parts, [{ kind: "clear", register: accumulator }])
       : move("load");
-    const all = this.nest(summed, parts, tiles, false, (all) => this.core(all, blocked, held, streaming, accumulator));
+    const all = this.nest(summed, parts, tiles, false, (all) => this.step(all, blocked, held, streaming, accumulator));
     const work = this.conditions?.worked(this.stretchIn(parts), all) ?? all;
     return [...begin, ...work, ...(tiles.last ? this.storeBlock(parts, blocked, counter) : move("store"))];
+  }
+
+  /** One step of the summed loops, written once more for a block in which an input has tiles across the edge of a condition. */
+  private step(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    held: Placed | undefined,
+    streaming: Placed,
+    accumulator: { file: string; index: Expr },
+  ): readonly Statement[] {
+    const carrier = [held, streaming].find((p) => p?.edges !== undefined);
+    if (carrier?.edges === undefined || this.conditions === undefined)
+      return this.core(parts, blocked, held, streaming, accumulator);
+    const { edges, ...plain } = carrier;
+    const from = (p: Placed): readonly Statement[] =>
+      this.step(parts, blocked, carrier === held ? p : held, carrier === streaming ? p : streaming, accumulator);
+    return this.conditions.loaded(carrier.operand.name, this.stretchIn(parts), from(plain), from(edges));
   }
 
   /** One step of the summed loops, unrolled: held tiles loaded, then each streaming tile and the issues it takes part in. */

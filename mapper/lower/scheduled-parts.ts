@@ -42,8 +42,8 @@ export abstract class ScheduledParts {
     const all = dimensionsUnder(mapping, schedule);
     this.loops = nestedLoops(schedule.order, all);
     this.dimensions = this.loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
-    this.operands = new OperandPlacement(mapping, schedule, this.loops, this.names);
     this.conditions = Conditions.of(mapping, schedule, this.dimensions);
+    this.operands = new OperandPlacement(mapping, schedule, this.loops, this.names, this.conditions);
     this.target = targetOperand(mapping);
     this.inputs = inputOperands(mapping);
     this.borders = new Map(

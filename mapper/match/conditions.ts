@@ -11,6 +11,8 @@
  *           c[i,j] = select(j <= i, sum, 0)           tiles across the edge are masked where they are stored
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
+ *
+ * Where a lies as the instruction loads it, only its tiles across the edge are packed (mapper/lower/edges.ts), the others loaded in place.
  */
 
 import type { AffineForm } from "../../abstraction/affine.ts";
@@ -84,6 +86,17 @@ export function partsPackedIn(parts: readonly ConditionPart[], operand: string):
   );
 }
 
+/** What each input keeps points out by, by the name of its operand. */
+export function carriedConditions(parts: readonly ConditionPart[]): ReadonlyMap<string, Condition> {
+  const carried = new Map<string, Expr>();
+  for (const { part, keptOutBy } of parts) {
+    if (keptOutBy === undefined || keptOutBy === "store") continue;
+    const before = carried.get(keptOutBy.operand);
+    carried.set(keptOutBy.operand, before === undefined ? part : and(before, part));
+  }
+  return new Map([...carried].map(([operand, part]) => [operand, conditionOf(part)]));
+}
+
 /** What must hold for an element to hold more than the identity; undefined when nothing must. */
 export function storedCondition(parts: readonly ConditionPart[]): Expr | undefined {
   const stored = parts.flatMap(({ part, keptOutBy }) => (keptOutBy === "store" ? [part] : []));
@@ -153,13 +166,21 @@ export class Conditions {
   readonly stored: Expr | undefined;
   private readonly whole: Condition;
   private readonly kept: Condition | undefined;
+  /** What an input keeps points out by, of the inputs that do. */
+  private readonly carried: ReadonlyMap<string, Condition>;
   private readonly dimensions: readonly LoopDimension[];
   private readonly schedule: Schedule;
 
-  private constructor(where: Expr, stored: Expr | undefined, schedule: Schedule, dimensions: readonly LoopDimension[]) {
+  private constructor(
+    where: Expr,
+    parts: readonly ConditionPart[],
+    schedule: Schedule,
+    dimensions: readonly LoopDimension[],
+  ) {
     this.whole = conditionOf(where);
-    this.stored = stored;
-    this.kept = stored && conditionOf(stored);
+    this.stored = storedCondition(parts);
+    this.kept = this.stored && conditionOf(this.stored);
+    this.carried = carriedConditions(parts);
     this.schedule = schedule;
     this.dimensions = dimensions;
   }
@@ -169,8 +190,7 @@ export class Conditions {
     const { computation, intrinsic, binding } = mapping;
     const { where } = computation.equation;
     if (where === undefined) return undefined;
-    const parts = scheduledParts(defineProblem(computation, intrinsic, binding));
-    return new Conditions(where, storedCondition(parts), schedule, dimensions);
+    return new Conditions(where, scheduledParts(defineProblem(computation, intrinsic, binding)), schedule, dimensions);
   }
 
   /** Work of a register block, run where some of its points may take part. */
@@ -186,6 +206,31 @@ export class Conditions {
     return when(alike, plain, masked);
   }
 
+  /** Work on a block of an input that keeps points out: `inside` where all of them take part, else `across`. */
+  loaded(
+    operand: string,
+    stretchOf: StretchOf,
+    inside: readonly Statement[],
+    across: readonly Statement[],
+  ): readonly Statement[] {
+    const carried = this.carried.get(operand);
+    return carried === undefined ? inside : when(everywhere(carried, this.spans(stretchOf)), inside, across);
+  }
+
+  /** What packs a block of an input that keeps points out, run where some of them take part and some do not. */
+  acrossEdge(operand: string, stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
+    const carried = this.carried.get(operand);
+    if (carried === undefined) return [];
+    const spans = this.spans(stretchOf);
+    return when(joined("and", somewhere(carried, spans), not(everywhere(carried, spans))), work);
+  }
+
+  /** The blocks of a summed dimension in which an input keeps some point and perhaps not all: {@link blocks} from block 0 on. */
+  blocksOfInput(operand: string, d: LoopDimension, stretchOf: StretchOf, count: number): StepRange | undefined {
+    const carried = this.carried.get(operand);
+    return carried && this.range(this.tiedTo(d, carried), d, stretchOf, number(0), count);
+  }
+
   /** Work of one block of a summed dimension, run where some of its points may take part. */
   summed(d: LoopDimension, stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
     const tied = this.tiedTo(d);
@@ -198,10 +243,20 @@ export class Conditions {
    * @param from number of the block at step 0
    */
   blocks(d: LoopDimension, stretchOf: StretchOf, from: Expr, count: number): StepRange | undefined {
+    return this.range(this.tiedTo(d), d, stretchOf, from, count);
+  }
+
+  private range(
+    tied: readonly Comparison[],
+    d: LoopDimension,
+    stretchOf: StretchOf,
+    from: Expr,
+    count: number,
+  ): StepRange | undefined {
     const elements = (this.schedule.block[d.name] ?? 1) * d.step;
     const spans = this.spans(stretchOf);
     const range = { from: [] as Expr[], to: [] as Expr[] };
-    for (const { form } of this.tiedTo(d)) {
+    for (const { form } of tied) {
       const coefficient = form.terms.get(d.loops[0]?.name ?? "") ?? 0;
       const size = Math.abs(coefficient) * elements;
       const others = (sign: 1 | -1, more: number): AffineForm => ({
@@ -225,11 +280,11 @@ export class Conditions {
   }
 
   /** The comparisons that must all hold and say something of a summed dimension that is one loop. */
-  tiedTo(d: LoopDimension): readonly Extract<Condition, { kind: "at-least" }>[] {
+  private tiedTo(d: LoopDimension, condition: Condition = this.whole): readonly Comparison[] {
     if (d.kind !== "reduce") return [];
     const [loop, ...fused] = d.loops;
     if (loop === undefined || fused.length > 0) return [];
-    return comparisons(this.whole).filter(({ form }) => form.terms.has(loop.name));
+    return comparisons(condition).filter(({ form }) => form.terms.has(loop.name));
   }
 
   private spans(stretchOf: StretchOf): (loop: string) => Span {
@@ -239,6 +294,8 @@ export class Conditions {
     };
   }
 }
+
+type Comparison = Extract<Condition, { kind: "at-least" }>;
 
 /** Where the code being written stands in a dimension: all of it inside of which nothing is fixed yet. */
 export type StretchOf = (d: LoopDimension) => Stretch;
@@ -250,7 +307,7 @@ export function loopsIn(c: Condition): readonly string[] {
 }
 
 /** The comparisons that must all hold. */
-export function comparisons(c: Condition): readonly Extract<Condition, { kind: "at-least" }>[] {
+export function comparisons(c: Condition): readonly Comparison[] {
   if (c.kind === "at-least") return [c];
   return c.kind === "and" ? c.parts.flatMap(comparisons) : [];
 }

@@ -12,7 +12,7 @@ import { identityOf } from "../../abstraction/equation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
-import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
+import { scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import { type Border, bordersOf } from "./borders.ts";
 import { type Decision, pairsApart, printPairs } from "./decision.ts";
@@ -119,9 +119,8 @@ function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]):
     identityOf(computation.equation.op, targetOf(computation).dtype) === 0;
   return inputOperands(mapping).map((operand): PlacementChoice => {
     const bound = binding[operand.name];
-    const holdsCondition = partsPackedIn(condition, operand.name).length > 0;
-    if (bound?.kind !== "access" || holdsCondition) {
-      const because = holdsCondition ? "it carries the condition" : "it is computed while it is packed";
+    if (bound?.kind !== "access") {
+      const because = "it is computed while it is packed";
       return {
         operand: operand.name,
         open: ["tiled"],

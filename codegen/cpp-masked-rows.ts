@@ -1,0 +1,100 @@
+/**
+ * @file Rows of a copy that leave elements out, as one load under a mask: what a condition or the end of a tensor keeps out is zero.
+ *
+ *     for (long k_inner = 0; k_inner < 64; k_inner++) {
+ *       a_edges[64 * m_inner + k_inner] = (64 * k_edge + k_inner <= i ? x[352 * i + 64 * k_edge + k_inner] : 0);
+ *     }
+ *       ->  _mm512_storeu_si512(a_edges + 64 * m_inner, _mm512_maskz_loadu_epi8(row_below(i - 64 * k_edge + 1), x + 352 * i + 64 * k_edge));
+ *
+ * A row is one register at most. As a loop g++ takes elements one by one, since what is left out may lie outside of memory.
+ */
+
+import { affineForm, type Extents } from "../abstraction/affine.ts";
+import { conjunctsOf } from "../abstraction/condition.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number, substitute } from "../abstraction/expression.ts";
+import { type Code, code, join } from "../abstraction/source-text.ts";
+import type { CExpressions } from "./c-expressions.ts";
+import type { Loop } from "./walk.ts";
+
+/** Bytes of a register. */
+const ROW_BYTES = 64;
+
+/** Of fewer elements a vector saves nothing. */
+const FEWEST = 8;
+
+/** The line that stands for a loop; undefined when it does more than copy a row of neighbours, or none is left out. */
+export function maskedRow(
+  { axis, extent, body }: Loop,
+  c: CExpressions,
+  extents: Extents,
+): readonly Code[] | undefined {
+  const [statement] = body;
+  if (extent < FEWEST || body.length !== 1 || statement?.kind !== "scalar") return undefined;
+  const { target, op, value, where } = statement.equation;
+  if (op !== "=" || where !== undefined || value.kind !== "select") return undefined;
+  const { condition, whenTrue: source, whenFalse } = value;
+  if (source.kind !== "access" || whenFalse.kind !== "number" || whenFalse.value !== 0) return undefined;
+  const dtype = c.dtypes[target.tensor];
+  if (dtype === undefined || c.dtypes[source.tensor] !== dtype) return undefined;
+  const bytes = bytesOf(dtype);
+  if (extent * bytes > ROW_BYTES || bytes > 4) return undefined;
+
+  const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
+  const isRow = ({ at }: { at: Expr }): boolean => affineForm(movedBy(at, axis))?.terms.get(axis) === 1;
+  if (to.guards.length > 0 || !isRow(to) || !isRow(from)) return undefined;
+  const masks: Code[] = [];
+  for (const test of [...conjunctsOf(condition), ...from.guards]) {
+    const mask = maskOf(test, axis, c, extents);
+    if (mask === undefined) return undefined;
+    masks.push(mask);
+  }
+  const pointer = (tensor: string, at: Expr): Code =>
+    code`${c.tensor(tensor)} + ${c.index(substitute(at, new Map([[axis, number(0)]]), "index"), extents)}`;
+  const [destination, origin] = [pointer(target.tensor, to.at), pointer(source.tensor, from.at)];
+  const row = code`_mm512_maskz_loadu_epi${8 * bytes}(${join(masks, code` & `)}, ${origin})`;
+  const stored =
+    extent * bytes === ROW_BYTES
+      ? code`_mm512_storeu_si512(${destination}, ${row});`
+      : code`_mm512_mask_storeu_epi${8 * bytes}(${destination}, row_below(${extent}), ${row});`;
+  return [stored];
+}
+
+/** The terms of a sum that an axis moves: what stands beside them may divide. */
+function movedBy(e: Expr, axis: string): Expr {
+  if (!axesIn(e).includes(axis)) return number(0);
+  if (e.kind !== "binary" || (e.op !== "+" && e.op !== "-")) return e;
+  return binary(e.op, movedBy(e.left, axis), movedBy(e.right, axis));
+}
+
+/** The elements of a row for which a comparison holds, a bit each; undefined where they are no beginning or end of the row. */
+function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
+  if (test.kind !== "compare") return undefined;
+  if (!axesIn(test).includes(lane)) return code`(${c.condition(test, extents)} ? ~0ull : 0)`;
+  const difference = affineForm(binary("-", test.left, test.right));
+  const factor = difference?.terms.get(lane);
+  if (difference === undefined || (factor !== 1 && factor !== -1)) return undefined;
+  // lane op bound
+  const op: CompareOp = factor === 1 ? test.op : MIRRORED[test.op];
+  const bound = [...difference.terms].reduce<Expr>(
+    (sum, [name, coefficient]) =>
+      name === lane ? sum : binary("+", sum, binary("*", { kind: "axis", name }, number(-factor * coefficient))),
+    number(-factor * difference.constant),
+  );
+  const below = (e: Expr): Code => code`row_below(${c.index(e, extents)})`;
+  switch (op) {
+    case "<":
+      return below(bound);
+    case "<=":
+      return below(binary("+", bound, number(1)));
+    case ">=":
+      return code`~${below(bound)}`;
+    case ">":
+      return code`~${below(binary("+", bound, number(1)))}`;
+    case "==":
+    case "!=":
+      return undefined;
+    default:
+      return op satisfies never;
+  }
+}

@@ -1,0 +1,87 @@
+/**
+ * @file An input that keeps points out where a condition fails: its blocks across the edge are packed with zeros beyond it, and all others
+ * are loaded from where they lie.
+ *
+ *     c[i,j] += a[i,k] * b[k,j] where k <= i          block i 2 of 16, k 1 of 64, a in place
+ *
+ *       for i_edge in 0..11
+ *         for k_edge in 0..min(6, (32*i_edge + 95)/64)         the blocks of which some point takes part
+ *           when 32*i_edge < 64*k_edge + 63                    and some does not
+ *             for i_step in 0..2, m_inner in 0..16, k_inner in 0..64
+ *               a_edges[...] = select(64*k_edge + k_inner <= 32*i_edge + 16*i_step + m_inner, a[...], 0)
+ *
+ * The edges lie where they would if every tile were packed; memory between them is never touched.
+ */
+
+import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
+import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { type Conditions, type Stretch, wholeStretch } from "../match/conditions.ts";
+import { blocksOf } from "../schedule/cache-tiles.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import type { FreshNames } from "./names.ts";
+
+export interface PackedEdge {
+  readonly operand: Operand;
+  /** The dimensions it moves with, kept ones first. */
+  readonly own: readonly LoopDimension[];
+  readonly conditions: Conditions;
+  /** Loops over the elements of a tile. */
+  readonly inner: readonly { readonly name: string; readonly extent: number }[];
+  /** Steps of a block. */
+  readonly blockOf: (d: LoopDimension) => number;
+}
+
+type ByDimension = (d: LoopDimension) => Expr;
+
+/**
+ * Loops over the blocks of an input that lie across the edge, the outermost dealt to threads.
+ * @param packed assigns one element, given the step, the block and the step within the block of each dimension
+ */
+export function edgeLoops(
+  { operand, own, conditions, inner, blockOf }: PackedEdge,
+  names: FreshNames,
+  packed: (stepOf: ByDimension, outer: ByDimension, within: ByDimension) => Statement,
+): readonly Statement[] {
+  const count = (d: LoopDimension): number => blocksOf(d, blockOf(d));
+  const counter = (d: LoopDimension, kind: string, extent: number): Expr =>
+    extent === 1 ? number(0) : axis(names.fresh(`${d.name}_${kind}`));
+  const outer = (d: LoopDimension): Expr => counter(d, "edge", count(d));
+  const within = (d: LoopDimension): Expr => counter(d, "step", blockOf(d));
+  const first = (d: LoopDimension): Expr => binary("*", outer(d), number(blockOf(d)));
+  const stepOf = (d: LoopDimension): Expr => binary("+", first(d), within(d));
+
+  // 1. A block: its steps, fewer in the last, then the elements of a tile.
+  const moving = own.filter((d) => blockOf(d) > 1);
+  const steps = moving.reduceRight<readonly Statement[]>(
+    (body, d) => {
+      const all = loop(names.fresh(`${d.name}_step`), blockOf(d), body);
+      const isEven = d.steps % blockOf(d) === 0;
+      return [isEven ? all : { ...all, range: { from: [], to: [binary("-", number(d.steps), first(d))] } }];
+    },
+    loops(
+      inner.filter((l) => l.extent > 1),
+      [packed(stepOf, outer, within)],
+    ),
+  );
+
+  // 2. The blocks, as many of each dimension as those before it leave.
+  const stretchAfter =
+    (known: number) =>
+    (d: LoopDimension): Stretch => {
+      const elements = blockOf(d) * d.step;
+      if (own.indexOf(d) >= known || !own.includes(d)) return wholeStretch(d);
+      return { low: binary("*", outer(d), number(elements)), elements, grain: elements };
+    };
+  const outermost = own.findIndex((d) => count(d) > 1);
+  const blocks = own.reduceRight<readonly Statement[]>(
+    (body, d, i) => {
+      if (count(d) === 1) return body;
+      const all = loop(names.fresh(`${d.name}_edge`), count(d), body, i === outermost ? "parallel" : "serial");
+      const range = i > outermost && conditions.blocksOfInput(operand.name, d, stretchAfter(i), count(d));
+      return [range ? { ...all, range } : all];
+    },
+    conditions.acrossEdge(operand.name, stretchAfter(own.length), steps),
+  );
+  return outermost >= 0 || blocks.length === 0 ? blocks : [loop(names.fresh("once"), 1, blocks, "parallel")];
+}
