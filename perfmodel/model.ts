@@ -438,7 +438,11 @@ class LayeredModel {
       // The call before left what fits.
       const missing = this.warm ? 1 - keptShare(packed.resident, layer.bytes) : 1;
       let fetched = 0;
-      for (const bytes of layer.fetched) fetched += bytes;
+      // What is fetched again and again is fetched for blocks with something to do; once, all of it.
+      for (let i = 0; i < inputs.length; i++) {
+        const bytes = layer.fetched[i] ?? 0;
+        fetched += Math.max(plan.workedShare * bytes, Math.min(bytes, inputs[i]?.placed.footprint.lines ?? 0));
+      }
       layer.readCycles = (missing * fetched) / layer.readBytesPerCycle;
       layer.writeCycles = (missing * layer.passed) / layer.writeBytesPerCycle;
       if (layer !== shared) {

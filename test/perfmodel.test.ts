@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";
+import { defineComputation } from "../abstraction/computation.ts";
 import type { Figure } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
@@ -153,6 +154,29 @@ describe("one cache", () => {
       ["l2", 1],
     ]);
   });
+});
+
+test("blocks that a condition leaves without work fetch nothing again", () => {
+  const readL2 = (where: string): number => {
+    const computation = defineComputation({
+      equation: `c[m,n] += a[m,k] * b[k,n]${where}`,
+      extents: { m: 512, n: 64, k: 512 },
+      tensors: { a: "f32", b: "f32" },
+    });
+    const [row] = intrinsicsNamed("avx512.fma.f32.broadcast");
+    const mapping = row && mappings(computation, row).valid.find((m) => JSON.stringify(m.matching) === '{"n":["n"]}');
+    if (!mapping) throw new Error("nothing maps");
+    const schedule = {
+      order: ["m", "n", "k"],
+      block: { m: 8, n: 2 },
+      placement: { a: "in-place", b: "in-place" },
+      threads: 1,
+    } as const;
+    const costs = createTerms(mapping, TARGET)(schedule);
+    return costs?.terms.find((t) => t.name === "read l2")?.seconds ?? Number.NaN;
+  };
+  // b, four times the first cache, comes round for every block of m: half of it where k <= m.
+  expect(readL2(" where k <= m") / readL2("")).toBeCloseTo(0.5, 1);
 });
 
 test("results that jump from page to page are written more slowly than side by side", () => {
