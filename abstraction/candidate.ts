@@ -105,6 +105,8 @@ export interface GridSchedule {
   readonly store: "direct" | "staged" | "quads";
   /** Blocks that share the sum of a tile, and where their parts meet; each block sums its own tile when left out. */
   readonly split?: { readonly parts: number; readonly through: "cluster" | "memory" } | undefined;
+  /** Taps of a filter are windows of what is staged of its input once; each is staged by itself when left out. */
+  readonly taps?: "shifted" | undefined;
 }
 
 /** A mapping onto an instruction of a warp, and how blocks and warps share the work. */

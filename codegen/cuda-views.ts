@@ -2,15 +2,27 @@
  * @file Tiles of shared memory as instructions that read them by themselves are told of them, in CUDA.
  *
  *     matrix_at<128, false>(&a_ring[8192 * (step % 4)], 0, 1024)      rows of 128 bytes, eight of them 1,024 bytes apart
+ *     matrix_at<128, false>(&b_window[1856 * r + 64 * s], 0, 1024)    the same from any row on
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
-import { type Access, axesIn, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import {
+  type Access,
+  axesIn,
+  binary,
+  type Expr,
+  number,
+  printExpr,
+  rewrite,
+  substitute,
+} from "../abstraction/expression.ts";
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, storageOf, type TileAccess } from "../abstraction/loop-nest.ts";
 import { operandView, printView } from "../abstraction/matrix-view.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
+import { shortIndex } from "./short-index.ts";
 
 /** A tile in shared memory as an instruction that reads it by itself is told of it. @throws Error where it cannot be told */
 export function matrixOf(
@@ -42,12 +54,15 @@ export function matrixOf(
   });
   const none = tile.axes.map(() => 0);
   const first = atPlace(tile, none.map(number), none);
-  const start = c.placeOf(first, extents).at;
-  if (!view || printExpr(start, "formula").includes("^"))
+  // The instruction moves pieces itself, by their absolute addresses: the start is told as if none were moved, wherever in the pattern it lies.
+  const unmoved = rewrite(storageOf(scratch), (e) => (e.kind === "binary" && e.op === "^" ? e.left : e), "index");
+  const place = new Map(names.map((name, i) => [name, first.index[i] ?? number(0)]));
+  const start = shortIndex(substitute(unmoved, place, "index"), extents);
+  if (!view || evaluateIndex(start, still) * bytesOf(operand.dtype) !== view.start)
     throw new Error(
       `internal: ${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`,
     );
-  return printView(view, code`&${c.tensor(tensor)}[${c.place(first, extents, "at").at}]`);
+  return printView(view, code`&${c.tensor(tensor)}[${c.index(c.hoist(start, `${tensor}_at`), extents)}]`);
 }
 
 /** The element of a tile at a place of it. */

@@ -24,11 +24,12 @@ import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Targe
 import type { Prediction } from "../abstraction/trial.ts";
 import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { gridProblem, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
-import type { GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
+import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
 import type { Costs } from "./model.ts";
@@ -87,7 +88,8 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
   };
   const fixed = {
     launch: target.fixed["launch"]?.value ?? 0,
-    fill: waits * (target.fixed["fill"]?.value ?? 0) + (waits * COPY_LATENCY) / clock,
+    fill:
+      waits * ((target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target)),
     drain: waits * drain.wait + shares * drain.busy,
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waits) }),
   };
@@ -102,6 +104,14 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
       ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
     ],
   };
+}
+
+/** Until the first window has arrived, which all products wait for. */
+function windowSeconds(context: GridContext, schedule: GridSchedule, target: Target): number {
+  const window = windowOf(context, schedule);
+  if (!window) return 0;
+  const bytes = window.staged * extentOf(context.sum.axis, schedule.tile) * context.elementBytes;
+  return bytes / (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY);
 }
 
 /** What the model expects; undefined when the schedule cannot be lowered. */
@@ -175,6 +185,7 @@ function stepCycles(
   const issues = parts * down * across * teams;
   const tensor = issues * issue * (context.team === "warp" ? Math.max(1, quarters / warps) : 1);
   const conflicts = conflictsOf(context, schedule);
+  const window = windowOf(context, schedule);
   let read = 0;
   let written = 0;
   let instructions = issues;
@@ -187,7 +198,9 @@ function stepCycles(
       read += parts * warps * fetched * conflicts;
       instructions += (parts * warps * fetched) / (4 * PIECE_BYTES * 8);
     }
-    const elements = extentOf(input.kept.axis, schedule.tile) * extentOf(sum.axis, schedule.tile);
+    // What is staged once serves all taps.
+    const staged = input === window?.input ? window.staged / window.taps : extentOf(input.kept.axis, schedule.tile);
+    const elements = staged * extentOf(sum.axis, schedule.tile);
     written += elements * bytes;
     const how = transferOf(input, schedule);
     const pieces = elements / (how === "async" ? (input.asyncWidth ?? 1) : input.width) / limits.lanes;
@@ -273,7 +286,8 @@ function drainSeconds(
   target: Target,
   clock: number,
 ): { readonly wait: number; readonly busy: number } {
-  const tile = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
+  const stored = (a: GridAxis): number => Math.min(1, usedPart(context, a, schedule)) * extentOf(a.axis, schedule.tile);
+  const tile = stored(context.rows) * stored(context.columns);
   const through = schedule.split?.through;
   const elements = through === "cluster" ? tile / partsOfSum(schedule) : tile;
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);

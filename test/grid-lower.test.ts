@@ -136,7 +136,8 @@ describe("a schedule of blocks and warps", () => {
     let schedule = drawSchedule(GRID, context, random);
     for (let i = 0; i < 200 && schedule; i++) {
       expect(gridProblem(context, schedule)).toBeUndefined();
-      expect(Object.keys({ split: undefined, ...schedule }).sort()).toEqual(Object.keys(GRID_DECISIONS).sort());
+      const all = { split: undefined, taps: undefined, ...schedule };
+      expect(Object.keys(all).sort()).toEqual(Object.keys(GRID_DECISIONS).sort());
       const other = drawSchedule(GRID, context, random);
       const changed = mutateSchedule(GRID, context, schedule, random);
       if (other) schedule = crossSchedules(GRID, context, changed, other, random);

@@ -16,12 +16,16 @@ import { seededRandom } from "../abstraction/random.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
 import { allSchedules, drawSchedule } from "../mapper/schedule/schedules.ts";
+import { bestUsed } from "../mapper/schedule/taps.ts";
+import { MOST_KEPT } from "../mapper/schedule/tile.ts";
 import { isRanked, MappingSpace, rankMappings, type Scheduling } from "./mapping-space.ts";
 
 /** Schedules drawn to judge a mapping by. */
 const DRAWN = 16;
 /** Widths of one instruction that are tried under one mapping: those that leave the least over. */
 const WIDTHS_KEPT = 4;
+/** And those that leave the least over of windows that serve all taps of a filter. */
+const WINDOW_WIDTHS_KEPT = 2;
 /** Mappings kept at most. */
 const MAPPINGS_KEPT = 24;
 
@@ -88,7 +92,12 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   }
   const waste = ({ mapping }: GridContext): number => Math.ceil(20 * mapping.waste);
   const size = ({ rows, columns }: GridContext): number => rows.extent * columns.extent;
-  return [...alike.values()].flatMap((all) =>
-    all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT),
-  );
+  return [...alike.values()].flatMap((all) => {
+    const kept = all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT);
+    // Rows of a window have gaps between them, so that other widths fit it.
+    const used = new Map(all.map((c) => [c, Math.floor(20 * bestUsed(c, MOST_KEPT))]));
+    const windows = all.filter((c) => (used.get(c) ?? 0) > 0 && !kept.includes(c));
+    windows.sort((a, b) => (used.get(b) ?? 0) - (used.get(a) ?? 0) || size(b) - size(a));
+    return [...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT)];
+  });
 }

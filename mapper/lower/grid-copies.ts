@@ -43,10 +43,15 @@ export function copiesAsync({ schedule }: GridPlaces, input: GridInput): boolean
   return schedule.transfer === "async" && input.asyncWidth !== undefined;
 }
 
-/** Both inputs' tiles of a step, fetched by the engine into the stage that is its turn. */
+/** Inputs with a tile for each step: all but one that is staged once for all taps. */
+export function stepInputs({ context, window }: GridPlaces): readonly GridInput[] {
+  return context.inputs.filter((input) => input !== window?.input);
+}
+
+/** The tiles of a step, fetched by the engine into the stage that is its turn. */
 export function sendOf(places: GridPlaces, step: Expr): Statement {
   const { stage } = places.schedule;
-  const boxes = places.context.inputs.map((input): Copy => {
+  const boxes = stepInputs(places).map((input): Copy => {
     const { when: _, ...copy } = copyOf(places, input, step);
     return { ...copy, width: 1, transfer: "engine", view: viewOf(places, input, step) };
   });
@@ -78,10 +83,9 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const [keptName, sumName] = [places.name(kept, "in"), places.name(sum, "in")];
   const { counters, fusedSum } = places.countersOf(step, axis(sumName));
   const tile = kept === columns ? places.columnTile : places.rowTile;
-  const fusedKept = places.fuse(kept, tile, axis(keptName), counters);
   // An engine stops where the tensor does, which is where the sum does.
   const guards = [
-    ...places.beyond(kept, fusedKept),
+    ...places.place(kept, tile, axis(keptName), counters),
     ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
     ...conditions.map((c) => substitute(c, counters, "index")),
   ];

@@ -15,22 +15,26 @@ import type { GridInput } from "../schedule/grid-context.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { inRows, ringName } from "./grid-copies.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
+import { tapAccess } from "./grid-window.ts";
 
 /** The products of a step by an instruction that reads shared memory by itself, sent off as one group. */
 export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
   const { sum, intrinsic, inputs, target } = places.context;
   const name = places.name(sum, "part");
   const tiles = Object.fromEntries(
-    inputs.map(({ operand, ...input }) => {
-      const { kept } = input;
+    inputs.map((input) => {
+      const { operand, kept } = input;
       const inSum = plus(times(sum.extent, axis(name)), axis(places.name(sum, "in")));
       const inKept = plus(places.fragmentAt(kept), axis(places.name(kept, "in")));
       const tile: TileAccess = {
         axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
-        access: access(ringName(places, { operand, ...input }), [
-          binary("%", step, number(places.schedule.stage)),
-          ...inRows({ operand, ...input }, [inKept, inSum]),
-        ]),
+        access:
+          places.window && input === places.window.input
+            ? tapAccess(places, places.window, step, inKept, inSum)
+            : access(ringName(places, input), [
+                binary("%", step, number(places.schedule.stage)),
+                ...inRows(input, [inKept, inSum]),
+              ]),
         by: "instruction",
       };
       return [operand.name, tile];

@@ -21,9 +21,9 @@ import { access, axis, binary, type Expr, number } from "../../abstraction/expre
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { runAlong } from "../schedule/grid-context.ts";
-import { tilesAlong } from "../schedule/order.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { storedAt } from "../schedule/store.ts";
+import { keptTiles } from "../schedule/taps.ts";
 import { type GridPlaces, plus, times } from "./grid-places.ts";
 import { resultOf } from "./grid-results.ts";
 
@@ -139,7 +139,9 @@ function addition(
 }
 
 /** Elements of the output that lie side by side along a line and are stored together. */
-function widthOf({ computation, context }: GridPlaces, tile: PartialTile): number {
+function widthOf({ computation, context, window }: GridPlaces, tile: PartialTile): number {
+  // Between the rows of a window there are gaps.
+  if (window?.input.kept === tile.line) return 1;
   const run = runAlong(storedAt(computation), tile.line.dimension, () => outputOf(computation), MOST_STORED);
   return run > 0 && tile.lineExtent % run === 0 && context.stored === undefined ? run : 1;
 }
@@ -159,7 +161,7 @@ function dimsOfParts(places: GridPlaces, { across, line, lines, lineExtent, shar
   const place: Dimension = { name: line.axis, extent: lineExtent };
   if (through(places) === "cluster")
     return [{ name: "block", extent: part.extent }, part, { name: across.axis, extent: share }, place];
-  const tiles = [across, line].map((a) => ({ name: `${a.axis}_tile`, extent: tilesAlong(a, schedule.tile) }));
+  const tiles = [across, line].map((a) => ({ name: `${a.axis}_tile`, extent: keptTiles(context, a, schedule) }));
   const outer = context.outer.map((d) => ({ name: `${d.name}_block`, extent: d.extent }));
   return [part, ...outer, ...tiles, { name: across.axis, extent: lines }, place];
 }

@@ -11,10 +11,11 @@ import { axis, binary, compare, type Expr, number } from "../../abstraction/expr
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
-import { tilesAlong } from "../schedule/order.ts";
 import { partsOfSum, stepsOfPart } from "../schedule/split.ts";
-import { fragmentsAlong } from "../schedule/tile.ts";
+import { type TapWindow, windowOf } from "../schedule/taps.ts";
+import { fragmentsAlong, tilesAlong } from "../schedule/tile.ts";
 import { FreshNames } from "./names.ts";
+import { windowPlace } from "./window-places.ts";
 
 export const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
 export const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
@@ -32,6 +33,8 @@ export class GridPlaces {
   readonly steps: number;
   /** Which part of a split sum a block has. */
   readonly part: Expr;
+  /** What is staged once for all taps. */
+  readonly window: TapWindow | undefined;
   /** Number of the block's tile along each axis. */
   readonly rowTile: Expr;
   readonly columnTile: Expr;
@@ -45,6 +48,7 @@ export class GridPlaces {
     this.size = schedule.tile;
     this.steps = stepsOfPart(context, schedule);
     this.part = axis(this.fresh("split"));
+    this.window = windowOf(context, schedule);
     const { rows, columns } = context;
     const tile = axis(this.name(rows, "tile"));
     this.rowTile = schedule.order === 1 ? tile : plus(times(schedule.order, axis(this.name(rows, "group"))), tile);
@@ -60,27 +64,50 @@ export class GridPlaces {
     return this.names.fresh(`${of}_${what}`);
   }
 
+  /** The counters of the kept loops outside the instruction. */
+  outerCounters(): Map<string, Expr> {
+    return new Map(this.context.outer.flatMap((d) => digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))));
+  }
+
+  isSummed(loop: string): boolean {
+    return this.computation.axes.some((a) => a.name === loop && a.kind === "reduce");
+  }
+
   /** The counters of every summed loop and of the kept loops outside the instruction, at a step. */
   countersOf(step: Expr, inside: Expr): { readonly counters: Map<string, Expr>; readonly fusedSum: Expr } {
-    const { sum, outer, outerSums } = this.context;
-    const counters = new Map<string, Expr>();
-    for (const d of outer)
-      for (const [name, digit] of digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))) counters.set(name, digit);
+    const { sum, outerSums } = this.context;
+    const counters = this.outerCounters();
     const parts = partsOfSum(this.schedule);
+    const { window } = this;
     const whole = parts === 1 ? step : plus(times(this.steps, this.part), step);
-    let weight = this.steps * parts;
+    // Taps of a window follow one another; else tiles of the sum do.
+    const outside = window ? binary("%", step, number(window.taps)) : whole;
+    let weight = window ? window.taps : this.steps * parts;
     for (const d of outerSums) {
       weight /= d.extent;
-      const quotient = binary("/", whole, number(weight));
+      const quotient = binary("/", outside, number(weight));
       const at = d === outerSums[0] ? quotient : binary("%", quotient, number(d.extent));
       for (const [name, digit] of digitsOf(d, at)) counters.set(name, digit);
     }
-    const tile = outerSums.length === 0 ? whole : binary("%", whole, number(tilesAlong(sum, this.size)));
+    const inner = outerSums.length === 0 ? whole : binary("%", whole, number(tilesAlong(sum, this.size)));
+    const tile = window ? this.sliceAt(window, binary("/", step, number(window.taps))) : inner;
     return { counters, fusedSum: this.fuse(sum, tile, inside, counters) };
   }
 
+  /** Which tile of the whole sum a slice of this block's window is. */
+  sliceAt({ slices }: TapWindow, slice: Expr): Expr {
+    return partsOfSum(this.schedule) === 1 ? slice : plus(times(slices, this.part), slice);
+  }
+
+  /** Enters the counters of a kept axis at a place of a tile; what must hold for it to be a real one: nothing where tiles fit. */
+  place(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr[] {
+    if (this.window?.input.kept.axis === a.axis)
+      return windowPlace(this.window, extentOf(a.axis, this.size), tile, inside, counters);
+    return this.beyond(a, this.fuse(a, tile, inside, counters));
+  }
+
   /** The fused index of an axis at a place of a tile; its loops' counters are entered. */
-  fuse(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr {
+  private fuse(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr {
     const fused = plus(times(extentOf(a.axis, this.size), tile), inside);
     if (a.dimension) for (const [name, digit] of digitsOf(a.dimension, fused)) counters.set(name, digit);
     return fused;

@@ -95,9 +95,10 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
 export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr, held: Expr): Equation {
   const { rows, columns } = places.context;
   const { counters } = places.countersOf(number(0), number(0));
-  const row = places.fuse(rows, places.rowTile, rowInside, counters);
-  const column = places.fuse(columns, places.columnTile, columnInside, counters);
-  const guards = [...places.beyond(rows, row), ...places.beyond(columns, column)];
+  const guards = [
+    ...places.place(rows, places.rowTile, rowInside, counters),
+    ...places.place(columns, places.columnTile, columnInside, counters),
+  ];
   const { equation, epilogue } = places.computation;
   const index = equation.target.index.map((e) => substitute(e, counters, "index"));
   const sum = storedSum(places.computation, places.context.stored, counters, held);

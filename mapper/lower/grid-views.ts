@@ -18,7 +18,7 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
   const { kept, contiguous } = input;
   const { counters } = places.countersOf(step, number(0));
-  places.fuse(kept, kept === context.columns ? places.columnTile : places.rowTile, number(0), counters);
+  places.place(kept, kept === context.columns ? places.columnTile : places.rowTile, number(0), counters);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
   const [count, columns] = [extentOf(rowAxis.axis, size), extentOf(columnAxis.axis, size)];
 

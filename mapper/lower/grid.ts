@@ -26,13 +26,14 @@ import { type LoopMode, type LoopNest, loop, type Statement } from "../../abstra
 import { setsOf, stepsInFlight } from "../schedule/fragments.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridContext } from "../schedule/grid-context.ts";
-import { tilesAlong } from "../schedule/order.ts";
+import { keptTiles } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf } from "./grid-copies.ts";
+import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
 import { GridPlaces, plus } from "./grid-places.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
+import { windowAhead, windowArrivals, windowAwait, windowNext, windowRing } from "./grid-window.ts";
 
 /** The nest of a mapping under a schedule of blocks and warps. @throws Error when {@link gridProblem} has something to say */
 export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNest {
@@ -46,7 +47,11 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
     ...(schedule.split ? storeParts(places) : storeResults(places)),
   ];
   return {
-    scratch: [...inputs.map((i) => ringOf(places, i)), ...stagedResults(places), ...partialSums(places)],
+    scratch: [
+      ...inputs.map((i) => (places.window?.input === i ? windowRing(places, places.window) : ringOf(places, i))),
+      ...stagedResults(places),
+      ...partialSums(places),
+    ],
     registers: [
       {
         ...{ name: target.name, intrinsic, operand: target.name },
@@ -59,7 +64,7 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
           count: fragmentsAlong(kept, schedule) * setsOf(schedule),
         })),
     ],
-    ...(schedule.transfer === "engine" && { arrivals: [{ name: arrivalName(places), stages: schedule.stage }] }),
+    ...(schedule.transfer === "engine" && { arrivals: arrivalsOf(places) }),
     prepare: [],
     body: [...dealt(places, body), ...addParts(places, (inner) => tilesDealt(places, inner))],
   };
@@ -68,6 +73,12 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
 const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statement[]): readonly Statement[] => [
   loop(name, extent, inner, mode),
 ];
+
+function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]> {
+  const { schedule, window } = places;
+  const ofWindow = window ? [{ name: windowArrivals(places), stages: window.stages }] : [];
+  return [{ name: arrivalName(places), stages: schedule.stage }, ...ofWindow];
+}
 
 /** Loops over blocks in the order of the schedule, over the parts of a split sum, and over the warps of each block. */
 function dealt(places: GridPlaces, body: readonly Statement[]): readonly Statement[] {
@@ -85,13 +96,14 @@ function dealt(places: GridPlaces, body: readonly Statement[]): readonly Stateme
 
 /** Loops over the tiles of the output, in the order of the schedule. */
 function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly Statement[] {
-  const { rows, columns, outer } = places.context;
-  const rowTiles = tilesAlong(rows, places.size);
+  const { context, schedule } = places;
+  const { rows, columns, outer } = context;
+  const rowTiles = keptTiles(context, rows, schedule);
   const rowTile = (extent: number, inner: readonly Statement[]): readonly Statement[] =>
     at("block", places.name(rows, "tile"), extent, inner);
   const columnTile = (inner: readonly Statement[]): readonly Statement[] =>
-    at("block", places.name(columns, "tile"), tilesAlong(columns, places.size), inner);
-  const { order } = places.schedule;
+    at("block", places.name(columns, "tile"), keptTiles(context, columns, schedule), inner);
+  const { order } = schedule;
   const tiles =
     order === 1
       ? rowTile(rowTiles, columnTile(inside))
@@ -120,13 +132,17 @@ function pipelineSentOff(places: GridPlaces): readonly Statement[] {
   const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
   const products = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
   const byEngine = places.schedule.transfer === "engine";
+  const { window } = places;
   const copies = (at: Expr): readonly Statement[] =>
-    byEngine ? [sendOf(places, at)] : [...inputs.map((i) => copyOf(places, i, at)), ...commit];
+    byEngine ? [sendOf(places, at)] : [...stepInputs(places).map((i) => copyOf(places, i, at)), ...commit];
   // What an engine brings is seen by the instruction; what threads wrote is published.
+  const awaited = [awaitOf(places, step), ...(window ? [windowAwait(places, window, step)] : [])];
   const arrived = (pending: number): readonly Statement[] =>
-    byEngine ? [awaitOf(places, step), barrier] : [...wait(pending), publish, barrier];
-  const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
-  const freed = ahead < places.steps ? copies(plus(step, number(ahead))) : commit;
+    byEngine ? [...awaited, barrier] : [...wait(pending), publish, barrier];
+  const first = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const before = [...(window ? windowAhead(places, window) : []), ...first];
+  const nextWindow = window ? windowNext(places, window, step) : [];
+  const freed = [...nextWindow, ...(ahead < places.steps ? copies(plus(step, number(ahead))) : commit)];
   const inside =
     stage === 1
       ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]

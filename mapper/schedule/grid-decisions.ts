@@ -13,11 +13,12 @@ import { split } from "./split.ts";
 import { stage } from "./stage.ts";
 import { store } from "./store.ts";
 import { swizzle } from "./swizzle.ts";
+import { taps } from "./taps.ts";
 import { tile } from "./tile.ts";
 import { transfer } from "./transfer.ts";
 import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  ...{ tile, warps, stage, swizzle, transfer, order, fragments, store, split },
+  ...{ tile, warps, stage, swizzle, transfer, taps, order, fragments, store, split },
 };

@@ -12,11 +12,11 @@ import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { fragmentsProblem, setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
-import { tilesAlong } from "./order.ts";
 import { printSchedule, type ScheduleKind } from "./schedules.ts";
 import { receivedElements, splitProblem } from "./split.ts";
 import { quadsProblem } from "./store.ts";
 import { PIECE_BYTES, sharedStorage, spanOf } from "./swizzle.ts";
+import { keptTiles, tapsProblem, windowOf } from "./taps.ts";
 import { fragmentsAlong } from "./tile.ts";
 import { engineProblem } from "./transfer.ts";
 
@@ -62,12 +62,14 @@ export function registersOf(context: GridContext, schedule: GridSchedule): numbe
 
 /** Bytes of shared memory that the rings and the staged results of a block take. */
 export function sharedBytesOf(context: GridContext, schedule: GridSchedule): number {
+  const window = windowOf(context, schedule);
   const rings = context.inputs.reduce((bytes, input) => {
-    const kept = extentOf(input.kept.axis, schedule.tile);
+    const isWindow = window?.input === input;
+    const kept = isWindow ? window.rows : extentOf(input.kept.axis, schedule.tile);
     const sum = extentOf(context.sum.axis, schedule.tile);
     const [row, column] = input.contiguous === "sum" ? [kept, sum] : [sum, kept];
     const dims = [
-      { name: "stage", extent: schedule.stage },
+      { name: "stage", extent: isWindow ? window.stages : schedule.stage },
       { name: "row", extent: row },
       { name: "column", extent: column },
     ] as const;
@@ -122,6 +124,8 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
     return `${intrinsic.name} ${schedule.swizzle === "spans" ? "does not read" : "reads"} rows cut in spans`;
   const engine = schedule.transfer === "engine" ? engineProblem(context, schedule.tile) : undefined;
   if (engine !== undefined) return engine;
+  const shifted = tapsProblem(context, schedule);
+  if (shifted !== undefined) return shifted;
   const quads = schedule.store === "quads" ? quadsProblem(context) : undefined;
   if (quads !== undefined) return quads;
   const apart = splitProblem(context, schedule);
@@ -142,7 +146,7 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
   });
   if (beside)
     return `tiles of ${beside.operand.name} would begin beside multiples of ${SECRET_TILE_BYTES} bytes, which ${intrinsic.name} asks for`;
-  const rowTiles = tilesAlong(rows, schedule.tile);
+  const rowTiles = keptTiles(context, rows, schedule);
   if (rowTiles % schedule.order !== 0) return `${rowTiles} row tiles are not taken ${schedule.order} at a time`;
   if (schedule.transfer === "async" && inputs.every((i) => i.asyncWidth === undefined))
     return "neither input can be copied asynchronously";

@@ -5,8 +5,8 @@
  */
 
 import { z } from "zod";
-import { extentOf } from "../../abstraction/affine.ts";
-import type { GridAxis, GridDecision } from "./grid-context.ts";
+import type { GridDecision } from "./grid-context.ts";
+import { keptTiles } from "./taps.ts";
 
 const MOST = 64;
 
@@ -16,10 +16,6 @@ export const order: GridDecision<"order"> = {
   example: "8",
   schema: z.int().min(1).max(4096),
   values: () => [1, 2, 4, 8, 16, 32, MOST],
-  suits: ({ rows }, schedule, taken) => tilesAlong(rows, schedule.tile) % taken === 0,
+  suits: (context, schedule, taken) => keptTiles(context, context.rows, schedule) % taken === 0,
   print: String,
 };
-
-export function tilesAlong({ axis, elements }: GridAxis, size: Readonly<Record<string, number>>): number {
-  return Math.ceil(elements / extentOf(axis, size));
-}

@@ -13,8 +13,8 @@ import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
-import { tilesAlong } from "./order.ts";
 import { runsAlongRows } from "./store.ts";
+import { keptTiles, windowOf } from "./taps.ts";
 import { stepsOf } from "./tile.ts";
 
 /** Parts worth trying; a cluster has at most eight blocks anywhere. */
@@ -53,13 +53,17 @@ export function stepsOfPart(context: GridContext, schedule: GridSchedule): numbe
 }
 
 /** Tiles of the output. */
-export function tilesOf({ rows, columns, outer }: GridContext, { tile }: Pick<GridSchedule, "tile">): number {
-  return tilesAlong(rows, tile) * tilesAlong(columns, tile) * outer.reduce((product, d) => product * d.extent, 1);
+export function tilesOf(context: GridContext, schedule: Pick<GridSchedule, "tile" | "taps" | "split">): number {
+  const { rows, columns, outer } = context;
+  const kept = keptTiles(context, rows, schedule) * keptTiles(context, columns, schedule);
+  return kept * outer.reduce((product, d) => product * d.extent, 1);
 }
 
-function isWorthwhile(context: GridContext, { tile, split: value }: GridSchedule): boolean {
-  const parts = partsOfSum({ split: value });
-  const { steps, tiles } = sizesOf(context, tile);
+function isWorthwhile(context: GridContext, schedule: GridSchedule): boolean {
+  const parts = partsOfSum(schedule);
+  const { steps, tiles } = sizesOf(context, schedule.tile);
+  const window = windowOf(context, schedule);
+  if (window && !Number.isInteger(window.slices)) return false;
   return steps % parts === 0 && tiles * parts <= ENOUGH_BLOCKS * context.limits.multiprocessors;
 }
 

@@ -12,7 +12,7 @@ import { byAxis, printPairs } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
 
 /** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
-const MOST_KEPT = 256;
+export const MOST_KEPT = 256;
 /** Bytes of a row of a tile along the sum: the swizzles of shared memory span 128. */
 const SUM_BYTES = [32, 64, 128] as const;
 
@@ -54,6 +54,10 @@ export function fragmentsAlong(
   schedule: { readonly tile: Readonly<Record<string, number>>; readonly warps: Readonly<Record<string, number>> },
 ): number {
   return extentOf(axis, schedule.tile) / (extent * (schedule.warps[axis] ?? 1));
+}
+
+export function tilesAlong({ axis, elements }: GridAxis, size: Readonly<Record<string, number>>): number {
+  return Math.ceil(elements / extentOf(axis, size));
 }
 
 /** Steps along the sum, the last perhaps partial, times those of summed loops outside the instruction. */

@@ -8,14 +8,14 @@
  */
 
 import { type AffineForm, affineForm, evaluateIndex } from "../../abstraction/affine.ts";
-import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import type { PixelRows, ViewedDimension } from "../../abstraction/tensor-view.ts";
 import type { GridContext, GridInput } from "./grid-context.ts";
 
 /** A tensor's dimension as an engine counts it, and how the loops index it. */
-interface ViewedDim extends ViewedDimension {
+export interface ViewedDim extends ViewedDimension {
   readonly form: AffineForm;
 }
 
@@ -48,11 +48,10 @@ export function viewForm(context: GridContext, input: GridInput): ViewForm | str
 }
 
 function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | string {
-  const { operand, value, kept, contiguous, conditions } = input;
-  if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed, and an engine copies`;
-  const tensor = tensorOf(mapping.computation, value.tensor);
-  const dims = dimsOf(tensor, value, bytesOf(operand.dtype));
-  if (typeof dims === "string") return dims;
+  const { kept, contiguous } = input;
+  const viewed = viewedDims(mapping.computation, input);
+  if (typeof viewed === "string") return viewed;
+  const { access: value, dims } = viewed;
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, sum] : [sum, kept];
 
   // 1. Columns: one loop, alone in steps of 1 along the innermost dimension.
@@ -80,6 +79,16 @@ function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | s
   if (contiguous !== "sum") return `rows of ${value.tensor} are several loops of the sum`;
   const walks = walksOf(mapping.computation.axes, dims, rows.map((l) => l.name).toReversed());
   return typeof walks === "string" ? walks : { access: value, dims, rows: { kind: "pixels", walks } };
+}
+
+/** The dimensions of what an input reads, innermost first; or why an engine cannot count them, in one sentence. */
+export function viewedDims(
+  computation: Computation,
+  { operand, value, conditions }: GridInput,
+): { readonly access: Access; readonly dims: readonly ViewedDim[] } | string {
+  if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed, and an engine copies`;
+  const dims = dimsOf(tensorOf(computation, value.tensor), value, bytesOf(operand.dtype));
+  return typeof dims === "string" ? dims : { access: value, dims };
 }
 
 const isAlone = ({ constant, terms }: AffineForm, loop: string): boolean =>

@@ -1,0 +1,155 @@
+/**
+ * @file The window of an input that is staged once for all taps of a filter: where results stand in it, and the copies that fill it.
+ *
+ *     shared a_window: f16[stage 2, m 272, k 64]        272 rows: 9 of 29 pixels, and what the last rows of a tile read beside them
+ *     copy h_place 9, w_place 29, k_in 64               a_window[slice%2, 29*h_place + w_place, k_in] = in[n, 64*slice+k_in, 7*m_tile+h_place-1, w_place-1]
+ *     issue                                             a_window[slice%2, m_in + 29*r + s, ..]
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import {
+  type Access,
+  access,
+  and,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  substitute,
+} from "../../abstraction/expression.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
+import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import { stepsInFlight } from "../schedule/fragments.ts";
+import { sharedStorage } from "../schedule/swizzle.ts";
+import type { TapWindow, WindowDim } from "../schedule/taps.ts";
+import { type GridPlaces, plus, times } from "./grid-places.ts";
+import { tilesOf } from "./window-places.ts";
+
+const windowName = (places: GridPlaces, { input }: TapWindow): string => places.fresh(`${input.operand.name}_window`);
+
+export const windowArrivals = (places: GridPlaces): string => places.fresh("window_full");
+
+/** The window in shared memory. */
+export function windowRing(places: GridPlaces, window: TapWindow): Scratch {
+  const { operand, kept } = window.input;
+  const { sum } = places.context;
+  const dims: [Dimension, Dimension, Dimension] = [
+    { name: "stage", extent: window.stages },
+    { name: kept.axis, extent: window.rows },
+    { name: sum.axis, extent: extentOf(sum.axis, places.size) },
+  ];
+  const { storage, elements } = sharedStorage("spans", dims, bytesOf(operand.dtype));
+  return { name: windowName(places, window), dtype: operand.dtype, elements, scope: "shared", dims, storage };
+}
+
+/** The part of the window that a step's tap reads, in place. */
+export function tapAccess(places: GridPlaces, window: TapWindow, step: Expr, inKept: Expr, inSum: Expr): Access {
+  const { counters } = places.countersOf(step, number(0));
+  const shifted = window.dims.reduce<Expr>((row, d) => {
+    const taps = [...d.form.terms].filter(([name]) => places.isSummed(name));
+    return taps.reduce((e, [name, by]) => plus(e, times(by * d.weight, counters.get(name) ?? number(0))), row);
+  }, inKept);
+  return access(windowName(places, window), [slotOf(window, sliceOf(window, step)), shifted, inSum]);
+}
+
+const sliceOf = ({ taps }: TapWindow, step: Expr): Expr => binary("/", step, number(taps));
+const slotOf = ({ stages }: TapWindow, slice: Expr): Expr => binary("%", slice, number(stages));
+
+/** The window of a part of the sum. */
+function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
+  const { context, size, schedule } = places;
+  const { dims, input, column } = window;
+  const { kept } = input;
+  const { sum } = context;
+  const columns = extentOf(sum.axis, size);
+  const counters = places.outerCounters();
+  for (const d of context.outerSums) for (const l of d.loops) counters.set(l.name, number(0));
+  for (const l of sum.dimension?.loops ?? []) counters.set(l.name, times(columns, places.sliceAt(window, slice)));
+  const offsets = tilesOf(dims, kept === context.columns ? places.columnTile : places.rowTile);
+  for (const [i, d] of dims.entries()) if (d.loop !== undefined) counters.set(d.loop, offsets[i] ?? number(0));
+  const first = window.access.index.map((e) => substitute(e, counters, "index"));
+  const inSum = places.name(sum, "in");
+  const placed = dims.filter((d) => d.staged > 1).toReversed();
+  const nameOf = (d: WindowDim): string => places.fresh(`${d.name}_place`);
+  const steps = new Map([[column.position, axis(inSum)], ...placed.map((d) => [d.position, axis(nameOf(d))] as const)]);
+  const index = first.map((e, position) => {
+    const step = steps.get(position);
+    return step ? plus(e, step) : e;
+  });
+  const row = placed.reduce<Expr>((e, d) => plus(e, times(d.weight, axis(nameOf(d)))), number(0));
+  const byEngine = schedule.transfer === "engine";
+  const all = [column, ...dims];
+  return {
+    kind: "copy",
+    axes: [...placed.map((d) => ({ name: nameOf(d), extent: d.staged })), { name: inSum, extent: columns }],
+    equation: {
+      target: access(windowName(places, window), [slotOf(window, slice), row, axis(inSum)]),
+      op: "=",
+      value: { ...window.access, index },
+    },
+    width: byEngine ? 1 : (input.asyncWidth ?? 1),
+    transfer: byEngine ? "engine" : "async",
+    group: "block",
+    ...(byEngine && {
+      view: {
+        dims: all.map(({ name, position, extent, pitch }) => ({ name, position, extent, pitch })),
+        at: all.map((d) => first[d.position] ?? number(0)),
+        rows: { kind: "box", extents: [columns, ...dims.map((d) => d.staged)] },
+      },
+    }),
+  };
+}
+
+/** The window of a part of the sum is on its way. */
+function sent(places: GridPlaces, window: TapWindow, slice: Expr, when?: Expr): Statement {
+  const copy = windowCopy(places, window, slice);
+  const condition = when ? { when } : {};
+  if (copy.transfer !== "engine") return { ...copy, ...condition };
+  return { kind: "send", copies: [copy], arrival: arrivalOf(places, window, slice), ...condition };
+}
+
+const arrivalOf = (places: GridPlaces, window: TapWindow, slice: Expr): ArrivalAt => ({
+  name: windowArrivals(places),
+  stage: slotOf(window, slice),
+});
+
+/** Ahead of all steps: the zeros behind what copies bring, which stay, and the first window. */
+export function windowAhead(places: GridPlaces, window: TapWindow): readonly Statement[] {
+  const { context, size } = places;
+  const columns = extentOf(context.sum.axis, size);
+  const zeroRows = window.rows - window.staged;
+  const [slot, row, column] = [places.fresh("slot"), places.fresh("row"), places.name(context.sum, "in")];
+  const zeros: Statement = {
+    kind: "copy",
+    axes: [
+      { name: slot, extent: window.stages },
+      { name: row, extent: zeroRows },
+      { name: column, extent: columns },
+    ],
+    equation: {
+      target: access(windowName(places, window), [axis(slot), plus(number(window.staged), axis(row)), axis(column)]),
+      op: "=",
+      value: number(0),
+    },
+    ...{ width: window.input.width, transfer: "plain", group: "block" },
+  };
+  const published: Statement = { kind: "fence", on: "memory", of: context.intrinsic };
+  return [...(zeroRows > 0 ? [zeros, published] : []), sent(places, window, number(0))];
+}
+
+/** In a step: the next window, once the last products that read its place have ended. */
+export function windowNext(places: GridPlaces, window: TapWindow, step: Expr): readonly Statement[] {
+  if (window.slices === 1) return [];
+  const slice = plus(sliceOf(window, step), number(1));
+  const tap = binary("%", step, number(window.taps));
+  const first = compare("==", tap, number(stepsInFlight(places.context, places.schedule)));
+  return [sent(places, window, slice, and(first, compare("<", slice, number(window.slices))))];
+}
+
+/** That the window of a step has arrived. */
+export function windowAwait(places: GridPlaces, window: TapWindow, step: Expr): Statement {
+  const slice = sliceOf(window, step);
+  return { kind: "await", arrival: arrivalOf(places, window, slice), use: binary("/", slice, number(window.stages)) };
+}

@@ -1,0 +1,44 @@
+/**
+ * @file Where results stand in a window that serves all taps of a filter: flat, with places between the rows that are no results.
+ *
+ *     7 rows of 28 pixels, 29 places apart       place i: q = i % 29, where that is below 28; p = 7*tile + i/29, where i/29 is below 7
+ */
+
+import { binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import type { TapWindow, WindowDim } from "../schedule/taps.ts";
+
+/** Counters of the loops that the window runs along, where a result of the tile stands; what must hold for it to be one. */
+export function windowPlace(
+  { dims }: TapWindow,
+  kept: number,
+  tile: Expr,
+  inside: Expr,
+  counters: Map<string, Expr>,
+): Expr[] {
+  const guards: Expr[] = [];
+  const offsets = tilesOf(dims, tile);
+  const top = dims.findLastIndex((d) => kept > d.weight);
+  for (const [i, d] of dims.entries()) {
+    const most = Math.floor((kept - 1) / d.weight) + 1;
+    const above = binary("/", inside, number(d.weight));
+    const digit = most === 1 ? number(0) : i >= top ? above : binary("%", above, number(d.staged));
+    if (d.tile < (i >= top ? most : d.staged) && most > 1) guards.push(compare("<", digit, number(d.tile)));
+    if (d.loop === undefined) continue;
+    const value = binary("+", offsets[i] ?? number(0), digit);
+    counters.set(d.loop, value);
+    if (d.count % d.tile !== 0) guards.push(compare("<", value, number(d.count)));
+  }
+  return guards;
+}
+
+/** Where a tile begins along each dimension. */
+export function tilesOf(dims: readonly WindowDim[], tile: Expr): Expr[] {
+  let below = 1;
+  return dims.map((d, i) => {
+    const quotient = binary("/", tile, number(below));
+    below *= d.tiles;
+    const isLast = dims.slice(i + 1).every((above) => above.tiles === 1);
+    const at = d.tiles === 1 ? number(0) : isLast ? quotient : binary("%", quotient, number(d.tiles));
+    return binary("*", number(d.tile), at);
+  });
+}

@@ -1,0 +1,303 @@
+/**
+ * @file Inputs that are staged once for all taps of a filter: windows of the staged rows are operands in place. The judge finds what arrives late
+ * or is overwritten early; the emulated device reads by descriptors alone.
+ */
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { NestFault } from "../abstraction/blocks/fault.ts";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import type { GridSchedule } from "../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { axis, binary, compare, number } from "../abstraction/expression.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { printMatching } from "../abstraction/mapping.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { generateCuda } from "../codegen/cuda.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { lowerGrid } from "../mapper/lower/grid.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
+import { gridProblem } from "../mapper/schedule/grid.ts";
+import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import { windowForm, windowOf } from "../mapper/schedule/taps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+import { findProgram, runChild } from "../runtime/child.ts";
+import { ADVERSE_ORDERS as EMULATED_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
+import { toMemory } from "../runtime/verify.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { inFull } from "./support/slow.ts";
+
+const LIMITS = gridLimits(nvidiaTarget("h100"));
+const LAYOUTS = {
+  conv1d: { in: "NLC", w: "KRC", y: "NPK" },
+  conv2d: { in: "NHWC", w: "KRSC", y: "NPQK" },
+  conv3d: { in: "NDHWC", w: "KTRSC", y: "NOPQK" },
+} as const;
+
+function convolution(name: keyof typeof LAYOUTS, parameters: Record<string, number>): Computation {
+  const output = { conv1d: "n,k,p", conv2d: "n,k,p,q", conv3d: "n,k,o,p,q" }[name];
+  return instantiate(operatorNamed(name), {
+    ...{ parameters, types: parseDataTypes("f16"), layouts: LAYOUTS[name] },
+    epilogue: `y[${output}] = f16(out[${output}])`,
+  });
+}
+
+function contextOf(computation: Computation, mapping: string, instruction = "wgmma.m64n16k16.f32.f16"): GridContext {
+  const [intrinsic] = intrinsicsNamed(instruction);
+  if (!intrinsic) throw new Error(`no row ${instruction}`);
+  const found = mappings(computation, intrinsic).valid.find(
+    (m) => printMatching(m.matching).replace(/ {2,}/g, "; ") === mapping,
+  );
+  const context = found && gridContext(found, LIMITS);
+  if (!context || typeof context === "string") throw new Error(`no ${mapping}: ${String(context)}`);
+  return context;
+}
+
+const schedule = (m: number, n: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
+  ...{ tile: { m, n, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
+  ...{ taps: "shifted", order: 1, fragments: "across", store: "direct", ...more },
+});
+
+function inputsFor(computation: Computation): Inputs {
+  const random = seededRandom(3);
+  return Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
+    ]),
+  );
+}
+
+/** Borders on all sides and on none, tails, several images in a tile, dilation, one to three dimensions, both bindings. */
+const CASES = [
+  ["conv2d", { n: 2, c: 64, k: 16, h: 7, w: 7 }, "m <- n,p,q; n <- k; k <- c", schedule(64, 16)],
+  ["conv2d", { n: 1, c: 72, k: 20, h: 9, w: 10 }, "m <- k; n <- p,q; k <- c", schedule(64, 32, { transfer: "engine" })],
+  [
+    "conv2d",
+    { n: 3, c: 136, k: 16, h: 4, w: 4 },
+    "m <- n,p,q; n <- k; k <- c",
+    schedule(128, 16, { stage: 2, fragments: "inline", transfer: "engine" }),
+  ],
+  [
+    "conv2d",
+    { n: 1, c: 64, k: 16, h: 8, w: 8, pad: 0 },
+    "m <- p,q; n <- k; k <- c",
+    schedule(64, 16, { transfer: "engine" }),
+  ],
+  ["conv2d", { n: 1, c: 64, k: 16, h: 9, w: 9, dilation: 2, pad: 2 }, "m <- k; n <- p,q; k <- c", schedule(64, 48)],
+  ["conv2d", { n: 1, c: 64, k: 16, h: 5, w: 20, r: 1, s: 5, pad: 2 }, "m <- k; n <- q; k <- c", schedule(64, 16)],
+  [
+    "conv2d",
+    { n: 1, c: 256, k: 24, h: 5, w: 5 },
+    "m <- k; n <- p,q; k <- c",
+    schedule(64, 32, { transfer: "engine", split: { parts: 2, through: "cluster" } }),
+  ],
+  [
+    "conv2d",
+    { n: 2, c: 128, k: 16, h: 5, w: 5 },
+    "m <- n,p,q; n <- k; k <- c",
+    schedule(64, 16, { split: { parts: 2, through: "memory" } }),
+  ],
+  [
+    "conv1d",
+    { n: 2, c: 64, k: 16, l: 30, r: 5, pad: 2 },
+    "m <- n,p; n <- k; k <- c",
+    schedule(64, 16, { transfer: "engine" }),
+  ],
+  [
+    "conv3d",
+    { n: 1, c: 64, k: 16, d: 3, h: 3, w: 4, t: 3, r: 3, s: 3, pad_d: 1 },
+    "m <- o,p,q; n <- k; k <- c",
+    schedule(64, 16, { transfer: "engine" }),
+  ],
+] as const;
+
+describe("taps that are windows of what is staged once", () => {
+  it.each(CASES)("equal the equation: %s %o, %s", (name, parameters, mapping, how) => {
+    const computation = convolution(name, parameters);
+    const context = contextOf(computation, mapping);
+    expect(gridProblem(context, how)).toBeUndefined();
+    const nest = lowerGrid(context, how);
+    const inputs = inputsFor(computation);
+    const expected = interpret(computation, inputs);
+    for (const order of ADVERSE_ORDERS.slice(0, inFull(6, 2)))
+      expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual([...expected]);
+  });
+
+  it("are right on the emulated device", async () => {
+    const jobs = CASES.map(([name, parameters, mapping, how], i) => {
+      const computation = convolution(name, parameters);
+      const context = contextOf(computation, mapping);
+      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, how), { lines: [] });
+      const inputs = inputsFor(computation);
+      const order = EMULATED_ORDERS[i % EMULATED_ORDERS.length];
+      const memory = inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)] as const);
+      const expected = toMemory(outputOf(computation), interpret(computation, inputs), () => 0);
+      return { expected, job: { kernel, inputs: Object.fromEntries(memory), ...(order && { order }) } };
+    });
+    const runs = await runEmulated(jobs.map(({ job }) => job));
+    for (const [i, run] of runs.entries())
+      expect(run.status === "ok" ? [...run.output] : run.log, CASES[i]?.slice(0, 3).join(" ")).toEqual([
+        ...(jobs[i]?.expected ?? []),
+      ]);
+  }, 120_000);
+});
+
+describe("a window", () => {
+  const computation = convolution("conv2d", { n: 1, c: 136, k: 16, h: 6, w: 6 });
+  const context = contextOf(computation, "m <- p,q; n <- k; k <- c");
+  const inputs = inputsFor(computation);
+  const expected = interpret(computation, inputs);
+
+  it("reads as a program", () => {
+    expect(printNest(lowerGrid(context, schedule(64, 16, { transfer: "engine" })))).toMatchInlineSnapshot(`
+      "shared a_window: f16[stage 2, m 80, k 64] at stage*5120 + (m*64 + (8*(k/8 ^ m%8) + k%8))
+      shared b_ring: f16[stage 3, n 16, k 64] at stage*1024 + (n*64 + (8*(k/8 ^ n%8) + k%8))
+      registers c: 1 x wgmma.m64n16k16.f32.f16.c
+      arrivals full: 3
+      arrivals window_full: 2
+      for at block n_block in 0..1
+        for at block m_tile in 0..1
+          for at block n_tile in 0..1
+            for at warpgroup m_warpgroup in 0..1
+              for at warpgroup n_warpgroup in 0..1
+                for unrolled m_fragment in 0..1
+                  for unrolled n_fragment in 0..1
+                    c{m_fragment + n_fragment} <- identity
+                copy slot 2, row 24, k_in 64 by 8, by block   a_window[slot,56+row,k_in] = 0
+                fence wgmma memory
+                send for window_full[0]
+                  copy h_place 8, w_place 7, k_in 64, engine, by block, as a box of c 64, w 7, h 8, n 1   a_window[0,7*h_place+w_place,k_in] = in[n_block,k_in,-1+h_place,-1+w_place]
+                send for full[0]
+                  copy n_in 16, k_in 64, engine, by block, as a box of c 64, s 1, r 1, k 16   b_ring[0,n_in,k_in] = w[16*n_tile+n_in,k_in,0,0]
+                for step in 0..27
+                  await full[step%3], use step/3
+                  await window_full[step/9%2], use step/9/2
+                  barrier block
+                  fence wgmma registers
+                  for unrolled k_part in 0..4
+                    for unrolled m_fragment in 0..1
+                      for unrolled n_fragment in 0..1
+                        c{m_fragment + n_fragment} <- wgmma.m64n16k16.f32.f16(a_window[step/9%2,64*m_warpgroup+64*m_fragment+m_in+step%9%3+7*(step%9/3),16*k_part+k_in] over m_in, k_in, b_ring[step%3,16*n_warpgroup+16*n_fragment+n_in,16*k_part+k_in] over k_in, n_in)
+                  commit wgmma
+                  send for window_full[(step/9 + 1)%2] where step%9 == 1 and step/9+1 < 3
+                    copy h_place 8, w_place 7, k_in 64, engine, by block, as a box of c 64, w 7, h 8, n 1   a_window[(step/9+1)%2,7*h_place+w_place,k_in] = in[n_block,64*(step/9+1)+k_in,-1+h_place,-1+w_place]
+                  send for full[(step + 1)%3] where step+1 < 27
+                    copy n_in 16, k_in 64, engine, by block, as a box of c 64, s 1, r 1, k 16   b_ring[(step+1)%3,n_in,k_in] = w[16*n_tile+n_in,64*((step+1)/9)+k_in,(step+1)%9/3,(step+1)%9%3]
+                  wait wgmma 1
+                wait wgmma 0
+                for unrolled m_fragment in 0..1
+                  for unrolled n_fragment in 0..1
+                    for m_in, n_in of c{m_fragment + n_fragment}   y[n_block,16*n_tile+(16*n_warpgroup+16*n_fragment+n_in),(64*m_warpgroup+64*m_fragment+m_in)/7%8,(64*m_warpgroup+64*m_fragment+m_in)%7] = f16(sum[]) where (64*m_warpgroup+64*m_fragment+m_in)%7 < 6 and (64*m_warpgroup+64*m_fragment+m_in)/7%8 < 6 and (64*m_warpgroup+64*m_fragment+m_in)/56 < 1"
+    `);
+  });
+
+  const isWindow = (s: Statement): boolean => "arrival" in s && s.arrival.name === "window_full";
+  const LEFT_OUT: readonly (readonly [string, GridSchedule["transfer"], (s: Statement) => boolean])[] = [
+    ["the wait for the window", "engine", (s) => s.kind === "await" && isWindow(s)],
+    ["the next window", "engine", (s) => s.kind === "send" && isWindow(s) && s.when !== undefined],
+    ["the barrier of a step", "engine", (s) => s.kind === "barrier" && s.group === "block"],
+    ["the fence behind the zeros", "engine", (s) => s.kind === "fence" && s.on === "memory"],
+    ["the zeros", "async", (s) => s.kind === "copy" && s.transfer === "plain"],
+    ["the wait for groups", "async", (s) => s.kind === "wait" && !s.of],
+    ["the publication of a step", "async", (s) => s.kind === "fence" && s.on === "memory"],
+  ];
+  it.each(LEFT_OUT)("is caught without %s (%s)", (_, transfer, leave) => {
+    const nest = lowerGrid(context, schedule(128, 16, { transfer, warps: { m: 2, n: 1 } }));
+    const left = (all: readonly Statement[]): Statement[] =>
+      all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
+    const outcomes = ADVERSE_ORDERS.slice(0, 2).map((order) => {
+      try {
+        const got = interpretNest({ ...nest, body: left(nest.body) }, computation, inputs, 1, order);
+        return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
+      } catch (error) {
+        if (!(error instanceof NestFault)) throw error;
+        return "fault";
+      }
+    });
+    expect(outcomes).toContain("fault");
+  });
+
+  it("is overwritten early when it is sent for a step sooner", () => {
+    const nest = lowerGrid(context, schedule(64, 16, { transfer: "engine" }));
+    const sooner = (all: readonly Statement[]): Statement[] =>
+      all.map((s) => {
+        if (s.kind === "loop") return { ...s, body: sooner(s.body) };
+        if (s.kind !== "send" || !isWindow(s) || s.when?.kind !== "logic") return s;
+        return { ...s, when: { ...s.when, left: compare("==", binary("%", axis("step"), number(9)), number(0)) } };
+      });
+    expect(() =>
+      interpretNest({ ...nest, body: sooner(nest.body) }, computation, inputs, 1, ADVERSE_ORDERS[0]),
+    ).toThrow(/overwritten/);
+  });
+
+  it("is as large as its rows, the zeros between them shared", () => {
+    const sizes = (parameters: Record<string, number>, mapping: string, m: number, n: number): unknown => {
+      const found = windowOf(contextOf(convolution("conv2d", parameters), mapping), schedule(m, n));
+      return found && { rows: found.dims.map((d) => `${d.name} ${d.tile}/${d.staged}`).join(" "), tiles: found.tiles };
+    };
+    const layer = { n: 1, c: 64, k: 64, h: 28, w: 28 };
+    expect(sizes(layer, "m <- k; n <- p,q; k <- c", 64, 208)).toEqual({ rows: "w 28/29 h 7/9 n 1/1", tiles: 4 });
+    expect(sizes({ ...layer, n: 16, h: 7, w: 7 }, "m <- n,p,q; n <- k; k <- c", 128, 64)).toEqual({
+      ...{ rows: "w 7/8 h 7/8 n 2/2", tiles: 8 },
+    });
+    expect(sizes({ ...layer, h: 56, w: 56 }, "m <- k; n <- q; k <- c", 64, 56)).toEqual({
+      ...{ rows: "w 56/57 h 1/3 n 1/1", tiles: 1 },
+    });
+  });
+
+  it("is refused with a sentence where taps are none", () => {
+    const reason = (parameters: Record<string, number>, mapping: string): unknown =>
+      windowForm(contextOf(convolution("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8, ...parameters }), mapping));
+    expect(reason({ stride: 2 }, "m <- p,q; n <- k; k <- c")).toMatchInlineSnapshot(
+      `"a tile runs along w in steps of more than 1; no two results of a tile read the same b"`,
+    );
+    expect(reason({ r: 1, s: 1, pad: 0 }, "m <- p,q; n <- k; k <- c")).toMatchInlineSnapshot(
+      `"no two results of a tile read the same a; no two results of a tile read the same b"`,
+    );
+    expect(reason({}, "m <- p,q; n <- k; k <- c,r,s")).toMatchInlineSnapshot(
+      `"no summed loops stand outside the instruction"`,
+    );
+    const problem = (m: number, n: number, more: Partial<GridSchedule>): unknown =>
+      gridProblem(context, schedule(m, n, more));
+    expect(problem(64, 16, { transfer: "plain" })).toBe("a window is copied asynchronously");
+    expect(problem(64, 16, { tile: { m: 64, n: 16, k: 32 } })).toBe("rows of a window have 128 bytes, not 64");
+    expect(problem(64, 16, { stage: 1, fragments: "inline" })).toBe("windows need a second stage");
+  });
+});
+
+const nvcc = findProgram("nvcc");
+describe(`nvcc${nvcc === undefined ? " (skipped: no nvcc on the PATH)" : ""}`, () => {
+  it.skipIf(nvcc === undefined).each([
+    ["engine", "across"],
+    ["async", "inline"],
+  ] as const)(
+    "takes windows of a layer of ResNet-18 without serialised products or a byte of stack: %s, %s",
+    async (transfer, fragments) => {
+      const computation = convolution("conv2d", { n: 16, c: 128, k: 128, h: 28, w: 28 });
+      const context = contextOf(computation, "m <- k; n <- p,q; k <- c", "wgmma.m64n208k16.f32.f16");
+      const nest = lowerGrid(context, schedule(64, 208, { transfer, fragments, stage: 6 }));
+      const folder = mkdtempSync(join(tmpdir(), "automap-taps-"));
+      try {
+        const file = join(folder, "kernel.cu");
+        writeFileSync(file, generateCuda(computation, context.intrinsic, nest, { lines: [] }).source);
+        const flags = ["-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-Werror"];
+        const run = await runChild([nvcc ?? "nvcc", ...flags, "all-warnings", "-c", file, "-o", `${file}.o`], {
+          timeLimitMs: 120_000,
+        });
+        const said = `${run.stdout}${run.stderr}`;
+        expect([run.status, ...(said.match(/.*(?:error|warning|C75\d\d).*/g) ?? [])]).toEqual(["ok"]);
+        expect(said).toContain("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
+      } finally {
+        rmSync(folder, { recursive: true });
+      }
+    },
+    120_000,
+  );
+});
