@@ -48,6 +48,11 @@ const STORE_INSTRUCTIONS = 6;
  * 89.4 % of its time, 5 us a tile apart.
  */
 const NARROW_STORES = 3;
+/**
+ * Bytes a second at which the blocks of a cluster write partial sums into one of them and it adds them up: convolutions of 512 x 7 x 7 and 256 x 14 x 14
+ * and a GEMM of 1024 cubed on an H100, tiles of 4 to 64 KB (2026-11-22), beside what the model expects of the same tiles unsplit.
+ */
+const MET_BYTES = 20e9;
 /** Cycles of `ldmatrix` until its words may be used, which one set of fragments exposes. */
 const FETCH_LATENCY = 30;
 /** Copies in flight from memory or the last cache, where the target gives no figure. */
@@ -263,8 +268,7 @@ function splitSeconds(
   if (split.through === "cluster") {
     // All blocks of a cluster wait for the slowest, and what is under way arrives.
     const barrier = levelOf(target, "cluster").barrier?.cycles.value ?? 0;
-    const rate = readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
-    return waits * (barrier / clock + bytes / rate);
+    return waits * (barrier / clock + bytes / MET_BYTES);
   }
   const rate = readRate(target, "l2", "grid")?.value ?? Number.POSITIVE_INFINITY;
   const all = bytes * tilesOf(context, schedule) * split.parts;
@@ -292,7 +296,8 @@ function drainSeconds(
   const elements = through === "cluster" ? tile / partsOfSum(schedule) : tile;
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
   const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
-  const narrow = schedule.store === "direct" && through !== "cluster" ? NARROW_STORES : 1;
+  // Parts are stored as pairs of 4 bytes, and results of a cluster side by side.
+  const narrow = schedule.store === "direct" && through === undefined ? NARROW_STORES : 1;
   const bytes = (narrow * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
   // Staged results are written to shared memory and read again, one element a lane.
   const perElement = schedule.store === "staged" ? 2 * STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;

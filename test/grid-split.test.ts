@@ -205,6 +205,19 @@ describe("parts that meet", () => {
     expect(problem({ split: MEMORY }, nvidiaTarget("a100"))).toBeUndefined();
   });
 
+  it("are worth it where results are few and sums long, by the model, and not where tiles fill the machine", () => {
+    const seconds = (c: GridContext, schedule: GridSchedule): number =>
+      predictGrid(c, schedule, HOPPER)?.seconds ?? Number.POSITIVE_INFINITY;
+    const fast: GridSchedule = { ...WGMMA, stage: 4, tile: { m: 64, n: 64, k: 64 }, fragments: "across" };
+    // Measured: 5.1 us for 17.8 (512 x 7 x 7), and 7.5 for 6.1 (1024 cubed).
+    const deep = contextOf(convolution(512, 512, 7), wgmma, "m <- k   n <- p,q   k <- c");
+    expect(seconds(deep, { ...fast, split: { parts: 8, through: "cluster" } })).toBeLessThan(seconds(deep, fast) / 2);
+    const wide = contextOf(product(1024, 1024, 1024), "wgmma.m64n64k16.f32.f16", MATMUL);
+    const quads: GridSchedule = { ...fast, tile: { m: 128, n: 64, k: 64 }, transfer: "engine", store: "quads" };
+    const halves: GridSchedule = { ...quads, tile: { m: 128, n: 128, k: 64 }, store: "direct" };
+    expect(seconds(wide, quads)).toBeLessThan(seconds(wide, { ...halves, split: { parts: 2, through: "cluster" } }));
+  });
+
   it("read as a program", () => {
     expect(printNest(nestOf(CLUSTER))).toMatchInlineSnapshot(`
       "shared a_ring: f16[stage 2, m 32, k 16] at stage*512 + (m*16 + (8*(k/8 ^ m/4%2) + k%8))
