@@ -1,9 +1,10 @@
 /**
  * @file Lanes as the threads of a warp: a register is a scalar of each thread, a shift is a shuffle, a parallel loop is dealt to warps.
  *
- *     Z0 = __shfl_up_sync(0xffffffffu, Z0, 1) + x[28 * b + lane] * w[q];
+ *     Z0 = fmaf(x[28 * b + lane], w[q], __shfl_up_sync(0xffffffffu, Z0, 1));
  *
- * Constants that all lanes read alike lie in constant memory; nvcc makes one instruction of a*b + c. Emulation: runtime/emulation/cuda.h.
+ * Constants that all lanes read alike lie in constant memory; a product that is added is one
+ * instruction, and says so: nvcc is told -fmad=false. Emulation: runtime/emulation/cuda.h.
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";
@@ -27,12 +28,14 @@ import {
   type Code,
   code,
   keyOf,
+  list,
   type Name,
   NOTHING,
   namesIn,
   skeleton,
   tensorName,
 } from "../abstraction/source-text.ts";
+import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
 import { conjunction, equationsIn, guarded, joinedValue, joinScalars, pinnedLane, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
@@ -74,6 +77,15 @@ class ThreadExpressions extends PlainExpressions {
     return form.constant;
   }
 
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    const own = typeOf(e, this.dtypes) ?? dtype;
+    if (e.kind !== "binary" || e.op !== "+" || (own !== "f32" && own !== "f64")) return super.value(e, dtype, extents);
+    const [product, held] = isProduct(e.right) ? [e.right, e.left] : [e.left, e.right];
+    if (!isProduct(product)) return super.value(e, dtype, extents);
+    const parts = [product.left, product.right, held].map((part) => this.value(part, own, extents));
+    return code`${own === "f32" ? "fmaf" : "fma"}(${list(parts)})`;
+  }
+
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const register = this.registerOf(e);
     if (!register) return super.element(e, dtype, extents);
@@ -97,6 +109,12 @@ class ThreadExpressions extends PlainExpressions {
 
   /** Declarations of the shuffles named so far. */
   readonly declared: Code[] = [];
+}
+
+type Product = Extract<Expr, { readonly kind: "binary" }>;
+
+function isProduct(e: Expr): e is Product {
+  return e.kind === "binary" && e.op === "*";
 }
 
 export class CudaLanes implements LanguagePrinter {

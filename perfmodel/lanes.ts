@@ -102,12 +102,12 @@ function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): numb
 }
 
 /** Distinct rows of the input that a block reads, and places at which a vector of them begins. */
-interface Reads {
+export interface Reads {
   readonly rows: number;
   readonly places: number;
 }
 
-function readsOf({ taps, rowDimension }: TapSum, s: LaneSchedule): Reads {
+export function readsOf({ taps, rowDimension }: TapSum, s: LaneSchedule): Reads {
   const [rows, places] = [new Set<string>(), new Set<string>()];
   for (const { shift } of taps) {
     const texts = shift.map((e) => (e.kind === "number" ? e.value : printExpr(e)));

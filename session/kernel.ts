@@ -4,26 +4,21 @@
  *     kernelFor(computationOf(trial.workload), trial.candidate).source
  */
 
-import { type Candidate, isOnGpu, type LaneCandidate, type MappedCandidate } from "../abstraction/candidate.ts";
-import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { type Candidate, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { generateCpp } from "../codegen/cpp.ts";
-import { generateLanes } from "../codegen/lanes.ts";
 import { computationOf, type TrialRecord } from "../db/index.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { scheduleProblem } from "../mapper/schedule/mapped.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
-import { tapsOf } from "../mapper/space-time/taps.ts";
-import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { scheduleText } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";
 import { gpuTargetNamed } from "../targets/gpu.ts";
 import { choiceOnGpu, generateOnGpu } from "./grid-space.ts";
+import { generateDesign } from "./lane-space.ts";
 import { mappingOf } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
@@ -67,35 +62,4 @@ export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
     `made by   automap ${VERSION}`,
   ];
   return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
-}
-
-/** Of a register of AVX-512. */
-const VECTOR_BYTES = 64;
-
-/** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
-export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
-  const { schedule, intrinsic: name } = candidate;
-  const [intrinsic] = intrinsicsNamed(name);
-  if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);
-  const verdict = tapsOf(computation, schedule.rolled);
-  const refusal = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
-  if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
-  const most = VECTOR_BYTES / bytesOf(outputOf(computation).dtype);
-  if (schedule.lanes > most)
-    throw new UsageError(`${computation.name}: ${schedule.lanes} lanes, but a register of AVX-512 has ${most}`);
-  const notes = [
-    `design    ${placeText(candidate)}`,
-    `schedule  ${scheduleText(candidate)}`,
-    `made by   automap ${VERSION}`,
-  ];
-  const kernel = generateLanes(
-    "c++",
-    computation,
-    lowerLanes(computation, schedule),
-    { lines: notes },
-    {
-      streaming: schedule.streaming,
-    },
-  );
-  return { ...kernel, promises: intrinsic.mnemonic };
 }

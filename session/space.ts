@@ -7,17 +7,8 @@
  *     space.kernelOf(candidate).source
  */
 
-import {
-  type Candidate,
-  candidateKey,
-  type GridCandidate,
-  type LaneCandidate,
-  type LaneSchedule,
-  type MappedCandidate,
-  type Schedule,
-} from "../abstraction/candidate.ts";
+import type { Candidate, GridCandidate, LaneCandidate, MappedCandidate, Schedule } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -28,11 +19,12 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
-import { type LaneSpace, laneSpace } from "../tuner/lane-candidates.ts";
+import { laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { gridSessionSpace } from "./grid-space.ts";
-import { generate, generateDesign } from "./kernel.ts";
+import { generate } from "./kernel.ts";
+import { besideWarps, generateDesign, laneCandidates, scaledEstimate, slides } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 
 export interface SessionSpace extends SearchSpace<Candidate> {
@@ -69,10 +61,8 @@ export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & 
 export function sessionSpace(computation: Computation, options: SessionSpaceOptions): SessionSpace | readonly Reason[] {
   const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all" } = options;
   if (isGpu(machine)) {
-    if (kinds !== "lanes") return gridSessionSpace(computation, { machine, intrinsics, seed });
-    return [
-      { rule: "lanes", because: `designs on the lanes of ${machine.name} are drawn and printed, not yet searched` },
-    ];
+    const mapped = kinds === "lanes" ? [] : gridSessionSpace(computation, { machine, intrinsics, seed });
+    return kinds === "mappings" ? mapped : besideWarps(computation, mapped, { machine, intrinsics });
   }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
@@ -88,8 +78,7 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
     return [...mapped, { rule: "lanes", because }];
   }
 
-  // Lanes have an estimate of their own: it is scaled by what was measured of them.
-  let scale = 1;
+  const estimate = scaledEstimate(lanes && !("rule" in lanes) ? lanes : undefined);
   const mappingOf = (c: Candidate): Mapping | undefined =>
     c.kind !== undefined || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
   const used = [
@@ -120,52 +109,19 @@ export function sessionSpace(computation: Computation, options: SessionSpaceOpti
         const mapping = mappingOf(c);
         return mapping && predictor.predict(mapping, c.schedule);
       }
-      if (c.kind !== "lanes" || !lanes || "rule" in lanes) return undefined;
-      const seconds = lanes.expectedSeconds(c.schedule);
-      return { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
+      return c.kind === "lanes" ? estimate.predict(c.schedule) : undefined;
     },
     learn: (trials) => {
       predictor.learn(trials, mappingOf);
-      const ratios = trials
-        .flatMap(({ candidate, measurement }) =>
-          candidate.kind === "lanes" && measurement.status === "ok" && lanes && !("rule" in lanes)
-            ? [measurement.median / lanes.expectedSeconds(candidate.schedule)]
-            : [],
-        )
-        .sort((a, b) => a - b);
-      scale = ratios[ratios.length >> 1] ?? 1;
+      estimate.learn(trials);
     },
   };
-}
-
-/** Whether some input is read through a window: an index that adds a summed axis to a kept one. */
-function slides({ equation, axes }: Computation): boolean {
-  const moving = axes.filter((a) => a.extent > 1);
-  const adds = (index: Expr): boolean => {
-    const used = new Set(axesIn(index));
-    return ["spatial", "reduce"].every((kind) => moving.some((a) => a.kind === kind && used.has(a.name)));
-  };
-  return accessesIn(equation.value).some((a) => a.index.some(adds));
 }
 
 /** The multiply-add that lanes run: one product a lane, of the output's type. */
 function laneInstruction(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const wanted = `avx512.fma.${outputOf(computation).dtype}`;
   return intrinsics.find((i) => i.name === wanted);
-}
-
-function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpace<LaneCandidate> {
-  const wrap = (schedule: LaneSchedule): LaneCandidate => ({ kind: "lanes", intrinsic: name, schedule });
-  return {
-    size: lanes.size,
-    key: candidateKey,
-    random: (random) => wrap(lanes.random(random)),
-    mutate: (c, random) => wrap(lanes.mutate(c.schedule, random)),
-    crossover: (a, b, random) => wrap(lanes.crossover(a.schedule, b.schedule, random)),
-    *all() {
-      for (const schedule of lanes.all()) yield wrap(schedule);
-    },
-  };
 }
 
 /** Whether there are reasons in place of a space. */

@@ -79,7 +79,7 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
           }
   if (schedules.length === 0)
     return { rule: "length", because: `length: no block of ${sum.taps.length} taps fits ${registers} registers` };
-  return new Space(schedules, (s) => {
+  return new ScheduleSpace(schedules, (s) => {
     const own = sums.get(s.rolled.join())?.own;
     if (!own) return Number.POSITIVE_INFINITY;
     const placed = placeWindow(WINDOW_DESIGNS[s.dataflow], s.lanes, own.columns);
@@ -112,7 +112,7 @@ export function rankLanes(space: LaneSpace, count: number): LaneSchedule[] {
 const blockOf = (s: LaneSchedule): string => [s.dataflow, s.rows, s.vectors, s.rolled].join();
 
 /** Nothing rolled, or the innermost summed axis: more would load a vector for every multiply-add. */
-function rollings(computation: Computation): readonly (readonly string[])[] {
+export function rollings(computation: Computation): readonly (readonly string[])[] {
   const last = rollable(computation).at(-1);
   return last === undefined ? [[]] : [[], [last]];
 }
@@ -126,7 +126,8 @@ function isWorthwhile(sum: TapSum, s: LaneSchedule): boolean {
   return sum.taps.length * s.rows * s.vectors <= LONGEST_BLOCK && laneScheduleProblem(sum, s) === undefined;
 }
 
-class Space implements LaneSpace {
+/** Schedules as a search sees them, and what each is expected to take. */
+export class ScheduleSpace implements LaneSpace {
   readonly size: number;
   private readonly schedules: readonly LaneSchedule[];
   private readonly keys: ReadonlySet<string>;

@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, c
   if (lane < 16) X0 = (12 * block + lane < 104 ? x[12 * block + lane] : 0.0f);
   Z0 = X0 * constants::w[0];
   for (int q = 0; q < 4; q++) {
-    Z0 = __shfl_up_sync(0xffffffffu, Z0, 1) + X0 * constants::w[q + 1];
+    Z0 = fmaf(X0, constants::w[q + 1], __shfl_up_sync(0xffffffffu, Z0, 1));
   }
   if (lane < 16 && lane >= 4 && 12 * block + lane - 4 < 100) out[12 * block + lane - 4] = Z0;
 }

@@ -1,0 +1,148 @@
+/**
+ * @file Designs on lanes as a session's search sees them, on a CPU's vectors or a GPU's warps: candidates, and an estimate that learns.
+ */
+
+import { type Candidate, candidateKey, type LaneCandidate, type LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
+import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { tapsOf } from "../mapper/space-time/taps.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
+import type { LaneSpace } from "../tuner/lane-candidates.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import type { TrialOf } from "../tuner/trials.ts";
+import { warpSpace } from "../tuner/warp-candidates.ts";
+import type { Reason, SessionSpace } from "./space.ts";
+import { VERSION } from "./version.ts";
+
+/** Lanes have an estimate of their own: it is scaled by what was measured of them. */
+export function scaledEstimate(lanes: LaneSpace | undefined): {
+  readonly predict: (schedule: LaneSchedule) => Prediction | undefined;
+  readonly learn: (trials: readonly TrialOf<Candidate>[]) => void;
+} {
+  let scale = 1;
+  return {
+    predict: (schedule) => {
+      const seconds = lanes?.expectedSeconds(schedule);
+      return seconds === undefined ? undefined : { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
+    },
+    learn: (trials) => {
+      const ratios = trials
+        .flatMap(({ candidate, measurement }) =>
+          candidate.kind === "lanes" && measurement.status === "ok" && lanes
+            ? [measurement.median / lanes.expectedSeconds(candidate.schedule)]
+            : [],
+        )
+        .sort((a, b) => a - b);
+      scale = ratios[ratios.length >> 1] ?? 1;
+    },
+  };
+}
+
+export function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpace<LaneCandidate> {
+  const wrap = (schedule: LaneSchedule): LaneCandidate => ({ kind: "lanes", intrinsic: name, schedule });
+  return {
+    size: lanes.size,
+    key: candidateKey,
+    random: (random) => wrap(lanes.random(random)),
+    mutate: (c, random) => wrap(lanes.mutate(c.schedule, random)),
+    crossover: (a, b, random) => wrap(lanes.crossover(a.schedule, b.schedule, random)),
+    *all() {
+      for (const schedule of lanes.all()) yield wrap(schedule);
+    },
+  };
+}
+
+/** Whether some input is read through a window: an index that adds a summed axis to a kept one. */
+export function slides({ equation, axes }: Computation): boolean {
+  const moving = axes.filter((a) => a.extent > 1);
+  const adds = (index: Expr): boolean => {
+    const used = new Set(axesIn(index));
+    return ["spatial", "reduce"].every((kind) => moving.some((a) => a.kind === kind && used.has(a.name)));
+  };
+  return accessesIn(equation.value).some((a) => a.index.some(adds));
+}
+
+/** Of a register of AVX-512. */
+const VECTOR_BYTES = 64;
+
+/** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
+export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
+  const { schedule, intrinsic: name } = candidate;
+  const [intrinsic] = intrinsicsNamed(name);
+  if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);
+  const verdict = tapsOf(computation, schedule.rolled);
+  const refusal = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
+  if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
+  const onWarps = intrinsic.language === "cuda";
+  const most = onWarps ? WARP : VECTOR_BYTES / bytesOf(outputOf(computation).dtype);
+  if (schedule.lanes > most)
+    throw new UsageError(
+      `${computation.name}: ${schedule.lanes} lanes, but ${onWarps ? "a warp" : "a register of AVX-512"} has ${most}`,
+    );
+  const notes = [
+    `design    ${placeText(candidate)}`,
+    `schedule  ${scheduleText(candidate)}`,
+    `made by   automap ${VERSION}`,
+  ];
+  const kernel = generateLanes(
+    onWarps ? "cuda" : "c++",
+    computation,
+    lowerLanes(computation, schedule),
+    { lines: notes },
+    {
+      streaming: schedule.streaming,
+    },
+  );
+  return { ...kernel, promises: intrinsic.mnemonic };
+}
+
+/** What a GPU's space of mappings becomes with designs on the lanes of its warps beside them. */
+export function besideWarps(
+  computation: Computation,
+  mapped: SessionSpace | readonly Reason[],
+  { machine, intrinsics }: { readonly machine: Target; readonly intrinsics: readonly Intrinsic[] },
+): SessionSpace | readonly Reason[] {
+  const space = "predict" in mapped ? mapped : undefined;
+  // As on a CPU: where nothing slides there is nothing to pass, and an instruction does better.
+  if (space && !slides(computation)) return space;
+  const lanes = warpSpace(computation, machine);
+  const multiplyAdd = intrinsics.find((i) => i.name === `cuda.fma.${outputOf(computation).dtype}`);
+  if ("rule" in lanes || !multiplyAdd) {
+    if (space) return space;
+    const because = "rule" in lanes ? lanes.because : "no multiply-add of a lane of this type to choose from";
+    return [...("predict" in mapped ? [] : mapped), { rule: "lanes", because }];
+  }
+  const estimate = scaledEstimate(lanes);
+  const others = (): SessionSpace => {
+    if (!space) throw new Error("internal: a candidate of another space in that of lanes");
+    return space;
+  };
+  return {
+    ...joinedSpace<Exclude<Candidate, LaneCandidate>, LaneCandidate>(
+      // It is asked of no lanes.
+      (space ?? emptySpace<Candidate>()) as SearchSpace<Exclude<Candidate, LaneCandidate>>,
+      laneCandidates(lanes, multiplyAdd),
+      (c): c is Exclude<Candidate, LaneCandidate> => c.kind !== "lanes",
+    ),
+    intrinsics: [...(space?.intrinsics ?? []), multiplyAdd],
+    intrinsicOf: (c) => (c.kind === "lanes" ? multiplyAdd : others().intrinsicOf(c)),
+    mappingOf: (c) => (c.kind === "lanes" ? undefined : others().mappingOf(c)),
+    kernelOf: (c) => (c.kind === "lanes" ? generateDesign(computation, c) : others().kernelOf(c)),
+    predict: (c) => (c.kind === "lanes" ? estimate.predict(c.schedule) : others().predict(c)),
+    learn: (trials) => {
+      estimate.learn(trials);
+      space?.learn(trials.filter(({ candidate }) => candidate.kind !== "lanes"));
+    },
+  };
+}
