@@ -47,9 +47,10 @@ import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
+import { isReachedOutside, padded } from "./reference-padding.ts";
 
 /** No contraction of a*b + c, no reordering: every operation rounds as written. */
-const FLAGS = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
+const FLAGS = ["-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
 
 export interface ProgramOptions extends Omit<CompileOptions, "flags"> {
   /** Of the run, not of the compilation. */
@@ -66,12 +67,14 @@ export function interpretCompiled(computation: Computation, inputs: Inputs, opti
   return onThisMachine("computing what kernels must answer", () => compileAndInterpret(computation, inputs, options));
 }
 
-async function compileAndInterpret(computation: Computation, inputs: Inputs, options: ProgramOptions): Promise<Values> {
-  const { sum, epilogue } = partsOf(computation);
+async function compileAndInterpret(given: Computation, values: Inputs, options: ProgramOptions): Promise<Values> {
+  const { sum, epilogue } = partsOf(given);
   if (epilogue) {
-    const sums = await interpretCompiled(sum, inputs, options);
-    return interpretCompiled(epilogue, { ...inputs, [targetOf(sum).name]: sums }, options);
+    const sums = await interpretCompiled(sum, values, options);
+    return interpretCompiled(epilogue, { ...values, [targetOf(sum).name]: sums }, options);
   }
+  const { computation, inputs: lay } = padded(given);
+  const inputs = lay(values);
   const program = await compileSource(referenceSource(computation), FLAGS, ".out", options);
   if (program.status !== "compiled")
     throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
@@ -130,7 +133,7 @@ export function referenceSource(computation: Computation): SourceText {
   const text = lines([
     apart(harnessText("arithmetic.h")),
     apart(harnessText("elements.h")),
-    referenceStruct(code`Reference`, computation),
+    referenceStruct(code`Reference`, computation, heldAsNumbers, isApart(computation) ? LANES : 1),
     code`static Reference it;`,
     ...(shared ? workers(shared.extent) : []),
     code`int main(int, char** files) {`,
@@ -145,12 +148,25 @@ export function referenceSource(computation: Computation): SourceText {
 }
 
 /** The outermost loop, when its points neither write nor read what others write: threads then share it. */
-function sharedAxis({ equation, axes }: Computation): Axis | undefined {
-  const outermost = axes.find((a) => a.kind === "spatial");
-  const { tensor, index } = equation.target;
-  const apart = index.every((e) => e.kind === "axis") && !accessesIn(equation.value).some((a) => a.tensor === tensor);
-  return apart && outermost !== undefined && outermost.extent > 1 ? outermost : undefined;
+function sharedAxis(computation: Computation): Axis | undefined {
+  const outermost = outermostOf(computation);
+  return isApart(computation) && outermost !== undefined && outermost.extent > 1 ? outermost : undefined;
 }
+
+/** The outermost loop over outputs that has anything to share out. */
+function outermostOf({ axes }: Computation): Axis | undefined {
+  const spatial = axes.filter((a) => a.kind === "spatial");
+  return spatial.find((a) => a.extent > 1) ?? spatial[0];
+}
+
+/** Whether no output is written twice or read: they may then be computed in any order. */
+function isApart({ equation }: Computation): boolean {
+  const { tensor, index } = equation.target;
+  return index.every((e) => e.kind === "axis") && !accessesIn(equation.value).some((a) => a.tensor === tensor);
+}
+
+/** Outputs summed side by side: enough to hide the latency of an addition with the widest vectors. */
+const LANES = 32;
 
 /** `share(count)`: the struct's points, computed by so many threads. */
 function workers(extent: number): Code[] {
@@ -192,18 +208,19 @@ export function heldAsNumbers(tensor: Tensor): Holding {
  * A struct with a member `data_in` for every tensor `in`, whose `compute()` fills the target from the others. It wants
  * `arithmetic.h`.
  * @param computation without epilogue
+ * @param lanes outputs that are summed side by side along the innermost loop over them; each is summed in the order of one
  */
 export function referenceStruct(
   name: Code,
   computation: Computation,
   hold: (tensor: Tensor) => Holding = heldAsNumbers,
+  lanes = 1,
 ): Code {
   const { equation, axes } = computation;
   const target = targetOf(computation);
   const inputs = inputsOf(computation);
   const identity = identityOf(equation.op, target.dtype);
-  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
-  const outermost = axes.find((a) => a.kind === "spatial");
+  const outermost = outermostOf(computation);
   const loops = (kind: "spatial" | "reduce"): Code[] =>
     axes
       .filter((a) => a.kind === kind)
@@ -212,18 +229,18 @@ export function referenceStruct(
         const [from, to] = a === outermost ? (["first", "last"] as const) : ([0, a.extent] as const);
         return code`for (Int ${own} = ${from}; ${own} < ${to}; ${own}++)`;
       });
-  const type = isInteger(target.dtype) ? "Int" : "double";
-  const condition = equation.where === undefined ? NOTHING : code`if (!${printIndex(equation.where)}) continue;`;
-  const { dtype } = target;
+  const innermost = axes.filter((a) => a.kind === "spatial").at(-1);
   const places = list(target.dims.map((_, d) => code`i${d}`));
-  const index = list(equation.target.index.map((e) => printIndex(e)));
   const [held, place] = [dataName(target.name), placeName(target.name)];
+  const spatial = loops("spatial");
   return lines([
     code`struct ${name} {`,
-    ...[target, ...inputs].map((tensor) => declareTensor(tensor, identity, hold(tensor))),
+    ...[target, ...inputs].map((tensor) =>
+      declareTensor(tensor, identity, hold(tensor), lanes === 1 || isReachedOutside(tensor, computation)),
+    ),
     code`  void clear() {`,
     ...target.dims.map(({ extent }, d) => code`    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
-    code`      ${held}.set(${place}(${places}), ${literal(identity, dtype)});`,
+    code`      ${held}.set(${place}(${places}), ${literal(identity, target.dtype)});`,
     code`  }`,
     ...(outermost
       ? [
@@ -233,22 +250,17 @@ export function referenceStruct(
       : [code`  void compute_part(Int, Int) {`]),
     // A loop even without axes, so that the body may continue.
     code`    for (int whole = 0; whole < 1; whole++)`,
-    ...indented(indented(loops("spatial"))),
-    code`    {`,
-    code`      Int at = ${place}(${index});`,
-    code`      if (at < 0) continue;`,
-    code`      ${type} sum = 0;`,
-    code`      bool any = false;`,
-    ...loops("reduce").map((loop) => code`      ${loop}`),
-    code`      for (int term = 0; term < 1; term++) {`,
-    code`        ${condition}`,
-    code`        ${type} v = ${printValue(equation.value, dtypes, dtype)};`,
-    code`        sum = any ? ${fold(equation.op, dtype)} : v;`,
-    code`        any = true;`,
-    code`      }`,
-    ...(equation.op === "=" ? [] : [code`      ${type} old = ${held}[at];`]),
-    code`      if (any) ${held}.set(at, ${join_(equation.op, dtype)});`,
-    code`    }`,
+    ...(lanes > 1 && innermost
+      ? [
+          ...sideBySide(computation, {
+            innermost,
+            isShared: innermost === outermost,
+            others: spatial.slice(0, -1),
+            reduce: loops("reduce"),
+            lanes,
+          }),
+        ]
+      : [...indented(indented(spatial)), ...oneByOne(computation, loops("reduce"))]),
     code`  }`,
     code`  void compute() {`,
     code`    clear();`,
@@ -256,6 +268,98 @@ export function referenceStruct(
     code`  }`,
     code`};`,
   ]);
+}
+
+/** What is computed for an output: its place, a term of its sum, and how it is stored. */
+function partsOfOutput(computation: Computation): {
+  readonly type: Code;
+  readonly place: Code;
+  readonly condition: readonly Code[];
+  readonly value: Code;
+  readonly store: Code;
+} {
+  const { equation } = computation;
+  const { name, dtype } = targetOf(computation);
+  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  return {
+    type: isInteger(dtype) ? code`Int` : code`double`,
+    place: code`${placeName(name)}(${list(equation.target.index.map((e) => printIndex(e)))})`,
+    condition: equation.where === undefined ? [] : [code`if (!${printIndex(equation.where)}) continue;`],
+    value: printValue(equation.value, dtypes, dtype),
+    store: code`${dataName(name)}.set(at, ${join_(equation.op, dtype)});`,
+  };
+}
+
+function oneByOne(computation: Computation, reduce: readonly Code[]): Code[] {
+  const { op } = computation.equation;
+  const { name, dtype } = targetOf(computation);
+  const { type, place, condition, value, store } = partsOfOutput(computation);
+  return [
+    code`    {`,
+    code`      Int at = ${place};`,
+    code`      if (at < 0) continue;`,
+    code`      ${type} sum = 0;`,
+    code`      bool any = false;`,
+    ...reduce.map((loop) => code`      ${loop}`),
+    code`      for (int term = 0; term < 1; term++) {`,
+    ...condition.map((line) => code`        ${line}`),
+    code`        ${type} v = ${value};`,
+    code`        sum = any ? ${fold(op, dtype)} : v;`,
+    code`        any = true;`,
+    code`      }`,
+    ...(op === "=" ? [] : [code`      ${type} old = ${dataName(name)}[at];`]),
+    code`      if (any) ${store}`,
+    code`    }`,
+  ];
+}
+
+interface SideBySide {
+  /** The loop over outputs that are summed side by side, and whether threads share it. */
+  readonly innermost: Axis;
+  readonly isShared: boolean;
+  readonly others: readonly Code[];
+  readonly reduce: readonly Code[];
+  readonly lanes: number;
+}
+
+/**
+ * The same of several outputs at a time: their sums do not wait for one another, and a compiler makes vectors of them. A group of columns
+ * is done for all rows before the next, so that what they share stays in a cache.
+ */
+function sideBySide(computation: Computation, { innermost, isShared, others, reduce, lanes }: SideBySide): Code[] {
+  const { op } = computation.equation;
+  const { name, dtype } = targetOf(computation);
+  const { type, place, condition, value, store } = partsOfOutput(computation);
+  const own = axisName(innermost.name);
+  const [from, to] = isShared ? (["first", "last"] as const) : ([0, innermost.extent] as const);
+  // A sum that starts at 0 is the sum that starts at its first term: it is added to the identity, 0, in the end.
+  const isSum = op === "+=" || op === "sat+=";
+  return [
+    code`    for (Int group = ${from}; group < ${to}; group += ${lanes})`,
+    ...indented(indented(others)),
+    code`    {`,
+    code`      const Int wide = ${to} - group < ${lanes} ? ${to} - group : ${lanes};`,
+    code`      ${type} sums[${lanes}] = {};`,
+    ...(isSum ? [] : [code`      bool begun[${lanes}] = {};`]),
+    ...reduce.map((loop) => code`      ${loop}`),
+    code`      for (Int lane = 0; lane < wide; lane++) {`,
+    code`        const Int ${own} = group + lane;`,
+    ...condition.map((line) => code`        ${line}`),
+    code`        const ${type} sum = sums[lane], v = ${value};`,
+    ...(isSum
+      ? [code`        sums[lane] = ${fold(op, dtype)};`]
+      : [code`        sums[lane] = begun[lane] ? ${fold(op, dtype)} : v;`, code`        begun[lane] = true;`]),
+    code`      }`,
+    code`      for (Int lane = 0; lane < wide; lane++) {`,
+    code`        const Int ${own} = group + lane;`,
+    code`        const Int at = ${place};`,
+    code`        if (at < 0) continue;`,
+    code`        const ${type} sum = sums[lane];`,
+    ...(op === "=" ? [] : [code`        const ${type} old = ${dataName(name)}[at];`]),
+    code`        ${isSum ? NOTHING : code`if (begun[lane]) `}${store}`,
+    code`      }`,
+    code`    }`,
+  ];
 }
 
 /** A header of the reference program. */
@@ -269,13 +373,16 @@ export const placeName = (tensor: string): Name => new Name("tensor", `place_${t
 export const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
 const elementType = (tensor: Tensor): "Int" | "double" => (isInteger(tensor.dtype) ? "Int" : "double");
 
-/** Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside. */
-export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding): Code {
+/**
+ * Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside.
+ * @param isTested whether an index may lie outside; a test that never fails still keeps a compiler from making vectors
+ */
+export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding, isTested = true): Code {
   const { name, dims } = tensor;
   const parameters = list(dims.map((_, d) => code`Int i${d}`));
   const given = list(dims.map((_, d) => code`i${d}`));
   const tests = dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
-  const outside = tests.length === 0 ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
+  const outside = tests.length === 0 || !isTested ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
   const flat = printIndex(storage, (axis) => code`i${dims.findIndex((d) => d.name === axis)}`);
   // An integer element outside may be the infinity of a float maximum.
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
@@ -284,7 +391,9 @@ export function declareTensor(tensor: Tensor, identity: number, { type, storage 
     code`  AUTOMAP_FUNCTION Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`,
     code`  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {`,
     code`    Int at = ${placeName(name)}(${given});`,
-    code`    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`,
+    isTested
+      ? code`    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`
+      : code`    return ${result}(${dataName(name)}[at]);`,
     code`  }`,
   ]);
 }

@@ -121,6 +121,23 @@ describe("the compiled reference", () => {
     await Promise.all(EQUATIONS.map((row, i) => limit(compare, row, i)));
   }, 60_000);
 
+  it("sums more outputs than it sums side by side, of one loop and of several, shared among threads", async () => {
+    const sums = [
+      { equation: "y[i] += a[i,k] * x[k]", extents: { i: 67, k: 5 } },
+      { equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 1, j: 70, k: 5 } },
+      { equation: "c[i,j] max= a[i,k] - b[k,j] where k <= j", extents: { i: 3, j: 33, k: 9 } },
+      { equation: "c[p,q] += a[2*p+r-1,q+s-1] * b[r,s]", extents: { p: 3, q: 40, r: 3, s: 3 } },
+    ];
+    for (const [i, { equation, extents }] of sums.entries()) {
+      const names = equation.includes("x[k]") ? ["a", "x"] : ["a", "b"];
+      const shape = equation.startsWith("c[p,q]") ? { shape: [6, 40] } : {};
+      const tensors = Object.fromEntries(
+        names.map((n, d) => [n, { dtype: "f32" as const, ...(d === 0 ? shape : {}) }]),
+      );
+      await expectEqual(defineComputation({ equation, extents, tensors }), i);
+    }
+  });
+
   it("computes every kind of operator as the interpreter does", async () => {
     const few = OPERATORS.filter((_, i) => i % 4 === 0);
     const limit = pLimit(2);

@@ -43,8 +43,8 @@ template <int bits, bool is_signed> struct Integer {
 template <int fraction_bits, int min_exponent> struct Float {
   static constexpr bool integer = false;
   AUTOMAP_FUNCTION static double wrap(double x) {
-    if (fraction_bits == 52 || !is_finite(x) || x == 0) return x;
     if (fraction_bits == 23) return double(float(x));
+    if (fraction_bits == 52 || !is_finite(x) || x == 0) return x;
     int exponent = __builtin_ilogb(x);
     double spacing = __builtin_ldexp(1, (exponent < min_exponent ? min_exponent : exponent) - fraction_bits);
     double rounded = __builtin_nearbyint(x / spacing) * spacing;

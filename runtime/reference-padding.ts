@@ -1,0 +1,119 @@
+/**
+ * @file A computation that reads past its tensors' borders as one that does not: the border is laid around the inputs.
+ *
+ *     out[p] += w[r] * in[p + r - 1]      p < 56, r < 3      ->      in[p + r]      in[58]: 0, the 56 elements, 0
+ *
+ * A compiler that need not test each read makes vector code of the loops; the tests cost more than the arithmetic.
+ */
+
+import { boundsOf } from "../abstraction/affine.ts";
+import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
+import { rangeOf } from "../abstraction/dtype.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { accessesIn, type Expr, number, rewrite } from "../abstraction/expression.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import { rowMajor } from "../abstraction/layout.ts";
+
+export interface Padded {
+  readonly computation: Computation;
+  /** The inputs as the computation with borders takes them, row-major. */
+  readonly inputs: (given: Inputs) => Inputs;
+}
+
+/** A border of more than the tensor itself is left to tests: a condition keeps most of it from being read. */
+const MOST_GROWTH = 2;
+
+/** @param computation without epilogue */
+export function padded(computation: Computation): Padded {
+  const { equation } = computation;
+  const identity = identityOf(equation.op, targetOf(computation).dtype);
+  const borders = new Map(
+    inputsOf(computation).flatMap((tensor) => {
+      const border = borderOf(tensor, computation);
+      const [least, most] = rangeOf(tensor.dtype);
+      const grown = border?.high.reduce((product, high, d) => product * (high - (border.low[d] ?? 0) + 1), 1);
+      const fits =
+        identity >= least && identity <= most && grown !== undefined && grown <= MOST_GROWTH * elementCount(tensor);
+      return border && fits ? [[tensor.name, border] as const] : [];
+    }),
+  );
+  if (borders.size === 0) return { computation, inputs: (given) => given };
+  const shifted = (e: Expr): Expr =>
+    rewrite(e, (node) => {
+      const low = node.kind === "access" ? borders.get(node.tensor)?.low : undefined;
+      if (node.kind !== "access" || !low) return node;
+      const index = node.index.map((part, d): Expr => {
+        const border = -(low[d] ?? 0);
+        return border === 0 ? part : { kind: "binary", op: "+", left: part, right: number(border) };
+      });
+      return { ...node, index };
+    });
+  const tensors = Object.fromEntries(
+    Object.values(computation.tensors).map((tensor) => {
+      const border = borders.get(tensor.name);
+      if (!border) return [tensor.name, tensor];
+      const dims = tensor.dims.map((dim, d) => ({ ...dim, extent: (border.high[d] ?? 0) - (border.low[d] ?? 0) + 1 }));
+      return [tensor.name, { ...tensor, dims, storage: rowMajor(dims) }];
+    }),
+  );
+  return {
+    computation: { ...computation, tensors, equation: { ...equation, value: shifted(equation.value) } },
+    inputs: (given) =>
+      Object.fromEntries(
+        Object.entries(given).map(([name, values]) => {
+          const [before, after, border] = [computation.tensors[name], tensors[name], borders.get(name)];
+          return [name, before && after && border ? laid(values, before, after, border.low, identity) : values];
+        }),
+      ),
+  };
+}
+
+interface Border {
+  /** The least index read of each dimension, 0 or below; and the greatest, that of its last element or above. */
+  readonly low: readonly number[];
+  readonly high: readonly number[];
+}
+
+/** Whether an index of a tensor may lie outside it, by the bounds of its parts. */
+export function isReachedOutside(tensor: Tensor, computation: Computation): boolean {
+  return borderOf(tensor, computation) !== undefined;
+}
+
+/** Undefined when nothing outside is read or written. */
+function borderOf({ name, dims }: Tensor, { equation, axes }: Computation): Border | undefined {
+  const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
+  const low = dims.map(() => 0);
+  const high = dims.map(({ extent }) => extent - 1);
+  for (const { tensor, index } of [equation.target, ...accessesIn(equation.value)]) {
+    if (tensor !== name) continue;
+    index.forEach((part, d) => {
+      const [least, most] = boundsOf(part, extents);
+      low[d] = Math.min(low[d] ?? 0, least);
+      high[d] = Math.max(high[d] ?? 0, most);
+    });
+  }
+  const isOutside = low.some((least) => least < 0) || high.some((most, d) => most >= (dims[d]?.extent ?? 0));
+  return isOutside ? { low, high } : undefined;
+}
+
+function laid(
+  values: ArrayLike<number>,
+  before: Tensor,
+  after: Tensor,
+  low: readonly number[],
+  identity: number,
+): Float64Array {
+  const result = new Float64Array(elementCount(after)).fill(identity);
+  let next = 0;
+  const descend = (depth: number, place: number): void => {
+    const extent = before.dims[depth]?.extent;
+    if (extent === undefined) {
+      result[place] = values[next++] ?? 0;
+      return;
+    }
+    const from = place * (after.dims[depth]?.extent ?? 1) - (low[depth] ?? 0);
+    for (let i = 0; i < extent; i++) descend(depth + 1, from + i);
+  };
+  descend(0, 0);
+  return result;
+}

@@ -1,0 +1,49 @@
+/** @file Reads past the border become reads of the border, and nothing else changes. */
+
+import { expect, it } from "vitest";
+import { defineComputation, inputsOf } from "../abstraction/computation.ts";
+import { printEquation } from "../abstraction/equation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { padded } from "../runtime/reference-padding.ts";
+
+const shape = [5, 4];
+
+it("lays the identity around what is read outside, and shifts the reads", () => {
+  const given = defineComputation({
+    equation: "y[p,q] += x[p+r-1,q] * w[r]",
+    extents: { p: 5, q: 4, r: 3 },
+    tensors: { x: { dtype: "f32", shape }, w: "f32" },
+  });
+  const { computation, inputs } = padded(given);
+  expect(printEquation(computation.equation)).toMatchInlineSnapshot(`"y[p,q] += x[p+r-1+1,q] * w[r]"`);
+  expect(inputsOf(computation).map((t) => t.dims.map((d) => d.extent))).toEqual([[7, 4], [3]]);
+  const values = { x: Float64Array.from({ length: 20 }, (_, i) => i + 1), w: Float64Array.of(2, 3, 5) };
+  expect(Array.from(inputs(values)["x"] ?? [])).toEqual([0, 0, 0, 0, ...values.x, 0, 0, 0, 0]);
+  expect(inputs(values)["w"]).toBe(values.w);
+  expect(interpret(computation, inputs(values))).toEqual(interpret(given, values));
+});
+
+it("takes the identity of the combine, and leaves alone what cannot hold it", () => {
+  const of = (dtype: "f32" | "s8") =>
+    defineComputation({
+      equation: "y[p] max= x[p+r-1]",
+      extents: { p: 5, r: 3 },
+      tensors: { x: { dtype, shape: [5] } },
+    });
+  const negative = Float64Array.of(-3, -7, -1, -9, -4);
+  const floats = padded(of("f32"));
+  expect(interpret(floats.computation, floats.inputs({ x: negative }))).toEqual(interpret(of("f32"), { x: negative }));
+  const bytes = padded(of("s8"));
+  expect(interpret(bytes.computation, bytes.inputs({ x: negative }))).toEqual(interpret(of("s8"), { x: negative }));
+});
+
+it("leaves alone what is read inside, and borders larger than the tensor", () => {
+  const inside = defineComputation({ equation: "y[i] += x[i]", extents: { i: 4 }, tensors: { x: "f32" } });
+  expect(padded(inside).computation).toBe(inside);
+  const wide = defineComputation({
+    equation: "y[i] += x[i+j] where i + j < 4",
+    extents: { i: 4, j: 400 },
+    tensors: { x: { dtype: "f32", shape: [4] } },
+  });
+  expect(padded(wide).computation).toBe(wide);
+});
