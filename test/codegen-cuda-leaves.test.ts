@@ -295,7 +295,7 @@ describe("a fetch", () => {
       "internal: a_tile: ldmatrix wants rows of 16 bytes, at multiples of 16",
     );
     const clear: Statement = { kind: "clear", register: { file: "a", index: axis("step") } };
-    expect(() => lines([loop("step", 2, [clear])], parts)).toThrow(/a does not say how it is cleared/);
+    expect(() => lines([loop("step", 2, [clear])], parts)).toThrow(/register step of 1 is not known/);
   });
 });
 
