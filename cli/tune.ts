@@ -33,7 +33,7 @@ import {
   usableIntrinsics,
 } from "../session/tune.ts";
 import { isGpu } from "../targets/index.ts";
-import type { TuneEvent } from "../tuner/search.ts";
+import type { TuneEvent, TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
@@ -122,6 +122,7 @@ async function runTune(subject: string, command: Command, given: Options): Promi
   const choice = instructions > 0 ? `${instructions} instructions` : `${intrinsics.length} rows of plain C++`;
   const label = workloadLabel(describeWorkload(chosen), given.name);
   say(`${label} on ${machine.name}: ${choice} to choose from`);
+  if (chosen.assumed.length > 0) say(style("dim", `by default: ${chosen.assumed.join(" ")}`));
 
   // 2. The search, which a first Ctrl-C ends and a second one kills.
   const controller = new AbortController();
@@ -215,12 +216,7 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
       for (const line of surroundings(outcome)) say(line);
       if (given.json) printJson(tuneDocument(outcome));
       else if (best) print(describeBest(best, outcome));
-      else
-        say(
-          `no kernel worked: ${Object.entries(outcome.failed)
-            .map(([s, n]) => `${n} ${s}`)
-            .join(", ")}; AUTOMAP_DEBUG=1 shows their logs`,
-        );
+      else say(whyNone(outcome));
       if (outcome.status === "interrupted") {
         say(`go on with   ${["automap", ...process.argv.slice(2)].map(shellWord).join(" ")}`);
         return EXIT.interrupted;
@@ -228,6 +224,14 @@ function conclude(outcome: TuneOutcome, given: Options): ExitCode {
       return best ? EXIT.ok : EXIT.failed;
     }
   }
+}
+
+/** What to do where no kernel was found. */
+function whyNone({ failed, trials }: Extract<TuneOutcome, { best: unknown }>): string {
+  if (trials.length === 0)
+    return "no kernel was tried: the time was up before the first was measured; give more of it with --time";
+  const counts = Object.entries(failed).map(([status, count]) => `${count} ${status}`);
+  return `no kernel worked: ${counts.join(", ")}; AUTOMAP_DEBUG=1 shows their logs`;
 }
 
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */
@@ -247,6 +251,15 @@ function chooseIntrinsics(name: string | undefined, machine: Target): readonly I
   return usable;
 }
 
+interface Chosen {
+  readonly computation: Computation;
+  /** Values of tensors that the operator fixes. */
+  readonly fixed: Inputs;
+  readonly parameters: Readonly<Record<string, number>>;
+  /** Options that the user left out, as they were taken: `--dtype u8s8`, `--c 64`. */
+  readonly assumed: readonly string[];
+}
+
 /** Types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32, which is what plain C++ is best at. */
 const PREFERRED_TYPES = { cpu: ["u8s8", "bf16", "f32"], gpu: ["f16"] };
 
@@ -256,7 +269,7 @@ function chooseTypes(
   given: Options,
   intrinsics: readonly Intrinsic[],
   machine: Target,
-): { computation: Computation; fixed: Inputs; parameters: Readonly<Record<string, number>> } {
+): Chosen {
   const isEquation = subject.includes("[");
   const wanted =
     given.dtype !== undefined || isEquation || fixesValues(subject)
@@ -271,12 +284,17 @@ function chooseTypes(
   );
   const computation = made.find(takes) ?? made.at(-1);
   if (!computation) throw new Error("internal: no types to try");
-  if (isEquation) return { computation, fixed: {}, parameters: {} };
+  if (isEquation) return { computation, fixed: {}, parameters: {}, assumed: [] };
   const operator = operatorNamed(subject);
   const complete = Object.fromEntries(
     Object.entries(operator.parameters).map(([name, p]) => [name, parameters[name] ?? p.default]),
   );
-  return { computation, fixed: constantValues(operator, computation), parameters: complete };
+  const types = wanted[made.indexOf(computation)];
+  const assumed = [
+    ...(given.dtype === undefined && types !== undefined ? [`--dtype ${types}`] : []),
+    ...Object.keys(complete).flatMap((name) => (parameters[name] === undefined ? [`--${name} ${complete[name]}`] : [])),
+  ];
+  return { computation, fixed: constantValues(operator, computation), parameters: complete, assumed };
 }
 
 /** Weights that an operator fixes are fractions: it is tuned in its own types. */
@@ -284,6 +302,15 @@ function fixesValues(subject: string): boolean {
   const operator = operatorNamed(subject);
   return Object.keys(constantValues(operator, instantiate(operator))).length > 0;
 }
+
+/** Why a search ended, as its last line begins. */
+const ENDINGS: Readonly<Record<TuneStatus, string>> = {
+  "trials-spent": "all trials made",
+  "time-spent": "time is up",
+  interrupted: "interrupted",
+  exhausted: "nothing left to try",
+  "no-gain": "nothing faster is expected",
+};
 
 /** A line when a kernel is the fastest so far, and one a round otherwise. */
 function progressOf(operations: number): (event: TuneEvent<Candidate>) => void {
@@ -317,7 +344,7 @@ function progressOf(operations: number): (event: TuneEvent<Candidate>) => void {
       }
       case "stop":
         say(
-          `${event.status}: ${event.trials} trials, ${event.measured} measured now, ${failures} failed, ${event.seconds.toFixed(1)} s`,
+          `${ENDINGS[event.status]} after ${event.seconds.toFixed(1)} s: ${event.trials} kernels tried, ${event.measured} of them now, ${failures} failed`,
         );
         break;
       default:

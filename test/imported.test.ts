@@ -186,7 +186,9 @@ describe("an imported record", () => {
     db.close();
     const words =
       "tune conv2d --c 16 --k 16 --h 5 --w 5 --dtype u8s8 --layout NHWC --trials 2 --time 60 --kinds mappings --db";
-    expect((await commandLine([...words.split(" "), at("tuned.db")])).code).toBe(0);
+    const tuned = await commandLine([...words.split(" "), at("tuned.db")]);
+    expect(tuned.code).toBe(0);
+    expect(tuned.err).toContain("by default: --n 1 --r 3 --s 3 --stride 1 --pad 1 --dilation 1 --groups 1\n");
     const again = openDatabase(at("tuned.db"), { readonly: true });
     const trials = queryTrials(again, {});
     expect(trials.filter((t) => t.provenance === "imported").map((t) => t.id)).toEqual([id]);

@@ -54,7 +54,7 @@ describe("automap tune --target cuda", () => {
   it("knows what was measured when it is given again", async () => {
     const before = trialsIn().length;
     const ran = await machine.commandLine(SEARCH);
-    expect(ran.err).toContain("3 trials, 0 measured now");
+    expect(ran.err).toContain("3 kernels tried, 0 of them now");
     const added = trialsIn().slice(0, -before);
     expect(added.every((t) => t.finals !== undefined)).toBe(true);
   });
