@@ -103,6 +103,8 @@ export interface GridSchedule {
   /** When fragments are fetched from shared memory. */
   readonly fragments: "inline" | "ahead" | "across";
   readonly store: "direct" | "staged" | "quads";
+  /** Blocks that take all tiles in turn; each tile has a block of its own when left out. */
+  readonly persistent?: number | undefined;
   /** Blocks that share the sum of a tile, and where their parts meet; each block sums its own tile when left out. */
   readonly split?: { readonly parts: number; readonly through: "cluster" | "memory" } | undefined;
   /** Taps of a filter are windows of what is staged of its input once; each is staged by itself when left out. */

@@ -69,13 +69,17 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
 
   // 1. Blocks at once, and waves of them.
   const blocks = tilesOf(context, schedule) * partsOfSum(schedule);
-  const together = residentBlocks(context, schedule, target);
+  const { persistent = Number.POSITIVE_INFINITY } = schedule;
+  const kept = residentBlocks(context, schedule, target);
+  const together = Math.min(kept, Math.ceil(persistent / levelOf(target, "block").units));
   const perUnit = Math.ceil(blocks / unitsReached(schedule, target));
   const fullWaves = Math.floor(perUnit / together);
   const left = perUnit - fullWaves * together;
   /** What is busy adds up over the blocks that share a multiprocessor; what only waits does not. */
   const shares = fullWaves * together + left;
   const waits = fullWaves + (left > 0 ? 1 : 0);
+  /** Rings that are filled and stores that are waited for one after another: blocks that take tiles in turn hide theirs but once. */
+  const begun = schedule.persistent === undefined ? waits : 1;
 
   // 2. Parts, in seconds.
   const seconds = (perStep: number, times: number): number => (perStep * steps * times) / clock;
@@ -94,8 +98,8 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
   const fixed = {
     launch: target.fixed["launch"]?.value ?? 0,
     fill:
-      waits * ((target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target)),
-    drain: waits * drain.wait + shares * drain.busy,
+      begun * ((target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target)),
+    drain: begun * drain.wait + shares * drain.busy,
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waits) }),
   };
   const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);

@@ -58,7 +58,7 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
   const beyondEnd = step.kind !== "number" && stage > 1;
   return {
     ...{ kind: "send", copies: boxes, arrival: arrivalOf(places, step) },
-    ...(beyondEnd && { when: compare("<", step, number(places.steps)) }),
+    ...(beyondEnd && { when: compare("<", step, number(places.steps * places.turns)) }),
   };
 }
 
@@ -81,8 +81,9 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { sum, columns } = places.context;
   const { stage } = places.schedule;
   const [keptName, sumName] = [places.name(kept, "in"), places.name(sum, "in")];
-  const { counters, fusedSum } = places.countersOf(step, axis(sumName));
-  const tile = kept === columns ? places.columnTile : places.rowTile;
+  const { there, inTile } = places.ofStep(step);
+  const { counters, fusedSum } = there.countersOf(inTile, axis(sumName));
+  const tile = kept === columns ? there.columnTile : there.rowTile;
   // An engine stops where the tensor does, which is where the sum does.
   const guards = [
     ...places.place(kept, tile, axis(keptName), counters),
@@ -106,7 +107,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
     width: isAsync ? (input.asyncWidth ?? 1) : input.width,
     transfer: isAsync ? "async" : "plain",
     group: "block",
-    ...(beyondEnd && { when: compare("<", step, number(places.steps)) }),
+    ...(beyondEnd && { when: compare("<", step, number(places.steps * places.turns)) }),
   };
 }
 

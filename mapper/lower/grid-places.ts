@@ -11,8 +11,9 @@ import { axis, binary, compare, type Expr, number } from "../../abstraction/expr
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
-import { partsOfSum, stepsOfPart } from "../schedule/split.ts";
-import { type TapWindow, windowOf } from "../schedule/taps.ts";
+import { turnsOf } from "../schedule/persistent.ts";
+import { partsOfSum, stepsOfPart, tilesOf } from "../schedule/split.ts";
+import { keptTiles, type TapWindow, windowOf } from "../schedule/taps.ts";
 import { fragmentsAlong, tilesAlong } from "../schedule/tile.ts";
 import { FreshNames } from "./names.ts";
 import { windowPlace } from "./window-places.ts";
@@ -31,6 +32,8 @@ export class GridPlaces {
   readonly size: Extents;
   /** Steps of the sum that a block takes: tiles along it at every point of the summed loops outside the instruction, or a part of them. */
   readonly steps: number;
+  /** Tiles that a block takes one after another. */
+  readonly turns: number;
   /** Which part of a split sum a block has. */
   readonly part: Expr;
   /** What is staged once for all taps. */
@@ -40,19 +43,44 @@ export class GridPlaces {
   readonly columnTile: Expr;
   private readonly names: FreshNames;
 
-  constructor(context: GridContext, schedule: GridSchedule) {
+  /** @param turn which of its tiles a block is at */
+  constructor(context: GridContext, schedule: GridSchedule, turn: Expr = number(0)) {
     this.context = context;
     this.schedule = schedule;
     this.computation = context.mapping.computation;
     this.names = new FreshNames(this.computation);
     this.size = schedule.tile;
     this.steps = stepsOfPart(context, schedule);
+    this.turns = turnsOf(context, schedule);
     this.part = axis(this.fresh("split"));
     this.window = windowOf(context, schedule);
     const { rows, columns } = context;
-    const tile = axis(this.name(rows, "tile"));
-    this.rowTile = schedule.order === 1 ? tile : plus(times(schedule.order, axis(this.name(rows, "group"))), tile);
-    this.columnTile = axis(this.name(columns, "tile"));
+    const { order, persistent } = schedule;
+    if (persistent === undefined) {
+      const tile = axis(this.name(rows, "tile"));
+      this.rowTile = order === 1 ? tile : plus(times(order, axis(this.name(rows, "group"))), tile);
+      this.columnTile = axis(this.name(columns, "tile"));
+    } else {
+      // Tiles in the order that blocks of their own would have; those behind the last lie below the last row.
+      const tile = plus(times(persistent, turn), axis(this.fresh("block")));
+      const across = keptTiles(context, columns, schedule);
+      const column = binary("%", binary("/", tile, number(order)), number(across));
+      const group = binary("/", tile, number(order * across));
+      this.rowTile = order === 1 ? group : plus(times(order, group), binary("%", tile, number(order)));
+      this.columnTile = column;
+    }
+  }
+
+  /** The places of a block at one of its turns. */
+  inTurn(turn: Expr): GridPlaces {
+    return this.turns === 1 ? this : new GridPlaces(this.context, this.schedule, turn);
+  }
+
+  /** What a step is that is counted through all turns of a block: a step of the tile of one of them. */
+  ofStep(step: Expr): { readonly there: GridPlaces; readonly inTile: Expr } {
+    if (this.turns === 1) return { there: this, inTile: step };
+    const { steps } = this;
+    return { there: this.inTurn(binary("/", step, number(steps))), inTile: binary("%", step, number(steps)) };
   }
 
   fresh(wish: string): string {
@@ -115,7 +143,9 @@ export class GridPlaces {
 
   /** What must hold for a fused index to be a real one: nothing where tiles fit. */
   beyond(a: GridAxis, fused: Expr): Expr[] {
-    const whole = a.elements % extentOf(a.axis, this.size) === 0;
+    const { context, schedule } = this;
+    const behind = a === context.rows && tilesOf(context, schedule) % (schedule.persistent ?? 1) !== 0;
+    const whole = a.elements % extentOf(a.axis, this.size) === 0 && !behind;
     return whole ? [] : [compare("<", fused, number(a.elements))];
   }
 

@@ -17,8 +17,9 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   const form = viewForm(context, input);
   if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
   const { kept, contiguous } = input;
-  const { counters } = places.countersOf(step, number(0));
-  places.place(kept, kept === context.columns ? places.columnTile : places.rowTile, number(0), counters);
+  const { there, inTile } = places.ofStep(step);
+  const { counters } = there.countersOf(inTile, number(0));
+  there.place(kept, kept === context.columns ? there.columnTile : there.rowTile, number(0), counters);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
   const [count, columns] = [extentOf(rowAxis.axis, size), extentOf(columnAxis.axis, size)];
 

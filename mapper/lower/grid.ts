@@ -31,7 +31,7 @@ import { fragmentsAlong } from "../schedule/tile.ts";
 import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
-import { GridPlaces, plus } from "./grid-places.ts";
+import { GridPlaces, plus, times } from "./grid-places.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
 import { windowAhead, windowArrivals, windowAwait, windowNext, windowRing } from "./grid-window.ts";
 
@@ -41,11 +41,15 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
   if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
   const { rows, columns, target, intrinsic, inputs } = context;
   const places = new GridPlaces(context, schedule);
-  const body = [
-    ...places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]),
-    ...(intrinsic.asynchronous ? pipelineSentOff(places) : pipeline(places)),
-    ...(schedule.split ? storeParts(places) : storeResults(places)),
-  ];
+  const cleared = places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]);
+  const body =
+    schedule.persistent === undefined
+      ? [
+          ...cleared,
+          ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places)),
+          ...(schedule.split ? storeParts(places) : storeResults(places)),
+        ]
+      : tilesInTurn(places, cleared);
   return {
     scratch: [
       ...inputs.map((i) => (places.window?.input === i ? windowRing(places, places.window) : ringOf(places, i))),
@@ -96,6 +100,8 @@ function dealt(places: GridPlaces, body: readonly Statement[]): readonly Stateme
 
 /** Loops over the tiles of the output, in the order of the schedule. */
 function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly Statement[] {
+  const { persistent } = places.schedule;
+  if (persistent !== undefined) return at("block", places.fresh("block"), persistent, inside);
   const { context, schedule } = places;
   const { rows, columns, outer } = context;
   const rowTiles = keptTiles(context, rows, schedule);
@@ -114,18 +120,41 @@ function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly 
   );
 }
 
+/** Products that are sent off, of one tile. */
+function oneTile(places: GridPlaces): readonly Statement[] {
+  const { before, steps } = pipelineSentOff(places, axis(places.fresh("step")));
+  return [...before, ...meeting(places), ...steps];
+}
+
 /**
- * The same for products that are sent off: what threads wrote is published ahead of the barrier, products of a step run while the next stages
- * are filled, and of the step before while this one is awaited.
+ * The same of one tile after another: steps are counted through all of them, so that the ring runs on while a tile is stored.
+ *
+ *     copies of steps 0 and 1
+ *     for turn
+ *       clear sums;   for step: the step turn * steps + step;   drain sums to the tile of the turn
  */
-function pipelineSentOff(places: GridPlaces): readonly Statement[] {
+function tilesInTurn(places: GridPlaces, cleared: readonly Statement[]): readonly Statement[] {
+  const turn = places.fresh("turn");
+  const step = plus(times(places.steps, axis(turn)), axis(places.fresh("step")));
+  const { before, steps } = pipelineSentOff(places, step);
+  return [...before, loop(turn, places.turns, [...cleared, ...steps, ...storeResults(places.inTurn(axis(turn)))])];
+}
+
+/**
+ * Products that are sent off: what threads wrote is published ahead of the barrier, products of a step run while the next stages are filled, and of
+ * the step before while this one is awaited.
+ * @param step as it is counted within the loop over steps
+ */
+function pipelineSentOff(
+  places: GridPlaces,
+  step: Expr,
+): { readonly before: readonly Statement[]; readonly steps: readonly Statement[] } {
   const { inputs, intrinsic } = places.context;
   const { stage } = places.schedule;
   const inFlight = stepsInFlight(places.context, places.schedule);
   const ahead = stage - 1 - inFlight;
   const isAsync = inputs.some((i) => copiesAsync(places, i));
-  const name = places.fresh("step");
-  const step = axis(name);
+  const all = places.steps * places.turns;
   const barrier: Statement = { kind: "barrier", group: "block" };
   const publish: Statement = { kind: "fence", on: "memory", of: intrinsic };
   const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
@@ -139,15 +168,16 @@ function pipelineSentOff(places: GridPlaces): readonly Statement[] {
   const awaited = [awaitOf(places, step), ...(window ? [windowAwait(places, window, step)] : [])];
   const arrived = (pending: number): readonly Statement[] =>
     byEngine ? [...awaited, barrier] : [...wait(pending), publish, barrier];
-  const first = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const first = Array.from({ length: ahead }, (_, s) => (s < all ? copies(number(s)) : commit)).flat();
   const before = [...(window ? windowAhead(places, window) : []), ...first];
   const nextWindow = window ? windowNext(places, window, step) : [];
-  const freed = [...nextWindow, ...(ahead < places.steps ? copies(plus(step, number(ahead))) : commit)];
+  const freed = [...nextWindow, ...(ahead < all ? copies(plus(step, number(ahead))) : commit)];
   const inside =
     stage === 1
       ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
       : [...[...arrived(ahead - 1), ...sendOff(places, step)], ...[...freed, products(inFlight)]];
-  return [...before, ...meeting(places), loop(name, places.steps, inside), ...(inFlight > 0 ? [products(0)] : [])];
+  const last = inFlight > 0 ? [products(0)] : [];
+  return { before, steps: [loop(places.fresh("step"), places.steps, inside), ...last] };
 }
 
 /** Stages filled ahead, then each step waited for, the stage it frees filled again, and multiplied. */

@@ -8,6 +8,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { fragments } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { order } from "./order.ts";
+import { persistent } from "./persistent.ts";
 import type { Decisions } from "./schedules.ts";
 import { split } from "./split.ts";
 import { stage } from "./stage.ts";
@@ -20,5 +21,5 @@ import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  ...{ tile, warps, stage, swizzle, transfer, taps, order, fragments, store, split },
+  ...{ tile, warps, stage, swizzle, transfer, taps, order, fragments, store, split, persistent },
 };

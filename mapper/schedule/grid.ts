@@ -12,6 +12,7 @@ import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { fragmentsProblem, setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
+import { persistentProblem } from "./persistent.ts";
 import { printSchedule, type ScheduleKind } from "./schedules.ts";
 import { receivedElements, splitProblem } from "./split.ts";
 import { quadsProblem } from "./store.ts";
@@ -128,7 +129,7 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
   if (shifted !== undefined) return shifted;
   const quads = schedule.store === "quads" ? quadsProblem(context) : undefined;
   if (quads !== undefined) return quads;
-  const apart = splitProblem(context, schedule);
+  const apart = splitProblem(context, schedule) ?? persistentProblem(context, schedule);
   if (apart !== undefined) return apart;
   const crossing = spanProblem(context, schedule);
   if (crossing !== undefined) return crossing;
