@@ -21,7 +21,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const machine = fakeCuda(folder);
 const database = join(folder, "t.db");
-const SEARCH = `tune matmul --m 16 --n 16 --k 32 --dtype f16 --target cuda --trials 3 --time 300 --db ${database} --json`;
+const SEARCH = `tune matmul --m 16 --n 16 --k 32 --dtype f16 --intrinsic mma --target cuda --trials 3 --time 300 --db ${database} --json`;
 
 function trialsIn(): ReturnType<typeof queryTrials> {
   const db = openDatabase(database, { readonly: true });

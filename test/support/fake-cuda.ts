@@ -48,7 +48,7 @@ if [ $status = 0 ]; then cp "$output" "$kept.$$" && mv "$kept.$$" "$kept"; fi
 exit $status`;
 
 /** The code of every instruction that kernels promise. */
-const CUOBJDUMP = `for word in HMMA IMMA HGMMA IGMMA; do echo "        /*0a10*/                   $word.16816.F32 R4, R8, R10, R4 ;"; done`;
+const CUOBJDUMP = `for word in HMMA IMMA HGMMA IGMMA FFMA; do echo "        /*0a10*/                   $word.16816.F32 R4, R8, R10, R4 ;"; done`;
 
 export interface FakeMachine {
   /** Does something on this machine. */
