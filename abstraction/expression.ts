@@ -156,8 +156,11 @@ export function childrenOf(e: Expr): readonly Expr[] {
 
 /** Every node, parents before children, left to right. */
 export function* walk(e: Expr): Generator<Expr> {
-  yield e;
-  for (const child of childrenOf(e)) yield* walk(child);
+  const left = [e];
+  for (let node = left.pop(); node !== undefined; node = left.pop()) {
+    yield node;
+    left.push(...childrenOf(node).toReversed());
+  }
 }
 
 /** Names of the axes an expression mentions, in order of first appearance. */

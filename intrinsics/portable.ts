@@ -130,11 +130,10 @@ function beginning(dtype: DType, op: "max" | "min"): string {
   return `${least ? "-" : ""}__builtin_inf()`;
 }
 
-function rowsOf(dtype: DType): Intrinsic[] {
+/** Of a type: products and sums, of vectors and of one element. */
+function productsOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
-  const type = `${C_TYPES[dtype]}, ${count}`;
   const some = WORDS[count] ?? String(count);
-  const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
   return [
     defineIntrinsic({
       ...COMMON,
@@ -184,6 +183,16 @@ function rowsOf(dtype: DType): Intrinsic[] {
       emit: addProduct(dtype, 1),
       cost: costOf(dtype, "scalar"),
     }),
+  ];
+}
+
+/** Of a type: what has one input. */
+function unaryOf(dtype: DType): Intrinsic[] {
+  const count = lanesOf(dtype);
+  const type = `${C_TYPES[dtype]}, ${count}`;
+  const some = WORDS[count] ?? String(count);
+  const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
+  return [
     defineIntrinsic({
       ...COMMON,
       prelude: preludeOf(dtype),
@@ -342,5 +351,5 @@ function wideningRows({ from, sum }: Widening): Intrinsic[] {
 export const PORTABLE: readonly Intrinsic[] = [
   ...PAIRS.flatMap(dotRows),
   ...WIDENINGS.flatMap(wideningRows),
-  ...DTYPES.flatMap(rowsOf),
+  ...DTYPES.flatMap((dtype) => [...productsOf(dtype), ...unaryOf(dtype)]),
 ];

@@ -4,6 +4,7 @@
  * The picture stands alone: no scripts, no fonts to fetch, colours that read in light and dark.
  */
 
+import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";
 import { equationText } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
@@ -88,30 +89,9 @@ export function drawMappingSvg(mapping: Mapping): string {
   // 3. The matching matrix, and what the colours say.
   const matrix = matchingMatrix(computation, intrinsic, matching);
   const below = TOP + rows * ROW + 56;
-  parts.push(text(LOOP_X, below - 34, "matching matrix: which loop feeds which axis", "head"));
-  const legend = [
-    ["spatial", "kept in the result"],
-    ["reduce", "summed"],
-    ["outer", "outer loop: not mapped"],
-  ] as const;
-  legend.forEach(([kind, meaning], i) => {
-    parts.push(`<rect class="${kind}" x="${OPERAND_X}" y="${below + i * CELL}" width="14" height="14" rx="3"/>`);
-    parts.push(text(OPERAND_X + 24, below + i * CELL + 12, meaning, "small"));
-  });
-  matrix.columns.forEach((column, j) => {
-    parts.push(text(LOOP_X + 120 + j * CELL + CELL / 2, below - 8, column, "small", "middle"));
-  });
-  matrix.rows.forEach((row, i) => {
-    parts.push(text(LOOP_X + 108, below + i * CELL + 17, row, "small", "end"));
-    matrix.columns.forEach((_, j) => {
-      const on = matrix.bits[i]?.[j] === 1;
-      parts.push(
-        `<rect class="${on ? "on" : "off"}" x="${LOOP_X + 120 + j * CELL}" y="${below + i * CELL}" width="${CELL - 2}" height="${CELL - 2}" rx="3"/>`,
-      );
-    });
-  });
+  parts.push(...drawMatrix(matrix, below));
 
-  const height = below + Math.max(matrix.rows.length, legend.length) * CELL + 56;
+  const height = below + Math.max(matrix.rows.length, LEGEND.length) * CELL + 56;
   const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
   return [
     `<svg class="automap-mapping" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(`${computation.name} onto ${intrinsic.name}`)}">`,
@@ -127,6 +107,35 @@ export function drawMappingSvg(mapping: Mapping): string {
     "</svg>",
     "",
   ].join("\n");
+}
+
+const LEGEND = [
+  ["spatial", "kept in the result"],
+  ["reduce", "summed"],
+  ["outer", "outer loop: not mapped"],
+] as const;
+
+/** The matching matrix from `below` on, and beside it what the colours say. */
+function drawMatrix(matrix: BinaryMatrix, below: number): string[] {
+  const parts: string[] = [];
+  parts.push(text(LOOP_X, below - 34, "matching matrix: which loop feeds which axis", "head"));
+  LEGEND.forEach(([kind, meaning], i) => {
+    parts.push(`<rect class="${kind}" x="${OPERAND_X}" y="${below + i * CELL}" width="14" height="14" rx="3"/>`);
+    parts.push(text(OPERAND_X + 24, below + i * CELL + 12, meaning, "small"));
+  });
+  matrix.columns.forEach((column, j) => {
+    parts.push(text(LOOP_X + 120 + j * CELL + CELL / 2, below - 8, column, "small", "middle"));
+  });
+  matrix.rows.forEach((row, i) => {
+    parts.push(text(LOOP_X + 108, below + i * CELL + 17, row, "small", "end"));
+    matrix.columns.forEach((_, j) => {
+      const on = matrix.bits[i]?.[j] === 1;
+      parts.push(
+        `<rect class="${on ? "on" : "off"}" x="${LOOP_X + 120 + j * CELL}" y="${below + i * CELL}" width="${CELL - 2}" height="${CELL - 2}" rx="3"/>`,
+      );
+    });
+  });
+  return parts;
 }
 
 /** Each rule names the drawing, so that it may stand in a page beside others. */

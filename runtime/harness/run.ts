@@ -122,12 +122,7 @@ export function runHarness(
       reject(new Error(STOPPED));
       return;
     }
-    // The size of the environment moves the stack, and with it the time of a kernel: it is always the same.
-    const kept = KEPT_VARIABLES.flatMap((name) => {
-      const value = process.env[name];
-      return value === undefined ? [] : [[name, value] as const];
-    });
-    const env = { ...Object.fromEntries(kept), ...limits.variables };
+    const env = environmentOf(limits);
     const killsBefore = memoryKills();
     const begun = begin(() => spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
     if ("reason" in begun) {
@@ -136,8 +131,7 @@ export function runHarness(
     }
     const { child } = begun;
     const heard = new Answers(limits.onVerdict);
-    let printed = "";
-    let printedBytes = 0;
+    const printed = new Printed();
     let failure: Error | undefined;
     let last: NodeJS.Timeout | undefined;
 
@@ -161,22 +155,16 @@ export function runHarness(
     let timer = setTimeout(silent, stepMs);
 
     // 2. Answers.
-    const answers = child.stdio[3];
-    let pending = "";
-    if (answers instanceof Readable)
-      answers.setEncoding("utf8").on("data", (text: string) => {
-        clearTimeout(timer);
-        timer = setTimeout(silent, stepMs);
-        const lines = (pending + text).split("\n");
-        pending = lines.pop() ?? "";
-        for (const line of lines) heard.hear(line);
-      });
+    onLines(child.stdio[3], (lines) => {
+      clearTimeout(timer);
+      timer = setTimeout(silent, stepMs);
+      for (const line of lines) heard.hear(line);
+    });
 
     // 3. What the kernel prints is kept for the log, up to a limit.
     const onOutput = (text: Buffer): void => {
-      printedBytes += text.length;
-      if (printed.length < LOG_CHARACTERS) printed += text.toString("utf8").slice(0, LOG_CHARACTERS - printed.length);
-      if (printedBytes > limits.outputBytes) stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
+      printed.add(text);
+      if (printed.bytes > limits.outputBytes) stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
     };
     child.stdout.on("data", onOutput);
     child.stderr.on("data", onOutput);
@@ -200,7 +188,7 @@ export function runHarness(
       over(() => {
         const problem = failure ?? heard.conclude(exitCode, signal, memoryKills() - killsBefore);
         if (problem) reject(problem);
-        else resolve(heard.reply(printed));
+        else resolve(heard.reply(printed.text));
       }),
     );
 
@@ -208,6 +196,38 @@ export function runHarness(
     child.stdin.on("error", () => child.stdin.destroy());
     child.stdin.end(typeof request === "string" ? request : requestText(request));
   });
+}
+
+/** The size of the environment moves the stack, and with it the time of a kernel: it is always the same. */
+function environmentOf({ variables }: HarnessLimits): Record<string, string> {
+  const kept = KEPT_VARIABLES.flatMap((name) => {
+    const value = process.env[name];
+    return value === undefined ? [] : [[name, value] as const];
+  });
+  return { ...Object.fromEntries(kept), ...variables };
+}
+
+/** Calls back at everything that comes, with the lines that are whole. */
+function onLines(stream: unknown, hear: (lines: readonly string[]) => void): void {
+  if (!(stream instanceof Readable)) return;
+  let pending = "";
+  stream.setEncoding("utf8").on("data", (text: string) => {
+    const lines = (pending + text).split("\n");
+    pending = lines.pop() ?? "";
+    hear(lines);
+  });
+}
+
+/** The beginning of what was printed, and how much it was. */
+class Printed {
+  text = "";
+  bytes = 0;
+
+  add(part: Buffer): void {
+    this.bytes += part.length;
+    if (this.text.length < LOG_CHARACTERS)
+      this.text += part.toString("utf8").slice(0, LOG_CHARACTERS - this.text.length);
+  }
 }
 
 /** What the harness says, line by line, and what it means that it ended. */
