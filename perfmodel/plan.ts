@@ -9,10 +9,8 @@
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
-import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { access } from "../abstraction/expression.ts";
-import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
+import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { edgeIssues, edgesFit } from "../mapper/schedule/block.ts";
 import { borderBlocks } from "../mapper/schedule/borders.ts";
@@ -22,25 +20,11 @@ import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
 import { unschedulable } from "../mapper/schedule/mapped.ts";
 import { dependsOn } from "../mapper/schedule/operands.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { reachInPlace } from "../mapper/schedule/reach.ts";
-import { registerClass, writesVectorRows } from "../targets/index.ts";
+import { registerClass } from "../targets/index.ts";
 import { type Census, censusOf } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
-import {
-  at,
-  bytesOfTensor,
-  type DimensionState,
-  operationsIn,
-  outputFootprint,
-  outputPlace,
-  type Packing,
-  type PlacedInput,
-  placedInput,
-  product,
-  type ResultDimension,
-  resultDimension,
-  straddlingShare,
-} from "./placed.ts";
+import { at, type DimensionState, type Packing, type PlacedInput, placedInput, product } from "./placed.ts";
+import { Results } from "./results.ts";
 import { type KnownCopies, withinInput } from "./within.ts";
 
 export interface InputState {
@@ -55,16 +39,6 @@ export interface InputState {
   placed: PlacedInput;
   /** Its tiles in a full register block. */
   tiles: number;
-}
-
-export interface Stores {
-  readonly tiles: number;
-  /** Elements moved from the scratch block to the output. */
-  readonly scattered: number;
-  /** Digits worked out for each of them. */
-  readonly digits: number;
-  /** They lie side by side in the scratch block and in the output. */
-  readonly sideBySide: boolean;
 }
 
 /** A loop around the register block, under the schedule that was read last: over the blocks of a dimension, or over tiles of them. */
@@ -99,16 +73,7 @@ export class Plan {
   readonly mapping: Mapping;
   readonly inputs: readonly InputState[];
   readonly target: Operand;
-  readonly output: Footprint;
-  readonly outputOwn: ReadonlySet<DimensionState>;
-  /** Whether whole tiles are stored straight into the output, and the share of such stores that touch two lines. */
-  readonly straight: boolean;
-  readonly straddling: number;
-  /** Operations of the epilogue, and whether the kernel's instruction set has the vectors that rows of it are computed in. */
-  readonly operations: number;
-  readonly vectorRows: boolean;
-  private readonly results: readonly ResultDimension[];
-  readonly outputBytes: number;
+  readonly results: Results;
   /** In the order of the schedule read last, outermost first. */
   readonly ordered: DimensionState[] = [];
   /** The same with loops over tiles. */
@@ -139,7 +104,7 @@ export class Plan {
   private reads = 0;
 
   constructor(mapping: Mapping, spread: readonly string[] = []) {
-    const { computation, intrinsic } = mapping;
+    const { intrinsic } = mapping;
     const dimensions = dimensionsUnder(mapping, { spread });
     const states = dimensions.map(stateOf);
     this.mapping = mapping;
@@ -163,33 +128,12 @@ export class Plan {
     this.streaming = at(this.inputs, 0);
     this.census = censusOf(mapping, dimensions, states);
     this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
-    this.outputBytes = bytesOfTensor(outputOf(computation));
-
-    // The output, reached as mapper/lower/scheduled.ts stores whole tiles: steps that are not whole go by the scratch block.
-    const whole = dimensions.map((d) =>
-      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
-    );
-    const { target } = computation.equation;
-    const reach = computation.epilogue
-      ? "an epilogue comes first"
-      : reachInPlace(computation, intrinsic, this.target, access(target.tensor, target.index), whole);
-    const elementBytes = bytesOf(outputOf(computation).dtype);
-    const tile = product(this.target.dims.map((o) => o.extent));
-    const rowBytes = Math.min(tile, tileRowElements(this.target)) * elementBytes;
-    this.straight = typeof reach !== "string";
-    this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
-    this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
-    this.vectorRows = writesVectorRows(mapping.intrinsic.isa);
-    const flat = outputPlace(computation);
-    this.output = outputFootprint(computation, flat, dimensions, states);
+    this.results = new Results(mapping, this.target, dimensions, states, this.census);
+    const tileBytes = product(this.target.dims.map((o) => o.extent)) * bytesOf(this.target.dtype);
     this.sums =
       partialReach(mapping, { spread }) === undefined
-        ? new RunFootprint(this.spatial, tile * bytesOf(this.target.dtype), LINE_BYTES)
-        : this.output;
-    this.results = dimensions.flatMap((d, i): ResultDimension[] =>
-      d.kind === "spatial" ? [resultDimension(d, at(states, i), flat, this.target)] : [],
-    );
-    this.outputOwn = new Set(this.spatial);
+        ? new RunFootprint(this.spatial, tileBytes, LINE_BYTES)
+        : this.results.output;
   }
 
   /** Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem` */
@@ -381,40 +325,6 @@ export class Plan {
     return loads;
   }
 
-  /** Output tiles of that thread, and the elements of those that go by way of the scratch block. */
-  ownStores(): Stores {
-    let tiles = 1;
-    let elements = 1;
-    let straight = this.straight ? 1 : 0;
-    // The innermost loop over the scratch block is the one whose steps lie closest in the output (mapper/lower/store.ts).
-    let innermost: ResultDimension | undefined;
-    let digits = 0;
-    for (const r of this.results) {
-      const { state, step } = r;
-      const wholeElements = (state.partial ? state.ownWhole * state.block : state.ownSteps) * step;
-      tiles *= state.ownSteps;
-      elements *= state.partial ? wholeElements + r.extent - state.whole * state.block * step : wholeElements;
-      if (!this.census?.plain.speaksOf(state)) straight *= wholeElements;
-      digits += r.digits;
-      if ((step > 1 || state.block > 1) && (innermost === undefined || r.coefficient < innermost.coefficient))
-        innermost = r;
-    }
-    if (straight > 0 && this.census)
-      straight *= this.census.plain.sum((state, count, isLeft) => {
-        const step = this.results.find((r) => r.state === state)?.step ?? 1;
-        const own = isLeft ? 1 : state.ownWhole / Math.max(1, state.whole);
-        return isLeft && state.partial ? 0 : count * step * own;
-      });
-    const own = innermost?.digits ?? 0;
-    const run = innermost === undefined ? 1 : Math.max(innermost.step, innermost.state.block);
-    return {
-      tiles,
-      scattered: elements - straight,
-      digits: own + (digits - own) / run,
-      sideBySide: innermost?.coefficient === 1 && innermost.last && own === 0,
-    };
-  }
-
   /** Share of an input's tiles that lie in blocks across the edge of a condition. */
   edgeShare({ name, own }: InputState): number {
     const edges = this.census?.edges.get(name);
@@ -473,7 +383,7 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
     for (const d of plan.ordered) d.covered = d.steps;
     const each = (value: (input: InputState) => number): Record<string, number> =>
       Object.fromEntries(plan.inputs.map((i) => [i.name, value(i)]));
-    const { tiles, scattered } = plan.ownStores();
+    const { tiles, scattered } = plan.results.ownStores();
     return {
       issues: plan.issues(),
       loads: { ...each((i) => plan.ownLoads(i)), [plan.target.name]: tiles * (plan.passes - 1) },
