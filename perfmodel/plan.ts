@@ -53,21 +53,6 @@ export interface LoopState {
   covers: number;
 }
 
-/** What a walk over the lowered nest would count, all threads together. */
-export interface Counts {
-  readonly issues: number;
-  /** Tiles loaded, by operand: of the target, sums of the pass before. */
-  readonly loads: Readonly<Record<string, number>>;
-  /** Tiles stored, straight, into the scratch block, or as partial sums. */
-  readonly stores: number;
-  /** Elements moved from the scratch block to the output. */
-  readonly scattered: number;
-  /** Elements written by the packing of a call, by operand. */
-  readonly packed: Readonly<Record<string, number>>;
-  /** Bytes loaded at least once, by operand. */
-  readonly distinctBytes: Readonly<Record<string, number>>;
-}
-
 /** A mapping compiled for reading schedules. One schedule at a time: its state is overwritten by the next. */
 export class Plan {
   readonly mapping: Mapping;
@@ -91,7 +76,7 @@ export class Plan {
   insideShare = 1;
   /** Share of the steps that a condition leaves. */
   workedShare = 1;
-  private readonly census: Census | undefined;
+  readonly census: Census | undefined;
   private readonly byName: ReadonlyMap<string, DimensionState>;
   /** Entries of an order by their text, those over tiles as they are met. */
   private readonly loopOf: Map<string, LoopState>;
@@ -304,27 +289,6 @@ export class Plan {
     }
   }
 
-  /** Issues of all threads. */
-  issues(): number {
-    let issues = this.census?.worked.sum((_, count) => count) ?? 1;
-    for (const d of this.ordered)
-      if (!d.meets && !this.census?.worked.speaksOf(d)) issues *= d.border?.insideSteps ?? d.steps;
-    return issues;
-  }
-
-  /** Tiles of an input loaded by the thread that finishes last. */
-  ownLoads(input: InputState): number {
-    let loads = this.census?.worked.sum((d, count) => (!d.spatial || input.own.has(d) ? count : 1)) ?? 1;
-    for (const d of this.ordered) {
-      const own = input.own.has(d);
-      if (this.census?.worked.speaksOf(d)) continue;
-      if (d.border !== undefined)
-        loads *= own ? (d.border.insideSteps * d.ownSteps) / d.steps : (d.border.insideBlocks * d.ownBlocks) / d.blocks;
-      else if (!d.meets) loads *= !d.spatial || own ? d.ownSteps : d.ownBlocks;
-    }
-    return loads;
-  }
-
   /** Share of an input's tiles that lie in blocks across the edge of a condition. */
   edgeShare({ name, own }: InputState): number {
     const edges = this.census?.edges.get(name);
@@ -366,38 +330,6 @@ export function bySpread<T>(
     const made = make(spread);
     others.set(key, made);
     return made;
-  };
-}
-
-/**
- * Counts what the lowered nest of a schedule does, without lowering it.
- * @returns for a schedule its counts, undefined when it cannot be lowered
- */
-export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts | undefined {
-  const planOf = bySpread(mapping, (spread) => new Plan(mapping, spread));
-  return (schedule) => {
-    const plan = planOf(schedule);
-    if (plan === undefined) return undefined;
-    // All threads together do what one thread would do.
-    if (!plan.read({ ...schedule, threads: 1 })) return undefined;
-    for (const d of plan.ordered) d.covered = d.steps;
-    const each = (value: (input: InputState) => number): Record<string, number> =>
-      Object.fromEntries(plan.inputs.map((i) => [i.name, value(i)]));
-    const { tiles, scattered } = plan.results.ownStores();
-    return {
-      issues: plan.issues(),
-      loads: { ...each((i) => plan.ownLoads(i)), [plan.target.name]: tiles * (plan.passes - 1) },
-      stores: tiles * plan.passes,
-      scattered,
-      packed: each((i) => {
-        const { packing, edges } = i.placed;
-        return (packing?.elements ?? 0) + (edges === undefined ? 0 : Math.round(plan.edgeShare(i) * edges.elements));
-      }),
-      distinctBytes: each((i) => {
-        i.placed.footprint.measure();
-        return Math.min(i.placed.footprint.distinct, i.placed.bufferBytes);
-      }),
-    };
   };
 }
 
