@@ -21,7 +21,7 @@ import { unschedulable } from "../mapper/schedule/mapped.ts";
 import { dependsOn } from "../mapper/schedule/operands.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { registerClass } from "../targets/index.ts";
-import { type Census, censusOf } from "./census.ts";
+import { type Census, censusOf, shareIn } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
 import { at, type DimensionState, type Packing, type PlacedInput, placedInput, product } from "./placed.ts";
 import { Results } from "./results.ts";
@@ -183,16 +183,8 @@ export class Plan {
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
     this.streaming = second === undefined || this.held === second ? first : second;
     this.deal(schedule.threads);
-    this.workedShare = this.shareWorked();
+    this.workedShare = this.census === undefined ? 1 : shareIn(this.census.worked, this.ordered);
     return true;
-  }
-
-  private shareWorked(): number {
-    if (this.census === undefined) return 1;
-    const { worked } = this.census;
-    let all = 1;
-    for (const d of this.ordered) if (worked.speaksOf(d)) all *= d.steps;
-    return worked.sum((_, count) => count) / all;
   }
 
   /** What copies made inside loops were worked out to be, for {@link withinInput}. */
@@ -292,10 +284,7 @@ export class Plan {
   /** Share of an input's tiles that lie in blocks across the edge of a condition. */
   edgeShare({ name, own }: InputState): number {
     const edges = this.census?.edges.get(name);
-    if (edges === undefined) return 0;
-    let all = 1;
-    for (const d of own) if (edges.speaksOf(d)) all *= d.steps;
-    return edges.sum((_, count) => count) / all;
+    return edges === undefined ? 0 : shareIn(edges, own);
   }
 
   /** Share of an input's packing that the thread which finishes last does. */

@@ -32,16 +32,10 @@ export function drawMappingSvg(mapping: Mapping): string {
   const loops = computation.axes;
   const rows = Math.max(loops.length, physical.axes.length, intrinsic.operands.length);
   const spread = (count: number, i: number): number => TOP + ((rows - count) * ROW) / 2 + i * ROW;
-  const loopY = (name: string): number =>
-    spread(
-      loops.length,
-      loops.findIndex((l) => l.name === name),
-    );
-  const axisY = (name: string): number =>
-    spread(
-      physical.axes.length,
-      physical.axes.findIndex((a) => a.axis === name),
-    );
+  const loopNames = loops.map((l) => l.name);
+  const axisNames = physical.axes.map((a) => a.axis);
+  const loopY = (name: string): number => spread(loops.length, loopNames.indexOf(name));
+  const axisY = (name: string): number => spread(axisNames.length, axisNames.indexOf(name));
   const equations = [equationText(computation), printEquation(intrinsic.computation.equation)];
   const width = Math.max(LEAST_WIDTH, ...equations.map((e) => Math.ceil(2 * LOOP_X + CHARACTER * e.length)));
   const middle = BOX_HEIGHT / 2;

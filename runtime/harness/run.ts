@@ -148,16 +148,11 @@ export function runHarness(
     };
 
     // 1. Silence is a hang.
-    const silent = (): void => {
-      timer = setTimeout(() => stop("timed-out", `no sign of life for ${limits.stepSeconds} s`), SECOND_LOOK_MS);
-    };
-    const stepMs = limits.stepSeconds * 1000;
-    let timer = setTimeout(silent, stepMs);
+    const silence = onSilence(limits.stepSeconds, (what) => stop("timed-out", what));
 
     // 2. Answers.
     onLines(child.stdio[3], (lines) => {
-      clearTimeout(timer);
-      timer = setTimeout(silent, stepMs);
+      silence.broken();
       for (const line of lines) heard.hear(line);
     });
 
@@ -176,7 +171,7 @@ export function runHarness(
     };
     limits.signal?.addEventListener("abort", onAbort);
     const over = (settle: () => void): void => {
-      clearTimeout(timer);
+      silence.end();
       clearTimeout(last);
       limits.signal?.removeEventListener("abort", onAbort);
       settle();
@@ -205,6 +200,19 @@ function environmentOf({ variables }: HarnessLimits): Record<string, string> {
     return value === undefined ? [] : [[name, value] as const];
   });
   return { ...Object.fromEntries(kept), ...variables };
+}
+
+/** Calls back when nothing was heard for so long. */
+function onSilence(seconds: number, call: (what: string) => void): { broken: () => void; end: () => void } {
+  const silent = (): void => {
+    timer = setTimeout(() => call(`no sign of life for ${seconds} s`), SECOND_LOOK_MS);
+  };
+  let timer = setTimeout(silent, seconds * 1000);
+  const broken = (): void => {
+    clearTimeout(timer);
+    timer = setTimeout(silent, seconds * 1000);
+  };
+  return { broken, end: () => clearTimeout(timer) };
 }
 
 /** Calls back at everything that comes, with the lines that are whole. */

@@ -1,0 +1,75 @@
+/** @file Holds how long a file, a function and a class may be: what is longer has two subjects. */
+
+import ts from "typescript";
+import { describe, expect, it } from "vitest";
+import { readSource, sourceFiles } from "./support/imports.ts";
+
+/** In lines, comments and blank lines included. */
+const MOST = { file: 450, function: 80, class: 250 } as const;
+
+/** What was longer when this was first held, and how long each may stay: a number here shrinks until its line goes. */
+const LONGER: Readonly<Record<string, number>> = {
+  "abstraction/loop-nest.ts printStatements": 95,
+  "abstraction/loop-nest.ts =>": 95,
+  "bench/cuda-grid.ts run": 105,
+  "codegen/cuda-tiles.ts": 460,
+  "codegen/cuda-tiles.ts CudaTiles": 350,
+  "mapper/lower/operands.ts OperandPlacement": 305,
+  "mapper/lower/threads.ts Threads": 370,
+  "package/library.ts librarySource": 152,
+  "perfmodel/calibrate.ts": 511,
+  "targets/nvidia.ts": 455,
+};
+
+type Part = { readonly kind: keyof typeof MOST; readonly name: string; readonly lines: number };
+
+/** A file, its functions and classes with their lengths; a function within another is part of it. */
+function partsOf(file: string, text: string): Part[] {
+  const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest, true);
+  const linesOf = (node: ts.Node): number => {
+    const line = (at: number): number => source.getLineAndCharacterOfPosition(at).line;
+    return line(node.end) - line(node.getStart(source)) + 1;
+  };
+  const parts: Part[] = [{ kind: "file", name: file, lines: text.split("\n").length - 1 }];
+  const visit = (node: ts.Node): void => {
+    const [kind, name] = ts.isClassLike(node) ? (["class", node.name] as const) : (["function", nameOf(node)] as const);
+    if (ts.isClassLike(node) || ts.isFunctionLike(node))
+      parts.push({ kind, name: `${file} ${name?.getText(source) ?? "=>"}`, lines: linesOf(node) });
+    ts.forEachChild(node, visit);
+  };
+  visit(source);
+  return parts;
+}
+
+function nameOf(node: ts.Node): ts.Node | undefined {
+  if (ts.isFunctionLike(node) && node.name) return node.name;
+  return node.parent && ts.isVariableDeclaration(node.parent) ? node.parent.name : undefined;
+}
+
+const tooLong = (parts: readonly Part[]): string[] =>
+  parts
+    .filter(({ kind, name, lines }) => lines > (LONGER[name] ?? MOST[kind]))
+    .map(({ kind, name, lines }) => `${name}: a ${kind} of ${lines} lines`);
+
+describe("sizes", () => {
+  it("of files, functions and classes are held", () => {
+    expect(sourceFiles().flatMap((file) => tooLong(partsOf(file, readSource(file))))).toEqual([]);
+  });
+
+  it("are listed as longer only where they still are", () => {
+    const parts = sourceFiles().flatMap((file) => partsOf(file, readSource(file)));
+    const needed = new Set(parts.filter(({ kind, lines }) => lines > MOST[kind]).map(({ name }) => name));
+    expect(Object.keys(LONGER).filter((name) => !needed.has(name))).toEqual([]);
+  });
+
+  it("would be seen to grow", () => {
+    const body = "  let x = 0;\n".repeat(80);
+    const text = `class Long {\n${"  m() {}\n".repeat(249)}}\nconst f = () => {\n${body}};\nfunction g() {\n${body}}\nfunction short() {}\n`;
+    expect(tooLong(partsOf("long.ts", text))).toEqual([
+      "long.ts Long: a class of 251 lines",
+      "long.ts f: a function of 82 lines",
+      "long.ts g: a function of 82 lines",
+    ]);
+    expect(tooLong(partsOf("file.ts", "\n".repeat(451)))).toEqual(["file.ts: a file of 451 lines"]);
+  });
+});
