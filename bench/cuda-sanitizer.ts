@@ -1,0 +1,191 @@
+/**
+ * @file Random kernels of every kind under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck and initcheck, a line a kernel and tool.
+ *
+ *     npm run build
+ *     node dist/bench/cuda-sanitizer.js --kernels 200 --seconds 240 --out bench/results/cuda-sanitizer-h100.jsonl
+ *
+ * Kernels are drawn from the spaces of small cases in turn: Tensor Cores through registers and through shared memory, boxes of the copy
+ * engine, split sums, threads, lanes of warps. Each is verified and called once by the measuring program in a process of its own, several
+ * at once. What the time does not suffice for is left out, and said.
+ */
+
+import { spawn } from "node:child_process";
+import { appendFileSync, mkdtempSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { parseArgs } from "node:util";
+import pLimit from "p-limit";
+import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { type CudaReference, type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
+import { isRefusals, sessionSpace } from "../session/space.ts";
+import { usableIntrinsics } from "../session/tune.ts";
+import { localGpu } from "../session/workplace.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+
+const { values } = parseArgs({
+  options: {
+    kernels: { type: "string", default: "200" },
+    seconds: { type: "string", default: "240" },
+    seed: { type: "string", default: "1" },
+    out: { type: "string" },
+    tools: { type: "string", default: "memcheck,racecheck,synccheck,initcheck" },
+    /** Names what is drawn and compiles nothing. */
+    list: { type: "boolean", default: false },
+  },
+});
+
+interface Case {
+  readonly name: string;
+  readonly computation: Computation;
+}
+
+const of = (
+  name: string,
+  types: string,
+  parameters: Record<string, number>,
+  layouts?: Record<string, string>,
+): Case => ({
+  name: [name, types, ...Object.entries(parameters).map(([p, v]) => `${p}${v}`), ...Object.values(layouts ?? {})].join(
+    " ",
+  ),
+  computation: instantiate(operatorNamed(name), {
+    parameters,
+    types: parseDataTypes(types),
+    ...(layouts && { layouts }),
+  }),
+});
+const NHWC = { in: "NHWC", out: "NHWC" };
+
+/** Small enough for racecheck, large enough for several blocks and a ring that turns. */
+const CASES: readonly Case[] = [
+  of("matmul", "f16", { m: 320, n: 320, k: 320 }),
+  of("conv2d", "f16", { n: 2, c: 32, k: 32, h: 14, w: 14 }, NHWC),
+  of("conv2d", "f16", { c: 32, k: 32, h: 14, w: 14 }),
+  of("matmul", "bf16", { m: 128, n: 192, k: 256 }),
+  of("matmul", "s8", { m: 128, n: 192, k: 256 }),
+  of("depthwise-conv2d", "f16", { c: 32, h: 14, w: 14 }),
+  of("2d9pt", "f32", { h: 96, w: 96 }),
+  of("2d9pt", "f64", { h: 64, w: 64 }),
+];
+const TOOL_LIMIT_MS = 60_000;
+
+const begun = Date.now();
+const secondsLeft = (): number => Number(values.seconds) - (Date.now() - begun) / 1000;
+
+function write(line: unknown): void {
+  console.error(JSON.stringify(line));
+  if (values.out !== undefined) appendFileSync(values.out, `${JSON.stringify(line)}\n`);
+}
+
+/** One kernel under one tool: what the tool says, and whether the kernel was right. */
+function underTool(tool: string, harness: string, request: string): Promise<Record<string, unknown>> {
+  return new Promise((resolve) => {
+    const child = spawn("compute-sanitizer", ["--tool", tool, "--error-exitcode", "9", harness], {
+      stdio: ["pipe", "pipe", "pipe", "pipe"],
+      timeout: TOOL_LIMIT_MS,
+    });
+    let said = "";
+    let answers = "";
+    const hear = (text: Buffer): void => {
+      said += text.toString("utf8");
+    };
+    child.stdout?.on("data", hear);
+    child.stderr?.on("data", hear);
+    const channel = child.stdio[3];
+    if (channel instanceof Readable)
+      channel.on("data", (text: Buffer) => {
+        answers += text.toString("utf8");
+      });
+    child.on("error", (error) => resolve({ status: "not-run", findings: [error.message] }));
+    child.on("close", (code, signal) => {
+      const lines = said.split("\n");
+      const findings = lines.filter((l) => /Error|Warning|hazard|Invalid|Uninitialized/i.test(l) && !/SUMMARY/.test(l));
+      const timed = /^samples /m.test(answers);
+      const status = signal !== null ? "too-long" : code === 0 && timed ? "clean" : code === 9 ? "found" : "failed";
+      const wrong = /^(?:wrong|fault|refused).*$/m.exec(answers)?.[0];
+      const summary = lines.findLast((l) => l.includes("SUMMARY"))?.replace(/^=+ /, "");
+      resolve({ status, summary, ...(wrong ? { wrong } : {}), findings: findings.slice(0, 3) });
+    });
+    child.stdin?.on("error", () => undefined);
+    child.stdin?.end(request);
+  });
+}
+
+interface Drawn {
+  readonly at: Case;
+  readonly candidate: Candidate;
+  readonly kernel: Kernel;
+}
+
+/** Different kernels, a case after the other. */
+function draw(count: number): Drawn[] {
+  const machine = nvidiaTarget("h100");
+  const random = seededRandom(Number(values.seed));
+  const chosen = { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: Number(values.seed) };
+  const spaces = CASES.flatMap((at) => {
+    const space = sessionSpace(at.computation, chosen);
+    if (!isRefusals(space)) return [{ at, space }];
+    write({ kind: "refused", case: at.name, because: space[0]?.because });
+    return [];
+  });
+  const drawn = new Map<string, Drawn>();
+  for (let i = 0; drawn.size < count && i < 20 * count; i++) {
+    const one = spaces[i % spaces.length];
+    if (!one) break;
+    const candidate = one.space.random(random);
+    const key = `${one.at.name} ${canonicalJson(candidate)}`;
+    if (!drawn.has(key)) drawn.set(key, { at: one.at, candidate, kernel: one.space.kernelOf(candidate) });
+  }
+  return [...drawn.values()];
+}
+
+async function examine(runner: CudaRunner, drawn: readonly Drawn[]): Promise<void> {
+  const references = new Map<Case, CudaReference>();
+  for (const at of CASES) references.set(at, await runner.reference(at.computation, 1));
+  const [compiling, running] = [pLimit(availableParallelism()), pLimit(Math.max(1, availableParallelism() / 2))];
+  let leftOut = 0;
+  const one = async ({ at, candidate, kernel }: Drawn, number: number): Promise<void> => {
+    const line = {
+      kind: "kernel",
+      number,
+      case: at.name,
+      instruction: candidate.intrinsic,
+      of: candidate.kind ?? "mapped",
+    };
+    const compiled = await compiling(() => runner.compile(kernel));
+    const reference = references.get(at);
+    if (compiled.status !== "compiled" || !reference) {
+      write({ ...line, status: compiled.status });
+      return;
+    }
+    const timing = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0 } as const;
+    const request = runner.requestOf([compiled.file], kernel, { ...reference, bounds: "" }, timing);
+    for (const tool of values.tools.split(",")) {
+      await running(async () => {
+        if (secondsLeft() <= 0) leftOut++;
+        else write({ ...line, tool, ...(await underTool(tool, runner.harness, request)) });
+      });
+    }
+  };
+  await Promise.all(drawn.map(one));
+  write({ kind: "end", kernels: drawn.length, leftOut, seconds: (Date.now() - begun) / 1000 });
+}
+
+const drawn = draw(Number(values.kernels));
+if (values.list) for (const { at, candidate } of drawn) console.log(`${at.name}   ${canonicalJson(candidate)}`);
+else {
+  const gpu = await localGpu();
+  if ("status" in gpu) throw new Error(`${gpu.what}: ${gpu.remedy}`);
+  const made = await createCudaRunner({ workdir: mkdtempSync(join(tmpdir(), "automap-cuda-sanitizer-")) });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (values.out !== undefined) writeFileSync(values.out, "");
+  write({ kind: "device", ...made.runner.device, seed: Number(values.seed) });
+  await examine(made.runner, drawn);
+  await made.runner.close();
+}
