@@ -20,6 +20,7 @@ import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { type CudaReference, type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
@@ -60,7 +61,7 @@ const of = (
     ...(layouts && { layouts }),
   }),
 });
-const NHWC = { in: "NHWC", out: "NHWC" };
+const NHWC = { in: "NHWC", w: "KRSC", out: "NPQK" };
 
 /** Small enough for racecheck, large enough for several blocks and a ring that turns. */
 const CASES: readonly Case[] = [
@@ -123,6 +124,16 @@ interface Drawn {
   readonly kernel: Kernel;
 }
 
+const DRAWS = 16;
+
+/** What a kernel is made of: its instruction's family, and how a grid's tiles come and whether their sums are split. */
+function kindOf(candidate: Candidate): string {
+  const family = intrinsicNamed(candidate.intrinsic)?.family ?? "";
+  const how =
+    candidate.kind === "grid" ? [candidate.schedule.transfer, candidate.schedule.split ? "split" : "whole"] : [];
+  return [candidate.kind ?? "mapped", family, ...how].join(" ");
+}
+
 /** Different kernels, a case after the other. */
 function draw(count: number): Drawn[] {
   const machine = nvidiaTarget("h100");
@@ -135,10 +146,15 @@ function draw(count: number): Drawn[] {
     return [];
   });
   const drawn = new Map<string, Drawn>();
+  const taken = new Map<string, number>();
   for (let i = 0; drawn.size < count && i < 20 * count; i++) {
     const one = spaces[i % spaces.length];
     if (!one) break;
-    const candidate = one.space.random(random);
+    // Of several the one whose kind was drawn least.
+    const several = Array.from({ length: DRAWS }, () => one.space.random(random));
+    const timesTaken = (c: Candidate): number => taken.get(`${one.at.name} ${kindOf(c)}`) ?? 0;
+    const candidate = several.reduce((a, b) => (timesTaken(b) < timesTaken(a) ? b : a));
+    taken.set(`${one.at.name} ${kindOf(candidate)}`, timesTaken(candidate) + 1);
     const key = `${one.at.name} ${canonicalJson(candidate)}`;
     if (!drawn.has(key)) drawn.set(key, { at: one.at, candidate, kernel: one.space.kernelOf(candidate) });
   }
@@ -156,7 +172,7 @@ async function examine(runner: CudaRunner, drawn: readonly Drawn[]): Promise<voi
       number,
       case: at.name,
       instruction: candidate.intrinsic,
-      of: candidate.kind ?? "mapped",
+      made: kindOf(candidate),
     };
     const compiled = await compiling(() => runner.compile(kernel));
     const reference = references.get(at);
