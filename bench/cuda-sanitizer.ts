@@ -2,7 +2,7 @@
  * @file Random kernels of every kind under NVIDIA's compute-sanitizer: memcheck, racecheck, synccheck and initcheck, a line a kernel and tool.
  *
  *     npm run build
- *     node dist/bench/cuda-sanitizer.js --kernels 200 --seconds 240 --out bench/results/cuda-sanitizer-h100.jsonl
+ *     node dist/bench/cuda-sanitizer.js --kernels 200 --seconds 240 --out bench/results/cuda-sanitizer-kinds-h100.jsonl
  *
  * Kernels are drawn from the spaces of small cases in turn: Tensor Cores through registers and through shared memory, boxes of the copy
  * engine, split sums, threads, lanes of warps. Each is verified and called once by the measuring program in a process of its own, several
