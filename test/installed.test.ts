@@ -1,0 +1,126 @@
+/**
+ * @file The package as npm installs it, in an empty project and an empty home: strict TypeScript compiles against it, ES modules and `require` load
+ * it, its examples run, and its command searches, asks, reports, emits and calls. It wants `npm run build` behind it, so it is a slow test;
+ * `.ci/run` runs it on a clean clone.
+ */
+
+import { execFileSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
+
+const project = mkdtempSync(join(tmpdir(), "automap-installed-"));
+afterAll(() => rmSync(project, { recursive: true, force: true }));
+const installed = join(project, "node_modules/automap");
+const home = join(project, "home");
+
+/** What a program prints, in the project; its words on stderr when it fails. */
+function printed(program: string, ...words: string[]): string {
+  const env = { PATH: process.env["PATH"], HOME: home };
+  return execFileSync(program, words, { cwd: project, encoding: "utf8", env, stdio: ["ignore", "pipe", "pipe"] });
+}
+const automap = (...words: string[]): string =>
+  printed(process.execPath, join(installed, "dist/cli/main.js"), ...words);
+
+const MANIFEST = z.object({ dependencies: z.record(z.string(), z.string()) });
+
+describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => {
+  beforeAll(() => {
+    const packed = execFileSync("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", project], {
+      encoding: "utf8",
+    });
+    mkdirSync(installed, { recursive: true });
+    mkdirSync(home);
+    execFileSync("tar", [
+      "xzf",
+      join(project, packed.trim().split("\n").at(-1) ?? ""),
+      "--strip-components=1",
+      "-C",
+      installed,
+    ]);
+    // What it says it needs, and nothing that only this clone has: a link leads to where the rest is found.
+    const { dependencies } = MANIFEST.parse(JSON.parse(readFileSync(join(installed, "package.json"), "utf8")));
+    for (const name of Object.keys(dependencies)) {
+      const place = join(project, "node_modules", name);
+      mkdirSync(join(place, ".."), { recursive: true });
+      symlinkSync(resolve("node_modules", name), place);
+    }
+    writeFileSync(join(project, "package.json"), '{ "type": "module" }');
+  }, 60_000);
+
+  it("holds documents and examples, and neither benches nor maps of sources it lacks", () => {
+    const files = readdirSync(installed, { recursive: true, encoding: "utf8" });
+    expect(files).toEqual(expect.arrayContaining(["README.md", "docs/architecture.md", "dist/examples/mappings.js"]));
+    expect(files.filter((file) => /^dist\/(bench|test)\/|\.map$|\.db$/.test(file))).toEqual([]);
+    expect(existsSync(join(installed, "dist/automap.d.ts"))).toBe(true);
+  });
+
+  it("compiles in a strict project that checks its libraries", () => {
+    writeFileSync(
+      join(project, "uses.ts"),
+      `import { instantiate, operatorNamed, tuneComputation, type TuneOutcome } from "automap";
+       const outcome: TuneOutcome = await tuneComputation({ computation: instantiate(operatorNamed("matmul")) });
+       if ("best" in outcome) console.log(outcome.best?.measurement.median.toFixed(9));`,
+    );
+    const compilerOptions = {
+      strict: true,
+      exactOptionalPropertyTypes: true,
+      noUncheckedIndexedAccess: true,
+      skipLibCheck: false,
+      noEmit: true,
+      module: "nodenext",
+      target: "es2022",
+      types: [],
+    };
+    writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["uses.ts"] }));
+    expect(printed(process.execPath, resolve("node_modules/typescript/bin/tsc"), "-p", project)).toBe("");
+  }, 60_000);
+
+  it("is imported and required", () => {
+    const say = "console.log(typeof a.tuneComputation)";
+    expect(printed(process.execPath, "--input-type=module", "-e", `import * as a from "automap"; ${say}`)).toBe(
+      "function\n",
+    );
+    expect(printed(process.execPath, "--input-type=commonjs", "-e", `const a = require("automap"); ${say}`)).toBe(
+      "function\n",
+    );
+  });
+
+  it.each(["mappings", "own-intrinsic", "lower-and-interpret", "systolic"])("runs its example %s", (example) => {
+    expect(printed(process.execPath, join(installed, `dist/examples/${example}.js`))).not.toBe("");
+  });
+
+  it("searches, asks, reports, emits and calls", () => {
+    expect(automap("map", "conv2d", "--intrinsic", "wmma.m16n16k16.f32.f16")).toContain("mappings");
+    const tune = ["tune", "matmul", "--m", "16", "--n", "16", "--k", "16", "--dtype", "f32", "--trials", "2"];
+    expect(automap(...tune)).toContain("a call");
+    const { trials } = z
+      .object({ trials: z.array(z.object({ id: z.string() })) })
+      .parse(JSON.parse(automap("db", "best", "--json")));
+    const [best] = trials;
+    if (!best) throw new Error("no trial was recorded");
+    automap("report", "-o", "page.html");
+    expect(readFileSync(join(project, "page.html"), "utf8")).toMatch(/^<!doctype html>/);
+    expect(automap("emit", best.id, "--to", "package", "--prove")).toContain("matmul in package");
+    // A row of ones times the numbers 1 to 16 in every column.
+    const call = `
+      import { load } from "automap";
+      const ones = new Float32Array(256).fill(1), numbers = Float32Array.from({ length: 256 }, (_, i) => 1 + Math.floor(i / 16));
+      const out = new Float32Array(256), product = await load("package");
+      product.run(ones, numbers, out);
+      product.close();
+      console.log(new Set(out));`;
+    expect(printed(process.execPath, "--input-type=module", "-e", call)).toBe("Set(1) { 136 }\n");
+  }, 180_000);
+});
