@@ -291,9 +291,14 @@ export function elementCount(tensor: Tensor): number {
   return tensor.dims.reduce((product, d) => product * d.extent, 1);
 }
 
-/** Elements of memory the tensor takes, holes of a blocked layout included. */
+const knownElements = new WeakMap<Tensor, number>();
+
+/** Elements of memory the tensor takes, holes of a blocked layout included; worked out once. */
 export function memoryElements(tensor: Tensor): number {
-  return boundsOf(tensor.storage, Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent])))[1] + 1;
+  const extents = (): Record<string, number> => Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
+  const elements = knownElements.get(tensor) ?? boundsOf(tensor.storage, extents())[1] + 1;
+  knownElements.set(tensor, elements);
+  return elements;
 }
 
 /** Everything that makes two computations the same: equation, epilogue, extents, types, shapes, layouts. */
