@@ -315,7 +315,7 @@ function termsOf(e: Expr, factor: number): Term[] | undefined {
     case "negate":
       return termsOf(e.value, -factor);
     case "binary": {
-      if (e.op === "/" || e.op === "%") return [{ factor, of: e }];
+      if (e.op === "/" || e.op === "%" || e.op === "^") return [{ factor, of: e }];
       if (e.op === "*") {
         if (e.left.kind === "number") return termsOf(e.right, factor * e.left.value);
         if (e.right.kind === "number") return termsOf(e.left, factor * e.right.value);

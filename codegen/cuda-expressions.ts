@@ -21,7 +21,7 @@ import {
 } from "../abstraction/expression.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
-import type { Place } from "./c-expressions.ts";
+import { joinedDigits, type Place } from "./c-expressions.ts";
 import { always } from "./lane-statement.ts";
 import { PlainExpressions, STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
@@ -73,7 +73,8 @@ export class CudaExpressions extends PlainExpressions {
     const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
     const storage = scratch ? storageOf(scratch) : tensorOf(this.computation, tensor).storage;
     const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    const at = shortIndex(substitute(storage, places, "index"), extents);
+    // Digits are joined as they are written: shortened one by one, they may no longer look like those of one number.
+    const at = shortIndex(joinedDigits(substitute(storage, places, "index"), extents), extents);
     return { at, guards: this.tested(tensor, index, extents).flatMap((t) => inside(t.index, t.extent, extents)) };
   }
 
@@ -97,8 +98,10 @@ export class CudaExpressions extends PlainExpressions {
   /** The indices of a tensor that may lie outside it. */
   private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
     if (this.scratch.has(tensor)) return [];
-    return tensorOf(this.computation, tensor).dims.flatMap(({ name, extent }, i): Tested[] => {
-      const e = index[i] ?? number(0);
+    return tensorOf(this.computation, tensor).dims.flatMap(({ name, extent: own }, i): Tested[] => {
+      // x/9 < 64 is x < 576.
+      let [e, extent] = [index[i] ?? number(0), own];
+      for (; e.kind === "binary" && e.op === "/" && e.right.kind === "number"; e = e.left) extent *= e.right.value;
       if (inside(e, extent, extents).length === 0) return [];
       const short = shortIndex(e, extents);
       return inside(short, extent, extents).length === 0 ? [] : [{ name, extent, index: short }];

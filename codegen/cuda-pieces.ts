@@ -45,7 +45,16 @@ export function holdsTogether(condition: Expr, axis: string, count: number, exte
     return holdsTogether(condition.left, axis, count, extents) && holdsTogether(condition.right, axis, count, extents);
   if (condition.kind !== "compare" || (condition.op !== "<" && condition.op !== ">=")) return false;
   const { left, right } = condition;
-  return right.kind === "number" && right.value % count === 0 && isRun(left, axis, count, extents);
+  if (right.kind !== "number") return false;
+  // x/9 < 64, as the first of fused digits is tested: x < 576.
+  if (left.kind === "binary" && left.op === "/" && left.right.kind === "number")
+    return holdsTogether(
+      { ...condition, left: left.left, right: number(right.value * left.right.value) },
+      axis,
+      count,
+      extents,
+    );
+  return right.value % count === 0 && isRun(left, axis, count, extents);
 }
 
 /** What is guarded by the tensor's own ends holds for all of `count` elements or for none. */

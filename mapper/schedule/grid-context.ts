@@ -6,9 +6,9 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { affineForm, evaluateIndex } from "../../abstraction/affine.ts";
+import { affineForm, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { extentsOf, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
@@ -18,6 +18,7 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
+import { denseRun, placesAlong } from "./dense-runs.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
 
@@ -137,6 +138,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   if (!writesAll(computation)) return `no point writes some elements of ${name}`;
 
   // 2. Inputs.
+  const loops = { extents: extentsOf(computation), fed: new Set(Object.values(mapping.matching).flat()) };
   const described = inputs.map((operand): GridInput | string => {
     const names = operand.dims.map((d) => d.name);
     const kept = [rows, columns].find((a) => names.includes(a.axis));
@@ -147,7 +149,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     const conditions = partsPackedIn(condition, operand.name);
     const most = MOST_BYTES / bytesOf(operand.dtype);
     const run = (a: GridAxis): number =>
-      conditions.length > 0 ? 0 : runAlong(value, a.dimension, (name) => tensorOf(computation, name), most);
+      conditions.length > 0 ? 0 : runAlong(value, a.dimension, (name) => tensorOf(computation, name), most, loops);
     const [alongKept, alongSum] = [run(kept), run(sum)];
     // What the instruction loads by itself it wants in rows along its own last dimension.
     const own = operand.storage === undefined ? (names[1] === sumAxis ? "sum" : "kept") : undefined;
@@ -174,9 +176,20 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   };
 }
 
+/** Loops of a mapping: their extents, and those that feed axes of the instruction. */
+interface MappedLoops {
+  readonly extents: Extents;
+  readonly fed: ReadonlySet<string>;
+}
+
+function placeAt(tensor: Tensor, name: string, place: number): number {
+  return evaluateIndex(tensor.storage, { ...Object.fromEntries(tensor.dims.map((d) => [d.name, 0])), [name]: place });
+}
+
 /**
  * Elements along a dimension, up to `most`, that lie side by side in memory, begin at a multiple of their number, and are inside the
  * tensor or outside together: what one thread moves at once. 1 where neighbours do lie side by side but nothing more is certain.
+ * @param mapped what the instruction makes of all loops, where neighbours may lie in several of them fused; of the innermost alone when left out
  * @returns 0 where neighbours lie apart
  */
 export function runAlong(
@@ -184,11 +197,14 @@ export function runAlong(
   dimension: LoopDimension | undefined,
   tensorNamed: (name: string) => Tensor,
   most: number,
+  mapped?: MappedLoops,
 ): number {
   if (value.kind !== "access" || !dimension) return 0;
   const loop = dimension.loops.at(-1);
   if (!loop) return 0;
   const tensor = tensorNamed(value.tensor);
+  const dense = mapped ? denseRun(value, dimension, tensor, mapped.extents, most) : 1;
+  if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most));
   const forms = value.index.map(affineForm);
   const moved = forms.filter((form) => !form || form.terms.has(loop.name));
   const place = forms.findIndex((form) => form?.terms.get(loop.name) === 1);
@@ -197,7 +213,12 @@ export function runAlong(
   if (moved.length !== 1 || !form || !along) return 0;
   const steps = placesAlong(tensor, along.name);
   if (steps[1] === undefined || steps[1] - (steps[0] ?? 0) !== 1) return 0;
-  const others = tensor.dims.filter((d) => d !== along).map((d) => placesAlong(tensor, d.name));
+  // What the instruction pads reaches beyond a dimension of one element: it is not read there, but addressed.
+  const reaching = (i: number): boolean => [...(forms[i]?.terms.keys() ?? [])].some((l) => mapped?.fed.has(l) ?? false);
+  const others = tensor.dims.flatMap((d, i) => {
+    if (d === along) return [];
+    return [d.extent === 1 && reaching(i) ? [placeAt(tensor, d.name, 1)] : placesAlong(tensor, d.name)];
+  });
   const offsets = [form.constant, ...[...form.terms].flatMap(([name, c]) => (name === loop.name ? [] : [c]))];
   for (let width = most; width > 1; width /= 2) {
     const whole = (n: number): boolean => n % width === 0;
@@ -210,23 +231,6 @@ export function runAlong(
     if (together) return width;
   }
   return 1;
-}
-
-const knownPlaces = new WeakMap<Tensor, Map<string, readonly number[]>>();
-
-/** Place of each element along one dimension of a tensor, the others at 0: worked out once. A storage formula is a sum over its dimensions. */
-function placesAlong(tensor: Tensor, name: string): readonly number[] {
-  const known = knownPlaces.get(tensor) ?? new Map<string, readonly number[]>();
-  knownPlaces.set(tensor, known);
-  const places = known.get(name) ?? findPlaces(tensor, name);
-  known.set(name, places);
-  return places;
-}
-
-function findPlaces(tensor: Tensor, name: string): readonly number[] {
-  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
-  const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
-  return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));
 }
 
 /** What an operand beyond the end is filled with, as its own element. */
