@@ -85,52 +85,6 @@ export interface ComputationSpec {
   readonly parameters?: Extents;
 }
 
-/** The extent of every axis of an equation. @throws UsageError for an axis without one, and for one of no axis */
-function axesGiven(
-  subject: string,
-  extents: Extents,
-  names: readonly string[],
-  equation: Equation,
-): (readonly [name: string, extent: number])[] {
-  for (const given of Object.keys(extents))
-    if (!names.includes(given))
-      throw new UsageError(`${subject}: no axis or parameter "${given}"`, { hint: suggestion(given, names) });
-  return names.map((name) => {
-    const extent = extents[name];
-    if (extent === undefined)
-      throw new UsageError(
-        `${subject}: axis "${name}" has no extent`,
-        placeOfAxis(equation, name, `give it one, for example --${name} 64`),
-      );
-    if (!Number.isSafeInteger(extent) || extent < 1)
-      throw new UsageError(`${subject}: extent of ${name} must be a positive integer, got ${extent}`);
-    return [name, extent] as const;
-  });
-}
-
-/** The types that are described. @throws UsageError for one that is none, and for an input without one */
-function typesGiven(
-  subject: string,
-  specs: ReadonlyMap<string, TensorSpec>,
-  inputs: readonly string[],
-): Record<string, DType> {
-  const dtypes: Record<string, DType> = {};
-  for (const [tensor, { dtype }] of specs) {
-    if (dtype === undefined) continue;
-    if (!isDType(dtype))
-      throw new UsageError(`${subject}: unknown data type "${String(dtype)}" of ${tensor}`, {
-        hint: suggestion(String(dtype), DTYPES),
-      });
-    dtypes[tensor] = dtype;
-  }
-  for (const tensor of inputs)
-    if (!(tensor in dtypes))
-      throw new UsageError(`${subject}: tensor "${tensor}" has no data type`, {
-        hint: `known types: ${DTYPES.join(", ")}`,
-      });
-  return dtypes;
-}
-
 /**
  * Checks and completes a computation.
  * @throws UsageError when an axis has no extent, an index is not affine, types disagree or a tensor is not described
@@ -144,9 +98,22 @@ export function defineComputation(spec: ComputationSpec): Computation {
   checkIndices(name, parsed, bound);
   const equation = bound.size === 0 ? parsed : substituteAxes(parsed, bound);
   const spatial = new Set(spatialAxesOf(equation));
-  const axes = axesGiven(name, spec.extents, axesOf(equation), parsed).map(
-    ([axisName, extent]): Axis => ({ name: axisName, extent, kind: spatial.has(axisName) ? "spatial" : "reduce" }),
-  );
+  const names = axesOf(equation);
+  for (const given of Object.keys(spec.extents)) {
+    if (!names.includes(given))
+      throw new UsageError(`${name}: no axis or parameter "${given}"`, { hint: suggestion(given, names) });
+  }
+  const axes = names.map((axisName): Axis => {
+    const extent = spec.extents[axisName];
+    if (extent === undefined)
+      throw new UsageError(
+        `${name}: axis "${axisName}" has no extent`,
+        placeOfAxis(parsed, axisName, `give it one, for example --${axisName} 64`),
+      );
+    if (!Number.isSafeInteger(extent) || extent < 1)
+      throw new UsageError(`${name}: extent of ${axisName} must be a positive integer, got ${extent}`);
+    return { name: axisName, extent, kind: spatial.has(axisName) ? "spatial" : "reduce" };
+  });
 
   // 2. Types: every input is described; the target's follows from the value unless given.
   const epilogue = ending && (bound.size === 0 ? ending : substituteAxes(ending, bound));
@@ -163,11 +130,21 @@ export function defineComputation(spec: ComputationSpec): Computation {
   for (const given of specs.keys())
     if (!used.includes(given))
       throw new UsageError(`${name}: the equation has no tensor "${given}"`, { hint: suggestion(given, used) });
-  const dtypes = typesGiven(
-    name,
-    specs,
-    used.filter((tensor) => !assigned.includes(tensor)),
-  );
+  const dtypes: Record<string, DType> = {};
+  for (const [tensor, { dtype }] of specs) {
+    if (dtype === undefined) continue;
+    if (!isDType(dtype))
+      throw new UsageError(`${name}: unknown data type "${String(dtype)}" of ${tensor}`, {
+        hint: suggestion(String(dtype), DTYPES),
+      });
+    dtypes[tensor] = dtype;
+  }
+  for (const tensor of used) {
+    if (!assigned.includes(tensor) && !(tensor in dtypes))
+      throw new UsageError(`${name}: tensor "${tensor}" has no data type`, {
+        hint: `known types: ${DTYPES.join(", ")}`,
+      });
+  }
   if (equation.where !== undefined) checkCondition(name, equation.where);
   for (const value of [equation.value, ...(epilogue ? [epilogue.value] : [])])
     for (const node of walk(value)) if (node.kind === "select") checkCondition(name, node.condition);
@@ -291,9 +268,14 @@ export function elementCount(tensor: Tensor): number {
   return tensor.dims.reduce((product, d) => product * d.extent, 1);
 }
 
-/** Elements of memory the tensor takes, holes of a blocked layout included. */
+const knownElements = new WeakMap<Tensor, number>();
+
+/** Elements of memory the tensor takes, holes of a blocked layout included; worked out once. */
 export function memoryElements(tensor: Tensor): number {
-  return boundsOf(tensor.storage, Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent])))[1] + 1;
+  const extents = (): Record<string, number> => Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
+  const elements = knownElements.get(tensor) ?? boundsOf(tensor.storage, extents())[1] + 1;
+  knownElements.set(tensor, elements);
+  return elements;
 }
 
 /** Everything that makes two computations the same: equation, epilogue, extents, types, shapes, layouts. */

@@ -77,7 +77,7 @@ export interface CudaRunner {
   /** In one process on the same memory, batches in turns. A file takes the place of a kernel that somebody else compiled. */
   readonly measureTogether: (
     kernels: readonly (Kernel | Prebuilt)[],
-    reference: CudaReference,
+    reference: CudaReference | Promise<CudaReference>,
     timing?: CudaTiming,
   ) => Promise<readonly Measurement[]>;
   /** Runs libraries of probes (perfmodel/gpu-probes.ts), alone on the device: of every probe in order the seconds and cycles of each sample. */
@@ -242,15 +242,16 @@ class LocalCudaRunner implements CudaRunner {
 
   async measureTogether(
     kernels: readonly (Kernel | Prebuilt)[],
-    reference: CudaReference,
+    pending: CudaReference | Promise<CudaReference>,
     timing: CudaTiming = {},
   ): Promise<readonly Measurement[]> {
-    for (const kernel of kernels) checkArguments(kernel, reference);
-    const compiled = await Promise.all(
-      kernels.map((k) =>
+    const [reference, ...compiled] = await Promise.all([
+      pending,
+      ...kernels.map((k) =>
         "file" in k ? ({ status: "compiled", file: k.file, instructions: 0 } as const) : this.compile(k),
       ),
-    );
+    ]);
+    for (const kernel of kernels) checkArguments(kernel, reference);
     const results = new Map<number, Measurement>();
     const keep = (at: number, measurement: Measurement): void => {
       results.set(at, measurement);
