@@ -6,7 +6,6 @@
  * Loop counters are slots of one array; outside its tensor an element has the place -1. What interpret.ts runs is made of these.
  */
 
-import { type AffineForm, affineForm } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
 import { type Access, type BinaryOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
@@ -160,12 +159,14 @@ function compileRowMajor(index: readonly Expr[], shape: readonly number[], scope
 
 /** Integer arithmetic on loop counters; conditions give 1 or 0. */
 export function compileIndex(e: Expr, scope: Scope): Evaluate {
-  const affine = affineForm(e);
-  if (affine) return compileAffine(affine, scope);
   switch (e.kind) {
     case "number": {
       const { value } = e;
       return () => value;
+    }
+    case "axis": {
+      const slot = scope.slot(e.name);
+      return (env) => env[slot] ?? 0;
     }
     case "negate": {
       const value = compileIndex(e.value, scope);
@@ -194,23 +195,6 @@ export function compileIndex(e: Expr, scope: Scope): Evaluate {
     default:
       throw new Error(`internal: "${e.kind}" cannot stand in an index`);
   }
-}
-
-/** One function for the whole of an affine index: most of a nest's time goes into its indices. */
-function compileAffine({ constant, terms }: AffineForm, scope: Scope): Evaluate {
-  const slots = Array.from(terms.keys(), (name) => scope.slot(name));
-  const factors = [...terms.values()];
-  const [a = 0, b = 0] = slots;
-  const [x = 0, y = 0] = factors;
-  if (slots.length === 0) return () => constant;
-  if (slots.length === 1 && x === 1 && constant === 0) return (env) => env[a] ?? 0;
-  if (slots.length === 1) return (env) => constant + x * (env[a] ?? 0);
-  if (slots.length === 2) return (env) => constant + x * (env[a] ?? 0) + y * (env[b] ?? 0);
-  return (env) => {
-    let sum = constant;
-    for (let i = 0; i < slots.length; i++) sum += (factors[i] ?? 0) * (env[slots[i] ?? 0] ?? 0);
-    return sum;
-  };
 }
 
 /** Arithmetic on elements, rounded after every operation to the type of that operation. */

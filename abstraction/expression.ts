@@ -156,11 +156,8 @@ export function childrenOf(e: Expr): readonly Expr[] {
 
 /** Every node, parents before children, left to right. */
 export function* walk(e: Expr): Generator<Expr> {
-  const left = [e];
-  for (let node = left.pop(); node !== undefined; node = left.pop()) {
-    yield node;
-    left.push(...childrenOf(node).toReversed());
-  }
+  yield e;
+  for (const child of childrenOf(e)) yield* walk(child);
 }
 
 /** Names of the axes an expression mentions, in order of first appearance. */

@@ -155,6 +155,7 @@ function completeRecurrence(
     if (!Number.isSafeInteger(extent) || extent < 1)
       fail(undefined, `the extent of loop ${loop} must be a positive integer, got ${extent}`);
   const extents = Object.fromEntries(loops.map((l) => [l.name, l.extent]));
+  const spanIn = (node: Expr): Span | undefined => spanOf(node)?.span;
 
   // 1. What is assigned and read is a variable; what is assigned and never read leaves the array.
   const read = new Set(
@@ -184,49 +185,6 @@ function completeRecurrence(
     fail(undefined, "nothing leaves the array: add a result such as `out[c] = Z[c,q] where q == 4`");
 
   // 2. Names are loops; variables are read at constant distances, and at distance 0 only once they are defined.
-  checkReads(loops, equations, definitions, assigned, fail);
-  for (const e of results) {
-    if (e.op !== "=") fail(e, `a result is assigned with "=", got "${e.op}"`);
-    for (const access of accessesOf(e).slice(1))
-      if (!assigned.has(access.tensor))
-        fail(e, `a result reads variables, and ${access.tensor} is none`, spanIn(access));
-  }
-
-  // 3. Types follow the values; sizes are what the indices reach.
-  for (const tensor of declared.keys()) {
-    const known = [...new Set(equations.flatMap(tensorsOf))];
-    if (!known.includes(tensor))
-      fail(undefined, `no tensor or variable "${tensor}"`, undefined, suggestion(tensor, known));
-  }
-  const outside = [...new Set([...results, ...definitions].flatMap(tensorsOf))].filter((t) => !assigned.has(t));
-  const outputs = new Set(results.map((e) => e.target.tensor));
-  const dtypes = typesOf(
-    outside.filter((t) => !outputs.has(t)),
-    [...definitions, ...results],
-    declared,
-    fail,
-  );
-  const tensors = Object.fromEntries(
-    outside.map((tensor): [string, Tensor] => {
-      const accesses = equations.flatMap(accessesOf).filter((a) => a.tensor === tensor);
-      return [tensor, shaped(tensor, dtypes[tensor] ?? "f32", declared.get(tensor)?.shape, accesses, extents, fail)];
-    }),
-  );
-  const variables = Object.fromEntries(definitions.map((e) => [e.target.tensor, dtypes[e.target.tensor] ?? "f32"]));
-  return { name, loops, definitions, results, variables, tensors };
-}
-
-const spanIn = (node: Expr): Span | undefined => spanOf(node)?.span;
-
-/** Names are loops; variables are read at constant distances, and at distance 0 only once they are defined. */
-function checkReads(
-  loops: readonly SourceLoop[],
-  equations: readonly Equation[],
-  definitions: readonly Equation[],
-  assigned: ReadonlyMap<string, number>,
-  fail: Fail,
-): void {
-  const names = loops.map((l) => l.name);
   for (const e of equations) {
     for (const node of [e.target, e.value, ...(e.where ? [e.where] : [])].flatMap((part) => [...walk(part)]))
       if (node.kind === "axis" && !names.includes(node.name))
@@ -253,19 +211,25 @@ function checkReads(
         fail(e, `${printAccess(access)} is read before it is defined at the same point`, spanIn(access));
     }
   }
-}
+  for (const e of results) {
+    if (e.op !== "=") fail(e, `a result is assigned with "=", got "${e.op}"`);
+    for (const access of accessesOf(e).slice(1))
+      if (!assigned.has(access.tensor))
+        fail(e, `a result reads variables, and ${access.tensor} is none`, spanIn(access));
+  }
 
-/** Types of inputs as declared, else f32; of what is assigned as the values have them. */
-function typesOf(
-  inputs: readonly string[],
-  equations: readonly Equation[],
-  declared: ReadonlyMap<string, Declaration>,
-  fail: Fail,
-): Record<string, DType> {
+  // 3. Types follow the values; sizes are what the indices reach.
+  for (const tensor of declared.keys()) {
+    const known = [...new Set(equations.flatMap(tensorsOf))];
+    if (!known.includes(tensor))
+      fail(undefined, `no tensor or variable "${tensor}"`, undefined, suggestion(tensor, known));
+  }
+  const outside = [...new Set([...results, ...definitions].flatMap(tensorsOf))].filter((t) => !assigned.has(t));
+  const outputs = new Set(results.map((e) => e.target.tensor));
   const dtypes: Record<string, DType> = {};
-  for (const tensor of inputs) dtypes[tensor] = declared.get(tensor)?.dtype ?? "f32";
+  for (const tensor of outside) if (!outputs.has(tensor)) dtypes[tensor] = declared.get(tensor)?.dtype ?? "f32";
   for (const [tensor, { dtype }] of declared) dtypes[tensor] = dtype;
-  for (const e of equations) {
+  for (const e of [...definitions, ...results]) {
     const { tensor } = e.target;
     try {
       const follows = typeOf(e.value, dtypes);
@@ -278,7 +242,14 @@ function typesOf(
       throw error;
     }
   }
-  return dtypes;
+  const tensors = Object.fromEntries(
+    outside.map((tensor): [string, Tensor] => {
+      const accesses = equations.flatMap(accessesOf).filter((a) => a.tensor === tensor);
+      return [tensor, shaped(tensor, dtypes[tensor] ?? "f32", declared.get(tensor)?.shape, accesses, extents, fail)];
+    }),
+  );
+  const variables = Object.fromEntries(definitions.map((e) => [e.target.tensor, dtypes[e.target.tensor] ?? "f32"]));
+  return { name, loops, definitions, results, variables, tensors };
 }
 
 function shaped(

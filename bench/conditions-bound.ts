@@ -19,7 +19,7 @@ import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule, unschedulable } from "../mapper/schedule/mapped.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { createCounts } from "../perfmodel/counts.ts";
+import { createCounts } from "../perfmodel/plan.ts";
 import { runChild } from "../runtime/child.ts";
 import type { Cores } from "../runtime/cores.ts";
 import { nativeIntrinsics } from "../session/tune.ts";

@@ -6,12 +6,14 @@
  *     node dist/bench/cuda-grid.js --report bench/results/cuda-grid-h100.jsonl > bench/results/cuda-grid-h100.md
  *     node dist/bench/cuda-grid.js --cases resnet18-1-nhwc --seconds 15 --out FILE.jsonl                    twelve layers of a network
  *
+ *     node dist/bench/cuda-grid.js --sanitize 12 --out bench/results/cuda-sanitizer-h100.jsonl
+ *
  * Inputs are f16, sums f32, outputs f16. Every kernel is compared with the reference in every element of three sets of inputs before its
  * time counts. The finalists and cuBLAS run in turns, in a random order. PyTorch (benchmark mode, CUDA graphs) runs before
  * and after all cases, in both layouts.
  */
 
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,12 +21,14 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
-import { tuneComputation } from "../session/tune.ts";
+import { sessionSpace } from "../session/space.ts";
+import { tuneComputation, usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
 const { values } = parseArgs({
@@ -36,6 +40,8 @@ const { values } = parseArgs({
     out: { type: "string" },
     report: { type: "string" },
     workdir: { type: "string" },
+    /** Random kernels of each small case that run under each tool of compute-sanitizer, instead of a search. */
+    sanitize: { type: "string" },
     python: { type: "string", default: "python3" },
   },
 });
@@ -63,10 +69,14 @@ type Final = z.infer<typeof final>;
 const beside = z.object({ kind: z.literal("peers"), case: z.string(), peers: z.record(z.string(), z.number()) });
 const OTHER_LAYOUT = "PyTorch, other layout";
 
+/** Small enough for racecheck, large enough for several blocks and a ring that turns. */
+const SANITIZED = ["gemm-320", "conv-2-32x14-nhwc", "conv-1-32x14-nchw"];
 /** The budget is of seconds. */
 const MOST_TRIALS = 1_000_000;
+const TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"];
 
-if (values.report === undefined) await run();
+if (values.sanitize !== undefined) await sanitize(Number(values.sanitize));
+else if (values.report === undefined) await run();
 else console.log(report(readFileSync(values.report, "utf8")));
 
 interface Case {
@@ -232,6 +242,64 @@ async function run(): Promise<void> {
       [OTHER_LAYOUT]: Math.min(...runs.map((t) => t.other)),
     };
     write({ kind: "peers", case: name, peers } satisfies z.infer<typeof beside>);
+  }
+  await runner.close();
+}
+
+/** Random kernels under each tool: what it finds is counted. */
+async function sanitize(count: number): Promise<void> {
+  const workdir = values.workdir ?? mkdtempSync(join(tmpdir(), "automap-cuda-grid-"));
+  const made = await createCudaRunner({ workdir });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  const { runner } = made;
+  const random = seededRandom(Number(values.seed));
+  const write = (line: unknown): void => {
+    console.error(JSON.stringify(line));
+    if (values.out !== undefined) appendFileSync(values.out, `${JSON.stringify(line)}\n`);
+  };
+  if (values.out !== undefined) writeFileSync(values.out, "");
+  write({ kind: "device", ...runner.device, seed: Number(values.seed) });
+  for (const { name, computation } of SANITIZED.map(caseNamed)) {
+    const machine = nvidiaTarget(values.target);
+    const chosen = { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: Number(values.seed) };
+    const space = sessionSpace(computation, chosen);
+    if (!("kernelOf" in space)) throw new Error(`${name}: nothing maps`);
+    const kernels = Array.from({ length: count }, () => space.kernelOf(space.random(random)));
+    const compiled = await Promise.all(kernels.map((k) => runner.compile(k)));
+    const files = compiled.flatMap((c) => (c.status === "compiled" ? [c.file] : []));
+    const [first] = kernels;
+    if (!first) continue;
+    const reference = await runner.reference(computation, 1);
+    const text = runner.requestOf(files, first, reference, { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0 });
+    for (const tool of TOOLS) {
+      const command = ["--tool", tool, "--error-exitcode", "9", runner.harness];
+      const out = spawnSync("compute-sanitizer", command, {
+        input: text,
+        encoding: "utf8",
+        stdio: ["pipe", "pipe", "pipe", "pipe"],
+        timeout: 240_000,
+      });
+      const all = `${out.stdout}${out.stderr}`;
+      const answers = String(out.output[3] ?? "");
+      const timed = answers.split("\n").filter((line) => line.startsWith("samples ")).length;
+      const summary = all
+        .split("\n")
+        .findLast((line) => line.includes("SUMMARY"))
+        ?.replace(/^=+ /, "");
+      const findings = all
+        .split("\n")
+        .filter((line) => /Error|Warning|hazard|Invalid|Uninitialized/i.test(line) && !line.includes("SUMMARY"));
+      write({
+        kind: "sanitizer",
+        case: name,
+        tool,
+        kernels: files.length,
+        timed,
+        exit: out.status,
+        summary,
+        findings: findings.slice(0, 5),
+      });
+    }
   }
   await runner.close();
 }

@@ -100,7 +100,7 @@ export function report(lines: readonly Line[]): string {
   return [
     "# The operators of AMOS's evaluation on a GPU, beside PyTorch",
     "",
-    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc}; PyTorch ${library?.torch}, cuDNN ${library?.cudnn}. f16 inputs and outputs, f32 sums, NCHW; a search of ${device?.seconds} s and the time to enumerate mappings a configuration, seed ${device?.seed}. Microseconds of one call in a CUDA graph, inputs in the last cache where they fit, medians. Ratios are PyTorch / automap: above 1 automap is faster. PyTorch runs on the same GPU in the same call: in the layout stated (the first form of bench/peers/torch-operators.py) and in the best of its forms in any layout. Every kernel equals the reference in every element of three sets of inputs.`,
+    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc}; PyTorch ${library?.torch}, cuDNN ${library?.cudnn}. f16 inputs and outputs, f32 sums, NCHW; a search of ${device?.seconds} s and the time to enumerate mappings a configuration, seed ${device?.seed}. Microseconds of one call in a CUDA graph, inputs in the last cache where they fit, medians. Ratios are PyTorch / automap: above 1 automap is faster. PyTorch runs on the same GPU in the same call: in the layout stated (the first form of bench/peers/torch-operators.py) and in the best of its forms in any layout. Every kernel equals the reference in every element of three sets of inputs. Configurations of equal parameters are one row, under the first of their names; a batch of 16 is of operators whose configurations say 1.`,
     "",
     "    node dist/bench/cuda-suite.js --batches 1,16 --seconds ... --shard 1/4 --out FILE.jsonl",
     "",

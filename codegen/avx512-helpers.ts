@@ -22,35 +22,6 @@ static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u :
 static inline unsigned long long row_below(long n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }`,
   },
   {
-    name: "turn_words",
-    text: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 rows side by side: word r of row n is word n of row r. The mask counts elements of B bytes. */
-template <int B> static inline void turn_words(void* to, const void* from, long pitch, unsigned long long mask) {
-  __m512i r[16], t[16];
-  for (int i = 0; i < 16; i++) {
-    const void* const row = (const char*)from + i * pitch;
-    r[i] = B == 1 ? _mm512_maskz_loadu_epi8(mask, row) : _mm512_maskz_loadu_epi16((__mmask32)mask, row);
-  }
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; j++) {
-      r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  for (int j = 0; j < 4; j++) /* parts of four words: 0 and 2, then 1 and 3 */
-    for (int i = 0; i < 16; i += 8) {
-      t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
-      t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
-    }
-  for (int j = 0; j < 8; j++) {
-    _mm512_storeu_si512((char*)to + 64 * j, _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88));
-    _mm512_storeu_si512((char*)to + 64 * (j + 8), _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd));
-  }
-}`,
-  },
-  {
     name: "only_lane",
     text: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
   },

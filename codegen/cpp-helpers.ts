@@ -16,10 +16,8 @@ export interface Helper {
 /** How a language declares a function of a source's own. */
 type Inline = "static inline" | "static __device__ inline" | "_GENX_ inline";
 
-/** In the order they may call one another. */
-const helpersOf = (inline: Inline): readonly Helper[] => [...arithmeticOf(inline), ...formatsOf(inline)];
-
-const arithmeticOf = (inline: Inline): readonly Helper[] => [
+/** In the order they may call one another. 16-bit floats are held as their bits. */
+const helpersOf = (inline: Inline): readonly Helper[] => [
   {
     name: "floor_div",
     text: code`${inline} long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }`,
@@ -64,10 +62,6 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
     name: "remainder",
     text: code`template <class T> ${inline} T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }`,
   },
-];
-
-/** 16-bit floats are held as their bits. */
-const formatsOf = (inline: Inline): readonly Helper[] => [
   {
     name: "to_odd",
     text: code`${inline} float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */

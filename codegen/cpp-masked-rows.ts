@@ -41,13 +41,10 @@ export function maskedRow(
   if (extent * bytes > ROW_BYTES || bytes > 4) return undefined;
 
   const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
-  const isRow = ({ at }: { at: Expr }): boolean => affineForm(movedBy(at, [axis]))?.terms.get(axis) === 1;
+  const isRow = ({ at }: { at: Expr }): boolean => affineForm(movedBy(at, axis))?.terms.get(axis) === 1;
   if (to.guards.length > 0 || !isRow(to) || !isRow(from)) return undefined;
-  const tests = [...conjunctsOf(condition), ...from.guards];
-  // What is left out as a whole is no row under a mask.
-  if (!tests.some((test) => axesIn(test).includes(axis))) return undefined;
   const masks: Code[] = [];
-  for (const test of tests) {
+  for (const test of [...conjunctsOf(condition), ...from.guards]) {
     const mask = maskOf(test, axis, c, extents);
     if (mask === undefined) return undefined;
     masks.push(mask);
@@ -63,15 +60,15 @@ export function maskedRow(
   return [stored];
 }
 
-/** The terms of a sum that some axes move: what stands beside them may divide. */
-export function movedBy(e: Expr, axes: readonly string[]): Expr {
-  if (!axesIn(e).some((name) => axes.includes(name))) return number(0);
+/** The terms of a sum that an axis moves: what stands beside them may divide. */
+function movedBy(e: Expr, axis: string): Expr {
+  if (!axesIn(e).includes(axis)) return number(0);
   if (e.kind !== "binary" || (e.op !== "+" && e.op !== "-")) return e;
-  return binary(e.op, movedBy(e.left, axes), movedBy(e.right, axes));
+  return binary(e.op, movedBy(e.left, axis), movedBy(e.right, axis));
 }
 
 /** The elements of a row for which a comparison holds, a bit each; undefined where they are no beginning or end of the row. */
-export function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
+function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
   if (test.kind !== "compare") return undefined;
   if (!axesIn(test).includes(lane)) return code`(${c.condition(test, extents)} ? ~0ull : 0)`;
   const difference = affineForm(binary("-", test.left, test.right));

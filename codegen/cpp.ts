@@ -35,7 +35,6 @@ import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
-import { turnedTile } from "./cpp-turned-tiles.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
 import {
   type Clear,
@@ -130,9 +129,7 @@ class CppWriter implements LanguagePrinter {
     const packed = packedRun(loop, this.c, extents);
     if (packed) return packed;
     const wide = wideRow(loop, this.c, extents);
-    const vectors =
-      this.rows &&
-      (this.rows.row(loop, extents) ?? maskedRow(loop, this.c, extents) ?? turnedTile(loop, this.c, extents));
+    const vectors = this.rows && (this.rows.row(loop, extents) ?? maskedRow(loop, this.c, extents));
     if (!vectors) return wide;
     const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
     return [

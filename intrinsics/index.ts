@@ -15,8 +15,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { AMX } from "./amx.ts";
 import { ARM } from "./arm.ts";
 import { AVX2 } from "./avx2.ts";
-import { AVX512_FMA, avx512FmaBf16 } from "./avx512.ts";
-import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
+import { AVX512 } from "./avx512.ts";
 import { CM } from "./cm.ts";
 import { CUDA } from "./cuda.ts";
 import { THREADS } from "./cuda-threads.ts";
@@ -31,7 +30,7 @@ import { WMMA } from "./wmma.ts";
 /** The rows of each file of this folder. */
 export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = {
   avx2: AVX2,
-  avx512: [...AVX512_FMA, ...AVX512_DOT, avx512FmaBf16, avx512Vpdpwssd],
+  avx512: AVX512,
   amx: AMX,
   wmma: WMMA,
   mma: MMA,

@@ -130,10 +130,11 @@ function beginning(dtype: DType, op: "max" | "min"): string {
   return `${least ? "-" : ""}__builtin_inf()`;
 }
 
-/** Of a type: products and sums, of vectors and of one element. */
-function productsOf(dtype: DType): Intrinsic[] {
+function rowsOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
+  const type = `${C_TYPES[dtype]}, ${count}`;
   const some = WORDS[count] ?? String(count);
+  const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
   return [
     defineIntrinsic({
       ...COMMON,
@@ -183,16 +184,6 @@ function productsOf(dtype: DType): Intrinsic[] {
       emit: addProduct(dtype, 1),
       cost: costOf(dtype, "scalar"),
     }),
-  ];
-}
-
-/** Of a type: what has one input. */
-function unaryOf(dtype: DType): Intrinsic[] {
-  const count = lanesOf(dtype);
-  const type = `${C_TYPES[dtype]}, ${count}`;
-  const some = WORDS[count] ?? String(count);
-  const unary = { a: sideBySide(dtype, count), c: result(dtype, count) };
-  return [
     defineIntrinsic({
       ...COMMON,
       prelude: preludeOf(dtype),
@@ -351,5 +342,5 @@ function wideningRows({ from, sum }: Widening): Intrinsic[] {
 export const PORTABLE: readonly Intrinsic[] = [
   ...PAIRS.flatMap(dotRows),
   ...WIDENINGS.flatMap(wideningRows),
-  ...DTYPES.flatMap((dtype) => [...productsOf(dtype), ...unaryOf(dtype)]),
+  ...DTYPES.flatMap(rowsOf),
 ];

@@ -39,15 +39,9 @@ __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int NEWEST> __device__ inline void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(NEWEST) : "memory"); }
-/* A compiler that reads sums ahead of their wait, or keeps them in memory for a loop, makes the products wait for each other. */
-template <int N> __device__ inline void wgmma_arrived(float (&c)[N]) {
-  #pragma unroll
-  for (auto& word : c) asm volatile("" : "+f"(word) :: "memory");
-}
-template <class T, int N> __device__ inline void wgmma_arrived(T (&c)[N]) {
-  #pragma unroll
-  for (auto& word : c) asm volatile("" : "+r"(word) :: "memory");
-}
+/* A compiler that reads sums ahead of their wait makes the products wait for each other. */
+template <int N> __device__ inline void wgmma_arrived(float (&c)[N]) { for (auto& word : c) asm volatile("" : "+f"(word) :: "memory"); }
+template <class T, int N> __device__ inline void wgmma_arrived(T (&c)[N]) { for (auto& word : c) asm volatile("" : "+r"(word) :: "memory"); }
 template <class T, int N> __device__ inline void load_group_fragment(T (&reg)[N], const void* tile) {
   for (int i = 0; i < N; i++) reg[i] = ((const T*)tile)[N * (threadIdx.x % 128) + i];
 }

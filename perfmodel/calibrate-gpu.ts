@@ -93,11 +93,11 @@ export function gpuCalibrationOf(
   const rate = (label: string): Measured => measured(label, (s, units) => units / s.seconds);
   const clock = (label: string): Measured => measured(label, (s) => s.cycles / s.seconds);
   const names = probes.flatMap(({ label }) => /^latency (.*\..*)$/.exec(label)?.[1] ?? []);
-  if (names.length === 0) throw new Error("calibration: no instruction was timed");
+  const [first] = names;
+  if (first === undefined) throw new Error("calibration: no instruction was timed");
   return {
     ...{ kind: "gpu", machine },
-    // The first probes may meet a clock that is still rising.
-    clockHz: names.map((name) => clock(`latency ${name}`)).reduce((a, b) => (b.median > a.median ? b : a)),
+    clockHz: clock(`latency ${first}`),
     loadedClockHz: clock("loaded clock"),
     instructions: Object.fromEntries(
       names.map((name) => [name, { issueCycles: cycles(`issue ${name}`), latencyCycles: cycles(`latency ${name}`) }]),

@@ -48,13 +48,6 @@ export interface Census {
   readonly edges: ReadonlyMap<string, Tally>;
 }
 
-/** Share of the steps of some dimensions that lie in the blocks of a tally. */
-export function shareIn(blocks: Tally, dimensions: Iterable<DimensionState>): number {
-  let all = 1;
-  for (const d of dimensions) if (blocks.speaksOf(d)) all *= d.steps;
-  return blocks.sum((_, count) => count) / all;
-}
-
 /** @returns undefined where no condition leaves anything out */
 export function censusOf(
   mapping: Mapping,

@@ -57,8 +57,6 @@ const MET_BYTES = 20e9;
 const FETCH_LATENCY = 30;
 /** Copies in flight from memory or the last cache, where the target gives no figure. */
 const COPY_LATENCY = 600;
-/** Loads that the compiler keeps in flight of a plain copy: fitted to 66 kernels of the layers of ResNet-18 on an H100. */
-const LOADS_IN_FLIGHT = 4;
 /** Registers are given to warps in units of so many a thread. */
 const REGISTER_GRANULE = 8;
 
@@ -223,10 +221,9 @@ function stepCycles(
         ? 0
         : pieces *
           (PIECE_INSTRUCTIONS + (guarded ? GUARD_INSTRUCTIONS : 0) + (how === "plain" ? PLAIN_INSTRUCTIONS : 0));
-    // A plain copy is waited for where it stands, so many loads of a thread at once; an asynchronous one has the steps of the stages between.
+    // A plain copy is waited for where it stands; an asynchronous one has the steps of the stages between.
     const hidden = how !== "plain" ? Math.max(0, schedule.stage - 1 - stepsInFlight(context, schedule)) : 0;
-    const loads = how === "plain" ? Math.max(1, pieces / warps / LOADS_IN_FLIGHT) : 1;
-    arrival = Math.max(arrival, (COPY_LATENCY * loads) / Math.max(1, hidden));
+    arrival = Math.max(arrival, hidden === 0 ? COPY_LATENCY : COPY_LATENCY / hidden);
   }
   const barrier = levelOf(target, "block").barrier;
   const meeting = barrier ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
@@ -306,8 +303,8 @@ function drainSeconds(
   // Parts are stored as pairs of 4 bytes, and results of a cluster side by side.
   const narrow = schedule.store === "direct" && through === undefined ? NARROW_STORES : 1;
   const bytes = (narrow * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
-  // Staged results are written to shared memory and read again, several elements a lane.
-  const perElement = schedule.store === "staged" ? STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;
+  // Staged results are written to shared memory and read again, one element a lane.
+  const perElement = schedule.store === "staged" ? 2 * STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;
   const threads = (elements * perElement) / context.limits.lanes / ISSUED_PER_CYCLE / clock;
   return { wait: target.fixed["drain"]?.value ?? 0, busy: Math.max(bytes, threads) };
 }

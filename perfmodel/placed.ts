@@ -80,7 +80,6 @@ export interface IndexArithmetic {
 /** Bytes of a row that is copied under a mask at most, and its elements at least (codegen/cpp-masked-rows.ts). */
 const ROW_BYTES = 64;
 const FEWEST_IN_ROW = 8;
-const WORD_BYTES = 4;
 
 const PLAIN: IndexArithmetic = { digits: 0, guards: 0 };
 
@@ -197,12 +196,8 @@ function tiledPacking(
   const names = new Set([...own].map((d) => d.name));
   const moving = dimensions.filter((d) => names.has(d.name));
   const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
-  const [outer, innermost] = [operand.dims.at(-2), operand.dims.at(-1)];
-  const along = (name: string | undefined): number | undefined =>
-    bound.kind === "access" ? strideAlong(computation, bound, moving, name) : undefined;
-  const isOneLoop = (name: string | undefined): boolean =>
-    moving.every((d) => d.axis !== name || d.loops.filter((l) => l.extent > 1).length <= 1);
-  const between = along(operand.dims.findLast((o) => o.extent > 1)?.name);
+  const between = bound.kind === "access" ? strideAlong(computation, operand, bound, moving) : undefined;
+  const innermost = operand.dims.at(-1);
   const keepsOut =
     partsPackedIn(scheduledParts(defineProblem(computation, intrinsic, binding)), operand.name).length > 0;
   const isRow =
@@ -212,21 +207,11 @@ function tiledPacking(
     run >= FEWEST_IN_ROW &&
     run * size <= ROW_BYTES &&
     affineForm(tileOffset(operand))?.terms.get(innermost?.name ?? "") === 1 &&
-    isOneLoop(innermost?.name);
-  // Words of consecutive elements, a row of the tile each, turned in registers (codegen/cpp-turned-tiles.ts).
-  const isTurned =
-    writesVectorRows(intrinsic.isa) &&
-    size < WORD_BYTES &&
-    (outer?.extent ?? 0) * size === ROW_BYTES &&
-    run * WORD_BYTES === ROW_BYTES &&
-    between !== undefined &&
-    along(outer?.name) === 1 &&
-    isOneLoop(outer?.name) &&
-    isOneLoop(innermost?.name);
+    moving.every((d) => d.axis !== innermost?.name || d.loops.filter((l) => l.extent > 1).length <= 1);
   return {
-    kind: isRow || isTurned ? "copy" : "indexed",
+    kind: isRow ? "copy" : "indexed",
     elements,
-    run: isTurned ? ROW_BYTES / size : run,
+    run,
     arithmetic,
     gathered: between !== undefined && Math.abs(between) > 1,
     bytes: elements * size,
@@ -355,13 +340,14 @@ function indexArithmetic(
   return { digits, guards };
 }
 
-/** Elements of the tensor between neighbours on an axis of a tile; undefined where that is no constant, or it is stored in blocks. */
+/** Elements of the tensor between neighbours on the last axis of a tile; undefined where that is no constant, or it is stored in blocks. */
 function strideAlong(
   computation: Computation,
+  operand: Operand,
   bound: Access,
   own: readonly LoopDimension[],
-  axis: string | undefined,
 ): number | undefined {
+  const axis = operand.dims.findLast((o) => o.extent > 1)?.name;
   const loop = own.find((d) => d.axis !== undefined && d.axis === axis)?.loops.findLast((l) => l.extent > 1)?.name;
   const { dims, storage } = tensorOf(computation, bound.tensor);
   const form = affineForm(storage);

@@ -9,8 +9,10 @@
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
+import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
+import { access } from "../abstraction/expression.ts";
+import { type Operand, operandOf, tileRowElements } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { edgeIssues, edgesFit } from "../mapper/schedule/block.ts";
 import { borderBlocks } from "../mapper/schedule/borders.ts";
@@ -20,11 +22,25 @@ import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
 import { unschedulable } from "../mapper/schedule/mapped.ts";
 import { dependsOn } from "../mapper/schedule/operands.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { registerClass } from "../targets/index.ts";
-import { type Census, censusOf, shareIn } from "./census.ts";
+import { reachInPlace } from "../mapper/schedule/reach.ts";
+import { registerClass, writesVectorRows } from "../targets/index.ts";
+import { type Census, censusOf } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
-import { at, type DimensionState, type Packing, type PlacedInput, placedInput, product } from "./placed.ts";
-import { Results } from "./results.ts";
+import {
+  at,
+  bytesOfTensor,
+  type DimensionState,
+  operationsIn,
+  outputFootprint,
+  outputPlace,
+  type Packing,
+  type PlacedInput,
+  placedInput,
+  product,
+  type ResultDimension,
+  resultDimension,
+  straddlingShare,
+} from "./placed.ts";
 import { type KnownCopies, withinInput } from "./within.ts";
 
 export interface InputState {
@@ -41,6 +57,16 @@ export interface InputState {
   tiles: number;
 }
 
+export interface Stores {
+  readonly tiles: number;
+  /** Elements moved from the scratch block to the output. */
+  readonly scattered: number;
+  /** Digits worked out for each of them. */
+  readonly digits: number;
+  /** They lie side by side in the scratch block and in the output. */
+  readonly sideBySide: boolean;
+}
+
 /** A loop around the register block, under the schedule that was read last: over the blocks of a dimension, or over tiles of them. */
 export interface LoopState {
   readonly dimension: DimensionState;
@@ -53,12 +79,36 @@ export interface LoopState {
   covers: number;
 }
 
+/** What a walk over the lowered nest would count, all threads together. */
+export interface Counts {
+  readonly issues: number;
+  /** Tiles loaded, by operand: of the target, sums of the pass before. */
+  readonly loads: Readonly<Record<string, number>>;
+  /** Tiles stored, straight, into the scratch block, or as partial sums. */
+  readonly stores: number;
+  /** Elements moved from the scratch block to the output. */
+  readonly scattered: number;
+  /** Elements written by the packing of a call, by operand. */
+  readonly packed: Readonly<Record<string, number>>;
+  /** Bytes loaded at least once, by operand. */
+  readonly distinctBytes: Readonly<Record<string, number>>;
+}
+
 /** A mapping compiled for reading schedules. One schedule at a time: its state is overwritten by the next. */
 export class Plan {
   readonly mapping: Mapping;
   readonly inputs: readonly InputState[];
   readonly target: Operand;
-  readonly results: Results;
+  readonly output: Footprint;
+  readonly outputOwn: ReadonlySet<DimensionState>;
+  /** Whether whole tiles are stored straight into the output, and the share of such stores that touch two lines. */
+  readonly straight: boolean;
+  readonly straddling: number;
+  /** Operations of the epilogue, and whether the kernel's instruction set has the vectors that rows of it are computed in. */
+  readonly operations: number;
+  readonly vectorRows: boolean;
+  private readonly results: readonly ResultDimension[];
+  readonly outputBytes: number;
   /** In the order of the schedule read last, outermost first. */
   readonly ordered: DimensionState[] = [];
   /** The same with loops over tiles. */
@@ -76,7 +126,7 @@ export class Plan {
   insideShare = 1;
   /** Share of the steps that a condition leaves. */
   workedShare = 1;
-  readonly census: Census | undefined;
+  private readonly census: Census | undefined;
   private readonly byName: ReadonlyMap<string, DimensionState>;
   /** Entries of an order by their text, those over tiles as they are met. */
   private readonly loopOf: Map<string, LoopState>;
@@ -89,7 +139,7 @@ export class Plan {
   private reads = 0;
 
   constructor(mapping: Mapping, spread: readonly string[] = []) {
-    const { intrinsic } = mapping;
+    const { computation, intrinsic } = mapping;
     const dimensions = dimensionsUnder(mapping, { spread });
     const states = dimensions.map(stateOf);
     this.mapping = mapping;
@@ -113,12 +163,33 @@ export class Plan {
     this.streaming = at(this.inputs, 0);
     this.census = censusOf(mapping, dimensions, states);
     this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
-    this.results = new Results(mapping, this.target, dimensions, states, this.census);
-    const tileBytes = product(this.target.dims.map((o) => o.extent)) * bytesOf(this.target.dtype);
+    this.outputBytes = bytesOfTensor(outputOf(computation));
+
+    // The output, reached as mapper/lower/scheduled.ts stores whole tiles: steps that are not whole go by the scratch block.
+    const whole = dimensions.map((d) =>
+      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
+    );
+    const { target } = computation.equation;
+    const reach = computation.epilogue
+      ? "an epilogue comes first"
+      : reachInPlace(computation, intrinsic, this.target, access(target.tensor, target.index), whole);
+    const elementBytes = bytesOf(outputOf(computation).dtype);
+    const tile = product(this.target.dims.map((o) => o.extent));
+    const rowBytes = Math.min(tile, tileRowElements(this.target)) * elementBytes;
+    this.straight = typeof reach !== "string";
+    this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
+    this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
+    this.vectorRows = writesVectorRows(mapping.intrinsic.isa);
+    const flat = outputPlace(computation);
+    this.output = outputFootprint(computation, flat, dimensions, states);
     this.sums =
       partialReach(mapping, { spread }) === undefined
-        ? new RunFootprint(this.spatial, tileBytes, LINE_BYTES)
-        : this.results.output;
+        ? new RunFootprint(this.spatial, tile * bytesOf(this.target.dtype), LINE_BYTES)
+        : this.output;
+    this.results = dimensions.flatMap((d, i): ResultDimension[] =>
+      d.kind === "spatial" ? [resultDimension(d, at(states, i), flat, this.target)] : [],
+    );
+    this.outputOwn = new Set(this.spatial);
   }
 
   /** Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem` */
@@ -183,8 +254,16 @@ export class Plan {
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
     this.streaming = second === undefined || this.held === second ? first : second;
     this.deal(schedule.threads);
-    this.workedShare = this.census === undefined ? 1 : shareIn(this.census.worked, this.ordered);
+    this.workedShare = this.shareWorked();
     return true;
+  }
+
+  private shareWorked(): number {
+    if (this.census === undefined) return 1;
+    const { worked } = this.census;
+    let all = 1;
+    for (const d of this.ordered) if (worked.speaksOf(d)) all *= d.steps;
+    return worked.sum((_, count) => count) / all;
   }
 
   /** What copies made inside loops were worked out to be, for {@link withinInput}. */
@@ -281,10 +360,68 @@ export class Plan {
     }
   }
 
+  /** Issues of all threads. */
+  issues(): number {
+    let issues = this.census?.worked.sum((_, count) => count) ?? 1;
+    for (const d of this.ordered)
+      if (!d.meets && !this.census?.worked.speaksOf(d)) issues *= d.border?.insideSteps ?? d.steps;
+    return issues;
+  }
+
+  /** Tiles of an input loaded by the thread that finishes last. */
+  ownLoads(input: InputState): number {
+    let loads = this.census?.worked.sum((d, count) => (!d.spatial || input.own.has(d) ? count : 1)) ?? 1;
+    for (const d of this.ordered) {
+      const own = input.own.has(d);
+      if (this.census?.worked.speaksOf(d)) continue;
+      if (d.border !== undefined)
+        loads *= own ? (d.border.insideSteps * d.ownSteps) / d.steps : (d.border.insideBlocks * d.ownBlocks) / d.blocks;
+      else if (!d.meets) loads *= !d.spatial || own ? d.ownSteps : d.ownBlocks;
+    }
+    return loads;
+  }
+
+  /** Output tiles of that thread, and the elements of those that go by way of the scratch block. */
+  ownStores(): Stores {
+    let tiles = 1;
+    let elements = 1;
+    let straight = this.straight ? 1 : 0;
+    // The innermost loop over the scratch block is the one whose steps lie closest in the output (mapper/lower/store.ts).
+    let innermost: ResultDimension | undefined;
+    let digits = 0;
+    for (const r of this.results) {
+      const { state, step } = r;
+      const wholeElements = (state.partial ? state.ownWhole * state.block : state.ownSteps) * step;
+      tiles *= state.ownSteps;
+      elements *= state.partial ? wholeElements + r.extent - state.whole * state.block * step : wholeElements;
+      if (!this.census?.plain.speaksOf(state)) straight *= wholeElements;
+      digits += r.digits;
+      if ((step > 1 || state.block > 1) && (innermost === undefined || r.coefficient < innermost.coefficient))
+        innermost = r;
+    }
+    if (straight > 0 && this.census)
+      straight *= this.census.plain.sum((state, count, isLeft) => {
+        const step = this.results.find((r) => r.state === state)?.step ?? 1;
+        const own = isLeft ? 1 : state.ownWhole / Math.max(1, state.whole);
+        return isLeft && state.partial ? 0 : count * step * own;
+      });
+    const own = innermost?.digits ?? 0;
+    const run = innermost === undefined ? 1 : Math.max(innermost.step, innermost.state.block);
+    return {
+      tiles,
+      scattered: elements - straight,
+      digits: own + (digits - own) / run,
+      sideBySide: innermost?.coefficient === 1 && innermost.last && own === 0,
+    };
+  }
+
   /** Share of an input's tiles that lie in blocks across the edge of a condition. */
   edgeShare({ name, own }: InputState): number {
     const edges = this.census?.edges.get(name);
-    return edges === undefined ? 0 : shareIn(edges, own);
+    if (edges === undefined) return 0;
+    let all = 1;
+    for (const d of own) if (edges.speaksOf(d)) all *= d.steps;
+    return edges.sum((_, count) => count) / all;
   }
 
   /** Share of an input's packing that the thread which finishes last does. */
@@ -319,6 +456,38 @@ export function bySpread<T>(
     const made = make(spread);
     others.set(key, made);
     return made;
+  };
+}
+
+/**
+ * Counts what the lowered nest of a schedule does, without lowering it.
+ * @returns for a schedule its counts, undefined when it cannot be lowered
+ */
+export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts | undefined {
+  const planOf = bySpread(mapping, (spread) => new Plan(mapping, spread));
+  return (schedule) => {
+    const plan = planOf(schedule);
+    if (plan === undefined) return undefined;
+    // All threads together do what one thread would do.
+    if (!plan.read({ ...schedule, threads: 1 })) return undefined;
+    for (const d of plan.ordered) d.covered = d.steps;
+    const each = (value: (input: InputState) => number): Record<string, number> =>
+      Object.fromEntries(plan.inputs.map((i) => [i.name, value(i)]));
+    const { tiles, scattered } = plan.ownStores();
+    return {
+      issues: plan.issues(),
+      loads: { ...each((i) => plan.ownLoads(i)), [plan.target.name]: tiles * (plan.passes - 1) },
+      stores: tiles * plan.passes,
+      scattered,
+      packed: each((i) => {
+        const { packing, edges } = i.placed;
+        return (packing?.elements ?? 0) + (edges === undefined ? 0 : Math.round(plan.edgeShare(i) * edges.elements));
+      }),
+      distinctBytes: each((i) => {
+        i.placed.footprint.measure();
+        return Math.min(i.placed.footprint.distinct, i.placed.bufferBytes);
+      }),
+    };
   };
 }
 

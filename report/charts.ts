@@ -195,30 +195,7 @@ export async function rooflineChart(roofline: Roofline): Promise<Markup> {
     scale: logScale(giga(bottom), giga(highest * 1.6)),
     axis: logTicks(giga(bottom), giga(highest * 1.6)),
   } as const;
-  const line = (values: readonly { name: string; intensity: number; rate: number }[], color: string) => ({
-    data: { values },
-    mark: { type: "line" as const, color, strokeWidth: 1.5, clip: true },
-    encoding: { x, y, detail: { field: "name" } },
-  });
-  const names = (
-    values: readonly { name: string; intensity: number; rate: number }[],
-    look: { align: "left" | "right"; dx: number; dy: number; color: string },
-  ) => ({
-    data: { values },
-    mark: { type: "text" as const, baseline: "bottom" as const, fontSize: 11, ...look },
-    encoding: { x, y, text: { field: "name" } },
-  });
   const marks = points.map((p) => ({ ...p, rate: giga(p.operationsPerSecond) }));
-  const slopeNames = sharedLabels(bandwidths.map((b) => ({ name: b.name, rate: b.bytesPerSecond }))).map(
-    ({ name, rate }) => ({
-      name,
-      intensity: Math.max(left, bottom / rate),
-      rate: giga(Math.max(rate * left, bottom)),
-    }),
-  );
-  const flatNames = sharedLabels(peaks.map((p) => ({ name: p.name, rate: p.operationsPerSecond }))).map(
-    ({ name, rate }) => ({ name, intensity: right, rate: giga(rate) }),
-  );
   const types = [...new Set(points.map((p) => p.types))];
   const label = `Roofline: ${peaks.length} instructions, ${bandwidths.length} levels of memory, ${points.length} trials`;
   return await draw(`roof${roofline.environment}`, label, {
@@ -226,10 +203,42 @@ export async function rooflineChart(roofline: Roofline): Promise<Markup> {
     height: 400,
     config: CONFIG,
     layer: [
-      line(slopes, FAINT),
-      line(flats, INK),
-      names(slopeNames, { align: "left", dx: 6, dy: -14, color: "var(--soft)" }),
-      names(flatNames, { align: "right", dx: -4, dy: -3, color: INK }),
+      {
+        data: { values: slopes },
+        mark: { type: "line", color: FAINT, strokeWidth: 1.5, clip: true },
+        encoding: { x, y, detail: { field: "name" } },
+      },
+      {
+        data: { values: flats },
+        mark: { type: "line", color: INK, strokeWidth: 1.5, clip: true },
+        encoding: { x, y, detail: { field: "name" } },
+      },
+      {
+        data: {
+          values: sharedLabels(bandwidths.map((b) => ({ name: b.name, rate: b.bytesPerSecond }))).map(
+            ({ name, rate }) => ({
+              name,
+              intensity: Math.max(left, bottom / rate),
+              rate: giga(Math.max(rate * left, bottom)),
+            }),
+          ),
+        },
+        mark: { type: "text", align: "left", baseline: "bottom", dx: 6, dy: -14, color: "var(--soft)", fontSize: 11 },
+        encoding: { x, y, text: { field: "name" } },
+      },
+      {
+        data: {
+          values: sharedLabels(peaks.map((p) => ({ name: p.name, rate: p.operationsPerSecond }))).map(
+            ({ name, rate }) => ({
+              name,
+              intensity: right,
+              rate: giga(rate),
+            }),
+          ),
+        },
+        mark: { type: "text", align: "right", baseline: "bottom", dx: -4, dy: -3, color: INK, fontSize: 11 },
+        encoding: { x, y, text: { field: "name" } },
+      },
       {
         data: { values: marks.filter((m) => !m.best) },
         mark: { type: "point", filled: true, size: 16, opacity: 0.35 },

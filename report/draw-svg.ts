@@ -4,7 +4,6 @@
  * The picture stands alone: no scripts, no fonts to fetch, colours that read in light and dark.
  */
 
-import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";
 import { equationText } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
@@ -32,10 +31,16 @@ export function drawMappingSvg(mapping: Mapping): string {
   const loops = computation.axes;
   const rows = Math.max(loops.length, physical.axes.length, intrinsic.operands.length);
   const spread = (count: number, i: number): number => TOP + ((rows - count) * ROW) / 2 + i * ROW;
-  const loopNames = loops.map((l) => l.name);
-  const axisNames = physical.axes.map((a) => a.axis);
-  const loopY = (name: string): number => spread(loops.length, loopNames.indexOf(name));
-  const axisY = (name: string): number => spread(axisNames.length, axisNames.indexOf(name));
+  const loopY = (name: string): number =>
+    spread(
+      loops.length,
+      loops.findIndex((l) => l.name === name),
+    );
+  const axisY = (name: string): number =>
+    spread(
+      physical.axes.length,
+      physical.axes.findIndex((a) => a.axis === name),
+    );
   const equations = [equationText(computation), printEquation(intrinsic.computation.equation)];
   const width = Math.max(LEAST_WIDTH, ...equations.map((e) => Math.ceil(2 * LOOP_X + CHARACTER * e.length)));
   const middle = BOX_HEIGHT / 2;
@@ -83,37 +88,13 @@ export function drawMappingSvg(mapping: Mapping): string {
   // 3. The matching matrix, and what the colours say.
   const matrix = matchingMatrix(computation, intrinsic, matching);
   const below = TOP + rows * ROW + 56;
-  parts.push(...drawMatrix(matrix, below));
-
-  const height = below + Math.max(matrix.rows.length, LEGEND.length) * CELL + 56;
-  const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
-  return [
-    `<svg class="automap-mapping" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(`${computation.name} onto ${intrinsic.name}`)}">`,
-    `<style>${STYLE}</style>`,
-    `<rect class="paper" width="${width}" height="${height}"/>`,
-    text(LOOP_X, 30, `${computation.name} onto ${intrinsic.name}`, "title"),
-    ...equations.map((e, i) => text(LOOP_X, 52 + 18 * i, e, "small")),
-    text(LOOP_X, TOP - 6, "loops", "head"),
-    text(AXIS_X, TOP - 6, "axes of the instruction: extent × tiles", "head"),
-    text(OPERAND_X, TOP - 6, "operands", "head"),
-    ...parts,
-    text(LOOP_X, height - 20, summary, "small"),
-    "</svg>",
-    "",
-  ].join("\n");
-}
-
-const LEGEND = [
-  ["spatial", "kept in the result"],
-  ["reduce", "summed"],
-  ["outer", "outer loop: not mapped"],
-] as const;
-
-/** The matching matrix from `below` on, and beside it what the colours say. */
-function drawMatrix(matrix: BinaryMatrix, below: number): string[] {
-  const parts: string[] = [];
   parts.push(text(LOOP_X, below - 34, "matching matrix: which loop feeds which axis", "head"));
-  LEGEND.forEach(([kind, meaning], i) => {
+  const legend = [
+    ["spatial", "kept in the result"],
+    ["reduce", "summed"],
+    ["outer", "outer loop: not mapped"],
+  ] as const;
+  legend.forEach(([kind, meaning], i) => {
     parts.push(`<rect class="${kind}" x="${OPERAND_X}" y="${below + i * CELL}" width="14" height="14" rx="3"/>`);
     parts.push(text(OPERAND_X + 24, below + i * CELL + 12, meaning, "small"));
   });
@@ -129,7 +110,23 @@ function drawMatrix(matrix: BinaryMatrix, below: number): string[] {
       );
     });
   });
-  return parts;
+
+  const height = below + Math.max(matrix.rows.length, legend.length) * CELL + 56;
+  const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
+  return [
+    `<svg class="automap-mapping" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(`${computation.name} onto ${intrinsic.name}`)}">`,
+    `<style>${STYLE}</style>`,
+    `<rect class="paper" width="${width}" height="${height}"/>`,
+    text(LOOP_X, 30, `${computation.name} onto ${intrinsic.name}`, "title"),
+    ...equations.map((e, i) => text(LOOP_X, 52 + 18 * i, e, "small")),
+    text(LOOP_X, TOP - 6, "loops", "head"),
+    text(AXIS_X, TOP - 6, "axes of the instruction: extent × tiles", "head"),
+    text(OPERAND_X, TOP - 6, "operands", "head"),
+    ...parts,
+    text(LOOP_X, height - 20, summary, "small"),
+    "</svg>",
+    "",
+  ].join("\n");
 }
 
 /** Each rule names the drawing, so that it may stand in a page beside others. */

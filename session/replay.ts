@@ -20,7 +20,6 @@ import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
-import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
@@ -117,50 +116,15 @@ export async function replayRun(
   });
   if (isRefusals(space)) return nothingMaps(run, own, assumed, space);
 
-  // 4. The search.
+  // 4. The search. A candidate the run never measured is where it diverges; there it stops.
+  const controller = new AbortController();
   const witness = new Witness(own);
   const store = storeOf(earlier);
-  const result = await searchAgain({ space, strategy, run, store, budget, earlyStop, batch, witness, onEvent });
-  const ended = witness.complete && result.status === "interrupted";
-  return {
-    run,
-    trials: result.trials,
-    known: result.trials.filter((t) => store.known(t.key)).length,
-    best: result.best,
-    status: ended ? "recorded-end" : result.status,
-    divergence: witness.divergenceAtEnd(),
-    assumed,
-  };
-}
-
-interface Again {
-  readonly space: Exclude<ReturnType<typeof sessionSpace>, readonly Reason[]>;
-  readonly strategy: Strategy;
-  readonly run: RunRecord;
-  readonly store: TrialStore<Candidate>;
-  readonly budget: z.infer<typeof budgetSchema>;
-  readonly earlyStop: boolean;
-  readonly batch: number | undefined;
-  readonly witness: Witness;
-  readonly onEvent: ((event: TuneEvent<Candidate>) => void) | undefined;
-}
-
-/** The search with the record for a machine. A candidate the run never measured is where it diverges; there it stops. */
-function searchAgain({
-  space,
-  run,
-  budget,
-  earlyStop,
-  batch,
-  witness,
-  onEvent,
-  ...same
-}: Again): Promise<SearchResult<Candidate>> {
-  const controller = new AbortController();
-  return search<Candidate>({
-    ...same,
+  const result = await search<Candidate>({
     space,
+    strategy,
     seed: run.seed,
+    store,
     now: () => run.started,
     predict: space.predict,
     learn: space.learn,
@@ -183,6 +147,16 @@ function searchAgain({
       onEvent?.(event);
     },
   });
+  const ended = witness.complete && result.status === "interrupted";
+  return {
+    run,
+    trials: result.trials,
+    known: result.trials.filter((t) => store.known(t.key)).length,
+    best: result.best,
+    status: ended ? "recorded-end" : result.status,
+    divergence: witness.divergenceAtEnd(),
+    assumed,
+  };
 }
 
 /** Follows a replay beside the record and remembers the first difference. */

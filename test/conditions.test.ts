@@ -344,42 +344,6 @@ describe("compiled", () => {
   );
 });
 
-describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned in registers (needs amx_int8)", () => {
-  it.each([
-    ["amx.tdpbusd", "u8", "s8", "s32", 128],
-    ["amx.tdpbusd", "u8", "s8", "s32", 100],
-    ["amx.tdpbf16ps", "bf16", "bf16", "f32", 64],
-    ["amx.tdpbf16ps", "bf16", "bf16", "f32", 40],
-  ] as const)(
-    "on %s, of %s by %s to %s with %i terms, equal the equation",
-    async (on, x, y, c, k) => {
-      const computation = defineComputation({
-        equation: `c[i,j] += ${c}(x[i,k]) * ${c}(y[j,k])`,
-        extents: { i: 32, j: 48, k },
-        tensors: { x, y, c },
-      });
-      const mapping = mappings(computation, named(on)).valid.find((m) => printMatching(m.matching).includes("m <- i"));
-      if (!mapping) throw new Error("nothing maps");
-      const made = await createRunner({ flags: inFull([], ["-O1"]) });
-      if (made.status === "environment") throw new Error(made.what);
-      try {
-        const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
-        const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
-        expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
-        const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 3), {
-          budgetSeconds: 0.002,
-          batchSeconds: 1e-5,
-          batches: [1, 2],
-        });
-        expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
-      } finally {
-        await made.runner.close();
-      }
-    },
-    60_000,
-  );
-});
-
 describe("what is refused", () => {
   const space = (computation: Computation, on: string): string => {
     const found = candidateSpace(computation, [named(on)], () => 1, 1, 1);

@@ -77,19 +77,6 @@ const own = `
   }
   __syncthreads();
   out[block + t] = s[0];`;
-/** Each of two blocks writes into the other's shared memory. */
-const across = (barrier: string, block = "1 - blockIdx.x"): Kernel =>
-  kernel(
-    `
-  float* s = (float*)dynamic_shared();
-  cluster_has_begun();
-  in_block(s, ${block})[t] = in[block + t];
-  ${barrier}
-  out[block + t] = s[63 - t];`,
-    "return launch_clusters(step, 2, dim3(2), dim3(64), arguments, 1024, stream);",
-  );
-const EXCHANGED = [...REVERSED.slice(64), ...REVERSED.slice(0, 64)];
-
 const sumOf = (from: number): number => INPUT.slice(from, from + 32).reduce((a, b) => a + b, 0);
 
 const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: readonly number[] }>> = {
@@ -112,9 +99,6 @@ const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: r
     want: LANES.map((t) => column(t) + (t < 32 ? 8 : 192)),
   },
   "collectives of one warp": { kernel: kernel(own), want: INPUT.map((_, i) => sumOf(i < 64 ? 0 : 64)) },
-  "across a cluster": { kernel: across("barrier_of_cluster();"), want: EXCHANGED },
-  "across a cluster, a block's barrier": { kernel: across("__syncthreads();"), want: EXCHANGED },
-  "beyond a cluster": { kernel: across("barrier_of_cluster();", "2"), want: EXCHANGED },
   deadlock: { kernel: kernel("if (t == 5) __syncthreads(); else __syncwarp(); out[block + t] = 0;"), want: INPUT },
   "a crooked copy": {
     kernel: kernel("__shared__ float s[64]; copy_async<16>(&s[t], &in[0]); out[block + t] = 0;"),
@@ -185,13 +169,6 @@ describe("shared memory", () => {
   });
 });
 
-describe("the shared memory of another block", () => {
-  it("holds behind a barrier of the cluster what was written before it, and not behind one of the block", () => {
-    expect(outcomes.get("across a cluster")).toEqual(always("right"));
-    expect(outcomes.get("across a cluster, a block's barrier")).toContain("wrong");
-  });
-});
-
 describe("asynchronous copies", () => {
   it("arrive at the wait, zero where they are outside", () => {
     expect(outcomes.get("copied")).toEqual(always("right"));
@@ -231,7 +208,6 @@ describe("memory that is not a kernel's own", () => {
 describe("what no GPU would go through with", () => {
   it.each([
     ["deadlock", /nobody can go on: thread 0 waits for its warp; thread 5 waits for its block; thread 6 waits/],
-    ["beyond a cluster", /a block of the cluster has no such memory/],
     ["a crooked copy", /thread \d+ of block [01]: cp.async wants shared memory, aligned to its size/],
     ["matrices in global memory", /ldmatrix wants rows in shared memory, aligned to 16 bytes/],
   ])("ends the program with a sentence: %s", (name, sentence) => {

@@ -204,34 +204,6 @@ describe("a schedule of warpgroups", () => {
   );
 });
 
-describe.skipIf(findProgram("nvcc") === undefined)("a product of one step", () => {
-  // The loop over steps goes, and a loop over the sums behind the wait would keep them in memory: 12 of 32 trials of a 1x1 layer.
-  it.each(["across", "inline"] as const)(
-    "is not serialised: fragments %s",
-    async (fragments) => {
-      const computation = product(4096, 128, 64);
-      const [context] = contextsOf(computation, ["wgmma.m64n32k16.f32.f16"]);
-      if (!context) throw new Error("no context");
-      const schedule: GridSchedule = {
-        ...{ tile: { m: 128, n: 64, k: 64 }, warps: { m: 1, n: 2 }, stage: 5, swizzle: "spans", transfer: "async" },
-        ...{ order: 1, fragments, store: "staged" },
-      };
-      const { source } = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
-      const folder = mkdtempSync(join(tmpdir(), "automap-step-"));
-      try {
-        writeFileSync(join(folder, "kernel.cu"), source);
-        const flags = ["-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-cubin"];
-        const files = [join(folder, "kernel.cu"), "-o", join(folder, "kernel.cubin")];
-        const run = await runChild(["nvcc", ...flags, ...files], { timeLimitMs: 120_000 });
-        expect([run.status, `${run.stdout}${run.stderr}`]).toEqual(["ok", ""]);
-      } finally {
-        rmSync(folder, { recursive: true });
-      }
-    },
-    120_000,
-  );
-});
-
 describe("boxes that the engine copies", () => {
   const computation = product(136, 72, 200);
   const context = contextsOf(computation, ["wgmma.m64n64k16.f32.f16"])[0];

@@ -243,32 +243,6 @@ describe("a schedule of blocks and warps", () => {
     }
   });
 
-  it("stores what was staged four at once along the output, from lines whose lanes meet all banks", () => {
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8 }, "f16", {
-      ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
-    });
-    const along = (matching: RegExp): readonly string[] => {
-      const mapping = mma && mappings(computation, mma).valid.find((m) => matching.test(printMatching(m.matching)));
-      const context = mapping && gridContext(mapping, LIMITS);
-      if (!context || typeof context === "string") throw new Error("no context");
-      const schedule: GridSchedule = {
-        ...{ tile: { m: 16, n: 32, k: 16 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
-        ...{ order: 1, fragments: "inline", store: "staged" },
-      };
-      const lines = printNest(lowerGrid(context, schedule)).split("\n");
-      return lines.flatMap((l) => /(shared results: .*|copy .* by warp)/.exec(l)?.[1] ?? []);
-    };
-    expect(along(/m <- k +n <- p,q +k <- c$/)).toEqual([
-      "shared results: f32[warp 1, n 32, m 16] at 36*(32*warp + n) + m",
-      "copy n_in 32, m_in 16 by 4, by warp",
-    ]);
-    expect(along(/m <- p,q +n <- k +k <- c$/)).toEqual([
-      "shared results: f32[warp 1, m 16, n 32] at 40*(16*warp + m) + n",
-      "copy m_in 16, n_in 32 by 4, by warp",
-    ]);
-  });
-
   it("has every legal combination among all, each once", () => {
     const computation = operator("matmul", { m: 16, n: 8, k: 16 }, "f16");
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");

@@ -19,8 +19,8 @@ import { mutateSchedule, randomSchedule, scheduleProblem, unschedulable } from "
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { type OperandTypes, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { type Counts, createCounts } from "../perfmodel/counts.ts";
 import { AffineFootprint, term } from "../perfmodel/footprint.ts";
+import { type Counts, createCounts } from "../perfmodel/plan.ts";
 import { randomTriangle } from "./support/random-triangle.ts";
 import { inFull } from "./support/slow.ts";
 

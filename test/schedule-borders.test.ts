@@ -15,7 +15,7 @@ import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { createCounts } from "../perfmodel/counts.ts";
+import { createCounts } from "../perfmodel/plan.ts";
 
 const CASES = [
   { operator: "conv2d", on: "avx512.fma.f32.broadcast", parameters: { c: 3, k: 16, h: 7, w: 6, r: 3, s: 3 } },

@@ -17,7 +17,7 @@ import { copiedInputs, movedCopy } from "../mapper/schedule/within.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { createCounts } from "../perfmodel/counts.ts";
+import { createCounts } from "../perfmodel/plan.ts";
 import { generate } from "../session/kernel.ts";
 import { inFull } from "./support/slow.ts";
 

@@ -13,7 +13,7 @@
 import { setImmediate } from "node:timers/promises";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
-import { type Expectations, expectationsOf } from "./expectations.ts";
+import { expectationsOf } from "./expectations.ts";
 import type { SearchSpace } from "./space.ts";
 import { fillOptions, type Search, type Strategy } from "./strategy.ts";
 import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "./trials.ts";
@@ -131,83 +131,59 @@ const EARLY_STOP: EarlyStop = { rounds: 5, margin: 0 };
 
 /** Searches for the fastest candidate. @throws Error for an option out of range, and whatever `predict`, `measure` and `store` throw */
 export async function search<C>(options: SearchOptions<C>): Promise<SearchResult<C>> {
+  const { space, strategy, store, budget, now, signal, learn, batch = BATCH, earlyStop = EARLY_STOP } = options;
   check(options);
-  return new Running(options).toTheEnd();
-}
+  const emit = options.onEvent ?? (() => undefined);
+  const started = now();
+  const model = expectationsOf(space, options.predict);
+  const trials: TrialOf<C>[] = [];
+  const tried = new Set<string>();
+  let leader: TrialOf<C> | undefined;
+  let measured = 0;
 
-/** A search under way. */
-class Running<C> {
-  private readonly options: SearchOptions<C>;
-  private readonly started: number;
-  private readonly model: Expectations<C>;
-  private readonly trials: TrialOf<C>[] = [];
-  private readonly tried = new Set<string>();
-  private leader: TrialOf<C> | undefined;
-  private measured = 0;
+  const search: Search<C> = {
+    space,
+    random: seededRandom(options.seed),
+    batch,
+    trials,
+    tried: (key) => tried.has(key),
+    expected: model.expected,
+    recorded: () => store.recorded(),
+  };
+  const status = await untilItEnds();
+  emit({ kind: "stop", status, trials: trials.length, measured, seconds: elapsed() });
+  const finalists = finalistsOf(trials);
+  return { status, trials, best: finalists[0], finalists, contenders: contendersOf(trials, model.expected) };
 
-  constructor(options: SearchOptions<C>) {
-    this.options = options;
-    this.started = options.now();
-    this.model = expectationsOf(options.space, options.predict);
-  }
-
-  async toTheEnd(): Promise<SearchResult<C>> {
-    const { trials, model } = this;
-    const status = await this.untilItEnds();
-    this.emit({ kind: "stop", status, trials: trials.length, measured: this.measured, seconds: this.elapsed() });
-    const finalists = finalistsOf(trials);
-    return { status, trials, best: finalists[0], finalists, contenders: contendersOf(trials, model.expected) };
-  }
-
-  private async untilItEnds(): Promise<TuneStatus> {
-    const { model, trials } = this;
-    const {
-      space,
-      strategy,
-      store,
-      seed,
-      learn,
-      strategyOptions = {},
-      batch = BATCH,
-      earlyStop = EARLY_STOP,
-    } = this.options;
-    const search: Search<C> = {
-      space,
-      random: seededRandom(seed),
-      batch,
-      trials,
-      tried: (key) => this.tried.has(key),
-      expected: model.expected,
-      recorded: () => store.recorded(),
-    };
+  async function untilItEnds(): Promise<TuneStatus> {
     let round = 0;
     let roundsWithoutGain = 0;
-    for (const proposals of strategy.propose(search, fillOptions(strategy, strategyOptions))) {
+    for (const proposals of strategy.propose(search, fillOptions(strategy, options.strategyOptions ?? {}))) {
       // 1. What is new, unless something says stop. Signals wait for a turn of the event loop, answers from the store take none.
       await setImmediate();
-      const spent = this.whySpent();
+      const spent = whySpent();
       if (spent) return spent;
-      const asked = this.untried(proposals).slice(0, this.trialsLeft());
+      const asked = untried(proposals).slice(0, trialsLeft());
       if (asked.length === 0) return "exhausted";
       const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
       if (strategy.guided && earlyStop && roundsWithoutGain >= earlyStop.rounds) {
-        const best = this.leader && secondsOf(this.leader);
+        const best = leader && secondsOf(leader);
         if (best !== undefined && expectedSeconds !== undefined && expectedSeconds > best * (1 + earlyStop.margin))
           return "no-gain";
       }
       const known = asked.filter((question) => question.earlier).length;
-      const secondsLeft = this.secondsLeft();
-      this.emit({ kind: "round", round: ++round, proposed: asked.length, known, expectedSeconds, secondsLeft });
+      round++;
+      emit({ kind: "round", round, proposed: asked.length, known, expectedSeconds, secondsLeft: secondsLeft() });
 
       // 2. The answers, one at a time.
-      const before = this.leader;
-      for await (const { trial, isKnown, isMeasured } of this.answers(asked)) {
-        this.take(trial, isKnown);
-        const over = this.whySpent();
+      const before = leader;
+      for await (const { trial, isKnown, isMeasured } of answers(asked)) {
+        take(trial, isKnown);
+        const over = whySpent();
         // What was measured together is kept, whatever ends the search.
         if (over && !isMeasured) return over;
       }
-      roundsWithoutGain = this.leader === before ? roundsWithoutGain + 1 : 0;
+      roundsWithoutGain = leader === before ? roundsWithoutGain + 1 : 0;
 
       // 3. What follows for the model.
       if (learn) {
@@ -219,41 +195,41 @@ class Running<C> {
     return "exhausted";
   }
 
-  private untried(proposals: readonly C[]): Question<C>[] {
+  function untried(proposals: readonly C[]): Question<C>[] {
     const fresh = new Map<string, C>();
     for (const candidate of proposals) {
-      const key = this.options.space.key(candidate);
-      if (!this.tried.has(key) && !fresh.has(key)) fresh.set(key, candidate);
+      const key = space.key(candidate);
+      if (!tried.has(key) && !fresh.has(key)) fresh.set(key, candidate);
     }
-    return [...fresh].map(([key, candidate]) => ({ key, candidate, earlier: this.options.store.known(key) }));
+    return [...fresh].map(([key, candidate]) => ({ key, candidate, earlier: store.known(key) }));
   }
 
   /** From the store or from the machine; ends early only when the machine stops for the signal. */
-  private async *answers(asked: readonly Question<C>[]): AsyncGenerator<Answer<C>> {
+  async function* answers(asked: readonly Question<C>[]): AsyncGenerator<Answer<C>> {
     const unknown = asked.filter((question) => !question.earlier).map(({ candidate }) => candidate);
     let machine: AsyncGenerator<Measurement> | undefined;
     let answered = 0;
     let isMeasured = false;
     try {
       for (const { key, candidate, earlier } of asked) {
-        const prediction = this.model.predicted(candidate);
+        const prediction = model.predicted(candidate);
         if (earlier) {
           const { measurement, at } = earlier;
           yield { trial: { key, candidate, prediction, measurement, at }, isKnown: true, isMeasured };
           continue;
         }
         if (!machine) {
-          const given = this.options.measure(unknown);
+          const given = options.measure(unknown);
           machine = inTurn(given);
           isMeasured = !(Symbol.asyncIterator in given);
         }
         const next = await machine.next();
         if (next.done) {
-          if (this.options.signal?.aborted) return;
+          if (signal?.aborted) return;
           throw new Error(`tune: measure answered ${answered} of ${unknown.length} candidates`);
         }
         answered++;
-        const trial = { key, candidate, prediction, measurement: next.value, at: this.options.now() };
+        const trial = { key, candidate, prediction, measurement: next.value, at: now() };
         yield { trial, isKnown: false, isMeasured };
       }
     } finally {
@@ -261,50 +237,43 @@ class Running<C> {
     }
   }
 
-  private take(trial: TrialOf<C>, known: boolean): void {
+  function take(trial: TrialOf<C>, known: boolean): void {
     if (!known) {
-      this.options.store.record(trial);
-      this.measured++;
+      store.record(trial);
+      measured++;
     }
-    this.trials.push(trial);
-    this.tried.add(trial.key);
-    const number = this.trials.length;
-    this.emit({ kind: "trial", number, trial, known, secondsLeft: this.secondsLeft() });
+    trials.push(trial);
+    tried.add(trial.key);
+    const number = trials.length;
+    emit({ kind: "trial", number, trial, known, secondsLeft: secondsLeft() });
     const seconds = secondsOf(trial);
-    const lowest = this.leader && secondsOf(this.leader);
+    const lowest = leader && secondsOf(leader);
     if (seconds === undefined || (lowest !== undefined && seconds >= lowest)) return;
-    this.emit({ kind: "best", number, trial, previous: this.leader });
-    this.leader = trial;
+    emit({ kind: "best", number, trial, previous: leader });
+    leader = trial;
   }
 
-  private whySpent(): TuneStatus | undefined {
-    const { budget, signal } = this.options;
-    if (budget.trials !== undefined && this.trials.length >= budget.trials) return "trials-spent";
+  function whySpent(): TuneStatus | undefined {
+    if (budget.trials !== undefined && trials.length >= budget.trials) return "trials-spent";
     if (signal?.aborted) return "interrupted";
-    if (budget.seconds !== undefined && this.elapsed() >= budget.seconds) return "time-spent";
+    if (budget.seconds !== undefined && elapsed() >= budget.seconds) return "time-spent";
     return undefined;
   }
 
-  private trialsLeft(): number {
-    return (this.options.budget.trials ?? Number.POSITIVE_INFINITY) - this.trials.length;
+  function trialsLeft(): number {
+    return (budget.trials ?? Number.POSITIVE_INFINITY) - trials.length;
   }
 
-  private elapsed(): number {
-    return (this.options.now() - this.started) / 1000;
+  function elapsed(): number {
+    return (now() - started) / 1000;
   }
 
-  private secondsLeft(): number | undefined {
-    const { budget } = this.options;
-    const [made, measured] = [this.trials.length, this.measured];
-    const byClock = budget.seconds === undefined ? [] : [budget.seconds - this.elapsed()];
+  function secondsLeft(): number | undefined {
+    const byClock = budget.seconds === undefined ? [] : [budget.seconds - elapsed()];
     const byTrials =
-      budget.trials === undefined || measured === 0 ? [] : [((budget.trials - made) * this.elapsed()) / measured];
+      budget.trials === undefined || measured === 0 ? [] : [((budget.trials - trials.length) * elapsed()) / measured];
     const left = least([...byClock, ...byTrials]);
     return left === undefined ? undefined : Math.max(0, left);
-  }
-
-  private emit(event: TuneEvent<C>): void {
-    this.options.onEvent?.(event);
   }
 }
 

@@ -16,14 +16,19 @@
  *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
  */
 
+import { outputOf } from "../../abstraction/computation.ts";
 import { access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { runAlong } from "../schedule/grid-context.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
+import { storedAt } from "../schedule/store.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import { type GridPlaces, plus, times } from "./grid-places.ts";
-import { resultOf, widthOf } from "./grid-results.ts";
+import { resultOf } from "./grid-results.ts";
 
+/** Elements that one thread stores of the output at once at most. */
+const MOST_STORED = 4;
 /** Threads of a block that adds up a workspace. */
 const ADDING_THREADS = 256;
 
@@ -131,6 +136,14 @@ function addition(
     equation: resultOf(places, row, column, sum),
     ...{ width: widthOf(places, tile), transfer: "plain", group: "block" },
   };
+}
+
+/** Elements of the output that lie side by side along a line and are stored together. */
+function widthOf({ computation, context, window }: GridPlaces, tile: PartialTile): number {
+  // Between the rows of a window there are gaps.
+  if (window?.input.kept === tile.line) return 1;
+  const run = runAlong(storedAt(computation), tile.line.dimension, () => outputOf(computation), MOST_STORED);
+  return run > 0 && tile.lineExtent % run === 0 && context.stored === undefined ? run : 1;
 }
 
 const partsName = (places: GridPlaces): string => places.fresh("parts");

@@ -10,17 +10,13 @@
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
-import { outputOf } from "../../abstraction/computation.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
-import { stagedElements, stagedLines } from "../schedule/grid.ts";
-import { runAlong } from "../schedule/grid-context.ts";
-import type { PartialTile } from "../schedule/split.ts";
-import { runsAlongRows, storedAt } from "../schedule/store.ts";
+import { runsAlongRows } from "../schedule/store.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 
@@ -30,18 +26,10 @@ export function storeResults(places: GridPlaces): readonly Statement[] {
 
 /** The piece of shared memory of each warp; none where lanes write directly. */
 export function stagedResults(places: GridPlaces): Scratch[] {
-  const { context, schedule } = places;
-  if (schedule.store !== "staged") return [];
-  const { line, lineExtent, across, lines, pitch } = stagedLines(context, schedule);
-  const elements = stagedElements(context, schedule);
-  const dims: readonly Dimension[] = [
-    { name: "warp", extent: elements / (lines * pitch) },
-    { name: across.axis, extent: lines },
-    { name: line.axis, extent: lineExtent },
-  ];
-  const row = plus(times(lines, axis("warp")), axis(across.axis));
-  const storage = plus(times(pitch, row), axis(line.axis));
-  return [{ name: stagedName(places), dtype: context.target.dtype, elements, scope: "shared", dims, storage }];
+  if (places.schedule.store !== "staged") return [];
+  const dims = stagedShape(places);
+  const elements = dims.reduce((product, d) => product * d.extent, 1);
+  return [{ name: stagedName(places), dtype: places.context.target.dtype, elements, scope: "shared", dims }];
 }
 
 function drain(places: GridPlaces): readonly Statement[] {
@@ -62,16 +50,14 @@ function drain(places: GridPlaces): readonly Statement[] {
 
 /** A row of fragments after the other: into the warp's own piece of shared memory, and from there along the output. */
 function drainStaged(places: GridPlaces): readonly Statement[] {
-  const { context, schedule } = places;
-  const { rows, columns, target, team } = context;
+  const { rows, columns, target, team } = places.context;
+  const { warps } = places.schedule;
   const element = places.fresh("sum");
   const [rowIn, columnIn] = [places.name(rows, "in"), places.name(columns, "in")];
   const [rowWarp, columnWarp] = [axis(places.name(rows, team)), axis(places.name(columns, team))];
-  const warp = plus(times(extentOf(columns.axis, schedule.warps), rowWarp), columnWarp);
-  const lines = stagedLines(context, schedule);
-  const alongRows = lines.line === rows;
-  const staged = (row: Expr, column: Expr): Access =>
-    access(stagedName(places), [warp, ...(alongRows ? [column, row] : [row, column])]);
+  const warp = plus(times(extentOf(columns.axis, warps), rowWarp), columnWarp);
+  const [, rowDim, columnDim] = stagedShape(places);
+  const staged = (row: Expr, column: Expr): Access => access(stagedName(places), [warp, row, column]);
   const inWarp = plus(times(columns.extent, axis(places.name(columns, "fragment"))), axis(columnIn));
   const into: Statement = {
     kind: "drain",
@@ -80,41 +66,29 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
     equation: { target: staged(axis(rowIn), inWarp), op: "=", value: access(element, []) },
     ...(target.storage === undefined && { by: "instruction" }),
   };
-  const columnsOfTeam = fragmentsAlong(columns, schedule) * columns.extent;
-  const column = plus(times(columnsOfTeam, columnWarp), axis(columnIn));
-  const held = staged(axis(rowIn), axis(columnIn));
-  const equation = resultOf(places, plus(places.fragmentAt(rows), axis(rowIn)), column, held);
+  const column = plus(times(columnDim.extent, columnWarp), axis(columnIn));
+  const equation = resultOf(
+    places,
+    plus(places.fragmentAt(rows), axis(rowIn)),
+    column,
+    staged(axis(rowIn), axis(columnIn)),
+  );
   const [rowAxis, columnAxis] = [
-    { name: rowIn, extent: rows.extent },
-    { name: columnIn, extent: columnsOfTeam },
+    { name: rowIn, extent: rowDim.extent },
+    { name: columnIn, extent: columnDim.extent },
   ];
   const out: Statement = {
-    ...{ kind: "copy", equation, transfer: "plain", group: team },
-    axes: runsAlongRows(context) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
-    width: widthOf(places, lines),
+    ...{ kind: "copy", equation, width: 1, transfer: "plain", group: team },
+    axes: runsAlongRows(places.context) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
   };
   const barrier: Statement = { kind: "barrier", group: team };
-  const across = fragmentsAlong(columns, schedule);
-  return unrolled(places.name(rows, "fragment"), fragmentsAlong(rows, schedule), [
+  const across = fragmentsAlong(columns, places.schedule);
+  return unrolled(places.name(rows, "fragment"), fragmentsAlong(rows, places.schedule), [
     ...unrolled(places.name(columns, "fragment"), across, [into]),
     barrier,
     out,
     barrier,
   ]);
-}
-
-/** Elements that one thread stores of the output at once at most. */
-const MOST_STORED = 4;
-
-/** Elements of the output that lie side by side along a line and are stored together. */
-export function widthOf(
-  { computation, context, window }: GridPlaces,
-  { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">,
-): number {
-  // Between the rows of a window there are gaps.
-  if (window?.input.kept === line) return 1;
-  const run = runAlong(storedAt(computation), line.dimension, () => outputOf(computation), MOST_STORED);
-  return run > 0 && lineExtent % run === 0 && context.stored === undefined ? run : 1;
 }
 
 /** What a sum becomes in the output at a place of the block's tile, and what must hold for it to be one. */
@@ -136,4 +110,14 @@ export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr
 
 function stagedName(places: GridPlaces): string {
   return places.fresh("results");
+}
+
+function stagedShape({ context, schedule }: GridPlaces): readonly [Dimension, Dimension, Dimension] {
+  const { rows, columns } = context;
+  const warps = extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps);
+  return [
+    { name: "warp", extent: warps },
+    { name: rows.axis, extent: rows.extent },
+    { name: columns.axis, extent: fragmentsAlong(columns, schedule) * columns.extent },
+  ];
 }

@@ -36,15 +36,39 @@ export interface ValidateOptions {
 
 /** The verdict on one matching. @throws UsageError when it names an axis or loop that does not exist */
 export function validate(problem: Problem, given: Matching, { rule, strict }: ValidateOptions): Verdict {
-  const { intrinsic, axes, x, z } = problem;
+  const { intrinsic, loops, axes, x, z } = problem;
   const matching = normaliseMatching(problem, given);
-  const refuse: Refuse = (broken, because, more = {}) => ({
+  const refuse = (broken: Rule, because: string, more: Partial<Refusal> = {}): Verdict => ({
     ok: false,
     refusal: { rule: broken, because, matching, ...more },
   });
+  const kindOf = (name: string, list: readonly Axis[]): Axis => {
+    const found = list.find((a) => a.name === name);
+    if (!found) throw new Error(`internal: no axis ${name}`);
+    return found;
+  };
+
   // 1. Each loop at most once, and kept to kept, summed to summed.
-  const kind = kindProblem(problem, matching, refuse);
-  if (kind) return kind;
+  for (const loop of loops) {
+    const fed = axes.filter((a) => matching[a.name]?.includes(loop.name)).map((a) => a.name);
+    if (fed.length > 1)
+      return refuse("matched-twice", `${loop.name} feeds both ${fed.join(" and ")}`, {
+        hint: "a loop may feed one axis",
+      });
+  }
+  for (const axis of axes) {
+    for (const loopName of matching[axis.name] ?? []) {
+      const loop = kindOf(loopName, loops);
+      if (loop.kind !== axis.kind) {
+        const is = (a: Axis): string => (a.kind === "reduce" ? "summed" : "kept");
+        return refuse(
+          "axis-kind",
+          `${loop.name} is ${is(loop)}, axis ${axis.name} of ${intrinsic.name} is ${is(axis)}`,
+          hintFor(problem, loop.name),
+        );
+      }
+    }
+  }
 
   // 2. The access matrices, on the mapped loops.
   const matrices = combineMatrices(x, z, matchingMatrix(problem.computation, intrinsic, matching));
@@ -65,8 +89,16 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   // 4. Conditions, and padding of summed axes.
   const condition = conditionProblem(problem, conditionParts(problem, Object.values(matching).flat()));
   if (condition !== undefined) return refuse("condition", condition);
-  const padding = paddingProblem(problem, matching, refuse);
-  if (padding) return padding;
+  for (const axis of axes) {
+    const fused = fusedExtent(problem, matching, axis.name);
+    const padded = x.rows.filter((row) => row !== x.rows.at(-1) && bitAt(z, row, axis.name) === 1);
+    if (axis.kind === "reduce" && fused % axis.extent !== 0 && !leavesAlone(problem, padded)) {
+      return refuse(
+        "padding",
+        `${axis.name} would be padded from ${fused} to a multiple of ${axis.extent}, and no operand value leaves the result alone`,
+      );
+    }
+  }
 
   // 5. The rule of the enumeration, and extents.
   if (rule === "amos") {
@@ -74,8 +106,20 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
     if (because !== undefined)
       return refuse("match-point", because, { hint: "the gather rule allows it: the operand is packed" });
   }
-  const extent = strict ? extentProblem(problem, matching, refuse) : undefined;
-  if (extent) return extent;
+  if (strict) {
+    for (const axis of axes) {
+      const fused = fusedExtent(problem, matching, axis.name);
+      if (fused < axis.extent) {
+        const padding = (100 * (1 - fused / axis.extent)).toFixed(0);
+        const sources = matching[axis.name]?.join("*") || "no loop";
+        return refuse(
+          "extent",
+          `${sources} is ${fused}, ${intrinsic.name} wants ${axis.extent} of ${axis.name} (padding ${padding} %)`,
+          { hint: "without --strict it is padded" },
+        );
+      }
+    }
+  }
   const text = printMatching(matching, "; ");
   const id = createHash("sha256").update(`${problem.digest}\n${text}`).digest("hex").slice(0, 12);
   return {
@@ -89,69 +133,6 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
       waste: wasteOf(problem, matching),
     },
   };
-}
-
-type Refuse = (broken: Rule, because: string, more?: Partial<Refusal>) => Verdict;
-
-/** A loop matched twice, or a kept one with a summed one. */
-function kindProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
-  const { intrinsic, loops, axes } = problem;
-  for (const loop of loops) {
-    const fed = axes.filter((a) => matching[a.name]?.includes(loop.name)).map((a) => a.name);
-    if (fed.length > 1)
-      return refuse("matched-twice", `${loop.name} feeds both ${fed.join(" and ")}`, {
-        hint: "a loop may feed one axis",
-      });
-  }
-  for (const axis of axes) {
-    for (const loopName of matching[axis.name] ?? []) {
-      const loop = loops.find((l) => l.name === loopName);
-      if (!loop) throw new Error(`internal: no axis ${loopName}`);
-      if (loop.kind !== axis.kind) {
-        const is = (a: Axis): string => (a.kind === "reduce" ? "summed" : "kept");
-        return refuse(
-          "axis-kind",
-          `${loop.name} is ${is(loop)}, axis ${axis.name} of ${intrinsic.name} is ${is(axis)}`,
-          hintFor(problem, loop.name),
-        );
-      }
-    }
-  }
-  return undefined;
-}
-
-/** A summed axis that is padded although no value leaves the result alone. */
-function paddingProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
-  const { axes, x, z } = problem;
-  for (const axis of axes) {
-    const fused = fusedExtent(problem, matching, axis.name);
-    const padded = x.rows.filter((row) => row !== x.rows.at(-1) && bitAt(z, row, axis.name) === 1);
-    if (axis.kind === "reduce" && fused % axis.extent !== 0 && !leavesAlone(problem, padded)) {
-      return refuse(
-        "padding",
-        `${axis.name} would be padded from ${fused} to a multiple of ${axis.extent}, and no operand value leaves the result alone`,
-      );
-    }
-  }
-  return undefined;
-}
-
-/** A fused extent that is smaller than the instruction's. */
-function extentProblem(problem: Problem, matching: Matching, refuse: Refuse): Verdict | undefined {
-  const { axes, intrinsic } = problem;
-  for (const axis of axes) {
-    const fused = fusedExtent(problem, matching, axis.name);
-    if (fused < axis.extent) {
-      const padding = (100 * (1 - fused / axis.extent)).toFixed(0);
-      const sources = matching[axis.name]?.join("*") || "no loop";
-      return refuse(
-        "extent",
-        `${sources} is ${fused}, ${intrinsic.name} wants ${axis.extent} of ${axis.name} (padding ${padding} %)`,
-        { hint: "without --strict it is padded" },
-      );
-    }
-  }
-  return undefined;
 }
 
 /** Every axis present, each loop once, in the order given: the last one is fastest. @throws UsageError naming what does not exist */

@@ -169,7 +169,6 @@ class Programs {
   private readonly issue: Evaluate;
   private readonly issueEnv: Environment;
   private readonly operands: readonly Given[];
-  private readonly loops: readonly { readonly name: string; readonly slot: number }[];
   private readonly place: Evaluate;
   private readonly holds: Evaluate | undefined;
   /** Axes whose step the output element does not show. */
@@ -197,7 +196,6 @@ class Programs {
     this.problem = problem;
     this.scope = new Scope(buffers, identityOf(op, dtype));
     for (const a of computation.axes) this.scope.slot(a.name);
-    this.loops = problem.loops.map(({ name }) => ({ name, slot: this.scope.slot(name) }));
     this.env = this.scope.environment();
     this.steps = this.scope.environment();
     this.right = compileValue(value, this.scope, dtype);
@@ -334,7 +332,7 @@ class Programs {
   }
 
   private stand(point: Point): void {
-    for (const { name, slot } of this.loops) this.env[slot] = point[name] ?? 0;
+    for (const [name, step] of Object.entries(point)) this.env[this.scope.slot(name)] = step;
   }
 
   /** A small integer that its type holds, the same for the same element; one that stands out is at the end of that range. */

@@ -14,8 +14,8 @@ import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { persistentProblem } from "./persistent.ts";
 import { printSchedule, type ScheduleKind } from "./schedules.ts";
-import { type PartialTile, pitchOf, receivedElements, splitProblem } from "./split.ts";
-import { quadsProblem, runsAlongRows } from "./store.ts";
+import { receivedElements, splitProblem } from "./split.ts";
+import { quadsProblem } from "./store.ts";
 import { PIECE_BYTES, sharedStorage, spanOf } from "./swizzle.ts";
 import { keptTiles, tapsProblem, windowOf } from "./taps.ts";
 import { fragmentsAlong } from "./tile.ts";
@@ -86,23 +86,9 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
 /** Elements that all warps of a block stage on the way to the output: a row of tiles each. */
 export function stagedElements(context: GridContext, schedule: GridSchedule): number {
   if (schedule.store !== "staged") return 0;
-  const { lines, pitch } = stagedLines(context, schedule);
-  return (threadsOf(context, schedule) / context.teamThreads) * lines * pitch;
-}
-
-/** How a row of a warp's tiles is staged: lines along the axis that the output runs along, apart so that lanes that write meet all banks. */
-export function stagedLines(
-  context: GridContext,
-  schedule: GridSchedule,
-): Pick<PartialTile, "line" | "across" | "lineExtent" | "lines"> & { readonly pitch: number } {
-  const { rows, columns, target } = context;
+  const { rows, columns, teamThreads } = context;
   const columnsOfTeam = fragmentsAlong(columns, schedule) * columns.extent;
-  // What the instruction stores by itself lies in its rows.
-  const own = target.storage === undefined;
-  const alongRows = !own && runsAlongRows(context);
-  const [line, across] = alongRows ? [rows, columns] : [columns, rows];
-  const [lineExtent, lines] = alongRows ? [rows.extent, columnsOfTeam] : [columnsOfTeam, rows.extent];
-  return { line, across, lineExtent, lines, pitch: own ? lineExtent : pitchOf(context, { line, lineExtent }) };
+  return (threadsOf(context, schedule) / teamThreads) * rows.extent * columnsOfTeam;
 }
 
 /** Where tiles begin that an instruction loads by itself (CUDA C++ Programming Guide, Warp Matrix Functions: 256 bits). */

@@ -105,7 +105,7 @@ export function partialTile(context: GridContext, schedule: GridSchedule): Parti
  * Elements from one line to the next in shared memory, so that lanes that write fragments meet all banks: eight rows of pairs of columns, or pairs of
  * columns a line apart.
  */
-export function pitchOf(context: GridContext, { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">): number {
+export function pitchOf(context: GridContext, { line, lineExtent }: PartialTile): number {
   const wanted = line === context.columns ? 8 : 4;
   return lineExtent + ((((wanted - lineExtent) % BANKS) + BANKS) % BANKS);
 }

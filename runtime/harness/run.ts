@@ -122,7 +122,12 @@ export function runHarness(
       reject(new Error(STOPPED));
       return;
     }
-    const env = environmentOf(limits);
+    // The size of the environment moves the stack, and with it the time of a kernel: it is always the same.
+    const kept = KEPT_VARIABLES.flatMap((name) => {
+      const value = process.env[name];
+      return value === undefined ? [] : [[name, value] as const];
+    });
+    const env = { ...Object.fromEntries(kept), ...limits.variables };
     const killsBefore = memoryKills();
     const begun = begin(() => spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
     if ("reason" in begun) {
@@ -131,7 +136,8 @@ export function runHarness(
     }
     const { child } = begun;
     const heard = new Answers(limits.onVerdict);
-    const printed = new Printed();
+    let printed = "";
+    let printedBytes = 0;
     let failure: Error | undefined;
     let last: NodeJS.Timeout | undefined;
 
@@ -148,18 +154,29 @@ export function runHarness(
     };
 
     // 1. Silence is a hang.
-    const silence = onSilence(limits.stepSeconds, (what) => stop("timed-out", what));
+    const silent = (): void => {
+      timer = setTimeout(() => stop("timed-out", `no sign of life for ${limits.stepSeconds} s`), SECOND_LOOK_MS);
+    };
+    const stepMs = limits.stepSeconds * 1000;
+    let timer = setTimeout(silent, stepMs);
 
     // 2. Answers.
-    onLines(child.stdio[3], (lines) => {
-      silence.broken();
-      for (const line of lines) heard.hear(line);
-    });
+    const answers = child.stdio[3];
+    let pending = "";
+    if (answers instanceof Readable)
+      answers.setEncoding("utf8").on("data", (text: string) => {
+        clearTimeout(timer);
+        timer = setTimeout(silent, stepMs);
+        const lines = (pending + text).split("\n");
+        pending = lines.pop() ?? "";
+        for (const line of lines) heard.hear(line);
+      });
 
     // 3. What the kernel prints is kept for the log, up to a limit.
     const onOutput = (text: Buffer): void => {
-      printed.add(text);
-      if (printed.bytes > limits.outputBytes) stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
+      printedBytes += text.length;
+      if (printed.length < LOG_CHARACTERS) printed += text.toString("utf8").slice(0, LOG_CHARACTERS - printed.length);
+      if (printedBytes > limits.outputBytes) stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
     };
     child.stdout.on("data", onOutput);
     child.stderr.on("data", onOutput);
@@ -171,7 +188,7 @@ export function runHarness(
     };
     limits.signal?.addEventListener("abort", onAbort);
     const over = (settle: () => void): void => {
-      silence.end();
+      clearTimeout(timer);
       clearTimeout(last);
       limits.signal?.removeEventListener("abort", onAbort);
       settle();
@@ -183,7 +200,7 @@ export function runHarness(
       over(() => {
         const problem = failure ?? heard.conclude(exitCode, signal, memoryKills() - killsBefore);
         if (problem) reject(problem);
-        else resolve(heard.reply(printed.text));
+        else resolve(heard.reply(printed));
       }),
     );
 
@@ -191,51 +208,6 @@ export function runHarness(
     child.stdin.on("error", () => child.stdin.destroy());
     child.stdin.end(typeof request === "string" ? request : requestText(request));
   });
-}
-
-/** The size of the environment moves the stack, and with it the time of a kernel: it is always the same. */
-function environmentOf({ variables }: HarnessLimits): Record<string, string> {
-  const kept = KEPT_VARIABLES.flatMap((name) => {
-    const value = process.env[name];
-    return value === undefined ? [] : [[name, value] as const];
-  });
-  return { ...Object.fromEntries(kept), ...variables };
-}
-
-/** Calls back when nothing was heard for so long. */
-function onSilence(seconds: number, call: (what: string) => void): { broken: () => void; end: () => void } {
-  const silent = (): void => {
-    timer = setTimeout(() => call(`no sign of life for ${seconds} s`), SECOND_LOOK_MS);
-  };
-  let timer = setTimeout(silent, seconds * 1000);
-  const broken = (): void => {
-    clearTimeout(timer);
-    timer = setTimeout(silent, seconds * 1000);
-  };
-  return { broken, end: () => clearTimeout(timer) };
-}
-
-/** Calls back at everything that comes, with the lines that are whole. */
-function onLines(stream: unknown, hear: (lines: readonly string[]) => void): void {
-  if (!(stream instanceof Readable)) return;
-  let pending = "";
-  stream.setEncoding("utf8").on("data", (text: string) => {
-    const lines = (pending + text).split("\n");
-    pending = lines.pop() ?? "";
-    hear(lines);
-  });
-}
-
-/** The beginning of what was printed, and how much it was. */
-class Printed {
-  text = "";
-  bytes = 0;
-
-  add(part: Buffer): void {
-    this.bytes += part.length;
-    if (this.text.length < LOG_CHARACTERS)
-      this.text += part.toString("utf8").slice(0, LOG_CHARACTERS - this.text.length);
-  }
 }
 
 /** What the harness says, line by line, and what it means that it ended. */
