@@ -687,7 +687,7 @@ describe("a mistake", () => {
         the default is f32
 
       $ automap map conv2d --channels 4
-      automap: conv2d: no parameter "channels"
+      automap: --channels is no option of automap map and no parameter of conv2d
         known: n, c, h, w, k, r, s, stride, pad, dilation, groups
 
       $ automap map conv2d --c -4
@@ -755,7 +755,7 @@ describe("a mistake", () => {
         for example --j 64 --k 64
 
       $ automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --z 4
-      automap: equation: no axis or parameter "z"
+      automap: --z is no option of automap map and no axis of the equation
         did you mean "i"?
 
       $ automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k -4

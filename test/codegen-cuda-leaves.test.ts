@@ -84,7 +84,7 @@ describe("a copy", () => {
       lines([copy("m 32, k 64", equation, { width: 8, transfer: "async" })], { scratch: [tile] }),
     ).toMatchInlineSnapshot(`
       "const int tile_of_x_to = 64 * (thread / 8) + 8 * ((thread % 8) ^ (thread / 8));
-      const int x_from = 8 * thread + 2048 * tile;
+      const int x_from = 2048 * tile + 8 * thread;
       copy_async<16>(&tile_of_x[tile_of_x_to], &x[x_from]);
       copy_async<16>(&tile_of_x[tile_of_x_to + 512], &x[x_from + 512]);
       copy_async<16>(&tile_of_x[tile_of_x_to + 1024], &x[x_from + 1024]);
@@ -92,7 +92,7 @@ describe("a copy", () => {
     `);
     expect(lines([copy("m 32, k 64", equation, { width: 8 })], { scratch: [tile] })).toMatchInlineSnapshot(`
       "const int tile_of_x_to = 64 * (thread / 8) + 8 * ((thread % 8) ^ (thread / 8));
-      const int x_from = 8 * thread + 2048 * tile;
+      const int x_from = 2048 * tile + 8 * thread;
       *(Piece<uint16_t, 8>*)&tile_of_x[tile_of_x_to] = *(const Piece<uint16_t, 8>*)&x[x_from];
       *(Piece<uint16_t, 8>*)&tile_of_x[tile_of_x_to + 512] = *(const Piece<uint16_t, 8>*)&x[x_from + 512];
       *(Piece<uint16_t, 8>*)&tile_of_x[tile_of_x_to + 1024] = *(const Piece<uint16_t, 8>*)&x[x_from + 1024];
@@ -106,7 +106,7 @@ describe("a copy", () => {
       lines([copy("m 32, k 64", beyond, { width: 8, transfer: "async" })], { scratch: [tile] }),
     ).toMatchInlineSnapshot(`
       "const int tile_of_x_to = 64 * (thread / 8) + 8 * ((thread % 8) ^ (thread / 8));
-      const int x_from = 8 * thread + 4096 * tile;
+      const int x_from = 4096 * tile + 8 * thread;
       const int x_i = 64 * tile + thread / 8;
       copy_async_where<16>(x_i + 32 < 100, &tile_of_x[tile_of_x_to], x, x_from + 2048);
       copy_async_where<16>(x_i + 40 < 100, &tile_of_x[tile_of_x_to + 512], x, x_from + 2560);
@@ -116,7 +116,7 @@ describe("a copy", () => {
     const chosen = "tile_of_x[m,k] = select(64*tile + m < 90, x[64*tile + 32 + m,k], 0)";
     expect(lines([copy("m 32, k 64", chosen, { width: 8 })], { scratch: [tile] })).toMatchInlineSnapshot(`
       "const int tile_of_x_to = 64 * (thread / 8) + 8 * ((thread % 8) ^ (thread / 8));
-      const int x_from = 8 * thread + 4096 * tile;
+      const int x_from = 4096 * tile + 8 * thread;
       const int x_i = 64 * tile + thread / 8;
       *(Piece<uint16_t, 8>*)&tile_of_x[tile_of_x_to] = x_i + 32 < 100 ? *(const Piece<uint16_t, 8>*)&x[x_from + 2048] : filled<Piece<uint16_t, 8>>((uint16_t)0);
       *(Piece<uint16_t, 8>*)&tile_of_x[tile_of_x_to + 512] = x_i + 40 < 100 ? *(const Piece<uint16_t, 8>*)&x[x_from + 2560] : filled<Piece<uint16_t, 8>>((uint16_t)0);
@@ -154,7 +154,7 @@ describe("a copy", () => {
     const wide = shared("wide", "f32", "m 32, k 64");
     const scaled = "wide[m,k] = f32(x[32*tile + m,k]) * 0.5 + f32(x[0,m])";
     expect(lines([copy("m 4, k 64", scaled, { width: 4 })], { scratch: [wide] })).toMatchInlineSnapshot(`
-      "const int x_from = 4 * thread + 2048 * tile;
+      "const int x_from = 2048 * tile + 4 * thread;
       const int x_at = thread / 16;
       {
         const Piece<uint16_t, 4> x_piece_0 = *(const Piece<uint16_t, 4>*)&x[x_from];
