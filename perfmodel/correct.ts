@@ -65,14 +65,15 @@ const DEVIATION = 1.4826;
 const FITS = 4;
 
 /**
- * Fits the correction. Trials without a positive finite time are left out; without any left nothing is corrected.
- * Few trials move it little: the ridge pulls every coefficient towards what it is without any.
+ * Fits the correction. Trials without a positive finite time are left out; without any left the prior stands.
+ * Few trials move it little: the ridge pulls every coefficient towards the prior's.
+ * @param prior what trials of other computations on the machine have taught
  */
-export function fit(trials: readonly Observation[]): Correction {
+export function fit(trials: readonly Observation[], prior: Correction = NO_CORRECTION): Correction {
   const usable = trials.filter(
     ({ costs, measuredSeconds }) => measuredSeconds > 0 && Number.isFinite(measuredSeconds) && costs.bounds[0] > 0,
   );
-  if (usable.length === 0) return NO_CORRECTION;
+  if (usable.length === 0) return prior;
   const names = [
     ...new Set(
       usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
@@ -81,10 +82,7 @@ export function fit(trials: readonly Observation[]): Correction {
   names.sort();
   const x = new Matrix(usable.map(({ costs }) => featuresOf(costs, names)));
   const y = Matrix.columnVector(
-    usable.map(({ costs: { bounds }, measuredSeconds }) => {
-      const [max, sum] = bounds;
-      return Math.log(measuredSeconds / max) - UNLEARNT_OVERLAP * Math.log(sum / max);
-    }),
+    usable.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / apply(prior, costs))),
   );
   let believed = usable.map(() => 1);
   let best: Fitted | undefined;
@@ -93,12 +91,15 @@ export function fit(trials: readonly Observation[]): Correction {
     best = solved.reduce((a, b) => (b.error < a.error ? b : a));
     believed = beliefs(best.residuals);
   }
-  if (best === undefined) return NO_CORRECTION;
+  if (best === undefined) return prior;
   const [scale = 0, overlap = 0, ...weights] = best.coefficients;
   return {
-    scale,
-    overlap: UNLEARNT_OVERLAP + overlap,
-    weights: Object.fromEntries(names.map((name, i) => [name, weights[i] ?? 0])),
+    scale: prior.scale + scale,
+    overlap: prior.overlap + overlap,
+    weights: {
+      ...prior.weights,
+      ...Object.fromEntries(names.map((name, i) => [name, (prior.weights[name] ?? 0) + (weights[i] ?? 0)])),
+    },
     ridge: best.ridge,
     observations: usable.length,
   };

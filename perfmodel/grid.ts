@@ -33,6 +33,7 @@ import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
 import type { Costs } from "./model.ts";
+import { PRIOR_H100 } from "./prior-h100.ts";
 
 /** Warp instructions a cycle of a multiprocessor: one a quarter. */
 const ISSUED_PER_CYCLE = 4;
@@ -59,6 +60,8 @@ const FETCH_LATENCY = 30;
 const COPY_LATENCY = 600;
 /** Loads that the compiler keeps in flight of a plain copy: fitted to 66 kernels of the layers of ResNet-18 on an H100. */
 const LOADS_IN_FLIGHT = 4;
+/** Blocks of a multiprocessor that the correction tells apart. */
+const MOST_TOGETHER = 4;
 /** Registers are given to warps in units of so many a thread. */
 const REGISTER_GRANULE = 8;
 
@@ -112,6 +115,8 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
     traits: [
       context.intrinsic.family,
       ...traitsOfGrids(schedule),
+      `warps ${threadsOf(context, schedule) / context.limits.lanes}`,
+      `blocks together ${together > MOST_TOGETHER ? "and more" : together}`,
       ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
     ],
   };
@@ -123,6 +128,11 @@ function windowSeconds(context: GridContext, schedule: GridSchedule, target: Tar
   if (!window) return 0;
   const bytes = window.staged * extentOf(context.sum.axis, schedule.tile) * context.elementBytes;
   return bytes / (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY);
+}
+
+/** What trials of other computations on a machine taught the model; on one that was never searched, nothing. */
+export function priorOf({ name }: Target): Correction {
+  return name === "h100" || name === "h200" ? PRIOR_H100 : NO_CORRECTION;
 }
 
 /** What the model expects; undefined when the schedule cannot be lowered. */
@@ -141,7 +151,7 @@ export function predictGrid(
   const write = cyclesOf("drain");
   const bound = read > inner && read > write ? "read" : write > inner ? "write" : "inner";
   return {
-    seconds: apply(correction ?? NO_CORRECTION, costs),
+    seconds: apply(correction ?? priorOf(target), costs),
     uncorrectedSeconds: apply(NO_CORRECTION, costs),
     levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
   };

@@ -28,7 +28,7 @@ import { problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { type Correction, fit as fitCorrection } from "../perfmodel/correct.ts";
-import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
+import { gridCosts, predictGrid, priorOf } from "../perfmodel/grid.ts";
 import type { Costs } from "../perfmodel/model.ts";
 import { predictThreads, threadCosts } from "../perfmodel/threads.ts";
 import { isGpu, NVIDIA_TARGETS } from "../targets/index.ts";
@@ -69,7 +69,7 @@ export function gridSessionSpace(
       return { kind: "threads", context: threadsKept.contextOf(candidate), schedule: candidate.schedule };
     throw new Error("internal: a candidate of another space in that of a GPU");
   };
-  let correction: Correction | undefined;
+  let corrections: Partial<Record<GpuChoice["kind"], Correction>> = {};
   const ranked = [...(warpsKept?.ranked ?? []), ...(threadsKept?.ranked ?? [])];
   return {
     ...joinedSpace<GridCandidate, Exclude<Candidate, GridCandidate>>(
@@ -81,15 +81,25 @@ export function gridSessionSpace(
     intrinsicOf: (c) => choiceOf(c).context.mapping.intrinsic,
     mappingOf: (c) => choiceOf(c).context.mapping,
     kernelOf: (c) => generateOnGpu(choiceOf(c)),
-    predict: (c) => predictOnGpu(choiceOf(c), machine, correction),
+    predict: (c) => {
+      const choice = choiceOf(c);
+      return predictOnGpu(choice, machine, corrections[choice.kind]);
+    },
     learn: (trials) => {
-      correction = fitCorrection(
-        trials.flatMap(({ candidate, measurement }) => {
-          if (measurement.status !== "ok") return [];
-          const costs = costsOnGpu(choiceOf(candidate), machine);
-          return costs ? [{ costs, measuredSeconds: measurement.median }] : [];
-        }),
-      );
+      const observed = trials.flatMap(({ candidate, measurement }) => {
+        if (measurement.status !== "ok") return [];
+        const choice = choiceOf(candidate);
+        const costs = costsOnGpu(choice, machine);
+        return costs ? [{ kind: choice.kind, costs, measuredSeconds: measurement.median }] : [];
+      });
+      // Parts of the same name are not the same in the two models.
+      corrections = {
+        grid: fitCorrection(
+          observed.filter(({ kind }) => kind === "grid"),
+          priorOf(machine),
+        ),
+        threads: fitCorrection(observed.filter(({ kind }) => kind === "threads")),
+      };
     },
   };
 }

@@ -124,3 +124,24 @@ test("trials that ran beside another process move the correction little", () => 
   // Least squares would follow a fifth of the way: log(3) / 5 = 0.22.
   expect(moved.reduce((sum, x) => sum + x, 0) / moved.length).toBeLessThan(0.08);
 });
+
+test("what other computations taught stands until there are trials, and a few trials begin from it", () => {
+  const random = seededRandom(11);
+  const factors = [3, 0.5, 1, 2];
+  const prior = fitCorrection(observe(random, 200, factors));
+  expect(fitCorrection([], prior)).toEqual(prior);
+  const few = observe(random, 4, factors);
+  const unseen = observe(random, 200, factors);
+  const error = (correction: typeof prior): number => errorOf(unseen, (costs) => apply(correction, costs));
+  expect(error(fitCorrection(few, prior))).toBeLessThan(error(fitCorrection(few)) / 2);
+  // Trials of another machine pull away from what the prior says.
+  const slower = observe(
+    random,
+    40,
+    factors.map((factor) => 4 * factor),
+  );
+  const moved = fitCorrection(slower, prior);
+  expect(errorOf(slower, (costs) => apply(moved, costs))).toBeLessThan(
+    errorOf(slower, (costs) => apply(prior, costs)) / 4,
+  );
+});

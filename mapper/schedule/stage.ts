@@ -17,5 +17,6 @@ export const stage: GridDecision<"stage"> = {
   example: "3",
   schema: z.int().min(1).max(16),
   values: () => Array.from({ length: MOST }, (_, i) => i + 1),
+  traits: ({ stage: stages }) => [`stages ${stages}`],
   print: String,
 };

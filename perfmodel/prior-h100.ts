@@ -1,0 +1,62 @@
+/**
+ * @file What 1546 trials on an H100 taught the model of GPUs, for computations it has not seen. Written by
+ *
+ *     node dist/bench/gpu-accuracy.js bench/results/cuda-grid-h100.jsonl bench/results/cuda-resnet18-h100.jsonl bench/results/cuda-split-h100.jsonl --prior FILE
+ */
+
+import type { Correction } from "./correct.ts";
+
+export const PRIOR_H100: Correction = {
+  scale: 0.101,
+  overlap: 0.6494,
+  weights: {
+    "blocks together 1": -0.03956,
+    "blocks together 2": -0.02195,
+    "blocks together 3": 0.009586,
+    "blocks together 4": 0.04078,
+    "blocks together and more": 0.02124,
+    copies: -0.6281,
+    "copy of async 8": 0.05606,
+    "copy of engine 8": 0.0562,
+    "copy of plain 1": -0.1862,
+    "copy of plain 8": 0.1348,
+    drain: -0.01251,
+    fill: -0.4956,
+    "fragments across": -0.01959,
+    "fragments ahead": 0.07688,
+    "fragments inline": -0.04718,
+    latency: 0.5588,
+    launch: -0.7566,
+    memory: -0.09869,
+    mma: 0.08875,
+    shared: -0.3726,
+    split: 0.3117,
+    "split through cluster": 0.06387,
+    "split through memory": -0.1157,
+    "stages 1": 0.08526,
+    "stages 2": -0.04708,
+    "stages 3": -0.03652,
+    "stages 4": -0.05201,
+    "stages 5": -0.01033,
+    "stages 6": 0.07078,
+    "store direct": -0.09117,
+    "store quads": -0.1015,
+    "store staged": 0.2028,
+    "swizzle padded": 0.1063,
+    "swizzle plain": -0.05071,
+    "swizzle spans": 0.03075,
+    "swizzle swizzled": -0.07625,
+    "taps shifted": 0.02267,
+    tensor: -0.2813,
+    threads: 0.1878,
+    "warps 1": -0.07974,
+    "warps 16": 0.1245,
+    "warps 2": -0.02266,
+    "warps 4": -0.03458,
+    "warps 8": 0.02257,
+    wgmma: 0.03075,
+    wmma: -0.1094,
+  },
+  ridge: 1,
+  observations: 1546,
+};
