@@ -15,7 +15,7 @@ import { parseArgs } from "node:util";
 import { z } from "zod";
 import type { GridCandidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { apply, type Correction, fit, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
+import { apply, type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
 import { choiceOnGpu, costsOnGpu } from "../session/grid-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
@@ -42,7 +42,8 @@ interface Group {
 const groups = files.flatMap(groupsOf);
 if (groups.length === 0) throw new Error("no trials: name files that bench/cuda-grid.ts wrote");
 print();
-if (values.prior !== undefined) writeFileSync(values.prior, priorText(fit(groups.flatMap(({ points }) => points))));
+if (values.prior !== undefined)
+  writeFileSync(values.prior, priorText(fitCorrection(groups.flatMap(({ points }) => points))));
 
 function groupsOf(file: string): Group[] {
   const byCase = new Map<string, Observation[]>();
@@ -69,14 +70,14 @@ function print(): void {
   const judged = (correction: Correction, points: readonly Observation[]): Judged[] =>
     points.map(({ costs, measuredSeconds }) => ({ predicted: apply(correction, costs), measured: measuredSeconds }));
   const others = groups.map(({ name }) =>
-    fit(groups.filter((other) => other.name !== name).flatMap(({ points }) => points)),
+    fitCorrection(groups.filter((other) => other.name !== name).flatMap(({ points }) => points)),
   );
   const schemes = {
     alone: groups.map(({ points }) => judged(NO_CORRECTION, points)),
     others: groups.map(({ points }, g) => judged(others[g] ?? NO_CORRECTION, points)),
     half: groups.map(({ points }, g) => {
       const middle = points.length >> 1;
-      return judged(fit(points.slice(0, middle), others[g]), points.slice(middle));
+      return judged(fitCorrection(points.slice(0, middle), others[g]), points.slice(middle));
     }),
   };
   const cell = (share: number | undefined): string => (share === undefined ? "" : share.toFixed(3));
