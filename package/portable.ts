@@ -26,7 +26,7 @@ import {
   trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { dataName, type Holding, harnessText, referenceStruct } from "../runtime/reference-program.ts";
+import { dataName, type Holding, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 /** A file that lies beside this one. */

@@ -47,7 +47,7 @@ import {
   printIndex,
   printValue,
   readName,
-} from "./reference-program.ts";
+} from "./reference-source.ts";
 
 /** Threads of a block of the reference. */
 const THREADS = 256;

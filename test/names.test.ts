@@ -33,7 +33,7 @@ import { packageFiles } from "../package/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type EmulatedJob, emulatedProgram, runEmulated } from "../runtime/emulated-kernel.ts";
 import { emulationFolder } from "../runtime/emulation.ts";
-import { referenceSource } from "../runtime/reference-program.ts";
+import { referenceSource } from "../runtime/reference-source.ts";
 import { provePackage, writePackage } from "../session/emit.ts";
 import { generate } from "../session/kernel.ts";
 import { mappingOf } from "../session/recorded.ts";

@@ -281,7 +281,7 @@ describe("no other way into a source", () => {
   const TRUSTING: Readonly<Record<string, string>> = {
     "abstraction/intrinsic.ts": "rows of the table, typed RowText",
     "targets/registers.ts": "registers in the tables of the families",
-    "runtime/reference-program.ts": "headers of the harness",
+    "runtime/reference-source.ts": "headers of the harness",
     "runtime/harness/run.ts": "the harness",
     "runtime/conformance.ts": "a header of the emulation",
     "package/portable.ts": "files of a package",

@@ -1,0 +1,438 @@
+/**
+ * @file The text of a program that computes an equation point by point, in the words of `harness/arithmetic.h`, and its parts for whoever else
+ * writes such text: packages, and references on a GPU.
+ *
+ *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i = 0; i < 64; i++) for (Int j ...) {
+ *                                                        ... v = multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)));
+ *
+ * Logical indices, nothing mapped; the terms of an output are added in the order they are written in.
+ */
+
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import {
+  type Axis,
+  type Computation,
+  elementCount,
+  inputsOf,
+  type Tensor,
+  targetOf,
+} from "../abstraction/computation.ts";
+import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import { type CombineOp, identityOf } from "../abstraction/equation.ts";
+import { type Access, accessesIn, type Expr } from "../abstraction/expression.ts";
+import { rowMajor } from "../abstraction/layout.ts";
+import {
+  apart,
+  axisName,
+  type Code,
+  code,
+  indented,
+  join,
+  lines,
+  list,
+  Name,
+  NOTHING,
+  type SourceText,
+  trustedCode,
+} from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { isReachedOutside } from "./reference-padding.ts";
+
+/**
+ * The text of the program, of a computation without epilogue: arguments are a file of doubles for every input, then the file it writes,
+ * then how many threads it may use.
+ */
+export function referenceSource(computation: Computation): SourceText {
+  const target = targetOf(computation);
+  const inputs = inputsOf(computation);
+  const shared = sharedAxis(computation);
+  const text = lines([
+    apart(harnessText("arithmetic.h")),
+    apart(harnessText("elements.h")),
+    referenceStruct(code`Reference`, computation, heldAsNumbers, isApart(computation) ? LANES : 1),
+    code`static Reference it;`,
+    ...(shared ? workers(shared.extent) : []),
+    code`int main(int, char** files) {`,
+    ...inputs.map((t, i) => code`  it.${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
+    code`  it.${dataName(target.name)}.fill(${elementCount(target)}, 0);`,
+    shared ? code`  share(atoi(files[${inputs.length + 2}]));` : code`  it.compute();`,
+    code`  it.${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "c++");
+}
+
+/** The outermost loop, when its points neither write nor read what others write: threads then share it. */
+function sharedAxis(computation: Computation): Axis | undefined {
+  const outermost = outermostOf(computation);
+  return isApart(computation) && outermost !== undefined && outermost.extent > 1 ? outermost : undefined;
+}
+
+/** The outermost loop over outputs that has anything to share out. */
+function outermostOf({ axes }: Computation): Axis | undefined {
+  const spatial = axes.filter((a) => a.kind === "spatial");
+  return spatial.find((a) => a.extent > 1) ?? spatial[0];
+}
+
+/** Whether no output is written twice or read: they may then be computed in any order. */
+function isApart({ equation }: Computation): boolean {
+  const { tensor, index } = equation.target;
+  return index.every((e) => e.kind === "axis") && !accessesIn(equation.value).some((a) => a.tensor === tensor);
+}
+
+/** Outputs summed side by side: enough to hide the latency of an addition with the widest vectors. */
+const LANES = 32;
+
+/** `share(count)`: the struct's points, computed by so many threads. */
+function workers(extent: number): Code[] {
+  return [
+    code`#include <pthread.h>`,
+    code`struct Part { Int first, last; };`,
+    code`static void* work(void* part) {`,
+    code`  it.compute_part(static_cast<Part*>(part)->first, static_cast<Part*>(part)->last);`,
+    code`  return nullptr;`,
+    code`}`,
+    code`static void share(Int count) {`,
+    code`  it.clear();`,
+    code`  count = count < 1 ? 1 : count > ${extent} ? ${extent} : count;`,
+    code`  auto* threads = static_cast<pthread_t*>(calloc(count, sizeof(pthread_t)));`,
+    code`  auto* parts = static_cast<Part*>(calloc(count, sizeof(Part)));`,
+    code`  for (Int i = 0; i < count; i++) {`,
+    code`    parts[i] = {i * ${extent} / count, (i + 1) * ${extent} / count};`,
+    code`    if (pthread_create(&threads[i], nullptr, work, &parts[i])) exit(1);`,
+    code`  }`,
+    code`  for (Int i = 0; i < count; i++) pthread_join(threads[i], nullptr);`,
+    code`}`,
+  ];
+}
+
+/** How a tensor is held by a {@link referenceStruct}. */
+export interface Holding {
+  /** A type with `operator[]` and `set`. */
+  readonly type: Code;
+  /** Element offset over the names of the dimensions. */
+  readonly storage: Expr;
+}
+
+/** As `elements.h` holds one: numbers the interpreter would see, row-major. */
+export function heldAsNumbers(tensor: Tensor): Holding {
+  return { type: code`Elements<${elementType(tensor)}>`, storage: rowMajor(tensor.dims) };
+}
+
+/**
+ * A struct with a member `data_in` for every tensor `in`, whose `compute()` fills the target from the others. It wants
+ * `arithmetic.h`.
+ * @param computation without epilogue
+ * @param lanes outputs that are summed side by side along the innermost loop over them; each is summed in the order of one
+ */
+export function referenceStruct(
+  name: Code,
+  computation: Computation,
+  hold: (tensor: Tensor) => Holding = heldAsNumbers,
+  lanes = 1,
+): Code {
+  const { equation, axes } = computation;
+  const target = targetOf(computation);
+  const inputs = inputsOf(computation);
+  const identity = identityOf(equation.op, target.dtype);
+  const outermost = outermostOf(computation);
+  const loops = (kind: "spatial" | "reduce"): Code[] =>
+    axes
+      .filter((a) => a.kind === kind)
+      .map((a) => {
+        const own = axisName(a.name);
+        const [from, to] = a === outermost ? (["first", "last"] as const) : ([0, a.extent] as const);
+        return code`for (Int ${own} = ${from}; ${own} < ${to}; ${own}++)`;
+      });
+  const innermost = axes.filter((a) => a.kind === "spatial").at(-1);
+  const places = list(target.dims.map((_, d) => code`i${d}`));
+  const [held, place] = [dataName(target.name), placeName(target.name)];
+  const spatial = loops("spatial");
+  return lines([
+    code`struct ${name} {`,
+    ...[target, ...inputs].map((tensor) =>
+      declareTensor(tensor, identity, hold(tensor), lanes === 1 || isReachedOutside(tensor, computation)),
+    ),
+    code`  void clear() {`,
+    ...target.dims.map(({ extent }, d) => code`    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
+    code`      ${held}.set(${place}(${places}), ${literal(identity, target.dtype)});`,
+    code`  }`,
+    ...(outermost
+      ? [
+          code`  /* Of the points, those with ${axisName(outermost.name)} from first up to last. */`,
+          code`  void compute_part(Int first, Int last) {`,
+        ]
+      : [code`  void compute_part(Int, Int) {`]),
+    // A loop even without axes, so that the body may continue.
+    code`    for (int whole = 0; whole < 1; whole++)`,
+    ...(lanes > 1 && innermost
+      ? [
+          ...sideBySide(computation, {
+            innermost,
+            isShared: innermost === outermost,
+            others: spatial.slice(0, -1),
+            reduce: loops("reduce"),
+            lanes,
+          }),
+        ]
+      : [...indented(indented(spatial)), ...oneByOne(computation, loops("reduce"))]),
+    code`  }`,
+    code`  void compute() {`,
+    code`    clear();`,
+    code`    compute_part(0, ${outermost?.extent ?? 1});`,
+    code`  }`,
+    code`};`,
+  ]);
+}
+
+/** What is computed for an output: its place, a term of its sum, and how it is stored. */
+function partsOfOutput(computation: Computation): {
+  readonly type: Code;
+  readonly place: Code;
+  readonly condition: readonly Code[];
+  readonly value: Code;
+  readonly store: Code;
+} {
+  const { equation } = computation;
+  const { name, dtype } = targetOf(computation);
+  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  return {
+    type: isInteger(dtype) ? code`Int` : code`double`,
+    place: code`${placeName(name)}(${list(equation.target.index.map((e) => printIndex(e)))})`,
+    condition: equation.where === undefined ? [] : [code`if (!${printIndex(equation.where)}) continue;`],
+    value: printValue(equation.value, dtypes, dtype),
+    store: code`${dataName(name)}.set(at, ${join_(equation.op, dtype)});`,
+  };
+}
+
+function oneByOne(computation: Computation, reduce: readonly Code[]): Code[] {
+  const { op } = computation.equation;
+  const { name, dtype } = targetOf(computation);
+  const { type, place, condition, value, store } = partsOfOutput(computation);
+  return [
+    code`    {`,
+    code`      Int at = ${place};`,
+    code`      if (at < 0) continue;`,
+    code`      ${type} sum = 0;`,
+    code`      bool any = false;`,
+    ...reduce.map((loop) => code`      ${loop}`),
+    code`      for (int term = 0; term < 1; term++) {`,
+    ...condition.map((line) => code`        ${line}`),
+    code`        ${type} v = ${value};`,
+    code`        sum = any ? ${fold(op, dtype)} : v;`,
+    code`        any = true;`,
+    code`      }`,
+    ...(op === "=" ? [] : [code`      ${type} old = ${dataName(name)}[at];`]),
+    code`      if (any) ${store}`,
+    code`    }`,
+  ];
+}
+
+interface SideBySide {
+  /** The loop over outputs that are summed side by side, and whether threads share it. */
+  readonly innermost: Axis;
+  readonly isShared: boolean;
+  readonly others: readonly Code[];
+  readonly reduce: readonly Code[];
+  readonly lanes: number;
+}
+
+/**
+ * The same of several outputs at a time: their sums do not wait for one another, and a compiler makes vectors of them. A group of columns
+ * is done for all rows before the next, so that what they share stays in a cache.
+ */
+function sideBySide(computation: Computation, { innermost, isShared, others, reduce, lanes }: SideBySide): Code[] {
+  const { op } = computation.equation;
+  const { name, dtype } = targetOf(computation);
+  const { type, place, condition, value, store } = partsOfOutput(computation);
+  const own = axisName(innermost.name);
+  const [from, to] = isShared ? (["first", "last"] as const) : ([0, innermost.extent] as const);
+  // A sum that starts at 0 is the sum that starts at its first term: it is added to the identity, 0, in the end.
+  const isSum = op === "+=" || op === "sat+=";
+  return [
+    code`    for (Int group = ${from}; group < ${to}; group += ${lanes})`,
+    ...indented(indented(others)),
+    code`    {`,
+    code`      const Int wide = ${to} - group < ${lanes} ? ${to} - group : ${lanes};`,
+    code`      ${type} sums[${lanes}] = {};`,
+    ...(isSum ? [] : [code`      bool begun[${lanes}] = {};`]),
+    ...reduce.map((loop) => code`      ${loop}`),
+    code`      for (Int lane = 0; lane < wide; lane++) {`,
+    code`        const Int ${own} = group + lane;`,
+    ...condition.map((line) => code`        ${line}`),
+    code`        const ${type} sum = sums[lane], v = ${value};`,
+    ...(isSum
+      ? [code`        sums[lane] = ${fold(op, dtype)};`]
+      : [code`        sums[lane] = begun[lane] ? ${fold(op, dtype)} : v;`, code`        begun[lane] = true;`]),
+    code`      }`,
+    code`      for (Int lane = 0; lane < wide; lane++) {`,
+    code`        const Int ${own} = group + lane;`,
+    code`        const Int at = ${place};`,
+    code`        if (at < 0) continue;`,
+    code`        const ${type} sum = sums[lane];`,
+    ...(op === "=" ? [] : [code`        const ${type} old = ${dataName(name)}[at];`]),
+    code`        ${isSum ? NOTHING : code`if (begun[lane]) `}${store}`,
+    code`      }`,
+    code`    }`,
+  ];
+}
+
+/** A header of the reference program. */
+export function harnessText(name: "arithmetic.h" | "elements.h"): Code {
+  return trustedCode(readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8"));
+}
+
+/** The member of a {@link referenceStruct} that holds a tensor. */
+export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
+export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
+export const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
+const elementType = (tensor: Tensor): "Int" | "double" => (isInteger(tensor.dtype) ? "Int" : "double");
+
+/**
+ * Its elements, the flat place of an index (-1 outside), and a read that gives the identity outside.
+ * @param isTested whether an index may lie outside; a test that never fails still keeps a compiler from making vectors
+ */
+export function declareTensor(tensor: Tensor, identity: number, { type, storage }: Holding, isTested = true): Code {
+  const { name, dims } = tensor;
+  const parameters = list(dims.map((_, d) => code`Int i${d}`));
+  const given = list(dims.map((_, d) => code`i${d}`));
+  const tests = dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
+  const outside = tests.length === 0 || !isTested ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
+  const flat = printIndex(storage, (axis) => code`i${dims.findIndex((d) => d.name === axis)}`);
+  // An integer element outside may be the infinity of a float maximum.
+  const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
+  return lines([
+    code`  ${type} ${dataName(name)};`,
+    code`  AUTOMAP_FUNCTION Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`,
+    code`  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {`,
+    code`    Int at = ${placeName(name)}(${given});`,
+    isTested
+      ? code`    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`
+      : code`    return ${result}(${dataName(name)}[at]);`,
+    code`  }`,
+  ]);
+}
+
+/** An index or a condition as C++. */
+export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisName): Code {
+  const print = (part: Expr): Code => printIndex(part, named);
+  switch (e.kind) {
+    case "number":
+      return code`Int(${e.value})`;
+    case "axis":
+      return code`${named(e.name)}`;
+    case "negate":
+      return code`-(${print(e.value)})`;
+    case "binary": {
+      const [left, right] = [print(e.left), print(e.right)];
+      if (e.op === "/") return code`floor_divide(${left}, ${right})`;
+      if (e.op === "%") return code`floor_remainder(${left}, ${right})`;
+      return code`(${left} ${e.op} ${right})`;
+    }
+    case "compare":
+      return code`(${print(e.left)} ${e.op} ${print(e.right)})`;
+    case "logic":
+      return code`(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
+    default:
+      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+  }
+}
+
+const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
+
+/** A value as the interpreter computes it, in the words of `arithmetic.h`. */
+export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
+  const dtype = typeOf(e, dtypes) ?? expected;
+  const print = (part: Expr): Code => printValue(part, dtypes, dtype);
+  switch (e.kind) {
+    case "number":
+      return literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype);
+    case "axis":
+      return code`${axisName(e.name)}`;
+    case "access":
+      return printRead(e);
+    case "cast":
+      return code`${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
+    case "negate":
+      return code`negate<${dtype}>(${print(e.value)})`;
+    case "binary":
+      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
+      return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
+    case "call": {
+      const args = list(e.args.map(print));
+      switch (e.fn) {
+        case "min":
+          return code`least(${args})`;
+        case "max":
+          return code`most(${args})`;
+        case "abs":
+          return code`absolute<${dtype}>(${args})`;
+        case "round":
+          return code`round_even(${args})`;
+        case "square":
+          return code`square<${dtype}>(${args})`;
+        default:
+          return e.fn satisfies never;
+      }
+    }
+    case "select":
+      return code`(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+function printRead({ tensor, index }: Access): Code {
+  return code`${readName(tensor)}(${list(index.map((e) => printIndex(e)))})`;
+}
+
+/** Joins one more value `v` to the running fold `sum`. */
+export function fold(op: CombineOp, dtype: DType): Code {
+  switch (op) {
+    case "=":
+      return code`v`;
+    case "+=":
+      return isInteger(dtype) ? code`${dtype}::wrap(sum + v)` : code`sum + v`;
+    case "sat+=":
+      return code`sum + v`;
+    case "max=":
+      return code`most(sum, v)`;
+    case "min=":
+      return code`least(sum, v)`;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Joins the fold to what the target holds, `old`. */
+export function join_(op: CombineOp, dtype: DType): Code {
+  switch (op) {
+    case "=":
+      return code`${dtype}::wrap(sum)`;
+    case "+=":
+      return code`${dtype}::wrap(old + sum)`;
+    case "sat+=":
+      return code`${dtype}::saturate(old + sum)`;
+    case "max=":
+      return code`most(old, sum)`;
+    case "min=":
+      return code`least(old, sum)`;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** A number of the given type. */
+export function literal(value: number, dtype: DType): Code {
+  if (value === Number.POSITIVE_INFINITY) return code`double(infinity)`;
+  if (value === Number.NEGATIVE_INFINITY) return code`double(-infinity)`;
+  if (Number.isNaN(value)) return code`double(not_a_number)`;
+  if (isInteger(dtype) && Number.isInteger(value)) return code`Int(${value === 0 ? 0 : value})`;
+  return Object.is(value, -0) ? code`double(-0.0)` : code`double(${value})`;
+}
