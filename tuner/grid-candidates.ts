@@ -12,34 +12,29 @@ import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Refusal } from "../abstraction/mapping.ts";
-import { seededRandom } from "../abstraction/random.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
-import { allSchedules, drawSchedule } from "../mapper/schedule/schedules.ts";
+import { allSchedules } from "../mapper/schedule/schedules.ts";
 import { bestUsed } from "../mapper/schedule/taps.ts";
 import { MOST_KEPT } from "../mapper/schedule/tile.ts";
-import { isRanked, MappingSpace, rankMappings, type Scheduling } from "./mapping-space.ts";
+import { type GpuKind, gpuSpace } from "./gpu-space.ts";
+import type { MappingSpace } from "./mapping-space.ts";
 
-/** Schedules drawn to judge a mapping by. */
-const DRAWN = 16;
 /** Widths of one instruction that are tried under one mapping: those that leave the least over. */
 const WIDTHS_KEPT = 4;
 /** And those that leave the least over of windows that serve all taps of a filter. */
 const WINDOW_WIDTHS_KEPT = 2;
-/** Mappings kept at most. */
-const MAPPINGS_KEPT = 24;
 
 export type GridSpace = MappingSpace<GridCandidate, GridContext>;
 
-const ON_BLOCKS: Scheduling<GridCandidate, GridContext> = {
+const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   label: "grid",
   schedules: GRID,
-  random: (context, random) => {
-    const schedule = drawSchedule(GRID, context, random);
-    if (!schedule) throw new Error("internal: a mapping was kept that has no schedule");
-    return schedule;
-  },
   all: (context) => allSchedules(GRID, context),
+  contextOf: gridContext,
+  fitting,
+  drawn: 16,
+  most: 24,
 };
 
 /**
@@ -53,32 +48,7 @@ export function gridSpace(
   predict: (context: GridContext, schedule: GridSchedule) => number | undefined,
   seed: number,
 ): GridSpace | readonly Refusal[] {
-  const random = seededRandom(seed);
-  const ranked = rankMappings(
-    computation,
-    intrinsics,
-    (mapping) => [mapping],
-    (mapping): GridContext | Refusal => {
-      const context = gridContext(mapping, limits);
-      return typeof context === "string"
-        ? { rule: "expression", because: context, matching: mapping.matching }
-        : context;
-    },
-    (context) => {
-      let least: number | undefined;
-      for (let i = 0; i < DRAWN; i++) {
-        const schedule = drawSchedule(GRID, context, random);
-        // Where none was found in so many tries, the next is not either.
-        if (!schedule) break;
-        const seconds = predict(context, schedule);
-        if (seconds !== undefined) least = Math.min(least ?? seconds, seconds);
-      }
-      return least;
-    },
-    MAPPINGS_KEPT,
-    fitting,
-  );
-  return isRanked(ranked) ? new MappingSpace(ON_BLOCKS, ranked) : ranked;
+  return gpuSpace(BLOCKS, computation, intrinsics, limits, predict, seed);
 }
 
 /** Of the widths of one instruction under one mapping those that leave the least over, none before some; of equal waste the widest. */

@@ -32,7 +32,7 @@ const MAPPING_MUTATION = 0.12;
 const MAPPING_APART = 4;
 
 /** A mapping onto an instruction and its schedule. */
-type ScheduledCandidate = MappedCandidate | GridCandidate | ThreadCandidate;
+export type ScheduledCandidate = MappedCandidate | GridCandidate | ThreadCandidate;
 type ScheduleOf<K extends ScheduledCandidate> = K["schedule"];
 
 /** How mappings are scheduled on one kind of machine. */

@@ -8,37 +8,22 @@ import type { ThreadCandidate, ThreadSchedule } from "../abstraction/candidate.t
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Refusal } from "../abstraction/mapping.ts";
-import { seededRandom } from "../abstraction/random.ts";
 import type { GridLimits } from "../mapper/schedule/grid-context.ts";
-import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
-import { isRanked, MappingSpace, rankMappings, type Scheduling } from "./mapping-space.ts";
-
-/**
- * The mapping whose operands are tensors as they lie. What one thread computes is the equation's whichever way operands are bound to it, so that
- * all of them are one kernel.
- */
-function plainest(contexts: readonly ThreadContext[]): readonly ThreadContext[] {
-  const plain = ({ mapping }: ThreadContext): number =>
-    Object.values(mapping.binding).filter((bound) => bound.kind === "access").length;
-  return contexts.toSorted((a, b) => plain(b) - plain(a)).slice(0, 1);
-}
-
-/** Schedules drawn to judge the instruction by. */
-const DRAWN = 64;
+import { type GpuKind, gpuSpace } from "./gpu-space.ts";
+import type { MappingSpace } from "./mapping-space.ts";
 
 export type ThreadSpace = MappingSpace<ThreadCandidate, ThreadContext>;
 
-const ON_THREADS: Scheduling<ThreadCandidate, ThreadContext> = {
+const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
   label: "threads",
   schedules: THREAD_KIND,
-  random: (context, random) => {
-    const schedule = drawSchedule(THREAD_KIND, context, random);
-    if (!schedule) throw new Error("internal: a computation was kept that has no schedule");
-    return schedule;
-  },
   all: () => [],
+  contextOf: threadContext,
+  fitting: plainest,
+  drawn: 64,
+  most: 1,
 };
 
 /**
@@ -52,29 +37,15 @@ export function threadSpace(
   predict: (context: ThreadContext, schedule: ThreadSchedule) => number | undefined,
   seed: number,
 ): ThreadSpace | readonly Refusal[] {
-  const random = seededRandom(seed);
-  const ranked = rankMappings(
-    computation,
-    intrinsics,
-    (mapping) => [mapping],
-    (mapping): ThreadContext | Refusal => {
-      const context = threadContext(mapping, limits);
-      return typeof context === "string"
-        ? { rule: "expression", because: context, matching: mapping.matching }
-        : context;
-    },
-    (context) => {
-      let least: number | undefined;
-      for (let i = 0; i < DRAWN; i++) {
-        const schedule = drawSchedule(THREAD_KIND, context, random);
-        if (!schedule) break;
-        const seconds = predict(context, schedule);
-        if (seconds !== undefined) least = Math.min(least ?? seconds, seconds);
-      }
-      return least;
-    },
-    1,
-    plainest,
-  );
-  return isRanked(ranked) ? new MappingSpace(ON_THREADS, ranked) : ranked;
+  return gpuSpace(THREADS, computation, intrinsics, limits, predict, seed);
+}
+
+/**
+ * The mapping whose operands are tensors as they lie. What one thread computes is the equation's whichever way operands are bound to it, so that
+ * all of them are one kernel.
+ */
+function plainest(contexts: readonly ThreadContext[]): readonly ThreadContext[] {
+  const plain = ({ mapping }: ThreadContext): number =>
+    Object.values(mapping.binding).filter((bound) => bound.kind === "access").length;
+  return contexts.toSorted((a, b) => plain(b) - plain(a)).slice(0, 1);
 }
