@@ -10,11 +10,11 @@ import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { type Computation, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest, type Statement } from "../abstraction/loop-nest.ts";
-import { pick, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { pick, seededRandom } from "../abstraction/random.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
@@ -30,6 +30,7 @@ import { findProgram, runChild } from "../runtime/child.ts";
 import { ADVERSE_ORDERS as EMULATED_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
 import { toMemory } from "../runtime/verify.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { smallIntegers } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
 const TARGET = nvidiaTarget("h100");
@@ -88,12 +89,7 @@ describe("a schedule of warpgroups", () => {
     it(`lowers ${name} to a nest and a kernel that equal the equation: ${COUNT} of all`, async () => {
       const random = seededRandom(name.length);
       const contexts = contextsOf(computation, rows);
-      const inputs: Inputs = Object.fromEntries(
-        inputsOf(computation).map((t) => [
-          t.name,
-          Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
-        ]),
-      );
+      const inputs = smallIntegers(computation, random);
       const expected = interpret(computation, inputs);
       const made = Array.from({ length: COUNT }, (_, i) => {
         const { context, schedule } = affordable(contexts, random);
@@ -240,12 +236,7 @@ describe("boxes that the engine copies", () => {
     ...{ order: 1, fragments: "across", store: "quads" },
   };
   const random = seededRandom(2);
-  const inputs: Inputs = Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
-    ]),
-  );
+  const inputs = smallIntegers(computation, random);
   const expected = interpret(computation, inputs);
   const nest = context && lowerGrid(context, schedule);
 

@@ -3,33 +3,30 @@
  * on the emulated device, also where the last turn has tiles for some blocks only; one barrier too few is found; nvcc takes it.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest, type Statement } from "../abstraction/loop-nest.ts";
-import { printMatching } from "../abstraction/mapping.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { generateCuda } from "../codegen/cuda.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { gridProblem } from "../mapper/schedule/grid.ts";
-import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
-import { findProgram, runChild } from "../runtime/child.ts";
-import { ADVERSE_ORDERS as EMULATED_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
-import { toMemory } from "../runtime/verify.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import {
+  expectCompiled,
+  expectRightEmulated,
+  gridContextOf,
+  NVCC,
+  smallIntegers,
+  withoutStatements,
+} from "./support/grid-kernels.ts";
 
 const HOPPER = nvidiaTarget("h100");
 
@@ -42,16 +39,7 @@ const convolution = instantiate(operatorNamed("conv2d"), {
   ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
 });
 
-function contextOf(computation: Computation, name: string, matching: string): GridContext {
-  const contexts = intrinsicsNamed(name).flatMap((intrinsic) =>
-    mappings(computation, intrinsic).valid.map((mapping) => gridContext(mapping, gridLimits(HOPPER))),
-  );
-  const found = contexts.find((c) => typeof c !== "string" && printMatching(c.mapping.matching) === matching);
-  if (!found || typeof found === "string") throw new Error(`no mapping ${matching}`);
-  return found;
-}
-
-const MATMUL = "m <- m   n <- n   k <- k";
+const MATMUL = "m <- m; n <- n; k <- k";
 const BASE: GridSchedule = {
   ...{ tile: { m: 64, n: 32, k: 32 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
   ...{ order: 1, fragments: "across", store: "quads" },
@@ -61,26 +49,20 @@ const TALL = product(192, 64, 64);
 
 /** Six tiles for two, four and five blocks; tiles beyond the end of the tensor; convolutions. */
 const CASES: readonly (readonly [string, GridContext, GridSchedule])[] = [
-  ["by all threads", contextOf(TALL, wgmma, MATMUL), { ...BASE, persistent: 2 }],
-  ["by boxes, some blocks once more", contextOf(TALL, wgmma, MATMUL), { ...BASE, transfer: "engine", persistent: 4 }],
-  ["in groups of rows", contextOf(TALL, wgmma, MATMUL), { ...BASE, order: 3, fragments: "inline", persistent: 5 }],
-  ["nothing divides", contextOf(product(150, 72, 40), wgmma, MATMUL), { ...BASE, store: "direct", persistent: 4 }],
+  ["by all threads", gridContextOf(TALL, wgmma, MATMUL), { ...BASE, persistent: 2 }],
+  [
+    "by boxes, some blocks once more",
+    gridContextOf(TALL, wgmma, MATMUL),
+    { ...BASE, transfer: "engine", persistent: 4 },
+  ],
+  ["in groups of rows", gridContextOf(TALL, wgmma, MATMUL), { ...BASE, order: 3, fragments: "inline", persistent: 5 }],
+  ["nothing divides", gridContextOf(product(150, 72, 40), wgmma, MATMUL), { ...BASE, store: "direct", persistent: 4 }],
   [
     "a convolution",
-    contextOf(convolution, "wgmma.m64n8k16.f32.f16", "m <- n,p,q   n <- k   k <- c"),
+    gridContextOf(convolution, "wgmma.m64n8k16.f32.f16", "m <- n,p,q; n <- k; k <- c"),
     { ...BASE, tile: { m: 64, n: 8, k: 16 }, stage: 4, store: "staged", persistent: 3 },
   ],
 ];
-
-function inputsFor(computation: Computation): Inputs {
-  const random = seededRandom(3);
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
-    ]),
-  );
-}
 
 describe("tiles taken in turn", () => {
   const subjects = CASES.map(([name, context, schedule], i) => {
@@ -91,36 +73,20 @@ describe("tiles taken in turn", () => {
   it.each(subjects)("equal the equation in adverse orders: $name", ({ context, computation, schedule, order }) => {
     expect(gridProblem(context, schedule)).toBeUndefined();
     expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
-    const inputs = inputsFor(computation);
+    const inputs = smallIntegers(computation);
     const got = interpretNest(lowerGrid(context, schedule), computation, inputs, 1, order);
     expect([...got]).toEqual([...interpret(computation, inputs)]);
   });
 
-  it("are right on the emulated device", async () => {
-    const jobs = subjects.map(({ context, computation, schedule }, i) => {
-      const inputs = inputsFor(computation);
-      const memory = inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)] as const);
-      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
-      const order = EMULATED_ORDERS[i];
-      return { kernel, inputs: Object.fromEntries(memory), ...(order && { order }) };
-    });
-    const runs = await runEmulated(jobs);
-    for (const [i, { name, computation }] of subjects.entries()) {
-      const run = runs[i];
-      const right = toMemory(outputOf(computation), interpret(computation, inputsFor(computation)), () => 0);
-      expect(run?.status === "ok" ? [...run.output] : run?.log, name).toEqual([...right]);
-    }
-  }, 120_000);
+  it("are right on the emulated device", () => expectRightEmulated(subjects), 120_000);
 
-  const context = contextOf(TALL, wgmma, MATMUL);
+  const context = gridContextOf(TALL, wgmma, MATMUL);
   const nest = lowerGrid(context, { ...BASE, transfer: "engine", persistent: 4 });
 
   it("want every barrier of a ring that runs on", () => {
     const without = (leave: (s: Statement) => boolean): string => {
-      const left = (all: readonly Statement[]): Statement[] =>
-        all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
       try {
-        interpretNest({ ...nest, body: left(nest.body) }, TALL, inputsFor(TALL));
+        interpretNest(withoutStatements(nest, leave), TALL, smallIntegers(TALL));
         return "right";
       } catch (error) {
         if (!(error instanceof NestFault)) throw error;
@@ -179,29 +145,15 @@ describe("tiles taken in turn", () => {
     `);
   });
 
-  const nvcc = findProgram("nvcc");
-  it.skipIf(nvcc === undefined)(
+  it.skipIf(NVCC === undefined)(
     "are compiled without serialised products, spills or a stack frame",
-    async () => {
-      const computation = product(4096, 4096, 4096);
-      const large = contextOf(computation, "wgmma.m64n256k16.f32.f16", MATMUL);
+    () => {
+      const large = gridContextOf(product(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
       const schedule: GridSchedule = {
         ...{ ...BASE, tile: { m: 128, n: 256, k: 64 }, warps: { m: 2, n: 1 }, stage: 4, order: 8 },
         ...{ transfer: "engine", persistent: 132 },
       };
-      const { source } = generateCuda(computation, large.intrinsic, lowerGrid(large, schedule), { lines: [] });
-      const folder = mkdtempSync(join(tmpdir(), "automap-persistent-"));
-      try {
-        writeFileSync(join(folder, "kernel.cu"), source);
-        const flags = ["-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-c"];
-        const files = [join(folder, "kernel.cu"), "-o", join(folder, "kernel.o")];
-        const run = await runChild([nvcc ?? "nvcc", ...flags, ...files], { timeLimitMs: 120_000 });
-        const said = `${run.stdout}${run.stderr}`;
-        expect([run.status, ...(said.match(/.*(?:error|warning|C75\d\d).*/g) ?? [])]).toEqual(["ok"]);
-        expect(said).toContain("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
-      } finally {
-        rmSync(folder, { recursive: true });
-      }
+      return expectCompiled({ name: "4096 cubed", context: large, schedule });
     },
     120_000,
   );

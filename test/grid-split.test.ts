@@ -3,36 +3,33 @@
  * the interpreter and on the emulated device; one barrier too few is found; nvcc takes both.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { type Expr, rewrite } from "../abstraction/expression.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
-import { printMatching } from "../abstraction/mapping.ts";
 import { parseExpr } from "../abstraction/parse.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { rewriteStatement } from "../abstraction/rewrite-statement.ts";
-import { generateCuda } from "../codegen/cuda.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { gridProblem } from "../mapper/schedule/grid.ts";
-import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
-import { findProgram, runChild } from "../runtime/child.ts";
-import { ADVERSE_ORDERS as EMULATED_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
-import { toMemory } from "../runtime/verify.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import {
+  expectCompiled,
+  expectRightEmulated,
+  gridContextOf,
+  NVCC,
+  smallIntegers,
+  withoutStatements,
+} from "./support/grid-kernels.ts";
 
 const HOPPER = nvidiaTarget("h100");
 
@@ -46,15 +43,6 @@ const convolution = (c: number, k: number, size: number): Computation =>
     ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(max(out[n,k,p,q], 0))" },
   });
 
-function contextOf(computation: Computation, name: string, matching: string, target = HOPPER): GridContext {
-  const contexts = intrinsicsNamed(name).flatMap((intrinsic) =>
-    mappings(computation, intrinsic).valid.map((mapping) => gridContext(mapping, gridLimits(target))),
-  );
-  const found = contexts.find((c) => typeof c !== "string" && printMatching(c.mapping.matching) === matching);
-  if (!found || typeof found === "string") throw new Error(`no mapping ${matching}`);
-  return found;
-}
-
 const MMA: GridSchedule = {
   ...{ tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
   ...{ order: 1, fragments: "inline", store: "direct" },
@@ -67,30 +55,20 @@ const WGMMA: GridSchedule = {
 const TAPS: GridSchedule = { ...WGMMA, fragments: "inline", split: { parts: 2, through: "cluster" } };
 const mma = "mma.m16n8k16.f32.f16";
 const wgmma = "wgmma.m64n32k16.f32.f16";
-const MATMUL = "m <- m   n <- n   k <- k";
+const MATMUL = "m <- m; n <- n; k <- k";
 type Split = NonNullable<GridSchedule["split"]>;
 const CLUSTER: Split = { parts: 4, through: "cluster" };
 const MEMORY: Split = { parts: 4, through: "memory" };
 
 /** Products whose tiles reach beyond the end, convolutions whose parts are taps, results along rows and along columns. */
 const CASES: readonly (readonly [string, GridContext, GridSchedule])[] = [
-  ["a product by mma", contextOf(product(40, 24, 64), mma, MATMUL), MMA],
-  ["a product by wgmma", contextOf(product(70, 40, 256), wgmma, MATMUL), WGMMA],
-  ["the same by boxes", contextOf(product(70, 40, 256), wgmma, MATMUL), { ...WGMMA, transfer: "engine" }],
-  ["taps, results along columns", contextOf(convolution(64, 16, 4), mma, "m <- p,q   n <- k   k <- c"), MMA],
-  ["taps, results along rows", contextOf(convolution(64, 40, 4), mma, "m <- k   n <- p,q   k <- c"), MMA],
-  ["taps by wgmma", contextOf(convolution(128, 64, 5), wgmma, "m <- k   n <- p,q   k <- c"), TAPS],
+  ["a product by mma", gridContextOf(product(40, 24, 64), mma, MATMUL), MMA],
+  ["a product by wgmma", gridContextOf(product(70, 40, 256), wgmma, MATMUL), WGMMA],
+  ["the same by boxes", gridContextOf(product(70, 40, 256), wgmma, MATMUL), { ...WGMMA, transfer: "engine" }],
+  ["taps, results along columns", gridContextOf(convolution(64, 16, 4), mma, "m <- p,q; n <- k; k <- c"), MMA],
+  ["taps, results along rows", gridContextOf(convolution(64, 40, 4), mma, "m <- k; n <- p,q; k <- c"), MMA],
+  ["taps by wgmma", gridContextOf(convolution(128, 64, 5), wgmma, "m <- k; n <- p,q; k <- c"), TAPS],
 ];
-
-function inputsFor(computation: Computation): Inputs {
-  const random = seededRandom(3);
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
-    ]),
-  );
-}
 
 describe("a sum split among four blocks", () => {
   const subjects = CASES.flatMap(([name, context, base]) =>
@@ -104,7 +82,7 @@ describe("a sum split among four blocks", () => {
   it.each(subjects)("equals the equation in adverse orders: $name", ({ context, computation, schedule }) => {
     expect(gridProblem(context, schedule)).toBeUndefined();
     expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
-    const inputs = inputsFor(computation);
+    const inputs = smallIntegers(computation);
     const nest = lowerGrid(context, schedule);
     const [expected, got] = [
       interpret(computation, inputs),
@@ -113,37 +91,21 @@ describe("a sum split among four blocks", () => {
     expect([...got]).toEqual([...expected]);
   });
 
-  it("is right on the emulated device", async () => {
-    const jobs = subjects.map(({ context, computation, schedule }, i) => {
-      const inputs = inputsFor(computation);
-      const memory = inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)] as const);
-      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
-      const order = EMULATED_ORDERS[i % EMULATED_ORDERS.length];
-      return { kernel, inputs: Object.fromEntries(memory), ...(order && { order }) };
-    });
-    const runs = await runEmulated(jobs);
-    for (const [i, { name, computation }] of subjects.entries()) {
-      const run = runs[i];
-      const right = toMemory(outputOf(computation), interpret(computation, inputsFor(computation)), () => 0);
-      expect(run?.status === "ok" ? [...run.output] : run?.log, name).toEqual([...right]);
-    }
-  }, 120_000);
+  it("is right on the emulated device", () => expectRightEmulated(subjects), 120_000);
 });
 
 describe("parts that meet", () => {
-  const context = contextOf(product(32, 16, 64), mma, MATMUL);
+  const context = gridContextOf(product(32, 16, 64), mma, MATMUL);
   const { computation } = context.mapping;
-  const inputs = inputsFor(computation);
+  const inputs = smallIntegers(computation);
   const expected = interpret(computation, inputs);
   const nestOf = (split: Split): LoopNest => lowerGrid(context, { ...MMA, split });
 
   /** What each order makes of a nest with something left out. */
   const without = (nest: LoopNest, leave: (s: Statement) => boolean): string[] => {
-    const left = (all: readonly Statement[]): Statement[] =>
-      all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
     return ADVERSE_ORDERS.map((order) => {
       try {
-        const got = interpretNest({ ...nest, body: left(nest.body) }, computation, inputs, 2, order);
+        const got = interpretNest(withoutStatements(nest, leave), computation, inputs, 2, order);
         return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
       } catch (error) {
         if (!(error instanceof NestFault)) throw error;
@@ -196,7 +158,7 @@ describe("parts that meet", () => {
 
   it("are refused with a sentence where they cannot meet", () => {
     const problem = (change: Partial<GridSchedule>, target = HOPPER): string | undefined =>
-      gridProblem(contextOf(product(32, 16, 64), mma, MATMUL, target), { ...MMA, ...change });
+      gridProblem(gridContextOf(product(32, 16, 64), mma, MATMUL, target), { ...MMA, ...change });
     expect(problem({ split: { parts: 3, through: "memory" } })).toBe(
       "4 steps of the sum are not divided among 3 blocks",
     );
@@ -210,9 +172,9 @@ describe("parts that meet", () => {
       predictGrid(c, schedule, HOPPER)?.seconds ?? Number.POSITIVE_INFINITY;
     const fast: GridSchedule = { ...WGMMA, stage: 4, tile: { m: 64, n: 64, k: 64 }, fragments: "across" };
     // Measured: 5.1 us for 17.8 (512 x 7 x 7), and 7.5 for 6.1 (1024 cubed).
-    const deep = contextOf(convolution(512, 512, 7), wgmma, "m <- k   n <- p,q   k <- c");
+    const deep = gridContextOf(convolution(512, 512, 7), wgmma, "m <- k; n <- p,q; k <- c");
     expect(seconds(deep, { ...fast, split: { parts: 8, through: "cluster" } })).toBeLessThan(seconds(deep, fast) / 2);
-    const wide = contextOf(product(1024, 1024, 1024), "wgmma.m64n64k16.f32.f16", MATMUL);
+    const wide = gridContextOf(product(1024, 1024, 1024), "wgmma.m64n64k16.f32.f16", MATMUL);
     const quads: GridSchedule = { ...fast, tile: { m: 128, n: 64, k: 64 }, transfer: "engine", store: "quads" };
     const halves: GridSchedule = { ...quads, tile: { m: 128, n: 128, k: 64 }, store: "direct" };
     expect(seconds(wide, quads)).toBeLessThan(seconds(wide, { ...halves, split: { parts: 2, through: "cluster" } }));
@@ -266,31 +228,15 @@ describe("parts that meet", () => {
   });
 });
 
-const nvcc = findProgram("nvcc");
-describe.skipIf(nvcc === undefined)("nvcc", () => {
+describe.skipIf(NVCC === undefined)("nvcc", () => {
   it.each([
-    [contextOf(product(1024, 1024, 1024), mma, MATMUL), MMA, MEMORY, "80"],
-    [contextOf(convolution(512, 512, 7), wgmma, "m <- k   n <- p,q   k <- c"), WGMMA, CLUSTER, "90a"],
-    [contextOf(product(1024, 1024, 1024), wgmma, MATMUL), { ...WGMMA, transfer: "engine" }, MEMORY, "90a"],
+    [gridContextOf(product(1024, 1024, 1024), mma, MATMUL), MMA, MEMORY, "80"],
+    [gridContextOf(convolution(512, 512, 7), wgmma, "m <- k; n <- p,q; k <- c"), WGMMA, CLUSTER, "90a"],
+    [gridContextOf(product(1024, 1024, 1024), wgmma, MATMUL), { ...WGMMA, transfer: "engine" }, MEMORY, "90a"],
   ] as const)(
     "takes it without a warning, spills or serialised products: %#",
-    async (context, base, split, capability) => {
-      const schedule: GridSchedule = { ...base, split };
-      const { computation } = context.mapping;
-      const { source } = generateCuda(computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
-      const folder = mkdtempSync(join(tmpdir(), "automap-split-"));
-      try {
-        writeFileSync(join(folder, "kernel.cu"), source);
-        const target = `-gencode=arch=compute_${capability},code=sm_${capability}`;
-        const flags = ["-std=c++17", "-O3", target, "-Xptxas", "-v", "-c", "-o", join(folder, "kernel.o")];
-        const run = await runChild([nvcc ?? "nvcc", ...flags, join(folder, "kernel.cu")], { timeLimitMs: 120_000 });
-        const said = `${run.stdout}${run.stderr}`;
-        expect([run.status, ...(said.match(/.*(?:error|warning|C75\d\d).*/g) ?? [])]).toEqual(["ok"]);
-        expect(said).toContain("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
-      } finally {
-        rmSync(folder, { recursive: true });
-      }
-    },
+    (context, base, split, capability) =>
+      expectCompiled({ name: split.through, context, schedule: { ...base, split } }, capability),
     120_000,
   );
 });

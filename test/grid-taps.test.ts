@@ -1,78 +1,34 @@
-/**
- * @file Inputs that are staged once for all taps of a filter: windows of the staged rows are operands in place. The judge finds what arrives late
- * or is overwritten early; the emulated device reads by descriptors alone.
- */
-
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { axis, binary, compare, number } from "../abstraction/expression.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest, type Statement } from "../abstraction/loop-nest.ts";
-import { printMatching } from "../abstraction/mapping.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { generateCuda } from "../codegen/cuda.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { gridProblem } from "../mapper/schedule/grid.ts";
-import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { windowForm, windowOf } from "../mapper/schedule/taps.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
-import { findProgram, runChild } from "../runtime/child.ts";
-import { ADVERSE_ORDERS as EMULATED_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
-import { toMemory } from "../runtime/verify.ts";
-import { nvidiaTarget } from "../targets/nvidia.ts";
+import {
+  convolutionF16,
+  expectCompiled,
+  expectRightEmulated,
+  gridContextOf,
+  NVCC,
+  smallIntegers,
+  withoutStatements,
+} from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
-const LIMITS = gridLimits(nvidiaTarget("h100"));
-const LAYOUTS = {
-  conv1d: { in: "NLC", w: "KRC", y: "NPK" },
-  conv2d: { in: "NHWC", w: "KRSC", y: "NPQK" },
-  conv3d: { in: "NDHWC", w: "KTRSC", y: "NOPQK" },
-} as const;
-
-function convolution(name: keyof typeof LAYOUTS, parameters: Record<string, number>): Computation {
-  const output = { conv1d: "n,k,p", conv2d: "n,k,p,q", conv3d: "n,k,o,p,q" }[name];
-  return instantiate(operatorNamed(name), {
-    ...{ parameters, types: parseDataTypes("f16"), layouts: LAYOUTS[name] },
-    epilogue: `y[${output}] = f16(out[${output}])`,
-  });
-}
-
-function contextOf(computation: Computation, mapping: string, instruction = "wgmma.m64n16k16.f32.f16"): GridContext {
-  const [intrinsic] = intrinsicsNamed(instruction);
-  if (!intrinsic) throw new Error(`no row ${instruction}`);
-  const found = mappings(computation, intrinsic).valid.find(
-    (m) => printMatching(m.matching).replace(/ {2,}/g, "; ") === mapping,
-  );
-  const context = found && gridContext(found, LIMITS);
-  if (!context || typeof context === "string") throw new Error(`no ${mapping}: ${String(context)}`);
-  return context;
-}
+const contextOf = (computation: Computation, mapping: string, instruction = "wgmma.m64n16k16.f32.f16"): GridContext =>
+  gridContextOf(computation, instruction, mapping);
 
 const schedule = (m: number, n: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
   ...{ tile: { m, n, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "async" },
   ...{ taps: "shifted", order: 1, fragments: "across", store: "direct", ...more },
 });
-
-function inputsFor(computation: Computation): Inputs {
-  const random = seededRandom(3);
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
-    ]),
-  );
-}
 
 /** Borders on all sides and on none, tails, several images in a tile, dilation, one to three dimensions, both bindings. */
 const CASES = [
@@ -120,39 +76,28 @@ const CASES = [
 
 describe("taps that are windows of what is staged once", () => {
   it.each(CASES)("equal the equation: %s %o, %s", (name, parameters, mapping, how) => {
-    const computation = convolution(name, parameters);
+    const computation = convolutionF16(name, parameters);
     const context = contextOf(computation, mapping);
     expect(gridProblem(context, how)).toBeUndefined();
     const nest = lowerGrid(context, how);
-    const inputs = inputsFor(computation);
+    const inputs = smallIntegers(computation);
     const expected = interpret(computation, inputs);
     for (const order of ADVERSE_ORDERS.slice(0, inFull(6, 2)))
       expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual([...expected]);
   });
 
-  it("are right on the emulated device", async () => {
-    const jobs = CASES.map(([name, parameters, mapping, how], i) => {
-      const computation = convolution(name, parameters);
-      const context = contextOf(computation, mapping);
-      const kernel = generateCuda(computation, context.intrinsic, lowerGrid(context, how), { lines: [] });
-      const inputs = inputsFor(computation);
-      const order = EMULATED_ORDERS[i % EMULATED_ORDERS.length];
-      const memory = inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)] as const);
-      const expected = toMemory(outputOf(computation), interpret(computation, inputs), () => 0);
-      return { expected, job: { kernel, inputs: Object.fromEntries(memory), ...(order && { order }) } };
-    });
-    const runs = await runEmulated(jobs.map(({ job }) => job));
-    for (const [i, run] of runs.entries())
-      expect(run.status === "ok" ? [...run.output] : run.log, CASES[i]?.slice(0, 3).join(" ")).toEqual([
-        ...(jobs[i]?.expected ?? []),
-      ]);
+  it("are right on the emulated device", () => {
+    const subjects = CASES.map(([name, parameters, mapping, how], i) => ({
+      ...{ name: `${name} ${i}`, context: contextOf(convolutionF16(name, parameters), mapping), schedule: how },
+    }));
+    return expectRightEmulated(subjects);
   }, 120_000);
 });
 
 describe("a window", () => {
-  const computation = convolution("conv2d", { n: 1, c: 136, k: 16, h: 6, w: 6 });
+  const computation = convolutionF16("conv2d", { n: 1, c: 136, k: 16, h: 6, w: 6 });
   const context = contextOf(computation, "m <- p,q; n <- k; k <- c");
-  const inputs = inputsFor(computation);
+  const inputs = smallIntegers(computation);
   const expected = interpret(computation, inputs);
 
   it("reads as a program", () => {
@@ -210,11 +155,9 @@ describe("a window", () => {
   ];
   it.each(LEFT_OUT)("is caught without %s (%s)", (_, transfer, leave) => {
     const nest = lowerGrid(context, schedule(128, 16, { transfer, warps: { m: 2, n: 1 } }));
-    const left = (all: readonly Statement[]): Statement[] =>
-      all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
     const outcomes = ADVERSE_ORDERS.slice(0, 2).map((order) => {
       try {
-        const got = interpretNest({ ...nest, body: left(nest.body) }, computation, inputs, 1, order);
+        const got = interpretNest(withoutStatements(nest, leave), computation, inputs, 1, order);
         return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
       } catch (error) {
         if (!(error instanceof NestFault)) throw error;
@@ -239,7 +182,7 @@ describe("a window", () => {
 
   it("is as large as its rows, the zeros between them shared", () => {
     const sizes = (parameters: Record<string, number>, mapping: string, m: number, n: number): unknown => {
-      const found = windowOf(contextOf(convolution("conv2d", parameters), mapping), schedule(m, n));
+      const found = windowOf(contextOf(convolutionF16("conv2d", parameters), mapping), schedule(m, n));
       return found && { rows: found.dims.map((d) => `${d.name} ${d.tile}/${d.staged}`).join(" "), tiles: found.tiles };
     };
     const layer = { n: 1, c: 64, k: 64, h: 28, w: 28 };
@@ -254,7 +197,7 @@ describe("a window", () => {
 
   it("is refused with a sentence where taps are none", () => {
     const reason = (parameters: Record<string, number>, mapping: string): unknown =>
-      windowForm(contextOf(convolution("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8, ...parameters }), mapping));
+      windowForm(contextOf(convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8, ...parameters }), mapping));
     expect(reason({ stride: 2 }, "m <- p,q; n <- k; k <- c")).toMatchInlineSnapshot(
       `"a tile runs along w in steps of more than 1; no two results of a tile read the same b"`,
     );
@@ -272,31 +215,18 @@ describe("a window", () => {
   });
 });
 
-const nvcc = findProgram("nvcc");
-describe(`nvcc${nvcc === undefined ? " (skipped: no nvcc on the PATH)" : ""}`, () => {
-  it.skipIf(nvcc === undefined).each([
+describe.skipIf(NVCC === undefined)("nvcc", () => {
+  it.each([
     ["engine", "across"],
     ["async", "inline"],
   ] as const)(
     "takes windows of a layer of ResNet-18 without serialised products or a byte of stack: %s, %s",
-    async (transfer, fragments) => {
-      const computation = convolution("conv2d", { n: 16, c: 128, k: 128, h: 28, w: 28 });
-      const context = contextOf(computation, "m <- k; n <- p,q; k <- c", "wgmma.m64n208k16.f32.f16");
-      const nest = lowerGrid(context, schedule(64, 208, { transfer, fragments, stage: 6 }));
-      const folder = mkdtempSync(join(tmpdir(), "automap-taps-"));
-      try {
-        const file = join(folder, "kernel.cu");
-        writeFileSync(file, generateCuda(computation, context.intrinsic, nest, { lines: [] }).source);
-        const flags = ["-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-Werror"];
-        const run = await runChild([nvcc ?? "nvcc", ...flags, "all-warnings", "-c", file, "-o", `${file}.o`], {
-          timeLimitMs: 120_000,
-        });
-        const said = `${run.stdout}${run.stderr}`;
-        expect([run.status, ...(said.match(/.*(?:error|warning|C75\d\d).*/g) ?? [])]).toEqual(["ok"]);
-        expect(said).toContain("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
-      } finally {
-        rmSync(folder, { recursive: true });
-      }
+    (transfer, fragments) => {
+      const layer = convolutionF16("conv2d", { n: 16, c: 128, k: 128, h: 28, w: 28 });
+      const wide = contextOf(layer, "m <- k; n <- p,q; k <- c", "wgmma.m64n208k16.f32.f16");
+      return expectCompiled({
+        ...{ name: transfer, context: wide, schedule: schedule(64, 208, { transfer, fragments, stage: 6 }) },
+      });
     },
     120_000,
   );

@@ -3,11 +3,11 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { designOf } from "../mapper/space-time/design.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
@@ -23,6 +23,7 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
+import { smallIntegers } from "./support/grid-kernels.ts";
 
 function make(operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation {
   return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
@@ -45,19 +46,8 @@ function schedule(changes: Partial<LaneSchedule> = {}): LaneSchedule {
   };
 }
 
-/** Small integers: every sum is exact in f32, in whatever order. */
-function inputsFor(computation: Computation, seed: number): Inputs {
-  const random = seededRandom(seed);
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -3, 3)),
-    ]),
-  );
-}
-
 function agrees(computation: Computation, chosen: LaneSchedule, nest = lowerLanes(computation, chosen)): boolean {
-  const inputs = inputsFor(computation, 1);
+  const inputs = smallIntegers(computation, seededRandom(1));
   const [want, got] = [interpret(computation, inputs), interpretNest(nest, computation, inputs)];
   return want.length === got.length && want.every((x, i) => x === got[i]);
 }
