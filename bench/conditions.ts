@@ -2,7 +2,7 @@
  * @file What a condition costs: triangles and bands beside the same computations without their condition, by the rate of useful multiplies.
  *
  *     npm run build
- *     node dist/bench/conditions.js                                        200 computations, about a quarter of an hour
+ *     node dist/bench/conditions.js                                        200 computations, an hour or more
  *     node dist/bench/conditions.js --count 20 --out bench/results/conditions-xeon
  *
  * Computations are drawn at random: attention scores and products whose result is a triangle or a band, and products with a triangular

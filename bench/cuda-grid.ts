@@ -3,7 +3,7 @@
  *
  *     npm run build
  *     node dist/bench/cuda-grid.js --cases gemm-4096,conv-16-64x56-nhwc --seconds 60 --out bench/results/cuda-grid-h100.jsonl
- *     node dist/bench/cuda-grid.js --report bench/results/cuda-grid-h100.jsonl > bench/results/cuda-grid-h100.md
+ *     node dist/bench/cuda-grid.js --report bench/results/cuda-grid-h100.jsonl                            the table
  *     node dist/bench/cuda-grid.js --cases resnet18-1-nhwc --seconds 15 --out FILE.jsonl                    twelve layers of a network
  *
  * Inputs are f16, sums f32, outputs f16. Every kernel is compared with the reference in every element of three sets of inputs before its

@@ -2,7 +2,7 @@
  * @file The operators of bench/suites searched on this machine's GPU, beside PyTorch on the same GPU in the same call.
  *
  *     node dist/bench/cuda-suite.js --batches 1,16 --seconds 5 --shard 1/4 --out part-1.jsonl          a line a configuration, as it ends
- *     node dist/bench/cuda-suite.js --report part-1.jsonl,part-2.jsonl > bench/results/cuda-operators-h100.md
+ *     node dist/bench/cuda-suite.js --report part-1.jsonl,part-2.jsonl
  *
  * Inputs and outputs are f16, sums f32; images lie NCHW, filters KCRS. Every kernel is compared with the reference in every element of three sets
  * of inputs before its time counts. A file that exists is gone on with: configurations that it holds are left out. Those of equal
