@@ -44,8 +44,9 @@ export function writesApart(computation: Computation): boolean {
   return true;
 }
 
-/** Whether every element is written, given that none is written twice. */
+/** Whether every element is written, none of them twice; false where that is not found out. */
 export function writesAll(computation: Computation): boolean {
+  if (!writesApart(computation)) return false;
   const extents = extentsOf(computation);
   const target = targetOf(computation);
   const kept = computation.axes.filter((a) => a.kind === "spatial");

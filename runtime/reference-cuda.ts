@@ -18,6 +18,7 @@ import {
   targetOf,
 } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
+import { writesApart } from "../abstraction/elements.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -62,6 +63,10 @@ export function cudaReferenceSource(computation: Computation): SourceText {
   const output = outputOf(computation);
   if (accessesIn(sum.equation.value).some((a) => a.tensor === target.name))
     throw new UsageError(`${computation.name}: a recurrence has no reference on a device yet`);
+  if (!writesApart(sum))
+    throw new UsageError(
+      `${computation.name}: several points meet in one element of the output: it has no reference on a device yet`,
+    );
   if (epilogue && !isMonotone(epilogue.equation.value, target.name))
     throw new UsageError(
       `${computation.name}: its epilogue is not monotone in ${target.name}, so it has no reference on a device yet`,
@@ -210,8 +215,7 @@ function foldStruct(
 }
 
 function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
-  if (typeof rule.chain !== "number")
-    throw new UsageError("several points meet in one element of the output: it has no reference on a device yet");
+  if (typeof rule.chain !== "number") throw new Error("internal: several points meet in one element");
   const { chain, operations, epsilon, smallest, integral, exactBelow } = rule;
   const fits = code`${integral ? "true" : "false"} && size <= ${exactBelow} && sum == __builtin_nearbyint(sum)`;
   return [

@@ -19,6 +19,7 @@ import {
   targetOf,
 } from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import { writesApart } from "../abstraction/elements.ts";
 import { type CombineOp, identityOf } from "../abstraction/equation.ts";
 import { type Access, accessesIn, type Expr } from "../abstraction/expression.ts";
 import { rowMajor } from "../abstraction/layout.ts";
@@ -78,9 +79,9 @@ function outermostOf({ axes }: Computation): Axis | undefined {
 }
 
 /** Whether no output is written twice or read: they may then be computed in any order. */
-function isApart({ equation }: Computation): boolean {
-  const { tensor, index } = equation.target;
-  return index.every((e) => e.kind === "axis") && !accessesIn(equation.value).some((a) => a.tensor === tensor);
+function isApart(computation: Computation): boolean {
+  const { target, value } = computation.equation;
+  return !accessesIn(value).some((a) => a.tensor === target.tensor) && writesApart(computation);
 }
 
 /** Outputs summed side by side: enough to hide the latency of an addition with the widest vectors. */

@@ -22,7 +22,7 @@ import type { Prediction } from "../abstraction/trial.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
-import { gridProblem, printGridSchedule } from "../mapper/schedule/grid.ts";
+import { GRID, printGridSchedule } from "../mapper/schedule/grid.ts";
 import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
 import { problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
@@ -152,7 +152,7 @@ function judged(mapping: Mapping, candidate: GridCandidate | ThreadCandidate, ma
     const { schedule } = candidate;
     const context = gridContext(mapping, limits);
     if (typeof context === "string") return context;
-    return gridProblem(context, schedule) ?? { kind: "grid", context, schedule };
+    return problemIn(GRID, context, schedule) ?? { kind: "grid", context, schedule };
   }
   const { schedule } = candidate;
   const context = threadContext(mapping, limits);

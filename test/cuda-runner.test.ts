@@ -193,6 +193,12 @@ describe("the reference on the device", () => {
         w: "s8",
       },
     }),
+    defineComputation({
+      name: "groups",
+      equation: "out[n,g*4+o] += f32(a[n,g,i]) * f32(b[g,o,i]); c[n,j] = f16(out[n,j])",
+      extents: { n: 3, g: 3, o: 4, i: 5 },
+      tensors: { a: "f16", b: "f16" },
+    }),
   ];
 
   for (const computation of cases)
@@ -226,6 +232,8 @@ describe("the reference on the device", () => {
       tensors: { a: "f32" },
     });
     expect(() => cudaReferenceSource(squared)).toThrow("not monotone");
+    const joined = defineComputation({ equation: "y[i/2] += a[i]", extents: { i: 4 }, tensors: { a: "s32" } });
+    expect(() => cudaReferenceSource(joined)).toThrow("several points meet in one element");
   });
 });
 

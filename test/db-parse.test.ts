@@ -1,7 +1,7 @@
 /** @file The first wall: whatever stands in a line or in a file, what becomes a record is of the kind it may be. */
 
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { GridCandidate, LaneCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import type { GridCandidate, LaneCandidate, MappedCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
 import { isVisible, visible } from "../abstraction/text.ts";
 import {
   beginRun,
@@ -75,6 +75,14 @@ const GRID: GridCandidate = {
   },
 };
 
+const THREADS: ThreadCandidate = {
+  kind: "threads",
+  intrinsic: "thread.fma.f32.f16",
+  matching: {},
+  operands: { c: "out[m,n]", a: "a[m,k]", b: "b[k,n]" },
+  schedule: { lanes: { k: 32 }, warps: { m: 2 }, each: { k: 2 }, split: 1 },
+};
+
 /** A record of every kind, and of every kind of candidate. */
 function records(): Line[] {
   const environment = { ...MACHINE, driver: "550.54" };
@@ -104,6 +112,7 @@ function records(): Line[] {
   const { intrinsic: _, ...bare } = lanes;
   recordTrial(db, { ...bare, trial: trial({ status: "wrong", log: "off by one" }, 6, LANES) });
   recordTrial(db, { ...bare, trial: trial(measured(60), 8, GRID) });
+  recordTrial(db, { ...bare, trial: trial(measured(60), 9, THREADS) });
   recordCalibration(db, { environment, data: { machine: "a CPU", memory: { l1: { read: 1 } } }, at: 7 });
   endRun(db, run, { status: "done", ended: 9 });
   return recordsIn(exportLines(db));
@@ -266,6 +275,15 @@ describe("a number of a record", () => {
     ["a tile that ends a comment", "grid", at("candidate.schedule.tile", { "*/": 16 }), /tile\.\*\/: Invalid key/],
     ["a ring of a thousand stages", "grid", at("candidate.schedule.stage", 1000), /stage: Too big/],
     ["a decision nobody knows", "grid", at("candidate.schedule.cluster", 2), /Unrecognized key: "cluster"/],
+    ["a sum in a thousand parts", "grid", at("candidate.schedule.split", { parts: 1000, through: "memory" }), /parts/],
+    ["half a part", "grid", at("candidate.schedule.split", { parts: 1.5, through: "memory" }), /parts/],
+    ["parts that meet in the air", "grid", at("candidate.schedule.split", { parts: 2, through: "air" }), /through/],
+    ["tiles taken by nobody", "grid", at("candidate.schedule.persistent", 0), /persistent: Too small/],
+    ["tiles taken by a million blocks", "grid", at("candidate.schedule.persistent", 1e6), /persistent: Too big/],
+    ["taps of a kind nobody knows", "grid", at("candidate.schedule.taps", "x"), /taps/],
+    ["a warp of 64 lanes", "threads", at("candidate.schedule.lanes.m", 64), /lanes\.m/],
+    ["a million neighbours", "threads", at("candidate.schedule.each.k", 1e6), /each\.k: /],
+    ["a sum shared by a million blocks", "threads", at("candidate.schedule.split", 1e6), /split: Too big/],
     ["two threads that launch a grid", "grid", at("threads", 2), /its candidate runs on 1 threads/],
     ["a loop over no tiles", "mapped", at("candidate.schedule.order.0", "p/0"), /order\.0: is no loop/],
     ["a million samples", "mapped", at("samples", Array(1e6).fill(6e-5)), /longer than|samples/],

@@ -1,11 +1,14 @@
 /** @file Kernels of blocks and warps from the space of a search, printed, compiled for the emulated device and compared in every element. */
 
 import { describe, expect, it } from "vitest";
+import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { candidateText, scheduleText } from "../report/describe-candidate.ts";
+import { choiceOnGpu } from "../session/grid-space.ts";
 import { sessionSpace } from "../session/space.ts";
 import { usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
@@ -48,4 +51,35 @@ describe("a kernel of blocks and warps", () => {
         expect(m.status === "ok" ? "ok" : m.log, subject).toBe("ok");
       }
     });
+});
+
+describe("a recorded schedule of blocks", () => {
+  const computation = instantiate(operatorNamed("matmul"), {
+    ...{ parameters: { m: 64, n: 64, k: 64 }, types: parseDataTypes("f16") },
+  });
+  const schedule: GridSchedule = {
+    ...{ tile: { m: 32, n: 32, k: 32 }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "plain" },
+    ...{ order: 1, fragments: "inline", store: "direct" },
+  };
+  const problem = (change: Partial<GridSchedule>): string => {
+    const candidate: GridCandidate = {
+      ...{ kind: "grid", intrinsic: "mma.m16n8k16.f32.f16", matching: { m: ["m"], n: ["n"], k: ["k"] } },
+      ...{ operands: { c: "out[m,n]", a: "a[m,k]", b: "b[k,n]" }, schedule: { ...schedule, ...change } },
+    };
+    try {
+      choiceOnGpu(computation, candidate);
+      return "stands";
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error;
+      return error.message;
+    }
+  };
+
+  it("says a tile and warps of its axes and of no others", () => {
+    expect(problem({})).toBe("stands");
+    expect(problem({ tile: {} })).toContain("tile is of nothing, not of m, n, k");
+    expect(problem({ warps: { m: 1 } })).toContain("warps is of m, not of m, n");
+    expect(problem({ tile: { m: 32, n: 32, k: 32, zz: 7 } })).toContain("tile is of m, n, k, zz, not of m, n, k");
+    expect(problem({ warps: { m: 1, n: 1, k: 32 } })).toContain("warps is of m, n, k, not of m, n");
+  });
 });

@@ -165,6 +165,10 @@ describe("parts that meet", () => {
     expect(problem({ split: MEMORY, store: "staged" })).toMatch(/^parts of a sum are stored by the lanes/);
     expect(problem({ split: CLUSTER }, nvidiaTarget("a100"))).toBe("blocks of the target form no clusters");
     expect(problem({ split: MEMORY }, nvidiaTarget("a100"))).toBeUndefined();
+    const huge = gridContextOf(product(65536, 65536, 4096), mma, MATMUL);
+    expect(gridProblem(huge, { ...MMA, split: { parts: 64, through: "memory" } })).toMatch(
+      /^parts of sums take 1099511627776 bytes/,
+    );
   });
 
   it("are worth it where results are few and sums long, by the model, and not where tiles fill the machine", () => {

@@ -16,7 +16,7 @@ import { THREADS } from "../intrinsics/cuda-threads.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
-import { crossSchedules, drawSchedule, mutateSchedule } from "../mapper/schedule/schedules.ts";
+import { crossSchedules, drawSchedule, mutateSchedule, problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { dealtLoops, printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
@@ -154,5 +154,34 @@ describe("a kernel of threads", () => {
     const runs = await runEmulated(jobs.map(({ job }) => job));
     for (const [i, run] of runs.entries())
       expect(run.status === "ok" ? [...run.output] : run.log, jobs[i]?.name).toEqual(jobs[i]?.want);
+  });
+
+  it("adds up parts that are no multiple of a warp's lanes, and refuses more than a GPU has room for", async () => {
+    const sums = (m: number, k: number): Computation =>
+      defineComputation({
+        ...{ equation: "y[m] += f32(a[m,k]) * f32(b[k])", extents: { m, k }, tensors: { a: "f16", b: "f16" } },
+      });
+    const jobs = [33, 48, 128].map((split) => {
+      const computation = sums(3, 32 * split);
+      const context = contextOf(computation);
+      const schedule: ThreadSchedule = { lanes: { k: 32 }, warps: {}, each: {}, split };
+      expect(problemIn(THREAD_KIND, context, schedule)).toBeUndefined();
+      const inputs = randomInputs(computation, split);
+      const nest = lowerThreads(context, schedule);
+      const want = [...interpret(computation, inputs)];
+      expect([...interpretNest(nest, computation, inputs)]).toEqual(want);
+      return {
+        want,
+        job: { kernel: generateCuda(computation, context.mapping.intrinsic, nest, { lines: [] }), inputs },
+      };
+    });
+    const runs = await runEmulated(jobs.map(({ job }) => job));
+    expect(runs.map((run) => (run.status === "ok" ? [...run.output] : run.log))).toEqual(jobs.map(({ want }) => want));
+    const large = defineComputation({
+      ...{ equation: "y[m,n] += f32(a[m,k]) * f32(b[k,n])", extents: { m: 4096, n: 4096, k: 128 } },
+      tensors: { a: "f16", b: "f16" },
+    });
+    const many: ThreadSchedule = { lanes: { n: 32 }, warps: {}, each: {}, split: 128 };
+    expect(problemIn(THREAD_KIND, contextOf(large), many)).toMatch(/^parts of sums take 8589934592 bytes/);
   });
 });

@@ -12,6 +12,7 @@
  */
 
 import type { Environment, Watch } from "../evaluate.ts";
+import { type Access, printAccess } from "../expression.ts";
 import type { Dimension } from "../layout.ts";
 import { type Deed, describeDeed, describeElement, type Event, NestFault, raceOf, type Site } from "./fault.ts";
 import { ALL_LANES, HappensBefore, type Queue } from "./happens-before.ts";
@@ -164,6 +165,12 @@ export class WatchedMemory implements Watch {
     if (judge.sentOff) this.readsSentOff ??= this.newReads();
     else this.reads ??= this.newReads();
     this.noteRead(judge.sentOff ? this.readsSentOff : this.reads, at);
+  }
+
+  outside(access: Access): never {
+    throw new NestFault("malformed", [
+      `${printAccess(access)} is read outside ${this.buffer.name}: nothing tests its index`,
+    ]);
   }
 
   write(at: number): void {

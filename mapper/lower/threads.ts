@@ -419,7 +419,7 @@ class Threads {
     const rounds = Math.ceil(this.split / this.width);
     const added = Array.from({ length: rounds }, (_, i) => {
       const part = plus(number(i * this.width), axis(this.lane));
-      const where = this.split < this.width ? [compare("<", part, number(this.split))] : [];
+      const where = this.split % this.width !== 0 ? [compare("<", part, number(this.split))] : [];
       return this.assign(this.sumAt(0), this.partAt(counters, part), where, this.computation.equation.op);
     });
     const flips: number[] = [];

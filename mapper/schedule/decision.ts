@@ -84,10 +84,10 @@ export function pairsApart(a: Readonly<Record<string, unknown>>, b: Readonly<Rec
   return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => a[name] !== b[name]).length;
 }
 
-/** Of an instruction. */
+/** Axes of an instruction, or loops of a computation that is dealt to threads. */
 const MOST_AXES = 8;
 
-/** Values by axis, as a record may hold them: names of the notation, and no more than an instruction has. */
+/** Values by axis, as a record may hold them: names of the notation, and no more than there may be. */
 export function byAxis<T>(value: z.ZodType<T>): z.ZodType<Readonly<Record<string, T>>> {
   return named(identifier, value, MOST_AXES);
 }

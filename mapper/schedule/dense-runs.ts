@@ -32,20 +32,16 @@ function findPlaces(tensor: Tensor, name: string): readonly number[] {
  * @param extents of all loops of the computation
  */
 export function denseRun(
-  { index }: Access,
+  access: Access,
   { loops, weights }: LoopDimension,
   tensor: Tensor,
-  extents: Extents,
+  { extents, fed }: { readonly extents: Extents; readonly fed: ReadonlySet<string> },
   most: number,
 ): number {
+  const { index } = access;
   const forms = index.map(affineForm);
-  const steps = tensor.dims.map(({ name }) => evenStep(placesAlong(tensor, name)));
-  const strideOf = (loop: string): number | undefined =>
-    forms.reduce<number | undefined>((sum, form, i) => {
-      const [factor, step] = [form?.terms.get(loop) ?? 0, steps[i]];
-      if (sum === undefined || form === undefined || (factor !== 0 && step === undefined)) return undefined;
-      return factor === 0 ? sum : sum + factor * (step ?? 0);
-    }, 0);
+  const { origin, steps } = stepsIn(tensor);
+  const strideOf = (loop: string): number | undefined => strideAlong(access, tensor, loop);
 
   // 1. The innermost loops that count places as they count the fused index.
   let first = loops.length;
@@ -63,20 +59,50 @@ export function denseRun(
   if (!inside) return 1;
 
   // 3. Everything else moves by multiples.
-  const others = Object.keys(extents).filter((name) => !isDense(name));
+  const others = Object.keys(extents).filter((name) => !isDense(name) && ((extents[name] ?? 1) > 1 || fed.has(name)));
   const strides = others.map(strideOf);
   if (strides.some((s) => s === undefined)) return 1;
-  const constant = forms.reduce((sum, form, i) => sum + (form?.constant ?? 0) * (steps[i] ?? 0), 0);
+  const constant = forms.reduce((sum, form, i) => sum + (form?.constant ?? 0) * (steps[i] ?? 0), origin);
   const whole = [dense.reduce((product, l) => product * l.extent, 1), constant, ...strides.map((s) => s ?? 0)];
   let width = most;
   while (width > 1 && !whole.every((n) => n % width === 0)) width /= 2;
   return width;
 }
 
-/** The distance between neighbours, where it is one. */
+/** Elements that an access moves by when a loop does; undefined where that is not the same everywhere. */
+export function strideAlong({ index }: Access, tensor: Tensor, loop: string): number | undefined {
+  const { steps } = stepsIn(tensor);
+  return index.map(affineForm).reduce<number | undefined>((sum, form, i) => {
+    const [factor, step] = [form?.terms.get(loop) ?? 0, steps[i]];
+    if (sum === undefined || form === undefined || (factor !== 0 && step === undefined)) return undefined;
+    return factor === 0 ? sum : sum + factor * (step ?? 0);
+  }, 0);
+}
+
+interface Steps {
+  /** Place of the first element. */
+  readonly origin: number;
+  /** From one to the next along each dimension, where that is one distance. */
+  readonly steps: readonly (number | undefined)[];
+}
+
+const knownSteps = new WeakMap<Tensor, Steps>();
+
+function stepsIn(tensor: Tensor): Steps {
+  const known = knownSteps.get(tensor);
+  if (known) return known;
+  const first = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
+  const origin = evaluateIndex(tensor.storage, first);
+  // Where there is one element alone, an instruction may still step beyond it.
+  const beyond = (name: string): number => evaluateIndex(tensor.storage, { ...first, [name]: 1 }) - origin;
+  const steps = tensor.dims.map(({ name, extent }) =>
+    extent === 1 ? beyond(name) : evenStep(placesAlong(tensor, name)),
+  );
+  knownSteps.set(tensor, { origin, steps });
+  return { origin, steps };
+}
+
 function evenStep(places: readonly number[]): number | undefined {
-  const [origin = 0, next] = places;
-  if (next === undefined) return 0;
-  const step = next - origin;
-  return places.every((at, i) => at === origin + i * step) ? step : undefined;
+  const [origin = 0, next = 0] = places;
+  return places.every((at, i) => at === origin + i * (next - origin)) ? next - origin : undefined;
 }

@@ -203,7 +203,7 @@ export function runAlong(
   const loop = dimension.loops.at(-1);
   if (!loop) return 0;
   const tensor = tensorNamed(value.tensor);
-  const dense = mapped ? denseRun(value, dimension, tensor, mapped.extents, most) : 1;
+  const dense = mapped ? denseRun(value, dimension, tensor, mapped, most) : 1;
   if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most));
   const forms = value.index.map(affineForm);
   const moved = forms.filter((form) => !form || form.terms.has(loop.name));

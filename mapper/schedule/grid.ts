@@ -120,9 +120,23 @@ function spanProblem({ inputs, intrinsic }: GridContext, schedule: GridSchedule)
   return undefined;
 }
 
+/** Why a decision does not say what it must of each axis, and of no other. */
+function namesProblem(
+  decision: string,
+  of: Readonly<Record<string, number>>,
+  axes: readonly string[],
+): string | undefined {
+  const same = Object.keys(of).length === axes.length && axes.every((name) => Object.hasOwn(of, name));
+  return same ? undefined : `${decision} is of ${Object.keys(of).join(", ") || "nothing"}, not of ${axes.join(", ")}`;
+}
+
 /** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
 export function gridProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   const { rows, columns, sum, limits, inputs, intrinsic } = context;
+  const strange =
+    namesProblem("tile", schedule.tile, [rows.axis, columns.axis, sum.axis]) ??
+    namesProblem("warps", schedule.warps, [rows.axis, columns.axis]);
+  if (strange !== undefined) return strange;
   for (const a of [rows, columns]) {
     const along = fragmentsAlong(a, schedule);
     if (!Number.isInteger(along) || along < 1)

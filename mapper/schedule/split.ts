@@ -12,6 +12,7 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
 import { runsAlongRows } from "./store.ts";
 import { keptTiles, windowOf } from "./taps.ts";
@@ -20,6 +21,8 @@ import { stepsOf } from "./tile.ts";
 /** Parts worth trying; a cluster has at most eight blocks anywhere. */
 const PARTS = [2, 3, 4, 6, 8, 9, 12, 16] as const;
 const CLUSTERS = [2, 4, 8] as const;
+/** Bytes of partial sums in memory, a quarter of what the smallest GPU of the table has. */
+export const MOST_PART_BYTES = 2 ** 32;
 /** Blocks for each multiprocessor beyond which splitting only adds work. */
 const ENOUGH_BLOCKS = 2;
 
@@ -128,7 +131,11 @@ export function splitProblem(context: GridContext, schedule: GridSchedule): stri
   if (context.target.storage === undefined)
     return `which lane holds which element of ${context.target.name} is not known, so that parts of it are not added`;
   if (schedule.store !== "direct") return "parts of a sum are stored by the lanes that hold them: store direct";
-  if (through === "memory") return undefined;
+  if (through === "memory") {
+    const tile = extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
+    const bytes = tilesOf(context, schedule) * tile * parts * bytesOf(context.target.dtype);
+    return bytes > MOST_PART_BYTES ? `parts of sums take ${bytes} bytes, more than ${MOST_PART_BYTES}` : undefined;
+  }
   const most = context.limits.clusterBlocks;
   if (parts > most)
     return most === 0 ? "blocks of the target form no clusters" : `a cluster has at most ${most} blocks`;

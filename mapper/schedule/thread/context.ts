@@ -4,7 +4,6 @@
  *     matvec f16 1024 x 1024      m kept 1024, k summed 1024      a: k steps 1, 8 at once; m steps 1024      b: k steps 1, 8 at once
  */
 
-import { affineForm, evaluateIndex } from "../../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
 import { type Axis, outputOf, type Tensor, targetOf, tensorOf } from "../../../abstraction/computation.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
@@ -13,6 +12,7 @@ import { epilogueAt } from "../../../abstraction/epilogue.ts";
 import { type Access, accessesIn, axesIn, printAccess } from "../../../abstraction/expression.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
 import type { Decision } from "../decision.ts";
+import { strideAlong } from "../dense-runs.ts";
 import { dimensionsOf } from "../dimensions.ts";
 import { type GridLimits, runAlong } from "../grid-context.ts";
 
@@ -69,18 +69,12 @@ export function threadContext(mapping: Mapping, limits: GridLimits): ThreadConte
   return { mapping, loops, accesses, result: describe(stored, outputOf(computation)), limits };
 }
 
-/** Of an access whose indices are sums of loops, in a tensor whose dimensions lie evenly apart where the loops move. */
+/** Of the loops by which an access moves evenly. */
 function stridesOf(access: Access, tensor: Tensor, loops: ReadonlySet<string>): ReadonlyMap<string, number> {
-  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
-  const apart = tensor.dims.map((d) => {
-    const next = { ...origin, [d.name]: Math.min(1, d.extent - 1) };
-    return evaluateIndex(tensor.storage, next) - evaluateIndex(tensor.storage, origin);
-  });
-  const forms = access.index.map(affineForm);
   return new Map(
     [...loops].flatMap((loop): [string, number][] => {
-      if (forms.some((f) => f === undefined)) return [];
-      return [[loop, forms.reduce((sum, f, i) => sum + (f?.terms.get(loop) ?? 0) * (apart[i] ?? 0), 0)]];
+      const stride = strideAlong(access, tensor, loop);
+      return stride === undefined ? [] : [[loop, stride]];
     }),
   );
 }

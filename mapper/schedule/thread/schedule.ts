@@ -9,6 +9,7 @@ import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
 import { type Axis, targetOf } from "../../../abstraction/computation.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
 import { printSchedule, type ScheduleKind } from "../schedules.ts";
+import { MOST_PART_BYTES } from "../split.ts";
 import type { ThreadAccess, ThreadContext } from "./context.ts";
 import { THREAD_DECISIONS } from "./decisions.ts";
 
@@ -62,14 +63,16 @@ export function readsOf(
 ): { readonly elements: number; readonly moves: number } {
   const own = dealt.filter((l) => moving.has(l.name) && l.each > 1);
   const places = new Set<number>([0]);
+  // Where it is not known how far apart they are, none coincide.
+  let apart = 1;
   for (const l of own) {
-    const stride = strides.get(l.name);
-    // Where it is not known how far apart they are, none coincide.
-    const step = stride ?? 1e9 * (1 + own.indexOf(l));
-    for (const place of [...places]) for (let i = 1; i < l.each; i++) places.add(place + i * step);
+    const step = strides.get(l.name);
+    if (step === undefined) apart *= l.each;
+    else for (const place of [...places]) for (let i = 1; i < l.each; i++) places.add(place + i * step);
   }
+  const elements = places.size * apart;
   const width = Math.max(1, ...own.map((l) => runOf(widths.get(l.name) ?? 1, l.each)));
-  return { elements: places.size, moves: places.size / width };
+  return { elements, moves: elements / width };
 }
 
 /** Neighbours moved at once: no more than lie side by side, and as many as divide what a thread takes. */
@@ -114,6 +117,10 @@ function threadProblem(context: ThreadContext, schedule: ThreadSchedule): string
   const bytes = partialBytes(context, dealt);
   if (bytes > STATIC_SHARED_BYTES)
     return `${bytes} bytes of shared memory for parts of sums, more than ${STATIC_SHARED_BYTES}`;
+  const sums = productOf(dealt.filter(isKept), (l) => l.extent);
+  const parts = schedule.split * sums * bytesOf(targetOf(context.mapping.computation).dtype);
+  if (schedule.split > 1 && parts > MOST_PART_BYTES)
+    return `parts of sums take ${parts} bytes, more than ${MOST_PART_BYTES}`;
   if (schedule.split > 1 && dealt.every((l) => l.split < schedule.split))
     return `no summed loop has ${schedule.split} steps to share`;
   return undefined;
