@@ -18,6 +18,7 @@ type Ending =
   | { readonly status: "failed"; readonly exitCode: number }
   | { readonly status: "crashed"; readonly signal: string }
   | { readonly status: "timed out"; readonly limitMs: number }
+  | { readonly status: "stopped" }
   | { readonly status: "not started"; readonly reason: string };
 
 interface Output {
@@ -88,11 +89,18 @@ export function runChild(
     readonly cwd?: string;
     /** Processors it may use; all where `taskset` is missing. */
     readonly cpus?: readonly number[] | undefined;
+    /** Kills it. */
+    readonly signal?: AbortSignal | undefined;
   },
 ): Promise<ChildRun> {
   const [program = "", ...args] = onProcessors(options.cpus, command);
   return new Promise((resolve) => {
     const output = { stdout: "", stderr: "" };
+    const { signal } = options;
+    if (signal?.aborted) {
+      resolve({ command, ...output, status: "stopped" });
+      return;
+    }
     const begun = begin(() =>
       spawn(program, args, { cwd: options.cwd, detached: true, stdio: ["ignore", "pipe", "pipe"] }),
     );
@@ -102,13 +110,18 @@ export function runChild(
     }
     const { child } = begun;
     let late = false;
+    const stop = (): void => {
+      if (child.pid !== undefined) killGroup(child.pid);
+    };
+    signal?.addEventListener("abort", stop);
     const end = (how: Ending): void => {
       clearTimeout(timer);
+      signal?.removeEventListener("abort", stop);
       resolve({ command, ...output, ...how });
     };
     const timer = setTimeout(() => {
       late = true;
-      if (child.pid !== undefined) killGroup(child.pid);
+      stop();
     }, options.timeLimitMs);
     child.stdout.setEncoding("utf8").on("data", (text: string) => {
       output.stdout += text;
@@ -117,9 +130,10 @@ export function runChild(
       output.stderr += text;
     });
     child.on("error", (error) => end({ status: "not started", reason: error.message }));
-    whenOver(child, (exitCode, signal) => {
-      if (late) end({ status: "timed out", limitMs: options.timeLimitMs });
-      else if (signal !== null) end({ status: "crashed", signal });
+    whenOver(child, (exitCode, killedBy) => {
+      if (signal?.aborted) end({ status: "stopped" });
+      else if (late) end({ status: "timed out", limitMs: options.timeLimitMs });
+      else if (killedBy !== null) end({ status: "crashed", signal: killedBy });
       else if (exitCode === 0) end({ status: "ok" });
       else end({ status: "failed", exitCode: exitCode ?? 0 });
     });
@@ -144,6 +158,8 @@ export function explainRun(run: ChildRun): string {
       return `${program} was killed by ${run.signal}`;
     case "timed out":
       return `${program} ran longer than ${run.limitMs / 1000} s`;
+    case "stopped":
+      return `${program} was stopped`;
     case "not started":
       return `${program} did not start: ${run.reason}`;
     default:

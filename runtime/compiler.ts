@@ -43,6 +43,8 @@ export interface CompileOptions {
   readonly cores?: Pick<Cores, "working">;
   /** Added after the usual ones. */
   readonly flags?: readonly string[];
+  /** Ends compilations under way; who waits for one is told by an Error. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 const COMPILE_TIME_LIMIT_MS = 60_000;
@@ -134,6 +136,7 @@ async function compileOrFind(
 /** What a compilation that takes place needs to know. */
 type Placed = Required<Pick<CompileOptions, "compiler" | "workdir" | "timeLimitMs">> & {
   readonly cpus: readonly number[] | undefined;
+  readonly signal?: AbortSignal | undefined;
 };
 
 async function compileAs(
@@ -152,7 +155,8 @@ async function compileAs(
   const begun = performance.now();
   try {
     await writeFile(`${own}.cpp`, source);
-    const headers = await precompiledHeaders(source, flags, options);
+    // Headers are for all who come after, too.
+    const headers = await precompiledHeaders(source, flags, { ...options, signal: undefined });
     const included = headers === undefined ? [] : ["-include", headers];
     const command = [...compiler.command, ...included, `${own}.cpp`, "-o", own, ...flags];
     const run = await runCompiler(command, options);
@@ -172,8 +176,13 @@ async function compileAs(
 
 let unique = 0;
 
-function runCompiler(command: readonly string[], { timeLimitMs, workdir, cpus }: Placed): Promise<ChildRun> {
-  return runChild(command, { timeLimitMs, cwd: workdir, cpus });
+async function runCompiler(
+  command: readonly string[],
+  { timeLimitMs, workdir, cpus, signal }: Placed,
+): Promise<ChildRun> {
+  const run = await runChild(command, { timeLimitMs, cwd: workdir, cpus, signal });
+  if (run.status === "stopped") throw new Error("compiling was stopped");
+  return run;
 }
 
 /**
@@ -277,7 +286,7 @@ async function compileHeaders(
 
 export interface CompilePool {
   /** Compiles when a place is free; the same kernel asked for twice is compiled once. */
-  readonly kernel: (kernel: Kernel) => Promise<Compiled>;
+  readonly kernel: (kernel: Kernel, signal?: AbortSignal) => Promise<Compiled>;
 }
 
 /** Compiles as many kernels at once as asked; by default one a core. */
@@ -285,15 +294,21 @@ export function compilePool(options: CompileOptions & { readonly jobs?: number }
   const limit = pLimit(options.jobs ?? coresHere().length);
   const running = new Map<string, Promise<Compiled>>();
   return {
-    kernel: (kernel) => {
+    kernel: (kernel, signal) => {
       const key = JSON.stringify([kernelFlags(kernel, options.flags), kernel.source]);
       const known = running.get(key);
       if (known) return known;
-      const next = limit(() => compileKernel(kernel, options)).finally(() => running.delete(key));
+      const next = limit(() => compileKernel(kernel, stoppedBy(options, signal))).finally(() => running.delete(key));
       running.set(key, next);
       return next;
     },
   };
+}
+
+/** The options with one signal more. */
+function stoppedBy(options: CompileOptions, signal: AbortSignal | undefined): CompileOptions {
+  const signals = [options.signal, signal].filter((s) => s !== undefined);
+  return { ...options, signal: signals.length === 0 ? undefined : AbortSignal.any(signals) };
 }
 
 function shorten(log: string): string {

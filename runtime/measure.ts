@@ -80,7 +80,7 @@ export interface Runner {
   readonly workdir: string;
   readonly cores: Cores;
   /** Starts compiling, so that the result is there when `measure` asks for it. */
-  readonly compile: (kernel: Kernel) => Promise<Compiled>;
+  readonly compile: (kernel: Kernel, signal?: AbortSignal) => Promise<Compiled>;
   readonly reference: (
     computation: Computation,
     seed: number,
@@ -187,7 +187,8 @@ class LocalRunner implements Runner {
     this.place = place;
     this.settings = { ...DEFAULTS, ...definedOnly(options) };
     this.seed = options.seed ?? 1;
-    this.pool = compilePool({ compiler, workdir, cores, ...pick(options, "jobs"), ...pick(options, "flags") });
+    const { signal } = place.stopping;
+    this.pool = compilePool({ compiler, workdir, cores, signal, ...pick(options, "jobs"), ...pick(options, "flags") });
     this.compiler = compiler;
     this.workdir = workdir;
     this.cores = cores;
@@ -199,14 +200,15 @@ class LocalRunner implements Runner {
     };
   }
 
-  compile(kernel: Kernel): Promise<Compiled> {
-    return this.pool.kernel(kernel);
+  compile(kernel: Kernel, signal?: AbortSignal): Promise<Compiled> {
+    return this.pool.kernel(kernel, signal);
   }
 
   reference(computation: Computation, seed: number, more: Pick<ReferenceOptions, "fixed"> = {}): Promise<Reference> {
     const { compiler, workdir, cores } = this;
+    const { signal } = this.place.stopping;
     return onThisMachine("drawing inputs", () =>
-      referenceFor(computation, seed, { compiler, workdir, cores, ...more }),
+      referenceFor(computation, seed, { compiler, workdir, cores, signal, ...more }),
     );
   }
 

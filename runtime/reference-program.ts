@@ -68,8 +68,10 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
       runChild([program.file, ...files, answer, `${threads}`], {
         timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
         cpus,
+        signal: options.signal,
       }),
     );
+    if (run.status === "stopped") throw new Error("computing what kernels must answer was stopped");
     if (run.status !== "ok")
       throw (
         toolProblem(run, "computing what kernels must answer") ??

@@ -8,6 +8,7 @@
  * Every part is somebody else's: the search is tuner's, the numbers are runtime's, the records are db's.
  */
 
+import { setImmediate } from "node:timers/promises";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
@@ -15,10 +16,11 @@ import { usefulPoints } from "../abstraction/condition.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import type { Prediction } from "../abstraction/trial.ts";
+import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import {
   beginRun,
   type Database,
@@ -50,7 +52,7 @@ import {
   type SessionSpaceOptions,
   sessionSpace,
 } from "./space.ts";
-import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
+import { type Bench, isDoneBefore, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
   readonly computation: Computation;
@@ -106,6 +108,7 @@ export type TuneOutcome =
 /** Chosen so that compiling and measuring end within a minute; a search with nothing left to gain stops earlier. */
 const DEFAULT_SECONDS = 40;
 const DEFAULT_TRIALS = 160;
+const CLOCK_GRAIN_MS = 20;
 
 /** The instructions of the table that a machine has and that kernels are written with. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
@@ -189,7 +192,14 @@ export async function tuneComputation(
 async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneComputationOptions): Promise<TuneOutcome> {
   const db = openDatabase(options.database ?? "automap.db");
   try {
-    const prepared = await prepare(db, place, subject, options);
+    const started = Date.now();
+    const preparing = prepare(db, place, subject, options);
+    if (!(await isDoneBefore(preparing, options.signal)))
+      return {
+        ...{ status: "interrupted", computation: subject.computation, best: undefined, trials: [], failed: {} },
+        ...{ seconds: (Date.now() - started) / 1000, waitedSeconds: place.waited(), database: db.path },
+      };
+    const prepared = await preparing;
     return "refused" in prepared
       ? { status: "nothing-maps", ...prepared }
       : await searchPrepared(db, prepared, options);
@@ -268,6 +278,10 @@ async function searchPrepared(
     budget,
     started,
   });
+  const stop = options.signal ?? new AbortController().signal;
+  // Later than the search's own clock says so, never sooner.
+  const time = AbortSignal.timeout(1000 * budget.seconds + CLOCK_GRAIN_MS);
+  const inTime = measuredInTime(space, bench, time, stop);
   try {
     const result = await search<Candidate>({
       space,
@@ -278,7 +292,8 @@ async function searchPrepared(
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
-      measure: (candidates) => bench.measure(candidates.map((c) => space.kernelOf(c))),
+      measure: (candidates) =>
+        batch === undefined ? inTime(candidates) : bench.measure(candidates.map((c) => space.kernelOf(c))),
       ...(batch === undefined ? {} : { batch }),
       ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),
@@ -303,6 +318,24 @@ async function searchPrepared(
     noteFailure(db, run);
     throw error;
   }
+}
+
+/** Measures candidates until the time is spent or the user stops; the first of a search is measured whatever the time. */
+function measuredInTime(space: SessionSpace, bench: Bench, time: AbortSignal, stop: AbortSignal) {
+  let isAnswered = false;
+  return async function* (candidates: readonly Candidate[]): AsyncGenerator<Measurement> {
+    const kernels: Kernel[] = [];
+    // Kernels are written one by one, so that a signal is heard between them.
+    for (const candidate of candidates) {
+      if (stop.aborted) return;
+      kernels.push(space.kernelOf(candidate));
+      await setImmediate();
+    }
+    for await (const answer of await bench.measure(kernels, { time, stop, needsOne: !isAnswered })) {
+      isAnswered = true;
+      yield answer;
+    }
+  };
 }
 
 /** What ended the run is told by the error under way; that this cannot be written down, as on a full disk, is no news. */

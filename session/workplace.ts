@@ -52,10 +52,23 @@ export interface BenchOptions {
   readonly announce: (text: string) => void;
 }
 
+/** What ends a round while its kernels compile: the rest of them is then neither compiled nor measured. */
+export interface Until {
+  /** The time is up. */
+  readonly time: AbortSignal;
+  /** The user wants no more. */
+  readonly stop: AbortSignal;
+  /** Whether the first kernel is waited for although the time is up: a search should have one answer. */
+  readonly needsOne: boolean;
+}
+
 /** One computation where it is measured. */
 export interface Bench {
   /** Kernels compile together; none is timed while one compiles. */
-  readonly measure: (kernels: readonly Kernel[]) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
+  readonly measure: (
+    kernels: readonly Kernel[],
+    until?: Until,
+  ) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
   /** In one process on the same memory, batches in turns. */
   readonly compare: (kernels: readonly Kernel[]) => Promise<readonly Measurement[]>;
 }
@@ -107,9 +120,20 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
         announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
       const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       return {
-        async *measure(kernels): AsyncGenerator<Measurement> {
-          await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
-          for (const kernel of kernels) yield await runner.measure(kernel, reference);
+        async *measure(kernels, until): AsyncGenerator<Measurement> {
+          const ended = new AbortController();
+          const compiled = kernels.map((kernel) => runner.compile(kernel, ended.signal));
+          for (const one of compiled) one.catch(() => undefined);
+          try {
+            const inTime = await isDoneBefore(
+              Promise.all(compiled),
+              until && AbortSignal.any([until.time, until.stop]),
+            );
+            if (!inTime && !(until?.needsOne && (await isDoneBefore(compiled[0], until.stop)))) return;
+            for (const kernel of inTime ? kernels : kernels.slice(0, 1)) yield await runner.measure(kernel, reference);
+          } finally {
+            ended.abort();
+          }
         },
         compare: (kernels) => runner.compareKernels(kernels, reference),
       };
@@ -117,6 +141,23 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     waited: () => runner.cores.waited(),
     close: () => runner.close(),
   };
+}
+
+/** @returns false when the signal came first: the work goes on, and how it ends is nobody's concern any more */
+export async function isDoneBefore(
+  work: Promise<unknown> | undefined,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
+  const done = Promise.resolve(work).then(() => true);
+  if (!signal) return done;
+  done.catch(() => undefined);
+  if (signal.aborted) return false;
+  let stop = (): void => undefined;
+  const ended = new Promise<false>((resolve) => {
+    stop = () => resolve(false);
+    signal.addEventListener("abort", stop);
+  });
+  return Promise.race([done, ended]).finally(() => signal.removeEventListener("abort", stop));
 }
 
 /** Finals on a GPU take longer than trials. */

@@ -228,7 +228,7 @@ class Running<C> {
     return [...fresh].map(([key, candidate]) => ({ key, candidate, earlier: this.options.store.known(key) }));
   }
 
-  /** From the store or from the machine; ends early only when the machine stops for the signal. */
+  /** From the store or from the machine; ends early only when the machine stops for the signal or the time. */
   private async *answers(asked: readonly Question<C>[]): AsyncGenerator<Answer<C>> {
     const unknown = asked.filter((question) => !question.earlier).map(({ candidate }) => candidate);
     let machine: AsyncGenerator<Measurement> | undefined;
@@ -249,7 +249,8 @@ class Running<C> {
         }
         const next = await machine.next();
         if (next.done) {
-          if (this.options.signal?.aborted) return;
+          const over = this.whySpent();
+          if (over === "interrupted" || over === "time-spent") return;
           throw new Error(`tune: measure answered ${answered} of ${unknown.length} candidates`);
         }
         answered++;

@@ -1,0 +1,98 @@
+/** @file A search that is stopped, or out of time, waits for no compiler and for no reference. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { runChild } from "../runtime/child.ts";
+import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { Runner } from "../runtime/measure.ts";
+import { tuneComputation } from "../session/tune.ts";
+import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-stop-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+let compiler: Compiler;
+beforeAll(async () => {
+  const found = await findCompiler();
+  if (found.status === "environment") throw new Error(found.what);
+  compiler = found;
+});
+
+const matmul = defineComputation({
+  ...{ equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 16, j: 16, k: 16 }, tensors: { a: "f32", b: "f32" } },
+});
+const DONE: Compiled = { status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true };
+const never = <T>(): Promise<T> => new Promise(() => undefined);
+
+/** A machine whose compiler is given; signals that it was handed, in order. */
+function machine(compile: (nth: number) => Promise<Compiled>): {
+  runner: Runner;
+  signals: (AbortSignal | undefined)[];
+} {
+  const signals: (AbortSignal | undefined)[] = [];
+  const fake = fakeRunner(compiler, { alone: () => took(1e-6), inTurns: (all) => all.map(() => took(1e-6)) });
+  return {
+    signals,
+    runner: { ...fake, compile: (_: Kernel, signal) => compile(signals.push(signal)) },
+  };
+}
+
+const search = (name: string, runner: Runner, more: { seconds?: number; signal?: AbortSignal }) =>
+  tuneComputation(
+    { computation: matmul },
+    { database: withCalibration(join(folder, name), compiler), runner, trials: 40, seconds: 60, ...more },
+  );
+
+describe("a search", () => {
+  it("that is stopped while its kernels compile ends at once, and so do they", async () => {
+    const controller = new AbortController();
+    const { runner, signals } = machine((nth) => {
+      if (nth === 2) setTimeout(() => controller.abort(), 20);
+      return never();
+    });
+    expect(await search("compiling.db", runner, { signal: controller.signal })).toMatchObject({
+      ...{ status: "interrupted", trials: [] },
+    });
+    expect(signals.length).toBeGreaterThan(1);
+    expect(signals.every((signal) => signal?.aborted)).toBe(true);
+  });
+
+  it("that is out of time takes the one kernel that it has, and compiles no more", async () => {
+    const { runner, signals } = machine((nth) => (nth === 1 ? Promise.resolve(DONE) : never()));
+    const outcome = await search("late.db", runner, { seconds: 1 });
+    expect(outcome).toMatchObject({ status: "time-spent", best: { measurement: { median: 1e-6 } } });
+    expect("trials" in outcome && outcome.trials.length).toBe(1);
+    expect(signals.every((signal) => signal?.aborted)).toBe(true);
+  });
+
+  it("that is stopped while inputs are drawn ends at once", async () => {
+    const controller = new AbortController();
+    const { runner } = machine(() => Promise.resolve(DONE));
+    const reference = (): Promise<never> => {
+      controller.abort();
+      return never();
+    };
+    expect(await search("drawing.db", { ...runner, reference }, { signal: controller.signal })).toMatchObject({
+      ...{ status: "interrupted", trials: [] },
+    });
+  });
+});
+
+describe("a child", () => {
+  it("is killed with all that it started, and one that is begun after the signal never is", async () => {
+    const controller = new AbortController();
+    const started = performance.now();
+    setTimeout(() => controller.abort(), 50);
+    const sleeping = await runChild(["sh", "-c", "sleep 30 & sleep 30"], {
+      ...{ timeLimitMs: 60_000, signal: controller.signal },
+    });
+    expect(sleeping.status).toBe("stopped");
+    expect(performance.now() - started).toBeLessThan(10_000);
+    expect(await runChild(["true"], { timeLimitMs: 1000, signal: controller.signal })).toMatchObject({
+      status: "stopped",
+    });
+  });
+});
