@@ -28,7 +28,7 @@ export { type Equation, printEquation } from "./abstraction/equation.ts";
 export { EnvironmentError, type EnvironmentProblem, UsageError } from "./abstraction/error.ts";
 export { interpret } from "./abstraction/interpret.ts";
 export { interpretNest } from "./abstraction/interpret-nest.ts";
-export { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "./abstraction/intrinsic.ts";
+export { defineIntrinsic, type Intrinsic, type IntrinsicSpec, type OperandSpec } from "./abstraction/intrinsic.ts";
 export type { Kernel } from "./abstraction/kernel.ts";
 export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";
 export type { Level, Memory, Target } from "./abstraction/machine.ts";
@@ -37,6 +37,7 @@ export { parseEquation, parseExpr } from "./abstraction/parse.ts";
 export type { Measurement, Prediction, Trial } from "./abstraction/trial.ts";
 export {
   best,
+  computationOf,
   type Database,
   DatabaseError,
   type Difference,
@@ -50,12 +51,14 @@ export {
   POLICIES,
   pruneTrials,
   queryTrials,
+  showTrial,
   type TrialFilter,
   type TrialRecord,
   type Trust,
   verifyDatabase,
 } from "./db/index.ts";
 export { INTRINSICS, intrinsicsNamed } from "./intrinsics/index.ts";
+export { registerIntrinsic } from "./intrinsics/register.ts";
 export { lowerMapping } from "./mapper/lower/plain.ts";
 export { lowerSchedule } from "./mapper/lower/scheduled.ts";
 export { type MappingOptions, type MappingSet, mappings } from "./mapper/match/enumerate.ts";
@@ -74,7 +77,15 @@ export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
 export { reportPage } from "./report/page.ts";
 export type { ReportData } from "./report/report-data.ts";
-export { type Choice, generate, predict, type TuneOptions, tune } from "./session/api.ts";
+export {
+  type Choice,
+  type EmitOptions,
+  emit,
+  generate,
+  predict,
+  type TuneOptions,
+  tune,
+} from "./session/api.ts";
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
 export type { TunedKernel } from "./session/finals.ts";
 export {
@@ -89,10 +100,10 @@ export { gatherReport } from "./session/report.ts";
 export {
   nativeIntrinsics,
   rankByModel,
-  type TuneComputationOptions,
   type TuneOutcome,
-  type TuneSubject,
-  tuneComputation,
 } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
 export { nativeTarget, nvidiaTarget } from "./targets/index.ts";
+export type { TuneEvent, TuneStatus } from "./tuner/search.ts";
+export { STRATEGIES } from "./tuner/strategies.ts";
+export type { Strategy } from "./tuner/strategy.ts";

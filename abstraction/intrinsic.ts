@@ -169,7 +169,7 @@ const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride"];
 /**
  * Completes a declaration and refuses an inconsistent one: an axis without extent, types that disagree, a storage formula that
  * puts two elements in one place, a template that names no operand.
- * @throws UsageError or Error naming the row and the rule
+ * @throws UsageError naming the row and the rule
  */
 export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>): Intrinsic {
   const given: Readonly<Record<string, OperandSpec>> = spec.operands;
@@ -186,14 +186,14 @@ export function defineIntrinsic<const E extends string>(spec: IntrinsicSpec<E>):
   });
   const operands = Object.values(computation.tensors).map(({ name, dtype, dims }): Operand => {
     const operand = given[name];
-    if (!operand) throw new Error(`${spec.name}: operand ${name} is not declared`);
+    if (!operand) throw new UsageError(`${spec.name}: operand ${name} is not declared`);
     const { file, storage } = parseStorage(operand.storage, `${spec.name}: storage of ${name}`);
     const own = dims.map((d) => d.name);
     const axes = computation.axes.map((a) => a.name);
     const mentioned = storage === undefined ? [] : axesIn(storage);
     for (const axis of mentioned)
       if (!own.includes(axis) && !axes.includes(axis))
-        throw new Error(`${spec.name}: storage of ${name} names "${axis}", which is no axis`);
+        throw new UsageError(`${spec.name}: storage of ${name} names "${axis}", which is no axis`);
     const broadcast = mentioned.filter((axis) => !own.includes(axis));
     return {
       name,
@@ -357,7 +357,7 @@ export function sizesOf(operand: Operand): Extents {
 
 function parseStorage(text: string, subject: string): { file: string; storage: Expr | undefined } {
   const match = /^([^[\]]+)(?:\[(.*)\])?$/.exec(text);
-  if (!match) throw new Error(`${subject} must read file[formula], as in "zmm[4*n + k]", got "${text}"`);
+  if (!match) throw new UsageError(`${subject} must read file[formula], as in "zmm[4*n + k]", got "${text}"`);
   const [, file = "", formula] = match;
   if (formula === undefined) return { file, storage: undefined };
   const storage = parseExpr(formula, subject);
@@ -369,7 +369,7 @@ function parseStorage(text: string, subject: string): { file: string; storage: E
 function parseTurned(text: string, file: string, subject: string): Expr {
   const turned = parseStorage(text, subject);
   if (turned.file !== file || turned.storage === undefined)
-    throw new Error(`${subject} must read ${file}[formula], got "${text}"`);
+    throw new UsageError(`${subject} must read ${file}[formula], got "${text}"`);
   return turned.storage;
 }
 
@@ -378,7 +378,7 @@ function checkTemplates({ name, operands, emit }: Intrinsic): void {
   const check = (template: string | undefined, known: readonly string[], what: string): void => {
     for (const [, word] of template?.matchAll(BRACES) ?? []) {
       if (word !== undefined && !known.includes(word))
-        throw new Error(`${name}: ${what} names {${word}}, which is none of ${known.join(", ")}`);
+        throw new UsageError(`${name}: ${what} names {${word}}, which is none of ${known.join(", ")}`);
     }
   };
   check(emit, names, "emit");
@@ -406,11 +406,11 @@ function checkStorage(intrinsic: Intrinsic, operand: Operand): void {
     const element = evaluateIndex(logical, point);
     const before = holder.get(place);
     if (place < 0)
-      throw new Error(
+      throw new UsageError(
         `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts element ${element} in place ${place}`,
       );
     if (before !== undefined && before !== element) {
-      throw new Error(
+      throw new UsageError(
         `${intrinsic.name}: storage ${printStorage(operand)} of ${operand.name} puts elements ${before} and ${element} in place ${place}`,
       );
     }

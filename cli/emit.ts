@@ -25,7 +25,7 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { everyIntrinsic, intrinsicsNamed } from "../intrinsics/index.ts";
 import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -211,7 +211,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
     for (const computation of computations) {
       const trusted = compiler && {
         environment: environmentOf({ compiler }),
-        intrinsics: INTRINSICS,
+        intrinsics: everyIntrinsic(),
         policy: given.trust,
       };
       const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);

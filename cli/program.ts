@@ -19,6 +19,8 @@ interface CommandFile {
   readonly summary: string;
   /** Gives what adds its options, its help and its action. */
   readonly load: () => Promise<Register>;
+  /** Whether it reads no instructions, so that it takes no declarations of the user's. */
+  readonly needsNone?: boolean;
 }
 
 const COMMANDS: readonly CommandFile[] = [
@@ -46,6 +48,7 @@ const COMMANDS: readonly CommandFile[] = [
     name: "systolic",
     summary: "list the systolic arrays that compute an operator: where and when each point runs",
     load: async () => (await import("./systolic.ts")).registerSystolic,
+    needsNone: true,
   },
   {
     name: "intrinsic",
@@ -56,11 +59,13 @@ const COMMANDS: readonly CommandFile[] = [
     name: "operator",
     summary: "the operators automap knows",
     load: async () => (await import("./operator.ts")).registerOperator,
+    needsNone: true,
   },
   {
     name: "doctor",
     summary: "tell what this machine can do, what is missing and what to install",
     load: async () => (await import("./doctor.ts")).registerDoctor,
+    needsNone: true,
   },
   {
     name: "db",
@@ -131,9 +136,11 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
   const names = COMMANDS.map(({ name }) => name);
   if (words[0] === "help" && asked !== undefined && !names.includes(asked))
     throw new UsageError(`unknown command "${asked}"`, { hint: suggestion(asked, names) });
-  for (const { name, summary, load } of COMMANDS) {
+  for (const { name, summary, load, needsNone = false } of COMMANDS) {
     const command = program.command(name).summary(summary);
-    if (name === asked) (await load())(command, finish);
+    if (name !== asked) continue;
+    (await load())(command, finish);
+    if (!needsNone) (await import("./declare.ts")).addDeclarations(command);
   }
   pointToHelp(program, "automap");
   return program;

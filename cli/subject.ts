@@ -14,7 +14,7 @@ import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { intrinsicsNamed, knownIntrinsics } from "../intrinsics/index.ts";
 import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/data-types.ts";
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -51,7 +51,7 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
 
 /** The instructions a name or family stands for; all of them when none was named. */
 export function readIntrinsics(name: string | undefined): readonly Intrinsic[] {
-  return name === undefined || name === "all" ? INTRINSICS : intrinsicsNamed(name);
+  return name === undefined || name === "all" ? knownIntrinsics() : intrinsicsNamed(name);
 }
 
 /** Types an instruction takes: its inputs in order and what it sums in. */

@@ -23,12 +23,7 @@ const LOG = 20_000;
 /** Of a column that holds JSON. */
 const JSON_TEXT = 2 ** 20;
 
-/** A word of a table: an instruction, a feature, a level, a strategy. */
-export const word = z
-  .string()
-  .max(100)
-  .regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, { error: "is no word of letters, digits and . _ + -" })
-  .refine(isFreeName, TAKEN);
+export { word } from "../abstraction/schema.ts";
 
 /** The name of a workload. */
 export const title = z

@@ -12,7 +12,7 @@ import {
   operatorNamed,
   parseDataTypes,
   queryTrials,
-  tuneComputation,
+  tune,
   verifyDatabase,
 } from "../automap.ts";
 
@@ -24,7 +24,7 @@ const matmul = instantiate(operatorNamed("matmul"), {
   parameters: { m: 16, n: 16, k: 16 },
   types: parseDataTypes("f32"),
 });
-await tuneComputation({ computation: matmul }, { trials: 4, seed: 1, database: file });
+await tune(matmul, { trials: 4, seed: 1, database: file });
 
 // 2. Questions. Every record carries its workload, candidate, environment, samples and prediction.
 const db = openDatabase(file);

@@ -1,6 +1,6 @@
 /** @file A matrix product tuned for this machine, then called like any function; its numbers beside the equation's. */
 
-import { instantiate, interpret, load, operatorNamed, parseDataTypes, tuneComputation } from "../automap.ts";
+import { instantiate, interpret, load, operatorNamed, parseDataTypes, tune } from "../automap.ts";
 
 const matmul = instantiate(operatorNamed("matmul"), {
   parameters: { m: 16, n: 16, k: 16 },
@@ -8,7 +8,7 @@ const matmul = instantiate(operatorNamed("matmul"), {
 });
 
 // Six kernels are enough to show it; a real search measures some hundreds, and "automap.db" keeps them.
-const outcome = await tuneComputation({ computation: matmul }, { trials: 6, seed: 1, database: ":memory:" });
+const outcome = await tune(matmul, { trials: 6, seed: 1, database: ":memory:" });
 if (outcome.status === "environment") throw new Error(outcome.problem.what);
 if (outcome.status === "nothing-maps") throw new Error(`no instruction of this machine computes ${matmul.name}`);
 if (!outcome.best) throw new Error(`every kernel failed: ${JSON.stringify(outcome.failed)}`);

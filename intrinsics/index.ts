@@ -23,6 +23,7 @@ import { THREADS } from "./cuda-threads.ts";
 import { DPAS } from "./dpas.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
+import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
 import { PORTABLE } from "./portable.ts";
 import { VIRTUAL } from "./virtual.ts";
 import { everyWgmma, WGMMA, wgmmaNamed } from "./wgmma.ts";
@@ -45,21 +46,27 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   portable: PORTABLE,
 };
 
+/** The table: the rows of all files of this folder. */
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
-/** Every row that a record may name: those of the table, and the widths that are asked for by their names. */
-export function everyIntrinsic(): readonly Intrinsic[] {
-  return [...new Set([...INTRINSICS, ...everyWgmma()])];
+/** The rows to choose from: the table, then the instructions that the user registered. */
+export function knownIntrinsics(): readonly Intrinsic[] {
+  return [...INTRINSICS, ...ownIntrinsics()];
 }
 
-/** The CPU instructions a machine reports; plain C++, which no machine names, is none. */
+/** Every row that a record may name: those to choose from, and the widths that are asked for by their names. */
+export function everyIntrinsic(): readonly Intrinsic[] {
+  return [...new Set([...knownIntrinsics(), ...everyWgmma()])];
+}
+
+/** The CPU instructions of the table that a machine reports; plain C++, which no machine names, is none. */
 export function instructionsOf({ isa }: { readonly isa: readonly string[] }): Intrinsic[] {
   return INTRINSICS.filter((row) => row.language === "c++" && row.features.every((needed) => isa.includes(needed)));
 }
 
 /** The instruction of this very name; rows of `wgmma` exist for every width, and few are listed. */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
-  return INTRINSICS.find((row) => row.name === name) ?? wgmmaNamed(name);
+  return INTRINSICS.find((row) => row.name === name) ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
 }
 
 /**
@@ -70,12 +77,13 @@ export function intrinsicsNamed(word: string): readonly Intrinsic[] {
   const exact = intrinsicNamed(word);
   if (exact) return [exact];
   const table = Object.hasOwn(INTRINSIC_TABLES, word) ? (INTRINSIC_TABLES[word] ?? []) : [];
-  const found = INTRINSICS.filter((row) => row.family === word || row.isa === word || table.includes(row));
+  const known = knownIntrinsics();
+  const found = known.filter((row) => row.family === word || row.isa === word || table.includes(row));
   if (found.length > 0) return found;
   const words = [
     ...Object.keys(INTRINSIC_TABLES),
-    ...INTRINSICS.flatMap((row) => [row.family, row.isa]),
-    ...INTRINSICS.map((row) => row.name),
+    ...known.flatMap((row) => [row.family, row.isa]),
+    ...known.map((row) => row.name),
   ];
   throw new UsageError(`no intrinsic, family or feature "${word}"`, { hint: suggestion(word, [...new Set(words)]) });
 }

@@ -1,28 +1,35 @@
 /**
  * @file The verbs of the public API: search, and what can be asked of a choice, which is a candidate with its computation.
  *
- *     const outcome = await tune(conv2d, nativeTarget(), { trials: 100, signal, onEvent });
+ *     const outcome = await tune(conv2d, { trials: 100, signal, onEvent });
  *     if ("best" in outcome && outcome.best) {
  *       generate(outcome.best).source
  *       predict(outcome.best)?.seconds
+ *       emit(outcome.best.id, "conv2d", { database: outcome.database });
  *     }
  */
 
+import { z } from "zod";
 import { type Candidate, isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { checkOptions } from "../abstraction/schema.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { openDatabase, showTrial } from "../db/index.ts";
+import { packageFiles } from "../package/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { laneSpace } from "../tuner/lane-candidates.ts";
+import { declaredAs } from "./declared.ts";
+import { sealedPackage, subjectOf, writePackage } from "./emit.ts";
 import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
+import { CANDIDATE_KINDS } from "./space.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
 
 /** A candidate and what it computes: the best of a search, a record, or one of your own. */
@@ -33,18 +40,43 @@ export interface Choice {
   readonly machine?: Target;
 }
 
+/** What a search may be told; everything has a default. */
 export type TuneOptions = TuneComputationOptions & Omit<TuneSubject, "computation">;
 
+const count = z.int({ error: "must be a whole number" }).positive({ error: "must be positive" });
+const callback = z.custom<never>((value) => typeof value === "function", { error: "must be a function" });
+const anObject = z.custom<never>((value) => typeof value === "object" && value !== null, {
+  error: "must be an object",
+});
+
+const tuneOptions = z.strictObject({
+  parameters: z.record(z.string(), z.number()).optional(),
+  fixed: anObject.optional(),
+  name: z.string().optional(),
+  intrinsics: z.array(anObject).optional(),
+  machine: anObject.optional(),
+  trials: count.optional(),
+  seconds: z.number({ error: "must be a number of seconds" }).positive({ error: "must be positive" }).optional(),
+  seed: z.int({ error: "must be a whole number" }).nonnegative().optional(),
+  threads: count.optional(),
+  kinds: z.enum(CANDIDATE_KINDS, { error: `must be ${CANDIDATE_KINDS.join(", ")}` }).optional(),
+  strategy: z.looseObject({ name: z.string() }, { error: "must be a strategy: one of STRATEGIES" }).optional(),
+  earlyStop: z.boolean().optional(),
+  database: z.string().min(1, { error: "must name a file, or :memory:" }).optional(),
+  runner: anObject.optional(),
+  signal: anObject.optional(),
+  onEvent: callback.optional(),
+  onNotice: callback.optional(),
+} satisfies Record<keyof TuneOptions, z.ZodType>);
+
 /**
- * Searches for the fastest kernel of a computation on a target.
- * @param target this machine, or this machine with some of its ISA features left out
- * @throws UsageError when this machine lacks a feature of the target: kernels are measured here
+ * Searches for the fastest kernel of a computation, on this machine's CPU or on the machine of the options: this CPU with some of its
+ * features left out, or the GPU that is here (`localGpu`). Every trial is kept in the database, and a search goes on from what is there.
+ * @throws UsageError when an option is unknown or wrong, or this machine lacks a feature of the one asked for: kernels are measured here
  */
-export async function tune(
-  computation: Computation,
-  target: Target = nativeTarget(),
-  options: TuneOptions = {},
-): Promise<TuneOutcome> {
+export async function tune(computation: Computation, options: TuneOptions = {}): Promise<TuneOutcome> {
+  checkOptions(tuneOptions, options, "tune");
+  const { parameters, fixed, name, machine: target = nativeTarget(), ...rest } = options;
   const here = nativeTarget().isa;
   // Which GPU is here is found when it is asked for.
   const lacking = isGpu(target) ? [] : target.isa.filter((feature) => !here.includes(feature));
@@ -55,7 +87,6 @@ export async function tune(
         hint: "rankByModel ranks candidates without measuring; mappings() works for any instruction of the table",
       },
     );
-  const { parameters, fixed, name, ...rest } = options;
   return tuneComputation(
     { computation, name, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
     { ...rest, machine: target },
@@ -83,12 +114,51 @@ export function predict(
   }
   if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
-  const [instruction] = intrinsicsNamed(candidate.intrinsic);
+  declaredAs(candidate.intrinsic);
   const space = laneSpace(computation, {
     threads: candidate.schedule.threads,
     target: modelTarget(target, calibration),
   });
-  if (!instruction || "rule" in space) return undefined;
+  if ("rule" in space) return undefined;
   const seconds = space.expectedSeconds(candidate.schedule);
   return Number.isFinite(seconds) ? { seconds, uncorrectedSeconds: seconds, levels: [] } : undefined;
+}
+
+/** How a package is written. */
+export interface EmitOptions {
+  /** The database that holds the record; `automap.db` by default. */
+  readonly database?: string;
+  /** Of files and C functions; the operator's name by default. */
+  readonly name?: string;
+  /** Whether a folder that is not empty is written into; false by default. */
+  readonly force?: boolean;
+}
+
+const emitOptions = z.strictObject({
+  database: z.string().optional(),
+  name: z.string().optional(),
+  force: z.boolean().optional(),
+} satisfies Record<keyof EmitOptions, z.ZodType>);
+
+/**
+ * Writes the kernel of a record as a package of C++ that needs nothing of automap's: sources, header, build script, CMakeLists.txt, a
+ * wrapper for Node and a test of every element. Nothing is built or run.
+ * @param record the first digits of its id
+ * @param folder made when it is missing
+ * @returns the names of the files
+ * @throws UsageError when there is no such record, it is of a failed trial or of a kernel in CUDA, or the folder is not empty
+ */
+export function emit(record: string, folder: string, options: EmitOptions = {}): readonly string[] {
+  checkOptions(emitOptions, options, "emit");
+  const db = openDatabase(options.database ?? "automap.db", { readonly: true });
+  try {
+    const trial = showTrial(db, record);
+    const subject = subjectOf(trial, options.name);
+    const files = packageFiles(subject);
+    // What was measured elsewhere is not vouched for by this machine's seal.
+    writePackage(folder, trial.provenance === "here" ? sealedPackage(subject, files) : files, options.force);
+    return [...files.keys()];
+  } finally {
+    db.close();
+  }
 }

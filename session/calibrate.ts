@@ -33,7 +33,7 @@ export type CalibrateOutcome =
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
 /**
- * Calibrates this machine, or reads what an earlier calibration left; kept in the database, where `tuneComputation` finds it.
+ * Calibrates this machine, or reads what an earlier calibration left; kept in the database, where `tune` finds it.
  * @param anew to measure even when one is remembered
  * @throws UsageError when the database is none of automap's
  */

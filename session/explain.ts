@@ -15,6 +15,7 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Costs, createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type Contradiction, contradictionIn } from "./contradiction.ts";
+import { declaredAs } from "./declared.ts";
 import { choiceOnGpu, costsOnGpu, predictOnGpu } from "./grid-space.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
@@ -37,6 +38,7 @@ export type TrialExplanation =
 export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation {
   const { workload, candidate } = trial;
   try {
+    declaredAs(candidate.intrinsic, trial.declaration);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
     if (candidate.kind === "lanes")
       return { status: "unknown", because: "the layered model is of mappings; a design on lanes has an estimate only" };

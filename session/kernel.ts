@@ -17,6 +17,7 @@ import { scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { scheduleText } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";
 import { gpuTargetNamed } from "../targets/gpu.ts";
+import { declaredAs } from "./declared.ts";
 import { choiceOnGpu, generateOnGpu } from "./grid-space.ts";
 import { generateDesign } from "./lane-space.ts";
 import { mappingOf } from "./recorded.ts";
@@ -49,7 +50,9 @@ export function kernelOfRecord({
   workload,
   candidate,
   environment,
-}: Pick<TrialRecord, "workload" | "candidate" | "environment">): Kernel {
+  declaration,
+}: Pick<TrialRecord, "workload" | "candidate" | "environment" | "declaration">): Kernel {
+  declaredAs(candidate.intrinsic, declaration);
   return kernelFor(computationOf(workload), candidate, gpuTargetNamed(environment.target));
 }
 

@@ -12,7 +12,6 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
@@ -22,6 +21,7 @@ import type { LaneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
+import { declaredAs } from "./declared.ts";
 import type { Reason, SessionSpace } from "./space.ts";
 import { VERSION } from "./version.ts";
 
@@ -79,8 +79,7 @@ const VECTOR_BYTES = 64;
 /** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
 export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
-  const [intrinsic] = intrinsicsNamed(name);
-  if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);
+  const intrinsic = declaredAs(name);
   const verdict = tapsOf(computation, schedule.rolled);
   const refusal = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
   if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);

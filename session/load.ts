@@ -1,7 +1,7 @@
 /**
  * @file A tuned kernel as a function on typed arrays.
  *
- *     const conv = await load("3f9a1c77", { database: "automap.db" });      a record, or what tuneComputation gave, or an emitted folder
+ *     const conv = await load("3f9a1c77", { database: "automap.db" });      a record, or what tune gave, or an emitted folder
  *     conv.run(input, weight, output);                                      inputs in the order the equation reads them, the output last
  *     conv.close();
  *
@@ -59,7 +59,7 @@ export interface LoadOptions extends BindOptions, Consent, CoreOptions {
 /**
  * Compiles a kernel, or finds it compiled, and loads it into this process. What was not made here, an imported record or a package from
  * elsewhere, is code of whoever wrote it: it is loaded only with `trustImported`, a record's kernel after it was right in a process of its own.
- * @param source the id of a record, a record, the best of `tuneComputation`, or a folder that `automap emit` wrote
+ * @param source the id of a record, a record, the best of `tune`, or a folder that `automap emit` wrote
  * @throws UsageError when there is no such record or folder, it cannot be used, or it was not made here and may not be trusted; EnvironmentError when a compiler or koffi is missing;
  * KernelError when `tuned` is asked for and this CPU cannot run it
  */

@@ -21,12 +21,12 @@ import {
   showRun,
   type TrialRecord,
 } from "../db/index.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { bindOperands } from "../mapper/match/bind.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { gpuTargetNamed, type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
+import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 
 /**
@@ -37,8 +37,7 @@ export function mappingOf(computation: Computation, candidate: Candidate): Mappi
   if (!isMapped(candidate))
     throw new UsageError(`a design on lanes has no mapping: ${candidate.schedule.dataflow} on ${candidate.intrinsic}`);
   const { intrinsic: name, matching, operands } = candidate;
-  const [intrinsic] = intrinsicsNamed(name);
-  if (intrinsic?.name !== name) throw new UsageError(`the table of instructions has no ${name}`);
+  const intrinsic = declaredAs(name);
   const { bindings } = bindOperands(computation, intrinsic, true);
   const binding = bindings.find((b) => Object.entries(b).every(([o, bound]) => operands[o] === printExpr(bound)));
   if (!binding) {

@@ -15,13 +15,14 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
-import { instructionsOf, intrinsicNamed } from "../intrinsics/index.ts";
+import { instructionsOf } from "../intrinsics/index.ts";
 import { candidateText, scheduleRows } from "../report/describe-candidate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { type SearchResult, search, type TrialStore, type TuneEvent } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
 import { CANDIDATE_KINDS, isRefusals, type Reason, sessionSpace } from "./space.ts";
@@ -105,7 +106,7 @@ export async function replayRun(
 
   // 3. The same space and model.
   const space = sessionSpace(computation, {
-    intrinsics: intrinsicsOf(names, run),
+    intrinsics: intrinsicsOf(names, run, own),
     calibration,
     machine:
       target && isGpu(target)
@@ -260,13 +261,15 @@ function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
   };
 }
 
-function intrinsicsOf(names: readonly string[] | undefined, run: RunRecord): readonly Intrinsic[] {
+/** What the search could choose from, declared as it was where a trial says how. */
+function intrinsicsOf(
+  names: readonly string[] | undefined,
+  run: RunRecord,
+  own: readonly TrialRecord[],
+): readonly Intrinsic[] {
   if (names === undefined) return instructionsOf(run.environment);
-  return names.map((name) => {
-    const found = intrinsicNamed(name);
-    if (!found) throw new UsageError(`run ${run.id} could choose ${name}, which the table of instructions has not`);
-    return found;
-  });
+  const declarations = new Map(own.map((t) => [t.intrinsic, t.declaration]));
+  return names.map((name) => declaredAs(name, declarations.get(name)));
 }
 
 function nothingMaps(

@@ -21,7 +21,7 @@ import {
   type TrialRecord,
   wordsOf,
 } from "../db/index.ts";
-import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
+import { instructionsOf, knownIntrinsics } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
 import { neededPoints } from "../perfmodel/roof.ts";
@@ -194,10 +194,12 @@ function rooflineOf(
   const trials = groups.flat();
   const used = new Set(trials.map((t) => t.candidate.intrinsic));
   const clock = c.clockHz.median;
-  const peaks = INTRINSICS.filter((row) => used.has(row.name)).flatMap((row) => {
-    const peak = peakOf(row, c);
-    return peak === undefined ? [] : [{ name: row.name, operationsPerSecond: peak }];
-  });
+  const peaks = knownIntrinsics()
+    .filter((row) => used.has(row.name))
+    .flatMap((row) => {
+      const peak = peakOf(row, c);
+      return peak === undefined ? [] : [{ name: row.name, operationsPerSecond: peak }];
+    });
   const points = groups.flatMap((own) => {
     const operations = own[0] ? operationsThatCount(own[0]) : 0;
     return own.filter(isTimed).map(

@@ -32,7 +32,7 @@ import {
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
+import { knownIntrinsics } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
@@ -42,6 +42,7 @@ import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
+import { checkKnown } from "./declared.ts";
 import { decide, type TunedKernel } from "./finals.ts";
 import { checkMemory } from "./memory.ts";
 import {
@@ -65,7 +66,10 @@ export interface TuneSubject {
 }
 
 export interface TuneComputationOptions {
-  /** Instructions to choose from; by default all that the machine has. Those of plain C++ are taken only where no other maps. */
+  /**
+   * Instructions to choose from; by default all that the machine has, registered ones among them. Those of plain C++ are taken only where
+   * no other maps. One of your own has to be registered, so that its records can be read again.
+   */
   readonly intrinsics?: readonly Intrinsic[];
   /** This machine, or what is to be used of it. */
   readonly machine?: Target;
@@ -110,7 +114,7 @@ const DEFAULT_SECONDS = 40;
 const DEFAULT_TRIALS = 160;
 const CLOCK_GRAIN_MS = 20;
 
-/** The instructions of the table that a machine has and that kernels are written with. */
+/** The instructions, of the table or registered, that a machine has and that kernels are written with. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }
@@ -118,10 +122,10 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
 /** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup. */
 export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   if (isGpu(machine))
-    return [...new Set([...INTRINSICS, ...searchedWgmma()])].filter(
+    return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
       (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
-  return INTRINSICS.filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
+  return knownIntrinsics().filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
 }
 
 /** Whether a row is plain C++ and no instruction. */
@@ -163,7 +167,8 @@ function chooseSpace(
 
 /**
  * Searches for the fastest kernel of a computation on this machine. Where the machine fails on the way, what was measured is kept.
- * @throws UsageError when the database is no database of automap's, the name is no name, or more threads are asked for than there are processors
+ * @throws UsageError when the database is no database of automap's, the name is no name, an instruction is not registered, or more threads
+ *   are asked for than there are processors
  */
 export async function tuneComputation(
   subject: TuneSubject,
@@ -173,6 +178,7 @@ export async function tuneComputation(
     throw new UsageError(`"${subject.name}" is no name for a workload`, {
       hint: "letters, digits and . _ - + / :, no more than 80",
     });
+  for (const intrinsic of options.intrinsics ?? []) checkKnown(intrinsic);
   try {
     const { threads = 1, runner, machine = nativeTarget(), onNotice } = options;
     if (!isGpu(machine)) checkMemory(subject.computation);

@@ -53,6 +53,6 @@ describe("the verbs of the API", () => {
 
   it("refuse to tune for a target that this machine is not", async () => {
     const other = { ...nativeTarget(), name: "a warp", isa: ["sm_90"] };
-    await expect(tune(matmul, other)).rejects.toThrow("this machine lacks sm_90 of a warp");
+    await expect(tune(matmul, { machine: other })).rejects.toThrow("this machine lacks sm_90 of a warp");
   });
 });

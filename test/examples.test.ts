@@ -40,6 +40,8 @@ it("has a test here for each example", () => {
     "own-intrinsic.ts",
     "systolic.ts",
     "tune-and-load.ts",
+    "tune-own-intrinsic.ts",
+    "vpmaddwd.ts",
   ]);
 });
 
@@ -195,6 +197,20 @@ it.skipIf(missing !== undefined)(
     expect(lines[0]).toMatch(/^6 kernels, the fastest in \d+\.\d\d us$/);
     expect(lines).toContain(" * out[m,n] += a[m,k] * b[k,n]");
     expect(lines.at(-1)).toBe("equal to the equation");
+  },
+  TUNING,
+);
+
+it.skipIf(missing !== undefined)(
+  `tune-own-intrinsic: tuned, recorded, predicted, called and emitted${unless}`,
+  async () => {
+    expect((await printedBy("tune-own-intrinsic")).split("\n")).toEqual([
+      "the fastest kernel holds vpmaddwd as promised",
+      expect.stringMatching(/^recorded: mine\.vpmaddwd, declaration [0-9a-f]{12}$/),
+      "the model knows what it costs",
+      "emitted: matmul.cpp, matmul_portable.cpp, matmul_tuned.cpp, matmul_test.cpp",
+      "equal to the equation",
+    ]);
   },
   TUNING,
 );

@@ -69,8 +69,8 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
   it("compiles in a strict project that checks its libraries", () => {
     writeFileSync(
       join(project, "uses.ts"),
-      `import { instantiate, operatorNamed, tuneComputation, type TuneOutcome } from "automap";
-       const outcome: TuneOutcome = await tuneComputation({ computation: instantiate(operatorNamed("matmul")) });
+      `import { instantiate, operatorNamed, tune, type TuneOutcome } from "automap";
+       const outcome: TuneOutcome = await tune(instantiate(operatorNamed("matmul")));
        if ("best" in outcome) console.log(outcome.best?.measurement.median.toFixed(9));`,
     );
     const compilerOptions = {
@@ -88,7 +88,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
   }, 60_000);
 
   it("is imported and required", () => {
-    const say = "console.log(typeof a.tuneComputation)";
+    const say = "console.log(typeof a.tune)";
     expect(printed(process.execPath, "--input-type=module", "-e", `import * as a from "automap"; ${say}`)).toBe(
       "function\n",
     );

@@ -174,7 +174,7 @@ describe("an x86-64 without AVX", () => {
   });
 
   it("tunes to a verified kernel without an AVX instruction", async () => {
-    const outcome = await tune(product("f32"), NEHALEM, { trials: 2, seconds: 60, database: ":memory:" });
+    const outcome = await tune(product("f32"), { machine: NEHALEM, trials: 2, seconds: 60, database: ":memory:" });
     if (!("best" in outcome) || !outcome.best) throw new Error(`no kernel: ${outcome.status}`);
     const { kernel, candidate } = outcome.best;
     expect(candidate.intrinsic).toMatch(/^portable\./);

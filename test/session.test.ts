@@ -7,6 +7,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
+import { registerIntrinsic } from "../intrinsics/register.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -55,8 +56,8 @@ describe("a session", () => {
   it.each(["an instruction of one's own", "one that promises nothing"])(
     "tunes with %s",
     async (kind) => {
-      const own = defineIntrinsic({
-        name: "mine.fma",
+      const declared = defineIntrinsic({
+        name: kind.startsWith("an") ? "mine.fma" : "mine.plain",
         family: "mine",
         isa: hasFeature(nativeTarget(), "fma") ? "fma" : "portable",
         language: "c++",
@@ -73,6 +74,7 @@ describe("a session", () => {
         ...(kind.startsWith("an") && hasFeature(nativeTarget(), "fma") ? { mnemonic: "vmulps" } : {}),
         source: "no manual: what the compiler makes of it",
       });
+      const own = registerIntrinsic(declared);
       const outcome = await tuneComputation(
         { computation: matmul },
         { intrinsics: [own], trials: 2, seconds: 60, database: ":memory:", kinds: "mappings" },

@@ -1,0 +1,48 @@
+/**
+ * @file `--declare FILE`: instructions of the user's own, beside the table.
+ *
+ *     automap tune matmul --dtype s16 --declare ./vpmaddwd.mjs --intrinsic mine.vpmaddwd
+ *
+ * The file is a module that exports declarations. It is code, and it runs with the rights of the command: it is loaded because the user
+ * names it, and no record, package or folder can name one.
+ */
+
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import type { Command } from "commander";
+import { UsageError } from "../abstraction/error.ts";
+import { registerDeclarations } from "../intrinsics/register.ts";
+
+/** Gives a command, or each of its subcommands, the option; the declarations are registered before the command runs. */
+export function addDeclarations(command: Command): void {
+  for (const one of command.commands.length > 0 ? command.commands : [command]) {
+    one
+      .option(
+        "--declare <file>",
+        "a JavaScript module, run by this command, that exports declarations of instructions of your own; may be given again",
+        (file: string, before: readonly string[] = []) => [...before, file],
+      )
+      .hook("preAction", async () => {
+        const files: unknown = one.getOptionValue("declare");
+        if (Array.isArray(files)) for (const file of files) await declareFrom(String(file));
+      });
+  }
+}
+
+async function declareFrom(file: string): Promise<void> {
+  const path = resolve(file);
+  if (!existsSync(path))
+    throw new UsageError(`--declare: there is no file ${file}`, {
+      hint: "it names a module that exports declarations; --intrinsic names an instruction",
+    });
+  const exports: unknown = await import(pathToFileURL(path).href).catch((error: unknown) => {
+    throw new UsageError(
+      `--declare: ${file} cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
+      {
+        hint: "it is an ES module, .mjs or .js: export default { name: ..., compute: ... }",
+      },
+    );
+  });
+  registerDeclarations({ ...(exports as object) }, file); // a module is an object
+}
