@@ -5,6 +5,12 @@
  *     node dist/bench/conditions.js                                        200 computations, an hour or more
  *     node dist/bench/conditions.js --count 20 --out bench/results/conditions-xeon
  *
+ * A machine of many cores takes a share of them on each, with one calibration, and joins what they wrote:
+ *
+ *     node dist/bench/conditions.js --count 0 --database all.db --out none
+ *     for n in 0 1 2 3; do taskset -c $((2*n)),$((2*n+1)) node dist/bench/conditions.js --shard $n/4 --database all.db --out shard-$n & done; wait
+ *     node dist/bench/conditions.js --out bench/results/conditions-xeon shard-*.jsonl
+ *
  * Computations are drawn at random: attention scores and products whose result is a triangle or a band, and products with a triangular
  * factor, in three types, of 128 to 640 rows; each under two or three conditions and without. All are tuned with the same number of trials
  * and one calibration, every kernel is verified, and the winners of a computation are timed in turns, with its conditions and without.
@@ -15,7 +21,7 @@
  */
 
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { type Computation, defineComputation, equationText, pointCount } from "../abstraction/computation.ts";
@@ -23,7 +29,6 @@ import { usefulPoints } from "../abstraction/condition.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import type { Calibration } from "../perfmodel/calibrate.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import type { Reference } from "../runtime/verify.ts";
 import { environmentOf } from "../session/environment.ts";
@@ -31,9 +36,11 @@ import type { TunedKernel } from "../session/finals.ts";
 import { calibrationFor } from "../session/predict.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nativeTarget } from "../targets/native.ts";
-import { type Bound, issueBound, memoryBounds } from "./conditions-bound.ts";
+import { type Bound, boundsOn } from "./conditions-bound.ts";
+import { mostOf, pageOf, type Row } from "./conditions-report.ts";
 
-const { values } = parseArgs({
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
   options: {
     count: { type: "string", default: "200" },
     /** Of each search. */
@@ -42,18 +49,17 @@ const { values } = parseArgs({
     out: { type: "string", default: "conditions" },
     /** Trials and the calibration; a file of its own, deleted at the end, when left out. */
     database: { type: "string" },
+    /** `2/8`: of the computations drawn every eighth, from the third on. */
+    shard: { type: "string", default: "0/1" },
     /** Goes on behind the lines that are there. */
     resume: { type: "boolean", default: false },
   },
 });
 const COUNT = Number(values.count);
-const GOAL = 0.8;
-/** A kernel may seem faster than the bound by as much as the clock of the machine moves meanwhile. */
-const CLOCK_MOVES = 0.03;
+const [SHARD = 0, SHARDS = 1] = values.shard.split("/").map(Number);
+if (!(SHARD >= 0 && SHARD < SHARDS)) throw new Error(`--shard ${values.shard}: there is none`);
 /** Times each winner is measured, in turns with the others; the fastest counts. */
 const TURNS = 3;
-const jsonl = `${values.out}.jsonl`;
-if (!values.resume) writeFileSync(jsonl, "");
 
 interface Form {
   readonly name: string;
@@ -115,29 +121,10 @@ function draw(random: Random): Group {
   return { form: name, whole: make(""), tied };
 }
 
-interface Row {
-  readonly form: string;
-  readonly text: string;
-  /** Of the points, where the condition holds. */
-  readonly share: number;
-  /** A call, with the condition and without. */
-  readonly seconds: number;
-  readonly secondsWithout: number;
-  readonly ratio: number;
-  readonly bound: Bound;
-  readonly boundWithout: Bound;
-}
-
-/** The most that the ratio can be, given the time without the condition. */
-const mostOf = ({ share, secondsWithout, bound }: Row): number => (share * secondsWithout) / bound.seconds;
-/** What the goal asks for is beyond the bound. */
-const isBeyond = (row: Row): boolean => row.ratio < GOAL && mostOf(row) < GOAL;
-
 interface Place {
   readonly runner: Runner;
   readonly database: string;
-  readonly calibration: Calibration;
-  readonly memory: ReturnType<typeof memoryBounds>;
+  readonly boundOf: ReturnType<typeof boundsOn>;
 }
 
 async function tuned(computation: Computation, { runner, database }: Place): Promise<TunedKernel | string> {
@@ -176,12 +163,9 @@ async function rowsOf({ form, whole, tied }: Group, place: Place): Promise<{ row
     else failed.push(`${textOf(computation)}: ${found}`);
   }
   const computations = winners.map((w) => w.computation);
-  const [seconds, memory] = [await inTurns(winners, place.runner), await place.memory(computations)];
-  const bounds = computations.map((computation, i): Bound => {
-    const { issues, instruction } = issueBound(computation, place.calibration);
-    const touched = memory[i] ?? 0;
-    return { seconds: Math.max(issues, touched), memory: touched, issues, instruction };
-  });
+  const seconds = await inTurns(winners, place.runner);
+  const bounds: Bound[] = [];
+  for (const computation of computations) bounds.push(await place.boundOf(computation));
   const [secondsWithout, boundWithout] = [seconds[0], bounds[0]];
   if (computations[0] !== whole || secondsWithout === undefined || boundWithout === undefined)
     return { rows: [], failed };
@@ -198,94 +182,73 @@ async function rowsOf({ form, whole, tied }: Group, place: Place): Promise<{ row
 const textOf = (c: Computation): string =>
   `${equationText(c)}   ${JSON.stringify(Object.fromEntries(c.axes.map((a) => [a.name, a.extent])))}`;
 
-const lines = readFileSync(jsonl, "utf8").split("\n");
-const rows: Row[] = lines.filter((line) => line !== "").map((line) => JSON.parse(line) as Row);
-const failed: string[] = [];
-const folder = mkdtempSync(join(tmpdir(), "automap-conditions-"));
-const made = await createRunner({ threads: 1 });
-if (made.status === "environment") throw new Error(made.what);
-const { runner } = made;
-try {
-  const database = values.database ?? join(folder, "conditions.db");
-  const db = openDatabase(database);
-  const say = (text: string): void => void process.stderr.write(`${text}\n`);
-  const calibration = await calibrationFor(db, environmentOf(runner, nativeTarget()), INTRINSICS, runner, say);
-  db.close();
-  const place: Place = { runner, database, calibration, memory: memoryBounds(folder, runner.cores) };
-  const known = new Set(rows.map((r) => r.text));
-  for (let n = 0; rows.length < COUNT; n++) {
+/** The computations asked for, each once, in groups. */
+function drawnGroups(): readonly Group[] {
+  const groups: Group[] = [];
+  const drawn = new Set<string>();
+  for (let n = 0; drawn.size < COUNT; n++) {
     const group = draw(seededRandom(1000 * Number(values.seed) + n));
-    const open = group.tied.filter((c) => !known.has(textOf(c))).slice(0, COUNT - rows.length);
-    if (open.length === 0) continue;
-    const found = await rowsOf({ ...group, tied: open }, place);
-    failed.push(...found.failed);
-    for (const row of found.rows) {
-      rows.push(row);
-      known.add(row.text);
-      appendFileSync(jsonl, `${JSON.stringify(row)}\n`);
-      say(`${rows.length}/${COUNT}  ${row.ratio.toFixed(2)} of ${mostOf(row).toFixed(2)}  ${row.text}`);
-    }
+    const tied = group.tied.filter((c) => !drawn.has(textOf(c))).slice(0, COUNT - drawn.size);
+    for (const c of tied) drawn.add(textOf(c));
+    if (tied.length > 0) groups.push({ ...group, tied });
   }
-} finally {
-  await runner.close();
-  rmSync(folder, { recursive: true, force: true });
+  return groups;
 }
 
-/** How the equation of a type begins its factors. */
-const SUMS: Readonly<Record<string, string>> = { bf16: "+= f32(", u8s8: "+= s32(", f32: "+= x" };
-const typeOf = ({ text }: Row): string | undefined => Object.keys(SUMS).find((type) => text.includes(SUMS[type] ?? ""));
-const geomean = (xs: readonly number[]): number => Math.exp(xs.reduce((sum, x) => sum + Math.log(x), 0) / xs.length);
-const table = ["all", ...FORMS.map((f) => f.name), ...Object.keys(SUMS)].flatMap((name) => {
-  const own = rows.filter((r) => name === "all" || r.form === name || typeOf(r) === name);
-  if (own.length === 0) return [];
-  const sorted = own.map((r) => r.ratio).sort((x, y) => x - y);
-  const at = (q: number): string => (sorted[Math.floor(q * (sorted.length - 1))] ?? Number.NaN).toFixed(2);
-  const met = own.filter((r) => r.ratio >= GOAL).length;
-  const beyond = own.filter(isBeyond).length;
-  const reached = geomean(own.map((r) => r.bound.seconds / r.seconds)).toFixed(2);
-  const without = geomean(own.map((r) => r.boundWithout.seconds / r.secondsWithout)).toFixed(2);
-  const counts = `${met} | ${beyond} | ${own.length - met - beyond}`;
-  return `| ${name} | ${own.length} | ${geomean(sorted).toFixed(2)} | ${at(0)} | ${at(0.5)} | ${counts} | ${reached} | ${without} |`;
-});
-const us = (seconds: number): string => (1e6 * seconds).toFixed(1);
-const told = (r: Row): string =>
-  `* ${r.ratio.toFixed(2)} of at most ${mostOf(r).toFixed(2)}   \`${r.text}\`, ${(100 * r.share).toFixed(0)} % of the points, ${us(r.seconds)} us (memory ${us(r.bound.memory)}, ${r.bound.instruction} ${us(r.bound.issues)}) beside ${us(r.secondsWithout)} (${us(r.boundWithout.memory)}, ${us(r.boundWithout.issues)})`;
-const worst = rows
-  .filter((r) => r.ratio < GOAL && !isBeyond(r))
-  .sort((x, y) => x.ratio - y.ratio)
-  .slice(0, 12);
-const beaten = rows.filter(
-  (r) =>
-    r.seconds < (1 - CLOCK_MOVES) * r.bound.seconds || r.secondsWithout < (1 - CLOCK_MOVES) * r.boundWithout.seconds,
-);
-writeFileSync(
-  `${values.out}.md`,
-  [
-    "# What a condition costs",
-    "",
-    `${cpus()[0]?.model ?? "a CPU"} (${nativeTarget().isa.join(" ")}), one thread, ${values.trials} trials a search, ${rows.length} computations. The rate of useful multiplies over the rate without the condition.`,
-    "",
-    `    node dist/bench/conditions.js ${process.argv.slice(2).join(" ")}`,
-    "",
-    `| form or type | computations | geomean | least | median | at least ${GOAL} | beyond the bound | between | of the bound | of the bound, without the condition |`,
-    "|---|---|---|---|---|---|---|---|---|---|",
-    ...table,
-    "",
-    "The bound of a time is max(memory, issues). Memory: inputs read once, as far as points read them, and the result written once, nothing else,",
-    "measured by bench/peers/touch.cpp. Issues: the instruction's tiles in which the condition holds somewhere, times the calibrated cycles between",
-    "two issues; the least over all mappings onto all instructions. Packing, tile loads and masks are left out, so that no kernel takes less.",
-    `Beyond the bound are computations whose ratio would stay below ${GOAL} in that time: (share of the points) * (time without) / bound.`,
-    "The last two columns are bound / time.",
-    "",
-    "The least that are not beyond the bound:",
-    "",
-    ...worst.map(told),
-    "",
-    ...(beaten.length > 0 ? ["Faster than their bound, which is then none:", "", ...beaten.map(told), ""] : []),
-    ...(failed.length > 0 ? ["Not tuned:", "", ...failed.map((f) => `* \`${f}\``), ""] : []),
-  ].join("\n"),
-);
+/** A line of a file of results. */
+type Line = { readonly row: Row } | { readonly failed: string } | { readonly command: string };
+
+function linesOf(file: string): Line[] {
+  const texts = readFileSync(file, "utf8").split("\n");
+  // What this program wrote.
+  return texts.filter((text) => text !== "").map((text) => JSON.parse(text) as Line);
+}
+
+const jsonl = `${values.out}.jsonl`;
+const say = (text: string): void => void process.stderr.write(`${text}\n`);
+
+/** Tunes and times what a shard is to do and has not done. */
+async function measureAll(): Promise<void> {
+  const write = (line: Line): void => appendFileSync(jsonl, `${JSON.stringify(line)}\n`);
+  if (!values.resume) writeFileSync(jsonl, "");
+  write({ command: `node dist/bench/conditions.js ${process.argv.slice(2).join(" ")}` });
+  const known = new Set(linesOf(jsonl).flatMap((line) => ("row" in line ? [line.row.text] : [])));
+  const folder = mkdtempSync(join(tmpdir(), "automap-conditions-"));
+  const made = await createRunner({ threads: 1 });
+  if (made.status === "environment") throw new Error(made.what);
+  const { runner } = made;
+  try {
+    const database = values.database ?? join(folder, "conditions.db");
+    const db = openDatabase(database);
+    const calibration = await calibrationFor(db, environmentOf(runner, nativeTarget()), INTRINSICS, runner, say);
+    db.close();
+    const place: Place = { runner, database, boundOf: boundsOn(folder, runner.cores, calibration) };
+    const groups = drawnGroups().filter((_, n) => n % SHARDS === SHARD);
+    for (const [n, group] of groups.entries()) {
+      const tied = group.tied.filter((c) => !known.has(textOf(c)));
+      if (tied.length === 0) continue;
+      const found = await rowsOf({ ...group, tied }, place);
+      for (const failed of found.failed) write({ failed });
+      for (const row of found.rows) {
+        write({ row });
+        say(`${n + 1}/${groups.length}  ${row.ratio.toFixed(2)} of ${mostOf(row).toFixed(2)}  ${row.text}`);
+      }
+    }
+  } finally {
+    await runner.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+if (positionals.length === 0) await measureAll();
+const lines = positionals.length === 0 ? linesOf(jsonl) : positionals.flatMap(linesOf);
+if (positionals.length > 0) writeFileSync(jsonl, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+const rows = lines.flatMap((line) => ("row" in line ? [line.row] : []));
+const failed = lines.flatMap((line) => ("failed" in line ? [line.failed] : []));
+const commands = lines.flatMap((line) => ("command" in line ? [line.command] : []));
+const { page, beaten } = pageOf(rows, failed, commands);
+writeFileSync(`${values.out}.md`, page);
 if (beaten.length > 0) {
-  process.stderr.write(`${beaten.length} kernels are faster than their bound: see ${values.out}.md\n`);
+  say(`${beaten.length} kernels are faster than their bound: see ${values.out}.md`);
   process.exitCode = 1;
 }
