@@ -19,12 +19,14 @@ export interface Rewriting {
   /** What is written, fetched, or read by an instruction. */
   element(a: Access): Access;
   arrival(a: ArrivalAt): ArrivalAt;
+  /** A register; its number is an index when left out. */
+  register?(r: RegisterAt): RegisterAt;
 }
 
 export function rewriteStatement(s: Statement, change: Rewriting): Statement {
   const { index, value, element, arrival } = change;
   const again = (inner: Statement): Statement => rewriteStatement(inner, change);
-  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: index(r.index) });
+  const register = change.register ?? ((r: RegisterAt): RegisterAt => ({ ...r, index: index(r.index) }));
   const equation = (e: Equation): Equation => ({
     ...{ target: element(e.target), op: e.op, value: value(e.value) },
     ...(e.where && { where: index(e.where) }),

@@ -20,15 +20,14 @@ import {
   commentText,
   indented,
   lines,
-  type Name,
   NOTHING,
-  namesIn,
   type SourceText,
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { helpersFor } from "./cpp-helpers.ts";
-import type { Loop } from "./walk.ts";
+import { type Named, namedIn } from "./named.ts";
+import { type Loop, phasesOf } from "./walk.ts";
 
 /** What the head of a source tells its reader. */
 export interface SourceNotes {
@@ -44,8 +43,8 @@ export interface CppParts {
   readonly prelude: readonly Code[];
   readonly prepare: readonly Code[];
   readonly phases: readonly (readonly Code[])[];
-  /** Registers that the text of a phase needs. */
-  readonly registers: (body: readonly Code[]) => readonly Code[];
+  /** Registers of a phase. */
+  readonly registers: (named: Named) => readonly Code[];
 }
 
 /** Vector loads of the last tile of a buffer may read beyond it. */
@@ -53,7 +52,7 @@ const SLACK_BYTES = 64;
 
 /** A declaration, and what it declares. */
 interface Declared {
-  readonly name: Name;
+  readonly name: string;
   readonly line: Code;
 }
 
@@ -65,23 +64,28 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
   const pointers = (constant: boolean): Declared[] => [
     ...workspace.buffers.map(({ name, dtype, offset }) => {
       const type = C_TYPES[dtype];
-      return { name, line: code`${type}* const ${name} = (${type}*)((char*)workspace + ${offset});` };
+      return { name, line: code`${type}* const ${tensorName(name)} = (${type}*)((char*)workspace + ${offset});` };
     }),
     ...tensors.map((t, i) => {
-      const name = tensorName(t.name);
       const kept = t.name === output && !constant ? "" : "const ";
       const type = code`${kept}${C_TYPES[t.dtype]}*`;
-      return { name, line: code`${type} const ${name} = (${type})tensors[${i}];` };
+      return { name: t.name, line: code`${type} const ${tensorName(t.name)} = (${type})tensors[${i}];` };
     }),
   ];
   const locals = nest.scratch
     .filter((s) => s.scope === "local")
-    .map((s): Declared => {
-      const name = tensorName(s.name);
-      return { name, line: code`alignas(64) ${C_TYPES[s.dtype]} ${name}[${s.elements}];` };
-    });
+    .map(
+      (s): Declared => ({
+        name: s.name,
+        line: code`alignas(64) ${C_TYPES[s.dtype]} ${tensorName(s.name)}[${s.elements}];`,
+      }),
+    );
+  const named = phasesOf(nest.body).map((phase) => namedIn(phase, nest));
   const run = phases.map((body, i) =>
-    phaseFunction(i, [...mentioned(body, [...locals, ...pointers(false)]), ...parts.registers(body), ...body]),
+    phaseFunction(i, [
+      ...(named[i] ? [...declared(named[i], [...locals, ...pointers(false)]), ...parts.registers(named[i])] : []),
+      ...body,
+    ]),
   );
   const text = lines([
     headOf(computation, parts.comments),
@@ -96,7 +100,7 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) {`,
     code`  memset(workspace, 0, automap_workspace_bytes());`,
     prepare.length > 0 ? code`  const int part = 0, parts = 1;` : code`  (void)tensors;`,
-    ...indented([...mentioned(prepare, pointers(true)), ...prepare]),
+    ...indented([...declared(namedIn(nest.prepare, nest), pointers(true)), ...prepare]),
     code`}`,
     NOTHING,
     ...run,
@@ -110,10 +114,8 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
   return spell(text, "c++");
 }
 
-/** Declarations of what a text mentions. */
-function mentioned(body: readonly Code[], all: readonly Declared[]): Code[] {
-  const names = namesIn(body);
-  return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
+function declared({ memory }: Named, all: readonly Declared[]): Code[] {
+  return all.filter(({ name }) => memory.has(name)).map(({ line }) => line);
 }
 
 /** The comment a source begins with, in every language. */
@@ -129,7 +131,7 @@ export function headOf(computation: Computation, comments: readonly string[]): C
 /** Offsets in the workspace, each buffer on a cache line. */
 export function workspaceOf(nest: LoopNest): {
   readonly bytes: number;
-  readonly buffers: readonly { readonly name: Name; readonly dtype: DType; readonly offset: number }[];
+  readonly buffers: readonly { readonly name: string; readonly dtype: DType; readonly offset: number }[];
 } {
   let bytes = 0;
   const buffers = nest.scratch
@@ -137,7 +139,7 @@ export function workspaceOf(nest: LoopNest): {
     .map(({ name, dtype, elements }) => {
       const offset = bytes;
       bytes += Math.ceil((elements * bytesOf(dtype) + SLACK_BYTES) / 64) * 64;
-      return { name: tensorName(name), dtype, offset };
+      return { name, dtype, offset };
     });
   return { bytes: Math.max(64, bytes), buffers };
 }

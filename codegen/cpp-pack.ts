@@ -16,7 +16,7 @@ import { identityOf } from "../abstraction/equation.ts";
 import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
-import type { Loop, Scalar } from "./walk.ts";
+import type { Loop, Of } from "./walk.ts";
 
 /** The copy that stands for a loop and those inside it; undefined when they do more, or what they move does not lie side by side. */
 export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
@@ -56,7 +56,7 @@ export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonl
 }
 
 /** Loops that hold nothing but the next one, and the one statement in the innermost. */
-function chainOf(loop: Loop): { readonly loops: readonly Loop[]; readonly statement: Scalar } | undefined {
+function chainOf(loop: Loop): { readonly loops: readonly Loop[]; readonly statement: Of<"scalar"> } | undefined {
   if (loop.mode !== "serial" || loop.body.length !== 1) return undefined;
   const [only] = loop.body;
   if (only?.kind === "scalar") return { loops: [loop], statement: only };

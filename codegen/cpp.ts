@@ -22,9 +22,7 @@ import {
   code,
   indented,
   Name,
-  namesIn,
   type SourceText,
-  skeleton,
   tensorName,
 } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
@@ -36,18 +34,9 @@ import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
 import { turnedTile } from "./cpp-turned-tiles.ts";
+import type { Named } from "./named.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
-import {
-  type Clear,
-  type LanguagePrinter,
-  type Loop,
-  type Move,
-  phasesOf,
-  printStatements,
-  type RegisterIssue,
-  type Scalar,
-  type When,
-} from "./walk.ts";
+import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error when the instruction is not reached from C++ */
 export function generateCpp(
@@ -100,7 +89,7 @@ class CppWriter implements LanguagePrinter {
       ],
       prepare,
       phases,
-      registers: (body) => this.registersFor(body, intrinsic),
+      registers: (named) => this.registersFor(named, intrinsic),
     });
   }
 
@@ -117,12 +106,8 @@ class CppWriter implements LanguagePrinter {
     return code`for (long ${name} = ${from}; ${name} < ${to}; ${name}++) {`;
   }
 
-  openWhen({ condition }: When, extents: Extents): Code {
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
     return code`if (${this.c.condition(condition, extents)}) {`;
-  }
-
-  closeLoop(): Code {
-    return code`}`;
   }
 
   /** Rows of vectors only for a compiler that is given AVX-512: an emulation of the instruction is not. */
@@ -135,21 +120,15 @@ class CppWriter implements LanguagePrinter {
       (this.rows.row(loop, extents) ?? maskedRow(loop, this.c, extents) ?? turnedTile(loop, this.c, extents));
     if (!vectors) return wide;
     const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
-    return [
-      IF_AVX512,
-      ...vectors,
-      ELSE,
-      ...(wide ?? [this.openLoop(loop, extents), ...inside(), this.closeLoop()]),
-      END_IF,
-    ];
+    return [IF_AVX512, ...vectors, ELSE, ...(wide ?? [this.openLoop(loop, extents), ...inside(), code`}`]), END_IF];
   }
 
-  clear({ register }: Clear): Code[] {
+  clear({ register }: Of<"clear">): Code[] {
     const { intrinsic, operand } = this.registerFile(register);
     return [clearRegister(intrinsic, operandOf(intrinsic, operand), this.register(register))];
   }
 
-  move({ kind, register, memory }: Move, extents: Extents): Code[] {
+  move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
     const { intrinsic, operand } = this.registerFile(register);
     const declared = operandOf(intrinsic, operand);
     const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
@@ -162,12 +141,12 @@ class CppWriter implements LanguagePrinter {
       : [code`memcpy(${pointer}, &${reg}, sizeof ${reg});`];
   }
 
-  issue({ intrinsic, registers }: RegisterIssue): Code[] {
+  issue({ intrinsic, registers }: Of<"register-issue">): Code[] {
     const names = Object.fromEntries(Object.entries(registers).map(([o, r]) => [o, this.register(r)]));
     return [fillTemplate(intrinsic.emit, names)];
   }
 
-  scalar({ equation }: Scalar, extents: Extents): Code[] {
+  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { target, op, value, where } = equation;
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
     const place = this.c.place(target, extents);
@@ -196,17 +175,13 @@ class CppWriter implements LanguagePrinter {
     return code`${before + at.index.value}`;
   }
 
-  private registersFor(body: readonly Code[], intrinsic: Intrinsic): Code[] {
-    const mentioned = namesIn(body);
+  private registersFor({ registers }: Named, { setup }: Intrinsic): Code[] {
     const declared = this.nest.registers.flatMap((file) => {
       const operand = operandOf(file.intrinsic, file.operand);
-      if (isNumbered(operand.file)) return [];
-      return Array.from({ length: file.count }, (_, i) => registerIn(file, i))
-        .filter((name) => mentioned.has(name.id))
-        .map((name) => declareRegister(file.intrinsic, operand, name));
+      const numbers = isNumbered(operand.file) ? [] : (registers.get(file.name) ?? []);
+      return numbers.map((i) => declareRegister(file.intrinsic, operand, registerIn(file, i)));
     });
-    const issues = skeleton(body).includes("_tile_");
-    return [...(intrinsic.setup !== undefined && issues ? [fillTemplate(intrinsic.setup)] : []), ...declared];
+    return [...(setup !== undefined && registers.size > 0 ? [fillTemplate(setup)] : []), ...declared];
   }
 }
 

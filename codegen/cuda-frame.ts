@@ -20,7 +20,6 @@ import {
   type Code,
   code,
   Name,
-  namesIn,
   type SourceText,
   skeleton,
   tensorName,
@@ -29,6 +28,7 @@ import type { SourceNotes } from "./cpp-frame.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
 import { ALL_LANES, CudaLanes } from "./lanes-cuda.ts";
+import { namedIn } from "./named.ts";
 import { phasesOf, printStatements } from "./walk.ts";
 
 export interface CudaOptions {
@@ -76,12 +76,12 @@ function kernelOf(
   const printer = new CudaLanes(computation, nest, new Set(constants.map((t) => t.name)));
   const { dealt, inner, extents } = dealtLoops(body);
   const lines = printStatements(inner, printer, extents);
-  const mentioned = namesIn(lines);
+  const named = namedIn(inner, nest);
   const lanes = [...new Set(laneLoops(body).map((l) => l.axis))].map(
     (lane) => code`const int ${axisName(lane)} = threadIdx.x % ${WARP};`,
   );
   const ofWarp = nest.scratch
-    .filter((s) => s.scope === "local" && mentioned.has(tensorName(s.name).id))
+    .filter((s) => s.scope === "local" && named.memory.has(s.name))
     .flatMap((s) => {
       const [own, all] = [tensorName(s.name), tensorName(s.name).with("_of_warp")];
       return [
@@ -92,14 +92,14 @@ function kernelOf(
   const total = dealt.reduce((product, d) => product * d.extent, 1);
   return {
     ...{ name, blocks: Math.ceil(total / warps), cluster: 1, threads: warps * WARP, sharedBytes: 0 },
-    pointers: pointersOf(computation, nest, lines).filter(
+    pointers: pointersOf(computation, nest, named).filter(
       (p) => !constants.some((t) => tensorName(t.name).id === p.name.id),
     ),
     body: [
       code`const int warp_index = blockIdx.x * ${warps} + threadIdx.x / ${WARP};`,
       code`if (warp_index >= ${total}) return;`,
       ...dealtIndices(dealt, code`warp_index`).map((d) => d.line),
-      ...[...lanes, ...ofWarp, ...printer.declarations(lines), ...lines],
+      ...[...lanes, ...ofWarp, ...printer.declarations(named), ...lines],
     ],
   };
 }

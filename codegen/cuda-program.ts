@@ -18,7 +18,6 @@ import {
   list,
   type Name,
   NOTHING,
-  namesIn,
   type SourceText,
   tensorName,
 } from "../abstraction/source-text.ts";
@@ -27,6 +26,7 @@ import { headOf, workspaceOf } from "./cpp-frame.ts";
 import { helpersFor } from "./cpp-helpers.ts";
 import { type Box, describedBox } from "./cuda-boxes.ts";
 import { guarded } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
 
 /** A pointer that a kernel takes, and where the host has it from. */
 export interface Pointer {
@@ -66,23 +66,19 @@ export interface CudaParts {
   readonly aligned: ReadonlyMap<string, number>;
 }
 
-/** The tensors and buffers of the workspace that lines mention. */
-export function pointersOf(computation: Computation, nest: LoopNest, lines: readonly Code[]): Pointer[] {
-  const mentioned = namesIn(lines);
+/** The tensors and buffers of the workspace that are named. */
+export function pointersOf(computation: Computation, nest: LoopNest, { memory }: Named): Pointer[] {
   const output = outputOf(computation).name;
-  const tensors = Object.values(computation.tensors).map(({ name, dtype }, i): Pointer => {
+  const tensors = Object.values(computation.tensors).map(({ name, dtype }, i) => {
     const type = code`${name === output ? "" : "const "}${C_TYPES[dtype]}*`;
-    return { name: tensorName(name), type, restrict: true, from: code`tensors[${i}]` };
+    return { name, type, restrict: true, from: code`tensors[${i}]` };
   });
-  const buffers = workspaceOf(nest).buffers.map(
-    ({ name, dtype, offset }): Pointer => ({
-      name,
-      type: code`${C_TYPES[dtype]}*`,
-      restrict: false,
-      from: code`((char*)workspace + ${offset})`,
-    }),
-  );
-  return [...tensors, ...buffers].filter(({ name }) => mentioned.has(name.id));
+  const buffers = workspaceOf(nest).buffers.map(({ name, dtype, offset }) => {
+    return { name, type: code`${C_TYPES[dtype]}*`, restrict: false, from: code`((char*)workspace + ${offset})` };
+  });
+  return [...tensors, ...buffers]
+    .filter(({ name }) => memory.has(name))
+    .map((pointer) => ({ ...pointer, name: tensorName(pointer.name) }));
 }
 
 export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): SourceText {

@@ -12,21 +12,22 @@ import { type Access, axis, type Expr, number, printAccess, substitute } from ".
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
-import { type Code, code, indented, list, type Name, namesIn, tensorName } from "../abstraction/source-text.ts";
+import { type Code, code, indented, list, type Name, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import { type CopyContext, pieceType, placeWhere, vectorAt } from "./cuda-copies.ts";
 import { requireTogether } from "./cuda-pieces.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, guarded, joinScalars } from "./lane-statement.ts";
 import { ALL_LANES } from "./lanes-cuda.ts";
+import type { Named } from "./named.ts";
 import { registerIn, registerName } from "./vector-expressions.ts";
-import type { Loop, Scalar } from "./walk.ts";
+import type { Loop, Of } from "./walk.ts";
 
 /** The statements of a loop over lanes, each on all of them before the next. */
 export function printLanes(loop: Loop, nest: LoopNest, context: CopyContext, extents: Extents): Code[] {
   return loop.body.flatMap((s): Code[] => {
     if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
-    const own = substituteAxis(s, loop.axis, axis(LANE)) as Scalar; // a scalar statement stays one
+    const own = substituteAxis(s, loop.axis, axis(LANE)) as Of<"scalar">; // a scalar statement stays one
     const { c } = context;
     c.atHand = (access) => heldAt(access, nest);
     try {
@@ -39,14 +40,10 @@ export function printLanes(loop: Loop, nest: LoopNest, context: CopyContext, ext
   });
 }
 
-/** Registers that lines mention. */
-export function laneRegisters(nest: LoopNest, lines: readonly Code[]): Code[] {
-  const mentioned = namesIn(lines);
-  return (nest.vectors ?? []).flatMap((file) => {
-    const names = Array.from({ length: file.count }, (_, i) => registerName(file.name, i)).filter((n) =>
-      mentioned.has(n.id),
-    );
-    return names.length === 0 ? [] : [code`${C_TYPES[file.dtype]} ${list(names.map((n) => code`${n}`))};`];
+export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
+  return (nest.vectors ?? []).flatMap(({ name, dtype }) => {
+    const numbers = registers.get(name);
+    return numbers ? [code`${C_TYPES[dtype]} ${list(numbers.map((i) => registerName(name, i)))};`] : [];
   });
 }
 
@@ -83,7 +80,7 @@ function ownRegister(target: Access, nest: LoopNest): Name | undefined {
   return registerName(found.file.name, found.register);
 }
 
-function statement({ equation }: Scalar, nest: LoopNest, { c }: CopyContext, extents: Extents): Code[] {
+function statement({ equation }: Of<"scalar">, nest: LoopNest, { c }: CopyContext, extents: Extents): Code[] {
   const { target, op, value, where } = equation;
   const dtype = c.dtypes[target.tensor] ?? "f32";
   const register = ownRegister(target, nest);
@@ -104,7 +101,7 @@ function statement({ equation }: Scalar, nest: LoopNest, { c }: CopyContext, ext
 
 /** Neighbours in memory, moved at once: read into registers of their own, or written as what registers make of them. */
 function neighbours(
-  { equation }: Scalar,
+  { equation }: Of<"scalar">,
   { name, extent }: { readonly name: string; readonly extent: number },
   nest: LoopNest,
   context: CopyContext,

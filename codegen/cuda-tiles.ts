@@ -30,7 +30,7 @@ import {
   tileOffset,
 } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented, list, Name, namesIn } from "../abstraction/source-text.ts";
+import { type Code, code, indented, list, Name } from "../abstraction/source-text.ts";
 import { clearRegister, declareRegister } from "../targets/registers.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { placeWhere, vectorAt } from "./cuda-copies.ts";
@@ -39,8 +39,9 @@ import { sideBySide } from "./cuda-pieces.ts";
 import { atPlace, matrixOf } from "./cuda-views.ts";
 import { heldElements, LANE, type Matrices, matricesOf, rowOfLane } from "./fragment.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "./short-index.ts";
-import type { Clear, Drain, Fetch, Move, RegisterIssue } from "./walk.ts";
+import type { Of } from "./walk.ts";
 
 /** Counts the elements of a row that `ldmatrix` moves. */
 const COLUMN = ownAxis("column");
@@ -63,11 +64,9 @@ export class CudaTiles {
     this.nest = nest;
   }
 
-  /** Declarations of the registers that lines mention. */
-  declarations(lines: readonly Code[]): Code[] {
-    const mentioned = namesIn(lines);
+  declarations({ registers }: Named): Code[] {
     return this.nest.registers
-      .filter((file) => mentioned.has(nameOf(file).id))
+      .filter((file) => registers.has(file.name))
       .map((file) => {
         const { intrinsic, operand, count } = file;
         return declareRegister(intrinsic, operandOf(intrinsic, operand), code`${nameOf(file)}[${count}]`);
@@ -76,12 +75,12 @@ export class CudaTiles {
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
 
-  clear({ register }: Clear): Code[] {
+  clear({ register }: Of<"clear">): Code[] {
     const { intrinsic, operand } = this.fileOf(register);
     return [clearRegister(intrinsic, operandOf(intrinsic, operand), this.register(register))];
   }
 
-  issue({ intrinsic, registers, tiles = {} }: RegisterIssue, extents: Extents): Code[] {
+  issue({ intrinsic, registers, tiles = {} }: Of<"register-issue">, extents: Extents): Code[] {
     const names = Object.entries(registers).map(([o, r]) => [o, this.register(r)] as const);
     const matrices = Object.entries(tiles).map(
       ([o, tile]) =>
@@ -102,7 +101,7 @@ export class CudaTiles {
   }
 
   /** A tile of flat memory, by the operand's own load or store. */
-  move({ kind, register, memory }: Move, extents: Extents): Code[] {
+  move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
     const { c } = this.context;
     const { intrinsic, operand } = this.fileOf(register);
     const declared = operandOf(intrinsic, operand);
@@ -112,7 +111,7 @@ export class CudaTiles {
     return [this.byInstruction(template, register, pointer, memory.stride)];
   }
 
-  fetch({ register, tile }: Fetch, extents: Extents): Code[] {
+  fetch({ register, tile }: Of<"fetch">, extents: Extents): Code[] {
     const { intrinsic, operand: name } = this.fileOf(register);
     const operand = operandOf(intrinsic, name);
     const { by } = tile;
@@ -137,7 +136,7 @@ export class CudaTiles {
     }
   }
 
-  drain({ register, axes, equation, element, by }: Drain, extents: Extents): Code[] {
+  drain({ register, axes, equation, element, by }: Of<"drain">, extents: Extents): Code[] {
     const { intrinsic, operand: name } = this.fileOf(register);
     const operand = operandOf(intrinsic, name);
     if (equation.op !== "=") throw new Error("internal: a drain assigns");
@@ -326,7 +325,7 @@ export class CudaTiles {
 
   /** Words of two results, exchanged among four lanes: each has 16 bytes of a row then, and writes them at once. */
   private drainQuads(
-    { register, axes, equation, element }: Pick<Drain, "register" | "axes" | "equation" | "element">,
+    { register, axes, equation, element }: Pick<Of<"drain">, "register" | "axes" | "equation" | "element">,
     intrinsic: Intrinsic,
     operand: Operand,
     extents: Extents,

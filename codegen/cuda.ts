@@ -29,6 +29,7 @@ import {
 } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import {
+  type Copy,
   type Group,
   isGridMode,
   isTeamMode,
@@ -59,26 +60,9 @@ import { laneRegisters, printLanes } from "./cuda-threads.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
+import { type Named, namedIn } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
-import {
-  type Await,
-  type Barrier,
-  type Clear,
-  type Commit,
-  type Drain,
-  type Fence,
-  type Fetch,
-  type LanguagePrinter,
-  type Loop,
-  type Move,
-  phasesOf,
-  printStatements,
-  type RegisterIssue,
-  type Scalar,
-  type Send,
-  type Wait,
-  type WarpPrinter,
-} from "./walk.ts";
+import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
 
 /** Number of a thread in its block. */
 const THREAD = ownAxis("thread");
@@ -150,8 +134,7 @@ interface PrintedKernel {
 }
 
 /** Prints one kernel: loops over blocks, loops over warps, and what each warp runs. */
-class KernelPrinter implements LanguagePrinter, WarpPrinter {
-  readonly warps: WarpPrinter = this;
+class KernelPrinter implements LanguagePrinter {
   private readonly nest: LoopNest;
   private readonly c: CudaExpressions;
   private readonly tiles: CudaTiles;
@@ -192,9 +175,10 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     const lines = printStatements(inner, this, fixed);
     const constants = mentionedIn(lines, this.c.hoisted.declarations);
     const body = [...constants, ...lines];
-    const shared = this.shared(body, cluster);
+    const named = namedIn(inner, this.nest);
+    const shared = this.shared(named, cluster);
     const indices = mentionedIn(body, this.indices(blocks, warps));
-    const pointers = pointersOf(this.c.computation, this.nest, body);
+    const pointers = pointersOf(this.c.computation, this.nest, named);
     return {
       aligned: this.aligned,
       kernel: {
@@ -206,8 +190,8 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
         sharedBytes: shared.bytes,
         boxes: [...this.boxes.values()],
         body: [
-          ...[...shared.lines, ...indices, ...this.tiles.declarations(lines)],
-          ...[...laneRegisters(this.nest, lines), ...constants, ...lines],
+          ...[...shared.lines, ...indices, ...this.tiles.declarations(named)],
+          ...[...laneRegisters(this.nest, named), ...constants, ...lines],
         ],
       },
     };
@@ -229,10 +213,9 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     ];
   }
 
-  /** Buffers of shared memory that lines mention: declared where they fit, else parts of what the launch asks for. */
-  private shared(lines: readonly Code[], cluster: number): { readonly lines: readonly Code[]; readonly bytes: number } {
-    const mentioned = namesIn(lines);
-    const buffers = this.nest.scratch.filter((s) => s.scope !== "workspace" && mentioned.has(tensorName(s.name).id));
+  /** Buffers of shared memory: declared where they fit, else parts of what the launch asks for. */
+  private shared({ memory }: Named, cluster: number): { readonly lines: readonly Code[]; readonly bytes: number } {
+    const buffers = this.nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
     const local = buffers.find((s) => s.scope === "local");
     if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
     // Instructions that read by themselves exchange parts of absolute addresses.
@@ -258,8 +241,8 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
       return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
     });
     const arrivals = (this.nest.arrivals ?? []).flatMap(({ name, stages }) => {
+      if (!memory.has(name)) return [];
       const word = arrivalsName(name);
-      if (!mentioned.has(word.id)) return [];
       const offset = bytes;
       bytes += ARRIVAL_BYTES * stages;
       return [
@@ -275,7 +258,7 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
   /** Loops that are to be written out are: the nest says so, and the compiler keeps to it. */
   row(loop: Loop, extents: Extents): readonly Code[] {
     const inside = printStatements(loop.body, this, extents);
-    return [code`#pragma unroll 1`, this.openLoop(loop), ...indented(inside), this.closeLoop()];
+    return [code`#pragma unroll 1`, this.openLoop(loop), ...indented(inside), code`}`];
   }
 
   openLoop({ axis, extent, mode }: Loop): Code {
@@ -284,16 +267,12 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return code`for (${this.c.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
   }
 
-  closeLoop(): Code {
-    return code`}`;
-  }
-
   above(loop: Loop): Code[] {
     return printStatement(loop).map((line) => code`// ${commentText(line)}`);
   }
 
   /** One lane of every warp. */
-  scalar({ equation }: Scalar, extents: Extents): Code[] {
+  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { c } = this;
     const { target, op, value, where } = equation;
     const dtype = c.dtypes[target.tensor] ?? "f32";
@@ -308,44 +287,44 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return printLanes(loop, this.nest, this.context, extents);
   }
 
-  move(statement: Move, extents: Extents): Code[] {
+  move(statement: Of<"load" | "store">, extents: Extents): Code[] {
     return this.tiles.move(statement, extents);
   }
 
-  issue(statement: RegisterIssue, extents: Extents): Code[] {
+  issue(statement: Of<"register-issue">, extents: Extents): Code[] {
     return this.tiles.issue(statement, extents);
   }
 
-  clear(statement: Clear): Code[] {
+  clear(statement: Of<"clear">): Code[] {
     return this.tiles.clear(statement);
   }
 
-  fetch(statement: Fetch, extents: Extents): Code[] {
+  fetch(statement: Of<"fetch">, extents: Extents): Code[] {
     return this.tiles.fetch(statement, extents);
   }
 
-  drain(statement: Drain, extents: Extents): Code[] {
+  drain(statement: Of<"drain">, extents: Extents): Code[] {
     return this.tiles.drain(statement, extents);
   }
 
-  copy(statement: Extract<Statement, { kind: "copy" }>, extents: Extents): Code[] {
+  copy(statement: Copy, extents: Extents): Code[] {
     return [
       ...printStatement(statement).map((l) => code`// ${commentText(l)}`),
       ...printCopy(statement, this.context, extents),
     ];
   }
 
-  commit({ of }: Commit): Code[] {
+  commit({ of }: Of<"commit">): Code[] {
     return [of ? around(of, "commit") : code`commit_copies();`];
   }
 
-  wait({ pending, of }: Wait): Code[] {
+  wait({ pending, of }: Of<"wait">): Code[] {
     if (!of) return [code`wait_for_copies<${pending}>();`];
     return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
   }
 
   /** Of the block's first thread. */
-  send(statement: Send, extents: Extents): Code[] {
+  send(statement: Of<"send">, extents: Extents): Code[] {
     const { c, nest } = this;
     const { arrival, copies, when } = statement;
     const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
@@ -360,18 +339,18 @@ class KernelPrinter implements LanguagePrinter, WarpPrinter {
     return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
   }
 
-  await({ arrival, use }: Await, extents: Extents): Code[] {
+  await({ arrival, use }: Of<"await">, extents: Extents): Code[] {
     const { c } = this;
     const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
     const parity = shortIndex(binary("%", use, number(2)), extents);
     return [code`await_arrival(${at}, ${c.index(parity, extents)});`];
   }
 
-  fence({ on, of }: Fence): Code[] {
+  fence({ on, of }: Of<"fence">): Code[] {
     return [around(of, on === "memory" ? "publish" : "fence")];
   }
 
-  barrier({ group, of }: Barrier): Code[] {
+  barrier({ group, of }: Of<"barrier">): Code[] {
     const cluster = of ? code`cluster_has_begun();` : code`barrier_of_cluster();`;
     const barriers = {
       cluster,

@@ -26,7 +26,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { bare, type Code, code, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { always, conjunction, guarded, joinedValue, joinScalars, pinnedLane, split } from "./lane-statement.ts";
 import { type LaneAccess, type LaneContext, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
-import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
+import type { LanguagePrinter, Loop, Of } from "./walk.ts";
 
 export abstract class LaneVectors extends VectorExpressions implements LanguagePrinter {
   // ---- what a language says -----------------------------------------------------------------------------------------------------
@@ -55,12 +55,8 @@ export abstract class LaneVectors extends VectorExpressions implements LanguageP
 
   // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
 
-  closeLoop(): Code {
-    return code`}`;
-  }
-
   /** A statement outside a loop of lanes. */
-  scalar({ equation }: Scalar, extents: Extents): Code[] {
+  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { target, value, where } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const context: LaneContext = { axis: "", extents, dtype, before: [] };

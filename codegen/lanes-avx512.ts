@@ -26,6 +26,7 @@ import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
 import { tested } from "./lane-statement.ts";
 import { LaneVectors } from "./lane-vectors.ts";
+import { type Named, namedIn } from "./named.ts";
 import {
   type LaneAccess,
   type LaneContext,
@@ -85,9 +86,9 @@ export function avx512Source(
   return cppSource(c.computation, nest, {
     comments: [...comments, ...notes.lines],
     prelude: [code`#include <immintrin.h>`, ...vectorHelpersFor([...prepare, ...phases.flat()])],
-    prepare: [...writer.declarations(prepare), ...prepare],
+    prepare: [...writer.declarations(namedIn(nest.prepare, nest)), ...prepare],
     phases,
-    registers: (body) => writer.declarations(body),
+    registers: (named) => writer.declarations(named),
   });
 }
 
@@ -142,8 +143,8 @@ export class Avx512Lanes extends LaneVectors {
     this.streaming = streaming;
   }
 
-  declarations(body: readonly Code[]): Code[] {
-    return this.registersIn(body).map(({ name, file }) => code`${formatOf(file.dtype).register} ${name} = {};`);
+  declarations(named: Named): Code[] {
+    return this.registersIn(named).map(({ name, file }) => code`${formatOf(file.dtype).register} ${name} = {};`);
   }
 
   openLoop(loop: Loop): Code {

@@ -41,6 +41,7 @@ import { headOf, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn, helpersFor } from "./cpp-helpers.ts";
 import { dealtIndices, dealtLoops, laneLoops, tested } from "./lane-statement.ts";
 import { LaneVectors } from "./lane-vectors.ts";
+import { type Named, namedIn } from "./named.ts";
 import {
   type LaneAccess,
   type LaneContext,
@@ -66,7 +67,8 @@ export function cmSource(
       hint: "choose a design that keeps its values in vectors, or emit another language",
     });
   const writer = new CmLanes(new CmExpressions(computation, nest), nest);
-  const kernels = phasesOf(nest.body).map((phase, i) => kernelOf(phase, i, writer, Object.keys(computation.tensors)));
+  const tensors = Object.keys(computation.tensors);
+  const kernels = phasesOf(nest.body).map((phase, i) => kernelOf(nest, phase, i, writer, tensors));
   const text = kernels.map((k) => k.text);
   const mentioned = namesIn(text);
   const inits = laneVectors(nest.body)
@@ -89,6 +91,7 @@ export function cmSource(
 }
 
 function kernelOf(
+  nest: LoopNest,
   phase: readonly Statement[],
   number: number,
   writer: CmLanes,
@@ -98,14 +101,15 @@ function kernelOf(
   const lines = printStatements(inner, writer, extents);
   const mentioned = namesIn(lines);
   const groups = dealt.reduce((product, d) => product * d.extent, 1);
-  const surfaces = tensors.filter((name) => mentioned.has(tensorName(name).id));
+  const named = namedIn(inner, nest);
+  const surfaces = tensors.filter((name) => named.memory.has(name));
   const body = [
     ...(dealt.length > 0 ? [code`const int thread = cm_group_id(0);`] : []),
     ...dealtIndices(dealt, code`thread`).map((d) => d.line),
     ...laneVectors(phase)
       .filter(({ name }) => mentioned.has(name.id))
       .map(({ name, extent }) => code`vector<int, ${extent}> ${name}(${initial(name)});`),
-    ...writer.declarations(lines),
+    ...writer.declarations(named),
     ...lines,
   ];
   const parameters = surfaces.map((name) => code`SurfaceIndex ${tensorName(name)}`);
@@ -173,8 +177,8 @@ class CmLanes extends LaneVectors {
     this.c = c;
   }
 
-  declarations(body: readonly Code[]): Code[] {
-    return this.registersIn(body).map(({ name, file }) => code`${vectorType(file.dtype, file.lanes)} ${name};`);
+  declarations(named: Named): Code[] {
+    return this.registersIn(named).map(({ name, file }) => code`${vectorType(file.dtype, file.lanes)} ${name};`);
   }
 
   openLoop({ axis: loop, extent }: Loop): Code {

@@ -31,16 +31,16 @@ import {
   list,
   type Name,
   NOTHING,
-  namesIn,
   skeleton,
   tensorName,
 } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
 import { conjunction, equationsIn, guarded, joinedValue, joinScalars, pinnedLane, tested } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
 import { registerIn, registerName } from "./vector-expressions.ts";
-import type { LanguagePrinter, Loop, Scalar } from "./walk.ts";
+import type { LanguagePrinter, Loop, Of } from "./walk.ts";
 
 /** Every lane of a warp takes part. */
 export const ALL_LANES = code`0xffffffffu`;
@@ -134,12 +134,9 @@ export class CudaLanes implements LanguagePrinter {
     );
   }
 
-  declarations(body: readonly Code[]): Code[] {
-    const mentioned = namesIn(body);
-    return (this.nest.vectors ?? []).flatMap((file) =>
-      Array.from({ length: file.count }, (_, i) => registerName(file.name, i))
-        .filter((name) => mentioned.has(name.id))
-        .map((name) => code`${C_TYPES[file.dtype]} ${name} = 0;`),
+  declarations({ registers }: Named): Code[] {
+    return (this.nest.vectors ?? []).flatMap(({ name, dtype }) =>
+      (registers.get(name) ?? []).map((i) => code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`),
     );
   }
 
@@ -148,12 +145,8 @@ export class CudaLanes implements LanguagePrinter {
     return code`for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
   }
 
-  closeLoop(): Code {
-    return code`}`;
-  }
-
   /** Outside a loop of lanes one thread of the warp writes. */
-  scalar({ equation }: Scalar, extents: Extents): Code[] {
+  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
     return this.alone(equation, code`threadIdx.x % ${WARP}`, extents, []);
   }
 

@@ -20,10 +20,11 @@ import {
   walk,
 } from "../abstraction/expression.ts";
 import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
-import { type Code, code, Name, namesIn } from "../abstraction/source-text.ts";
+import { type Code, code, Name } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { conjunction, pinnedLane, split } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
 
 /** What a statement's text depends on beside itself. */
 export interface LaneContext {
@@ -211,16 +212,13 @@ export abstract class VectorExpressions {
     return { name: name(part), next: name(part + 1), shift: by - part * width };
   }
 
-  /** Every register of the nest that a text mentions, with its type. */
-  protected registersIn(body: readonly Code[]): { readonly name: Name; readonly file: VectorFile }[] {
-    const mentioned = namesIn(body);
+  /** Every register that is named, with its type. */
+  protected registersIn({ registers }: Named): { readonly name: Name; readonly file: VectorFile }[] {
     return (this.nest.vectors ?? []).flatMap((file) => {
       const parts = Math.ceil(file.lanes / this.width(file.dtype, file.lanes));
-      return Array.from({ length: file.count * parts }, (_, i) =>
-        registerName(file.name, Math.floor(i / parts), i % parts, parts),
-      )
-        .filter((name) => mentioned.has(name.id))
-        .map((name) => ({ name, file }));
+      return (registers.get(file.name) ?? []).flatMap((i) =>
+        Array.from({ length: parts }, (_, part) => ({ name: registerName(file.name, i, part, parts), file })),
+      );
     });
   }
 

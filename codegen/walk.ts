@@ -9,57 +9,42 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { number } from "../abstraction/expression.ts";
-import type { Copy, Loop, Statement } from "../abstraction/loop-nest.ts";
+import { type Copy, type Loop, printHead, type Statement } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, indented } from "../abstraction/source-text.ts";
 
 export type { Loop };
-export type When = Extract<Statement, { kind: "when" }>;
-export type Scalar = Extract<Statement, { kind: "scalar" }>;
-export type Move = Extract<Statement, { kind: "load" | "store" }>;
-export type RegisterIssue = Extract<Statement, { kind: "register-issue" }>;
-export type Clear = Extract<Statement, { kind: "clear" }>;
-export type Fetch = Extract<Statement, { kind: "fetch" }>;
-export type Drain = Extract<Statement, { kind: "drain" }>;
-export type Commit = Extract<Statement, { kind: "commit" }>;
-export type Send = Extract<Statement, { kind: "send" }>;
-export type Await = Extract<Statement, { kind: "await" }>;
-export type Fence = Extract<Statement, { kind: "fence" }>;
-export type Wait = Extract<Statement, { kind: "wait" }>;
-export type Barrier = Extract<Statement, { kind: "barrier" }>;
 
-/** How one language writes the leaves of a nest. Each method returns lines without indentation. */
+/** The statements of a kind. */
+export type Of<K extends Statement["kind"]> = Extract<Statement, { kind: K }>;
+
+/**
+ * How one language writes the leaves of a nest. Each method returns lines without indentation; one is missing where a language's nests have no such
+ * statement.
+ */
 export interface LanguagePrinter {
   openLoop(loop: Loop, extents: Extents): Code;
-  closeLoop(loop: Loop): Code;
-  /** What opens the first body of a choice; missing where a language's nests have none. */
-  openWhen?(when: When, extents: Extents): Code;
-  scalar(statement: Scalar, extents: Extents): Code[];
-  /** Statements of tiles; missing where a language's nests have lanes. */
-  move?(statement: Move, extents: Extents): Code[];
-  issue?(statement: RegisterIssue, extents: Extents): Code[];
-  clear?(statement: Clear): Code[];
-  /** The statements of a loop whose steps are lanes; missing where a language's nests have none. */
+  /** What opens the first body of a choice. */
+  openWhen?(when: Of<"when">, extents: Extents): Code;
+  scalar(statement: Of<"scalar">, extents: Extents): Code[];
+  /** The statements of a loop whose steps are lanes. */
   lanes?(loop: Loop, extents: Extents): Code[];
-  /** What the warps of a block run; missing where a language's nests have none. */
-  warps?: WarpPrinter;
+  move?(statement: Of<"load" | "store">, extents: Extents): Code[];
+  issue?(statement: Of<"register-issue">, extents: Extents): Code[];
+  clear?(statement: Of<"clear">): Code[];
+  fetch?(statement: Of<"fetch">, extents: Extents): Code[];
+  drain?(statement: Of<"drain">, extents: Extents): Code[];
+  copy?(statement: Copy, extents: Extents): Code[];
+  commit?(statement: Of<"commit">): Code[];
+  wait?(statement: Of<"wait">): Code[];
+  fence?(statement: Of<"fence">): Code[];
+  send?(statement: Of<"send">, extents: Extents): Code[];
+  await?(statement: Of<"await">, extents: Extents): Code[];
+  barrier?(statement: Of<"barrier">): Code[];
   /** Lines above a loop that is written out, unless it stands in one. */
   above?(loop: Loop): Code[];
   /** The statements that stand for a whole loop, where the language has better ones than its own loops. */
   row?(loop: Loop, extents: Extents): readonly Code[] | undefined;
-}
-
-/** Statements of warps that share memory. */
-export interface WarpPrinter {
-  fetch(statement: Fetch, extents: Extents): Code[];
-  drain(statement: Drain, extents: Extents): Code[];
-  copy(statement: Copy, extents: Extents): Code[];
-  commit(statement: Commit): Code[];
-  wait(statement: Wait): Code[];
-  fence(statement: Fence): Code[];
-  send(statement: Send, extents: Extents): Code[];
-  await(statement: Await, extents: Extents): Code[];
-  barrier(statement: Barrier): Code[];
 }
 
 /**
@@ -73,7 +58,9 @@ export function printStatements(
   extents: Extents = {},
   writtenOut = false,
 ): Code[] {
-  return statements.flatMap((s): Code[] => {
+  const bodyOf = (body: readonly Statement[], within = extents): Code[] =>
+    indented(printStatements(body, language, within));
+  return statements.flatMap((s): readonly Code[] => {
     switch (s.kind) {
       case "loop": {
         if (s.mode === "unrolled") {
@@ -83,21 +70,14 @@ export function printStatements(
           const lines = steps.flatMap((step) => printStatements(step, language, extents, true));
           return [...(writtenOut ? [] : (language.above?.(s) ?? [])), ...lines];
         }
-        if (s.mode === "lanes") {
-          if (!language.lanes) throw new Error(`internal: lanes of ${s.axis} in a nest of instructions`);
-          return language.lanes(s, extents);
-        }
+        if (s.mode === "lanes") return language.lanes?.(s, extents) ?? strange(s);
         const within = { ...extents, [s.axis]: s.extent };
         const row = s.range === undefined ? language.row?.(s, within) : undefined;
-        if (row) return [...row];
-        const inside = printStatements(s.body, language, within);
-        return [language.openLoop(s, within), ...indented(inside), language.closeLoop(s)];
+        return row ?? [language.openLoop(s, within), ...bodyOf(s.body, within), code`}`];
       }
       case "when": {
-        if (!language.openWhen) throw new Error("internal: a choice between statements in a nest of lanes");
-        const bodyOf = (body: readonly Statement[]): Code[] => indented(printStatements(body, language, extents));
         const otherwise = s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : [];
-        return [language.openWhen(s, extents), ...bodyOf(s.body), ...otherwise, code`}`];
+        return [language.openWhen?.(s, extents) ?? strange(s), ...bodyOf(s.body), ...otherwise, code`}`];
       }
       case "scalar":
         return language.scalar(s, extents);
@@ -108,41 +88,35 @@ export function printStatements(
         return language.issue?.(s, extents) ?? strange(s);
       case "clear":
         return language.clear?.(s) ?? strange(s);
-      case "issue":
-        throw new Error(`internal: ${s.intrinsic.name} is issued on memory tiles; only scheduled nests are printed`);
       case "fetch":
-        return warpsOf(s, language).fetch(s, extents);
+        return language.fetch?.(s, extents) ?? strange(s);
       case "drain":
-        return warpsOf(s, language).drain(s, extents);
+        return language.drain?.(s, extents) ?? strange(s);
       case "copy":
-        return warpsOf(s, language).copy(s, extents);
+        return language.copy?.(s, extents) ?? strange(s);
       case "commit":
-        return warpsOf(s, language).commit(s);
+        return language.commit?.(s) ?? strange(s);
       case "wait":
-        return warpsOf(s, language).wait(s);
+        return language.wait?.(s) ?? strange(s);
       case "fence":
-        return warpsOf(s, language).fence(s);
+        return language.fence?.(s) ?? strange(s);
       case "send":
-        return warpsOf(s, language).send(s, extents);
+        return language.send?.(s, extents) ?? strange(s);
       case "await":
-        return warpsOf(s, language).await(s, extents);
+        return language.await?.(s, extents) ?? strange(s);
       case "barrier":
-        if (s.group === undefined)
-          throw new Error("internal: a barrier of the call stands between phases, not inside one");
-        return warpsOf(s, language).barrier(s);
+        return (s.group && language.barrier?.(s)) ?? strange(s);
+      case "issue":
+        return strange(s);
       default:
         return s satisfies never;
     }
   });
 }
 
-function strange({ kind }: Statement): never {
-  throw new Error(`internal: a ${kind} of tiles in a nest of lanes`);
-}
-
-function warpsOf({ kind }: Statement, { warps }: LanguagePrinter): WarpPrinter {
-  if (!warps) throw new Error(`internal: a ${kind} in a nest without blocks`);
-  return warps;
+/** Of a nest that this language has no words for: memory tiles that are not scheduled, a barrier of the call inside a phase, warps on a CPU. */
+function strange(s: Statement): never {
+  throw new Error(`internal: no words of this language for ${printHead(s)}`);
 }
 
 /** The steps between barriers at the top of a nest. */
