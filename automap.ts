@@ -95,11 +95,11 @@ export {
   type LoadOptions,
   load,
 } from "./session/load.ts";
+export { rankByModel } from "./session/rank.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport } from "./session/report.ts";
 export {
   nativeIntrinsics,
-  rankByModel,
   type TuneOutcome,
 } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";

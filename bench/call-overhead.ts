@@ -21,7 +21,7 @@ import { findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { compileInFolder } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
-import { rankByModel } from "../session/tune.ts";
+import { rankByModel } from "../session/rank.ts";
 
 const ROUNDS = 60;
 const ROUND_NANOSECONDS = 2e6;

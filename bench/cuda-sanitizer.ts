@@ -35,6 +35,8 @@ const { values } = parseArgs({
     kernels: { type: "string", default: "200" },
     seconds: { type: "string", default: "240" },
     seed: { type: "string", default: "1" },
+    /** Of the kernels drawn those of this part: `2/8`. */
+    shard: { type: "string", default: "1/1" },
     out: { type: "string" },
     tools: { type: "string", default: "memcheck,racecheck,synccheck,initcheck" },
     /** Names what is drawn and compiles nothing. */
@@ -67,6 +69,8 @@ const NHWC = { in: "NHWC", w: "KRSC", out: "NPQK" };
 /** Small enough for racecheck, large enough for several blocks and a ring that turns. */
 const CASES: readonly Case[] = [
   of("matmul", "f16", { m: 320, n: 320, k: 320 }),
+  // More tiles than blocks that take them in turn.
+  of("matmul", "f16", { m: 2048, n: 2048, k: 64 }),
   of("conv2d", "f16", { n: 2, c: 32, k: 32, h: 14, w: 14 }, NHWC),
   of("conv2d", "f16", { c: 32, k: 32, h: 14, w: 14 }),
   of("matmul", "bf16", { m: 128, n: 192, k: 256 }),
@@ -131,7 +135,12 @@ const DRAWS = 16;
 function kindOf(candidate: Candidate): string {
   const family = intrinsicNamed(candidate.intrinsic)?.family ?? "";
   const how =
-    candidate.kind === "grid" ? [candidate.schedule.transfer, candidate.schedule.split ? "split" : "whole"] : [];
+    candidate.kind === "grid"
+      ? [
+          candidate.schedule.transfer,
+          candidate.schedule.split ? "split" : candidate.schedule.persistent === undefined ? "whole" : "persistent",
+        ]
+      : [];
   return [candidate.kind ?? "mapped", family, ...how].join(" ");
 }
 
@@ -194,7 +203,8 @@ async function examine(runner: CudaRunner, drawn: readonly Drawn[]): Promise<voi
   write({ kind: "end", kernels: drawn.length, leftOut, seconds: (Date.now() - begun) / 1000 });
 }
 
-const drawn = draw(Number(values.kernels));
+const [shard = 1, shards = 1] = values.shard.split("/").map(Number);
+const drawn = draw(Number(values.kernels)).filter((_, i) => i % shards === shard - 1);
 if (values.list) for (const { at, candidate } of drawn) console.log(`${at.name}   ${canonicalJson(candidate)}`);
 else {
   const gpu = await localGpu();

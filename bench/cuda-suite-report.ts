@@ -2,7 +2,11 @@
 
 import { z } from "zod";
 
-const configuration = { id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) };
+const configuration = {
+  ...{ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) },
+  /** Where the channels of images and filters lie; lines without are of a time when they lay first. */
+  layout: z.enum(["first", "last"]).default("first"),
+};
 export type Case = Readonly<z.infer<z.ZodObject<typeof configuration>>>;
 
 /** Lines of a file: the device, the library, PyTorch's seconds of a configuration in each form, and automap's. */

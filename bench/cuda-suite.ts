@@ -2,9 +2,10 @@
  * @file The operators of bench/suites searched on this machine's GPU, beside PyTorch on the same GPU in the same call.
  *
  *     node dist/bench/cuda-suite.js --batches 1,16 --seconds 5 --shard 1/4 --out part-1.jsonl          a line a configuration, as it ends
+ *     node dist/bench/cuda-suite.js --layout last --batches 1,16 --out last.jsonl       images and filters with their channels innermost
  *     node dist/bench/cuda-suite.js --report part-1.jsonl,part-2.jsonl
  *
- * Inputs and outputs are f16, sums f32; images lie NCHW, filters KCRS. Every kernel is compared with the reference in every element of three sets
+ * Inputs and outputs are f16, sums f32; images lie NCHW, filters KCRS, or with `--layout last` as CHANNELS_LAST says. Every kernel is compared with the reference in every element of three sets
  * of inputs before its time counts. A file that exists is gone on with: configurations that it holds are left out. Those of equal
  * parameters are searched once.
  */
@@ -15,16 +16,15 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import { canonicalJson } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import { targetOf } from "../abstraction/computation.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
+import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import { operatorNamed } from "../operators/index.ts";
-import { constantValues, instantiate } from "../operators/operator.ts";
+import { constantValues } from "../operators/operator.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import type { TrialOf } from "../tuner/trials.ts";
+import { CHANNELS_LAST, suiteComputation } from "./cuda-suite-cases.ts";
 import { type Case, type Line, line, report } from "./cuda-suite-report.ts";
 import { layersNamed, suiteLayers } from "./suite.ts";
 
@@ -35,6 +35,10 @@ const { values } = parseArgs({
     /** One of each operator's configurations in so many. */
     every: { type: "string", default: "1" },
     batches: { type: "string", default: "1,16" },
+    /** Where channels lie: `first` (NCHW) or `last` (NHWC). */
+    layout: { type: "string", default: "first" },
+    /** Where every trial is written to, for bench/gpu-accuracy.ts. */
+    trials: { type: "string" },
     shard: { type: "string", default: "1/1" },
     seconds: { type: "string", default: "5" },
     seed: { type: "string", default: "1" },
@@ -75,32 +79,25 @@ function linesIn(path: string): Line[] {
 
 /** The configurations of all batches in order: this shard's, without those of equal parameters before them. */
 function casesOfShard(): readonly Case[] {
+  const { layout } = values;
+  if (layout !== "first" && layout !== "last") throw new Error(`--layout is first or last, not "${layout}"`);
   const every = Number(values.every);
   const counts = new Map<string, number>();
   const layers = (values.cases === undefined ? suiteLayers() : layersNamed(values.cases)).filter(({ op }) => {
     const count = counts.get(op) ?? 0;
     counts.set(op, count + 1);
-    return count % every === 0;
+    return count % every === 0 && (layout === "first" || op in CHANNELS_LAST);
   });
   const all = values.batches.split(",").flatMap((text, i) =>
     layers.flatMap(({ id, op, params }): Case[] => {
-      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params }] : [];
-      return [{ id: text === "1" ? id : `${id}@${text}`, op, params: { ...params, n: Number(text) } }];
+      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params, layout }] : [];
+      return [{ id: text === "1" ? id : `${id}@${text}`, op, params: { ...params, n: Number(text) }, layout }];
     }),
   );
   const keyOf = ({ op, params }: Case): string => canonicalJson([op, params]);
   const distinct = all.filter((c, i) => all.findIndex((other) => keyOf(other) === keyOf(c)) === i);
   const [shard = 1, shards = 1] = values.shard.split("/").map(Number);
   return distinct.filter((_, i) => i % shards === shard - 1);
-}
-
-function computationOf({ op, params }: Case): Computation {
-  const types = parseDataTypes("f16");
-  const operator = operatorNamed(op);
-  const sum = targetOf(instantiate(operator, { parameters: params, types }));
-  const dims = sum.dims.map((d) => d.name).join(",");
-  const epilogue = `result[${dims}] = f16(${sum.name}[${dims}])`;
-  return instantiate(operator, { parameters: params, types, epilogue });
 }
 
 async function run(): Promise<void> {
@@ -140,12 +137,15 @@ async function searched(one: Case): Promise<Line> {
   const spent = (): number => (Date.now() - begun) / 1000;
   const line = { kind: "case", ...one } as const;
   try {
-    const computation = computationOf(one);
+    const computation = suiteComputation(one);
     const found = await tuneComputation(
       { computation, fixed: constantValues(operatorNamed(one.op), computation), name: one.id.replace("@", "/") },
       {
         ...{ machine: nvidiaTarget(values.target), database: ":memory:", trials: MOST_TRIALS },
         ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
+        onEvent: (event) => {
+          if (event.kind === "trial") keepTrial(one, event.trial);
+        },
       },
     );
     if (!("trials" in found)) {
@@ -181,6 +181,14 @@ async function searched(one: Case): Promise<Line> {
     const because = error instanceof Error ? error.message.slice(0, 300) : String(error);
     return { ...line, seconds: spent(), trials: 0, measured: 0, failed: {}, because };
   }
+}
+
+function keepTrial(one: Case, { candidate, measurement, prediction }: TrialOf<Candidate>): void {
+  if (values.trials === undefined || measurement.status !== "ok") return;
+  const { median, interval } = measurement;
+  const { op, params, layout, id } = one;
+  const told = { kind: "trial", case: `${id} ${layout}`, suite: { op, params, layout }, candidate, median, interval };
+  appendFileSync(values.trials, `${JSON.stringify({ ...told, uncorrected: prediction?.uncorrectedSeconds })}\n`);
 }
 
 /** PyTorch in a process of its own, ahead of the searches: a line a configuration, as it ends. */

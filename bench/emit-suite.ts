@@ -20,7 +20,7 @@ import { indent, table } from "../report/text.ts";
 import { runChild } from "../runtime/child.ts";
 import { portableSubject, writePackage } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
-import { rankByModel } from "../session/tune.ts";
+import { rankByModel } from "../session/rank.ts";
 import { suiteLayers } from "./suite.ts";
 
 const { values } = parseArgs({

@@ -5,7 +5,7 @@
  *     node dist/bench/gpu-accuracy.js bench/results/cuda-grid-h100.jsonl bench/results/cuda-resnet18-h100.jsonl
  *     node dist/bench/gpu-accuracy.js ... --prior perfmodel/prior-h100.ts
  *
- * Trials are those that bench/cuda-grid.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
+ * Trials are those that bench/cuda-grid.ts and bench/cuda-suite.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
  * within a case and a file. `alone` is the model without any trial; `others` is corrected by the trials of all other cases, whatever
  * file they are in; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
  */
@@ -20,6 +20,7 @@ import { choiceOnGpu, costsOnGpu } from "../session/grid-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { caseNamed } from "./cuda-cases.ts";
+import { type Configuration, suiteComputation } from "./cuda-suite-cases.ts";
 
 const { values, positionals: files } = parseArgs({
   allowPositionals: true,
@@ -30,6 +31,8 @@ const target = nvidiaTarget(values.target);
 const TRIAL = z.object({
   kind: z.literal("trial"),
   case: z.string(),
+  /** Of a trial that bench/cuda-suite.ts wrote. */
+  suite: z.custom<Configuration>().optional(),
   candidate: z.custom<GridCandidate>((value) => z.object({ kind: z.literal("grid") }).safeParse(value).success),
   median: z.number(),
 });
@@ -57,9 +60,12 @@ function groupsOf(file: string): Group[] {
 }
 
 /** Undefined for a schedule that no longer stands. */
-function costsIn({ case: name, candidate }: z.infer<typeof TRIAL>): Observation["costs"] | undefined {
+function costsIn({ case: name, suite, candidate }: z.infer<typeof TRIAL>): Observation["costs"] | undefined {
   try {
-    return costsOnGpu(choiceOnGpu(caseNamed(name).computation, candidate, target), target);
+    return costsOnGpu(
+      choiceOnGpu(suite ? suiteComputation(suite) : caseNamed(name).computation, candidate, target),
+      target,
+    );
   } catch (error) {
     if (error instanceof UsageError) return undefined;
     throw error;

@@ -23,15 +23,9 @@ import { candidateRows, candidateText, placeText, scheduleRows } from "../report
 import { indent, percent, table } from "../report/text.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { kernelFor } from "../session/kernel.ts";
+import { rankByModel } from "../session/rank.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
-import {
-  isPlain,
-  operationsOf,
-  rankByModel,
-  type TuneOutcome,
-  tuneComputation,
-  usableIntrinsics,
-} from "../session/tune.ts";
+import { isPlain, operationsOf, type TuneOutcome, tuneComputation, usableIntrinsics } from "../session/tune.ts";
 import { isGpu } from "../targets/index.ts";
 import type { TuneEvent, TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";

@@ -37,7 +37,7 @@ import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { threadSpace } from "../tuner/thread-candidates.ts";
 import { mappingOf } from "./recorded.ts";
-import type { Reason, SessionSpace } from "./space.ts";
+import type { Reason, SessionSpace, SessionSpaceOptions } from "./space.ts";
 import { VERSION } from "./version.ts";
 
 /** Instructions expected to take more than this many times the least are left out, as in each of the two spaces. */
@@ -46,13 +46,25 @@ const SPREAD = 3;
 /** The space of a computation on a machine of blocks, warps and threads, or why nothing maps. */
 export function gridSessionSpace(
   computation: Computation,
-  { machine, intrinsics, seed }: { machine: Target; intrinsics: readonly Intrinsic[]; seed: number },
+  {
+    machine,
+    intrinsics,
+    seed,
+    keeps,
+  }: { machine: Target } & Pick<SessionSpaceOptions, "intrinsics" | "seed" | "keeps">,
 ): SessionSpace | readonly Reason[] {
   const limits = gridLimits(machine);
   const isThread = (i: Intrinsic): boolean => i.scope === "thread";
   const [ofThreads, ofWarps] = [intrinsics.filter(isThread), intrinsics.filter((i) => !isThread(i))];
-  const grid = gridSpace(computation, ofWarps, limits, (c, s) => predictGrid(c, s, machine)?.seconds, seed);
-  const threads = threadSpace(computation, ofThreads, limits, (c, s) => predictThreads(c, s, machine)?.seconds, seed);
+  const grid = gridSpace(computation, ofWarps, limits, (c, s) => predictGrid(c, s, machine)?.seconds, seed, keeps);
+  const threads = threadSpace(
+    computation,
+    ofThreads,
+    limits,
+    (c, s) => predictThreads(c, s, machine)?.seconds,
+    seed,
+    keeps,
+  );
   const expected = [grid, threads].flatMap((space) =>
     "ranked" in space ? (space.ranked[0]?.expectedSeconds ?? []) : [],
   );

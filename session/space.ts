@@ -52,6 +52,8 @@ export interface SessionSpaceOptions {
   readonly threads: number;
   readonly seed: number;
   readonly kinds?: CandidateKinds;
+  /** Of the mappings those to search; all by default. */
+  readonly keeps?: ((mapping: Mapping) => boolean) | undefined;
 }
 
 /** Why an instruction or lanes cannot compute it; a refusal of a mapping has more to say. */
@@ -59,15 +61,16 @@ export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & 
 
 /** The space, or why nothing maps. */
 export function sessionSpace(computation: Computation, options: SessionSpaceOptions): SessionSpace | readonly Reason[] {
-  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all" } = options;
+  const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
   if (isGpu(machine)) {
-    const mapped = kinds === "lanes" ? [] : gridSessionSpace(computation, { machine, intrinsics, seed });
+    const mapped = kinds === "lanes" ? [] : gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
     return kinds === "mappings" ? mapped : besideWarps(computation, mapped, { machine, intrinsics });
   }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
   const nearBytes = modelTarget(machine, calibration).memory[0]?.bytes;
-  const mapped = kinds === "lanes" ? [] : candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes);
+  const mapped =
+    kinds === "lanes" ? [] : candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes, keeps);
   // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;

@@ -19,8 +19,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { seededRandom } from "../abstraction/random.ts";
-import type { Measurement, Prediction } from "../abstraction/trial.ts";
+import type { Measurement } from "../abstraction/trial.ts";
 import {
   beginRun,
   type Database,
@@ -79,6 +78,8 @@ export interface TuneComputationOptions {
   readonly threads?: number;
   /** Mappings onto instructions, space-time designs on lanes, or both: the default. */
   readonly kinds?: CandidateKinds;
+  /** Of the mappings those to search; all by default. No record says it, so that such a search is kept in memory: `database` is `:memory:`. */
+  readonly keeps?: (mapping: Mapping) => boolean;
   readonly strategy?: Strategy;
   /** Whether a search with nothing left to gain ends before its budget; true by default. */
   readonly earlyStop?: boolean;
@@ -151,7 +152,7 @@ function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic
  * The space of a computation over the first tier of instructions that maps: a search that has an instruction spends no trial on plain C++.
  * @returns the instructions to choose from with it; or why nothing maps
  */
-function chooseSpace(
+export function chooseSpace(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   options: Omit<SessionSpaceOptions, "intrinsics">,
@@ -237,7 +238,11 @@ async function prepare(
   { computation, parameters = {}, fixed, name }: TuneSubject,
   options: TuneComputationOptions,
 ): Promise<Prepared | { readonly refused: readonly Reason[] }> {
-  const { threads = 1, seed = 1, kinds = "all", machine = nativeTarget() } = options;
+  const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget() } = options;
+  if (keeps && db.path !== ":memory:")
+    throw new UsageError("a search of some mappings only is kept in memory: no record says which", {
+      hint: 'database: ":memory:"',
+    });
   const started = Date.now();
   const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);
@@ -245,7 +250,8 @@ async function prepare(
   const calibration = await place.calibration(db, announce);
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
-  const found = chooseSpace(computation, offered, { calibration, machine: place.machineIn(db), threads, seed, kinds });
+  const target = place.machineIn(db);
+  const found = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
   if ("refused" in found) return found;
   const { space, chosen } = found;
   const isAllPlain = chosen.every(isPlain);
@@ -363,48 +369,6 @@ function announceContradiction(
   const found = contradictionIn(db, environment, machine);
   if (found) announce(contradictionText(found, db.path));
   return found !== undefined;
-}
-
-/** A candidate and what the model expects of it. */
-export interface Expected {
-  readonly computation: Computation;
-  readonly candidate: Candidate;
-  /** Undefined for a design on lanes. */
-  readonly mapping: Mapping | undefined;
-  readonly prediction: Prediction;
-}
-
-/** Candidates drawn when nothing is measured. */
-const MODEL_DRAWS = 2000;
-
-/**
- * Ranks candidates by the model alone, with the reference machine's rates: no compiler is needed and nothing is measured.
- * @returns the shortest expected first, at most `count`; or why nothing maps
- */
-export function rankByModel(
-  computation: Computation,
-  options: Pick<TuneComputationOptions, "intrinsics" | "machine" | "threads" | "seed" | "kinds"> & {
-    readonly count?: number;
-  } = {},
-): readonly Expected[] | { readonly refused: readonly Reason[] } {
-  const { threads = 1, seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
-  const found = chooseSpace(computation, options.intrinsics ?? usableIntrinsics(machine), {
-    machine,
-    threads,
-    seed,
-    kinds,
-  });
-  if ("refused" in found) return found;
-  const { space } = found;
-  const random = seededRandom(seed);
-  const drawn = new Map<string, Expected>();
-  for (let i = 0; i < MODEL_DRAWS; i++) {
-    const candidate = space.random(random);
-    const prediction = space.predict(candidate);
-    if (prediction)
-      drawn.set(space.key(candidate), { computation, candidate, mapping: space.mappingOf(candidate), prediction });
-  }
-  return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
 }
 
 interface Place {

@@ -36,7 +36,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { generate } from "../session/kernel.ts";
-import { rankByModel } from "../session/tune.ts";
+import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { randomTie, randomTriangle } from "./support/random-triangle.ts";

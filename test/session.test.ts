@@ -11,7 +11,8 @@ import { registerIntrinsic } from "../intrinsics/register.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { rankByModel, tuneComputation } from "../session/tune.ts";
+import { rankByModel } from "../session/rank.ts";
+import { tuneComputation } from "../session/tune.ts";
 import { hasFeature, nativeTarget } from "../targets/index.ts";
 import type { TuneEvent } from "../tuner/search.ts";
 

@@ -38,6 +38,7 @@ const ON_CORES: Scheduling<MappedCandidate, MappedContext> = {
  * The space over all intrinsics; or, when nothing maps, the reasons, most hopeful first.
  * @param predict seconds a schedule is expected to take; undefined when the model cannot say
  * @param seed of the schedules drawn to judge mappings by
+ * @param keeps of the mappings those to search; all by default
  * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
  */
 export function candidateSpace(
@@ -47,12 +48,13 @@ export function candidateSpace(
   threads: number,
   seed: number,
   nearBytes?: number,
+  keeps: (mapping: Mapping) => boolean = () => true,
 ): CandidateSpace | readonly Refusal[] {
   const random = seededRandom(seed);
   const ranked = rankMappings(
     computation,
     intrinsics,
-    (mapping) => [mapping, ...reordered(mapping)],
+    (mapping) => [mapping, ...reordered(mapping)].filter(keeps),
     (mapping): MappedContext | Refusal => {
       const because = unschedulable(mapping);
       return because === undefined

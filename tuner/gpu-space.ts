@@ -27,6 +27,7 @@ export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Schedulin
 /**
  * The space over the instructions; or, when none maps, the reasons, most hopeful first.
  * @param predict seconds a schedule is expected to take; undefined when the model cannot say
+ * @param keeps of the mappings those to search; all by default
  */
 export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
   kind: GpuKind<K, C>,
@@ -35,12 +36,13 @@ export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapp
   limits: GridLimits,
   predict: (context: C, schedule: K["schedule"]) => number | undefined,
   seed: number,
+  keeps: (mapping: Mapping) => boolean = () => true,
 ): MappingSpace<K, C> | readonly Refusal[] {
   const random = seededRandom(seed);
   const ranked = rankMappings<C>(
     computation,
     intrinsics,
-    (mapping) => [mapping],
+    (mapping) => (keeps(mapping) ? [mapping] : []),
     (mapping) => {
       const context = kind.contextOf(mapping, limits);
       return typeof context === "string"

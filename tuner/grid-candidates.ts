@@ -11,7 +11,7 @@ import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Refusal } from "../abstraction/mapping.ts";
+import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
 import { allSchedules } from "../mapper/schedule/schedules.ts";
@@ -47,8 +47,9 @@ export function gridSpace(
   limits: GridLimits,
   predict: (context: GridContext, schedule: GridSchedule) => number | undefined,
   seed: number,
+  keeps?: (mapping: Mapping) => boolean,
 ): GridSpace | readonly Refusal[] {
-  return gpuSpace(BLOCKS, computation, intrinsics, limits, predict, seed);
+  return gpuSpace(BLOCKS, computation, intrinsics, limits, predict, seed, keeps);
 }
 
 /** Of the widths of one instruction under one mapping those that leave the least over, none before some; of equal waste the widest. */

@@ -7,7 +7,7 @@
 import type { ThreadCandidate, ThreadSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Refusal } from "../abstraction/mapping.ts";
+import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import type { GridLimits } from "../mapper/schedule/grid-context.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
@@ -36,8 +36,9 @@ export function threadSpace(
   limits: GridLimits,
   predict: (context: ThreadContext, schedule: ThreadSchedule) => number | undefined,
   seed: number,
+  keeps?: (mapping: Mapping) => boolean,
 ): ThreadSpace | readonly Refusal[] {
-  return gpuSpace(THREADS, computation, intrinsics, limits, predict, seed);
+  return gpuSpace(THREADS, computation, intrinsics, limits, predict, seed, keeps);
 }
 
 /**

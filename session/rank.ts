@@ -1,0 +1,56 @@
+/**
+ * @file What the model alone expects of the kernels of a computation: nothing is compiled, nothing measured.
+ *
+ *     rankByModel(conv2d, { machine: nvidiaTarget("h100"), count: 1 })         the kernel expected to be the fastest, or why nothing maps
+ */
+
+import type { Candidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import { nativeTarget } from "../targets/index.ts";
+import type { Reason } from "./space.ts";
+import { chooseSpace, type TuneComputationOptions, usableIntrinsics } from "./tune.ts";
+
+/** A candidate and what the model expects of it. */
+export interface Expected {
+  readonly computation: Computation;
+  readonly candidate: Candidate;
+  /** Undefined for a design on lanes. */
+  readonly mapping: Mapping | undefined;
+  readonly prediction: Prediction;
+}
+
+/** Candidates drawn when nothing is measured. */
+const MODEL_DRAWS = 2000;
+
+/**
+ * Ranks candidates by the model alone, with the reference machine's rates: no compiler is needed and nothing is measured.
+ * @returns the shortest expected first, at most `count`; or why nothing maps
+ */
+export function rankByModel(
+  computation: Computation,
+  options: Pick<TuneComputationOptions, "intrinsics" | "machine" | "threads" | "seed" | "kinds"> & {
+    readonly count?: number;
+  } = {},
+): readonly Expected[] | { readonly refused: readonly Reason[] } {
+  const { threads = 1, seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
+  const found = chooseSpace(computation, options.intrinsics ?? usableIntrinsics(machine), {
+    machine,
+    threads,
+    seed,
+    kinds,
+  });
+  if ("refused" in found) return found;
+  const { space } = found;
+  const random = seededRandom(seed);
+  const drawn = new Map<string, Expected>();
+  for (let i = 0; i < MODEL_DRAWS; i++) {
+    const candidate = space.random(random);
+    const prediction = space.predict(candidate);
+    if (prediction)
+      drawn.set(space.key(candidate), { computation, candidate, mapping: space.mappingOf(candidate), prediction });
+  }
+  return [...drawn.values()].sort((a, b) => a.prediction.seconds - b.prediction.seconds).slice(0, count);
+}
