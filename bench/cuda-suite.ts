@@ -144,7 +144,7 @@ async function searched(one: Case): Promise<Line> {
         ...{ machine: nvidiaTarget(values.target), database: ":memory:", trials: MOST_TRIALS },
         ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
         onEvent: (event) => {
-          if (event.kind === "trial") keepTrial(one, event.trial);
+          if (event.kind === "trial") keepTrial(one, event.trial, spent());
         },
       },
     );
@@ -183,11 +183,19 @@ async function searched(one: Case): Promise<Line> {
   }
 }
 
-function keepTrial(one: Case, { candidate, measurement, prediction }: TrialOf<Candidate>): void {
+function keepTrial(one: Case, { candidate, measurement, prediction }: TrialOf<Candidate>, at: number): void {
   if (values.trials === undefined || measurement.status !== "ok") return;
   const { median, interval } = measurement;
   const { op, params, layout, id } = one;
-  const told = { kind: "trial", case: `${id} ${layout}`, suite: { op, params, layout }, candidate, median, interval };
+  const told = {
+    kind: "trial",
+    case: `${id} ${layout}`,
+    suite: { op, params, layout },
+    candidate,
+    median,
+    interval,
+    at,
+  };
   appendFileSync(values.trials, `${JSON.stringify({ ...told, uncorrected: prediction?.uncorrectedSeconds })}\n`);
 }
 
