@@ -19,7 +19,7 @@ import {
 } from "../abstraction/expression.ts";
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, storageOf, type TileAccess } from "../abstraction/loop-nest.ts";
-import { operandView, printView } from "../abstraction/matrix-view.ts";
+import { type MatrixView, operandView, printView } from "../abstraction/matrix-view.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { shortIndex } from "./short-index.ts";
@@ -43,7 +43,7 @@ export function matrixOf(
   }));
   // Loops only move the start, from one multiple of the pattern to the next: distances are those of their first step.
   const still = Object.fromEntries(tile.access.index.flatMap(axesIn).map((name) => [name, 0]));
-  const view = operandView(intrinsic, operand, (element) => {
+  const view = knownView(intrinsic, operand, storageOf(scratch), tile, (element) => {
     const inTile = tile.axes.map((name, i) => {
       const { extent, below } = digits[i] ?? { extent: 1, below: 1 };
       return [name, Math.floor(element / below) % extent] as const;
@@ -63,6 +63,25 @@ export function matrixOf(
       `internal: ${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`,
     );
   return printView(view, code`&${c.tensor(tensor)}[${c.index(c.hoist(start, `${tensor}_at`), extents)}]`);
+}
+
+/** Views of the tiles of an instruction, by where their elements lie. */
+const known = new WeakMap<Intrinsic, Map<string, MatrixView | undefined>>();
+
+/** Every element of a tile is compared with the view; kernels of a search read the same few tiles over and over. */
+function knownView(
+  intrinsic: Intrinsic,
+  operand: Operand,
+  storage: Expr,
+  { axes, access }: TileAccess,
+  at: (element: number) => number,
+): MatrixView | undefined {
+  const key = JSON.stringify([operand.name, axes, access.index, storage]);
+  const views = known.get(intrinsic) ?? new Map<string, MatrixView | undefined>();
+  known.set(intrinsic, views);
+  const view = views.has(key) ? views.get(key) : operandView(intrinsic, operand, at);
+  views.set(key, view);
+  return view;
 }
 
 /** The element of a tile at a place of it. */

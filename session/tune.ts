@@ -304,8 +304,7 @@ async function searchPrepared(
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
-      measure: (candidates) =>
-        batch === undefined ? inTime(candidates) : bench.measure(candidates.map((c) => space.kernelOf(c))),
+      measure: batch === undefined ? inTime : (candidates) => measuredTogether(candidates, space, bench, stop),
       ...(batch === undefined ? {} : { batch }),
       ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),
@@ -330,6 +329,26 @@ async function searchPrepared(
     noteFailure(db, run);
     throw error;
   }
+}
+
+/** Kernels are written one by one, each compiled while the next is written. A signal is heard between them. */
+async function measuredTogether(
+  candidates: readonly Candidate[],
+  space: SessionSpace,
+  bench: Bench,
+  stop: AbortSignal,
+): Promise<readonly Measurement[]> {
+  const kernels: Kernel[] = [];
+  for (const candidate of candidates) {
+    if (stop.aborted) return [];
+    const kernel = space.kernelOf(candidate);
+    bench.begin?.(kernel);
+    kernels.push(kernel);
+    await setImmediate();
+  }
+  const answers: Measurement[] = [];
+  for await (const answer of await bench.measure(kernels)) answers.push(answer);
+  return answers;
 }
 
 /** Measures candidates until the time is spent or the user stops; the first of a search is measured whatever the time. */

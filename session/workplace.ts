@@ -64,6 +64,8 @@ export interface Until {
 
 /** One computation where it is measured. */
 export interface Bench {
+  /** Begins to compile what will be measured, where kernels are measured together. */
+  readonly begin?: (kernel: Kernel) => void;
   /** Kernels compile together; none is timed while one compiles. */
   readonly measure: (
     kernels: readonly Kernel[],
@@ -178,6 +180,8 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
       const reference = runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       reference.catch(() => undefined);
       return Promise.resolve({
+        // What comes of it is heard by who measures.
+        begin: (kernel) => void runner.compile(kernel).catch(() => undefined),
         measure: async (kernels) => {
           const known = new Map<number, Measurement>();
           try {

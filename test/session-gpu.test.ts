@@ -33,6 +33,7 @@ function fakeGpu(): Fake {
     throw new Error("a fake GPU was asked for what it has not");
   };
   const asked: number[] = [];
+  const begun = new Set<string>();
   const runner: CudaRunner = {
     device: {
       ...{ name: "NVIDIA H100 80GB HBM3", id: "GPU-fake", driver: "580.159.03", cuda: "13.0", capability: 90 },
@@ -42,9 +43,14 @@ function fakeGpu(): Fake {
     reference: (computation, seed) => Promise.resolve({ computation, seed, file: "", sets: [], fixed: {}, bounds: "" }),
     measureTogether: (kernels) => {
       asked.push(kernels.length);
+      // Kernels are compiled as they are written, not when the last of them is.
+      if (asked.length === 1) expect(kernels.every((k) => "source" in k && begun.has(k.source))).toBe(true);
       return Promise.resolve(kernels.map((k) => took((10 + shareOf(k as Kernel)) * 1e-6))); // no library is among them
     },
-    compile: unused,
+    compile: (kernel) => {
+      begun.add(kernel.source);
+      return Promise.resolve({ status: "compiled", file: "", instructions: 1, seconds: 0 });
+    },
     probe: unused,
     emulated: false,
     requestOf: unused,

@@ -3,7 +3,7 @@
  * a C++ compiler and the headers of the emulation, for a machine without a GPU.
  *
  *     const builder = new Builder(nvccToolchain(device), workdir, 16);
- *     await builder.kernel(kernel)                                    { status: "compiled", file: ".../5f0c2e....so", instructions: 128 }
+ *     await builder.kernel(kernel).examined                           { status: "compiled", file: ".../5f0c2e....so", instructions: 128 }
  */
 
 import { createHash } from "node:crypto";
@@ -32,9 +32,20 @@ export interface Toolchain {
   readonly disassemble: ((file: string) => readonly string[]) | undefined;
 }
 
+type Failed = { readonly status: CompileFailure; readonly log: string };
+
+/** Compiled, its code not yet looked at. */
+export type Loadable = { readonly status: "compiled"; readonly file: string; readonly seconds: number } | Failed;
+
 export type CudaCompiled =
   | { readonly status: "compiled"; readonly file: string; readonly instructions: number; readonly seconds: number }
-  | { readonly status: CompileFailure; readonly log: string };
+  | Failed;
+
+/** A kernel on its way: it can be run a second before it is known whether its code holds the instruction that it promises. */
+export interface Compiling {
+  readonly loadable: Promise<Loadable>;
+  readonly examined: Promise<CudaCompiled>;
+}
 
 export type CompileFailure = "compile-failed" | "missing-instruction" | "out-of-resources" | "spilled" | "serialised";
 
@@ -110,7 +121,7 @@ export class Builder {
   private readonly workdir: string;
   private readonly limit: ReturnType<typeof pLimit>;
   private readonly cores: Pick<Cores, "working">;
-  private readonly kernels = new Map<string, Promise<CudaCompiled>>();
+  private readonly kernels = new Map<string, Compiling>();
   private unique = 0;
 
   constructor(toolchain: Toolchain, workdir: string, jobs: number, cores: Pick<Cores, "working">) {
@@ -120,27 +131,37 @@ export class Builder {
     this.cores = cores;
   }
 
-  kernel(kernel: Kernel): Promise<CudaCompiled> {
+  kernel(kernel: Kernel): Compiling {
     const known = this.kernels.get(kernel.source);
     if (known) return known;
-    const compiled = this.examine(kernel);
-    this.kernels.set(kernel.source, compiled);
-    return compiled;
+    const loadable = this.compile(kernel);
+    const examined = loadable.then((one) => (one.status === "compiled" ? this.examine(one, kernel) : one));
+    // Whoever asks hears of it.
+    for (const one of [loadable, examined]) one.catch(() => undefined);
+    const compiling = { loadable, examined };
+    this.kernels.set(kernel.source, compiling);
+    return compiling;
   }
 
-  private async examine({ source, promises }: Kernel): Promise<CudaCompiled> {
+  private async compile({ source }: Kernel): Promise<Loadable> {
     const built = await this.build(source, "kernel");
     if (built.status !== "built") return { status: refusalIn(built.log), log: built.log };
     const { file, log, seconds } = built;
-    const complaint = complaintOf(log);
-    if (complaint) return complaint;
+    return complaintOf(log) ?? { status: "compiled", file, seconds };
+  }
+
+  private async examine(
+    compiled: Extract<Loadable, { status: "compiled" }>,
+    { promises }: Kernel,
+  ): Promise<CudaCompiled> {
     const { disassemble } = this.toolchain;
-    if (promises === undefined || !disassemble) return { status: "compiled", file, instructions: 0, seconds };
+    if (promises === undefined || !disassemble) return { ...compiled, instructions: 0 };
+    const { file } = compiled;
     const listing = await this.limit(() =>
       this.cores.working((cpus) => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS, cpus })),
     );
     const instructions = countSass(listing.stdout, promises);
-    if (instructions > 0) return { status: "compiled", file, instructions, seconds };
+    if (instructions > 0) return { ...compiled, instructions };
     return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };
   }
 

@@ -37,7 +37,7 @@ import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { cudaReferenceSource } from "../reference-cuda.ts";
 import { summarise } from "../statistics.ts";
 import { toMemory } from "../verify.ts";
-import { Builder, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
+import { Builder, type Compiling, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
 import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
 import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
@@ -185,7 +185,11 @@ interface Place {
   readonly gpu: Cores;
 }
 
-type Compiled = Extract<CudaCompiled, { readonly status: "compiled" }>;
+/** A library that is compiled and promises nothing. */
+function prebuilt({ file }: Prebuilt): Compiling {
+  const compiled = { status: "compiled", file, instructions: 0, seconds: 0 } as const;
+  return { loadable: Promise.resolve(compiled), examined: Promise.resolve(compiled) };
+}
 
 class LocalCudaRunner implements CudaRunner {
   readonly device: CudaDevice;
@@ -206,7 +210,7 @@ class LocalCudaRunner implements CudaRunner {
   }
 
   compile(kernel: Kernel): Promise<CudaCompiled> {
-    return this.place.builder.kernel(kernel);
+    return this.place.builder.kernel(kernel).examined;
   }
 
   async reference(
@@ -245,23 +249,25 @@ class LocalCudaRunner implements CudaRunner {
     pending: CudaReference | Promise<CudaReference>,
     timing: CudaTiming = {},
   ): Promise<readonly Measurement[]> {
-    const [reference, ...compiled] = await Promise.all([
-      pending,
-      ...kernels.map((k) =>
-        "file" in k ? ({ status: "compiled", file: k.file, instructions: 0 } as const) : this.compile(k),
-      ),
-    ]);
+    const begun = kernels.map((k) => ("file" in k ? prebuilt(k) : this.place.builder.kernel(k)));
+    const [reference, ...compiled] = await Promise.all([pending, ...begun.map(({ loadable }) => loadable)]);
     for (const kernel of kernels) checkArguments(kernel, reference);
     const results = new Map<number, Measurement>();
     const keep = (at: number, measurement: Measurement): void => {
       results.set(at, measurement);
       timing.onMeasured?.(at, measurement);
     };
-    let left: (Pick<Compiled, "file" | "instructions"> & { readonly at: number })[] = [];
+    let left: { readonly at: number; readonly file: string }[] = [];
     for (const [at, one] of compiled.entries()) {
-      if (one.status === "compiled") left.push({ at, ...one });
+      if (one.status === "compiled") left.push({ at, file: one.file });
       else keep(at, one);
     }
+    // The code is looked at while kernels run.
+    const judge = async (at: number, verdict: Verdict): Promise<void> => {
+      const examined = await begun[at]?.examined;
+      if (examined?.status === "compiled") keep(at, toMeasurement(verdict, examined.instructions, this.seed));
+      else if (examined) keep(at, examined);
+    };
     const [first] = kernels;
     // An error may lose the device's context for good: the kernels without a verdict start again in another process.
     while (first && left.length > 0) {
@@ -273,10 +279,11 @@ class LocalCudaRunner implements CudaRunner {
         reference,
         timing,
       );
+      const heard: [number, Verdict][] = [];
       await this.run(request, timing, (i, verdict) => {
         const one = tried[i];
-        if (one) keep(one.at, toMeasurement(verdict, one.instructions, this.seed));
-      });
+        if (one) heard.push([one.at, verdict]);
+      }).finally(() => Promise.all(heard.map(([at, verdict]) => judge(at, verdict))));
       if (results.size === before) throw new Error("internal: the measuring program ended without an answer");
       left = left.filter(({ at }) => !results.has(at));
     }
