@@ -107,6 +107,8 @@ export interface GridSchedule {
   readonly persistent?: number | undefined;
   /** Blocks that share the sum of a tile, and where their parts meet; each block sums its own tile when left out. */
   readonly split?: { readonly parts: number; readonly through: "cluster" | "memory" } | undefined;
+  /** Inputs, by operand, that are first copied with the summed axis innermost; all are read as they lie when left out. */
+  readonly repack?: readonly string[] | undefined;
   /** Taps of a filter are windows of what is staged of its input once; each is staged by itself when left out. */
   readonly taps?: "shifted" | undefined;
 }

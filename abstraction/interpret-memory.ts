@@ -47,8 +47,8 @@ export function bindMemory(nest: LoopNest, computation: Computation, inputs: Inp
   for (const scratch of nest.scratch) {
     const dims = dimsOf(scratch);
     const places = scratchPlaces(scratch);
-    const { dtype, elements } = scratch;
-    const named = name({ name: scratch.name, dims, elements, places, shared: isShared(scratch) });
+    const { dtype, elements, outside } = scratch;
+    const named = name({ name: scratch.name, dims, elements, places, shared: isShared(scratch), outside });
     const shape = dims.map((d) => d.extent);
     const values = new Float64Array(elements);
     buffers.set(scratch.name, { values, shape, dtype, ...(places && { places }), ...watch(named) });

@@ -46,6 +46,8 @@ export interface Scratch {
   readonly dims?: readonly Dimension[];
   /** Where a logical element lies, over the names of `dims`; row-major when left out. */
   readonly storage?: Expr;
+  /** A read outside its dimensions gives the identity of the combine, as outside a tensor; nothing may be read there when left out. */
+  readonly outside?: "identity";
 }
 
 /** Whether it lies in shared memory, which begins anew with every block. */
@@ -203,6 +205,8 @@ export interface Copy {
   readonly equation: Equation;
   /** Elements moved at once: they lie side by side on both sides, and are inside or outside together. */
   readonly width: number;
+  /** Elements of a piece are read one by one: they lie side by side where they are written, and anywhere in shared memory where they are read. */
+  readonly gathered?: true;
   /** `async` is unreadable until its group has arrived, and cannot compute: its value is an element, or a fill of zero. */
   readonly transfer: "plain" | "async" | "engine";
   readonly group: Group;
@@ -315,10 +319,11 @@ export function printStatement(statement: Statement): string[] {
 }
 
 function printScratch(scratch: Scratch): string {
-  const { scope, name, dtype, elements, dims, storage } = scratch;
+  const { scope, name, dtype, elements, dims, storage, outside } = scratch;
   if (!dims) return `${scope} ${name}: ${dtype}[${elements}]`;
   const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
-  return `${scope} ${name}: ${dtype}[${shape}]${storage ? ` at ${printExpr(storage, "formula")}` : ""}`;
+  const at = storage ? ` at ${printExpr(storage, "formula")}` : "";
+  return `${scope} ${name}: ${dtype}[${shape}]${at}${outside ? ", outside the identity" : ""}`;
 }
 
 function printStatements(statements: readonly Statement[], indent: string): string[] {
@@ -375,6 +380,7 @@ function printStatements(statements: readonly Statement[], indent: string): stri
         const when = s.when ? ` where ${printExpr(s.when)}` : "";
         const how = [
           s.width > 1 ? ` by ${s.width}` : "",
+          s.gathered ? ", gathered" : "",
           s.transfer === "plain" ? "" : `, ${s.transfer}`,
           `, by ${s.group}`,
           s.view ? `, ${printTensorView(s.view)}` : "",

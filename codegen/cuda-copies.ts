@@ -158,7 +158,7 @@ function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): vo
   const extents = { ...outside, [PIECE]: pieces.count, [ELEMENT]: width };
   requireTogether(c, target, ELEMENT, width, extents);
   const { conditions, value: read } = chosenOf(value);
-  if (read.kind === "access") requireTogether(c, read, ELEMENT, width, extents);
+  if (read.kind === "access" && !copy.gathered) requireTogether(c, read, ELEMENT, width, extents);
   const asked = [...where, ...(transfer === "async" || read.kind === "access" ? conditions : [])];
   const apart = asked.find((e) => !holdsTogether(e, ELEMENT, width, extents));
   if (apart) throw new Error(`internal: ${printExpr(apart)} parts ${width} elements that are to move at once`);
@@ -176,7 +176,7 @@ function printPiece(pieces: Pieces, context: CopyContext, outside: Extents): Cod
     extents,
   );
   const dtype = typeOf(c, pieces.target);
-  if (read.kind === "access" && (copy.width > 1 || copy.transfer === "async")) {
+  if (read.kind === "access" && !copy.gathered && (copy.width > 1 || copy.transfer === "async")) {
     const from = c.place(read, extents, "from");
     const tested = c.untested(conditions, extents, c.placeOf(read, extents).guards).map((e) => c.condition(e, extents));
     const inside = [...tested, ...from.guards];

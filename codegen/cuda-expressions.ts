@@ -97,8 +97,10 @@ export class CudaExpressions extends PlainExpressions {
 
   /** The indices of a tensor that may lie outside it. */
   private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
-    if (this.scratch.has(tensor)) return [];
-    return tensorOf(this.computation, tensor).dims.flatMap(({ name, extent: own }, i): Tested[] => {
+    const scratch = this.scratch.get(tensor);
+    if (scratch && !scratch.outside) return [];
+    const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
+    return dims.flatMap(({ name, extent: own }, i): Tested[] => {
       // x/9 < 64 is x < 576.
       let [e, extent] = [index[i] ?? number(0), own];
       for (; e.kind === "binary" && e.op === "/" && e.right.kind === "number"; e = e.left) extent *= e.right.value;

@@ -67,7 +67,7 @@ export interface CudaParts {
 }
 
 /** The tensors and buffers of the workspace that are named. */
-export function pointersOf(computation: Computation, nest: LoopNest, { memory }: Named): Pointer[] {
+export function pointersOf(computation: Computation, nest: LoopNest, { memory }: Pick<Named, "memory">): Pointer[] {
   const output = outputOf(computation).name;
   const tensors = Object.values(computation.tensors).map(({ name, dtype }, i) => {
     const type = code`${name === output ? "" : "const "}${C_TYPES[dtype]}*`;
@@ -105,7 +105,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...indented([
       ...asked.flat(),
       ...constants.flatMap((t) => copyOf(computation, t)),
-      ...prepare.flatMap((k) => launchOf(computation, k)),
+      ...prepare.flatMap((k) => launchOf(computation, nest, k)),
     ]),
     code`  return cudaSuccess;`,
     code`}`,
@@ -114,7 +114,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...(uses(run) ? [] : [code`  (void)workspace;`]),
     ...indented(alignment(computation, parts.aligned)),
     code`  cudaError_t error = cudaSuccess;`,
-    ...indented(run.flatMap((k) => launchOf(computation, k))),
+    ...indented(run.flatMap((k) => launchOf(computation, nest, k))),
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,
@@ -154,14 +154,19 @@ function kernelText({ name, pointers, boxes = [], threads, body }: CudaKernel): 
 
 function launchOf(
   computation: Computation,
+  nest: LoopNest,
   { name, pointers, boxes = [], blocks, cluster, threads, sharedBytes }: CudaKernel,
 ): Code[] {
   const all = [...pointers, ...boxes];
   const given = all.length === 0 ? code`nullptr` : list(all.map((p) => code`(void*)&${p.name}`));
-  const tensors = Object.keys(computation.tensors);
+  const addressOf = ({ tensor }: Box): Code => {
+    const [pointer] = pointersOf(computation, nest, { memory: new Set([tensor]) });
+    if (!pointer) throw new Error(`internal: no tensor "${tensor}" to describe a box of`);
+    return pointer.from;
+  };
   const lines = [
     ...pointers.map((p) => code`${p.type} ${p.name} = (${p.type})${p.from};`),
-    ...boxes.flatMap((box) => describedBox(box, code`tensors[${tensors.indexOf(box.tensor)}]`)),
+    ...boxes.flatMap((box) => describedBox(box, addressOf(box))),
     code`void* arguments[] = {${given}};`,
     cluster > 1
       ? code`error = launch_clusters(${name}, ${cluster}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`

@@ -10,6 +10,7 @@
  *                         threads    instructions that move and address pieces
  *                         latency    what a step waits for although nothing is busy: copies that no stage hides, sums that depend on sums
  *
+ *     repack              a kernel that copies inputs: its bytes, each read and written once, and its launch
  *     split               what the parts of a sum cost that meet: barriers and bytes of a cluster, or a second kernel and its bytes
  *
  * Every rate is the target's (targets/); what was fitted here has a name and says on what.
@@ -26,6 +27,7 @@ import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { gridProblem, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
+import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
@@ -66,8 +68,9 @@ const MOST_TOGETHER = 4;
 const REGISTER_GRANULE = 8;
 
 /** What a schedule costs, part by part, in seconds; undefined when it cannot be lowered. */
-export function gridCosts(context: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
-  if (gridProblem(context, schedule) !== undefined) return undefined;
+export function gridCosts(given: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
+  if (gridProblem(given, schedule) !== undefined) return undefined;
+  const context = repackedContext(given, schedule);
   const clock = clockOf(target);
   const steps = stepsOfPart(context, schedule);
   const cycles = stepCycles(context, schedule, target, clock);
@@ -105,6 +108,7 @@ export function gridCosts(context: GridContext, schedule: GridSchedule, target: 
     fill:
       begun * ((target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target)),
     drain: begun * drain.wait + shares * drain.busy,
+    ...(schedule.repack && { repack: repackSeconds(context, target, clock) }),
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waits) }),
   };
   const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);
@@ -270,6 +274,19 @@ function unitsReached({ split }: GridSchedule, target: Target): number {
   return clusters ? clusters.value * clusters.blocks : levelOf(target, "block").units;
 }
 
+/** What it costs to copy inputs ahead: from memory, or from the last cache where they and their copies stay in it. */
+function repackSeconds(context: GridContext, target: Target, clock: number): number {
+  const bytes = 2 * copiedBytes(context);
+  const stays = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
+  const rate = (stays ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
+  return kernelSeconds(target, clock) + bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
+}
+
+/** What a kernel more in a call costs besides its bytes. */
+function kernelSeconds({ fixed: { launch, fill, drain } }: Target, clock: number): number {
+  return (launch?.value ?? 0) + (fill?.value ?? 0) + COPY_LATENCY / clock + (drain?.value ?? 0);
+}
+
 /** What it costs that partial sums meet, besides the stores of the blocks that hold them. */
 function splitSeconds(
   context: GridContext,
@@ -289,8 +306,7 @@ function splitSeconds(
   }
   const rate = readRate(target, "l2", "grid")?.value ?? Number.POSITIVE_INFINITY;
   const all = bytes * tilesOf(context, schedule) * split.parts;
-  const { launch, fill, drain } = target.fixed;
-  return (launch?.value ?? 0) + (fill?.value ?? 0) + COPY_LATENCY / clock + all / rate + (drain?.value ?? 0);
+  return kernelSeconds(target, clock) + all / rate;
 }
 
 /** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */

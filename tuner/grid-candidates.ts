@@ -14,6 +14,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
+import { repackedContext, repackings } from "../mapper/schedule/repack.ts";
 import { allSchedules } from "../mapper/schedule/schedules.ts";
 import { bestUsed } from "../mapper/schedule/taps.ts";
 import { MOST_KEPT } from "../mapper/schedule/tile.ts";
@@ -66,7 +67,9 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   return [...alike.values()].flatMap((all) => {
     const kept = all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT);
     // Rows of a window have gaps between them, so that other widths fit it.
-    const used = new Map(all.map((c) => [c, Math.floor(20 * bestUsed(c, MOST_KEPT))]));
+    const mostUsed = (c: GridContext): number =>
+      Math.max(...repackings(c).map((names) => bestUsed(repackedContext(c, { repack: names }), MOST_KEPT)));
+    const used = new Map(all.map((c) => [c, Math.floor(20 * mostUsed(c))]));
     const windows = all.filter((c) => (used.get(c) ?? 0) > 0 && !kept.includes(c));
     windows.sort((a, b) => (used.get(b) ?? 0) - (used.get(a) ?? 0) || size(b) - size(a));
     return [...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT)];

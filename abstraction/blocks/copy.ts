@@ -18,7 +18,7 @@ import {
   type Evaluate,
   type Scope,
 } from "../evaluate.ts";
-import { type Access, axesIn, childrenOf, type Expr } from "../expression.ts";
+import { type Access, accessesIn, axesIn, childrenOf, type Expr } from "../expression.ts";
 import type { Copy } from "../loop-nest.ts";
 import {
   type BlockContext,
@@ -67,7 +67,7 @@ export function compileCopy(copy: Copy, site: Standing, context: BlockContext): 
 
 /** What can be said of a copy before it runs. @throws NestFault */
 function checkCopy(
-  { axes, equation, width, transfer, group, when }: Copy,
+  { axes, equation, width, transfer, gathered, group, when }: Copy,
   site: Standing,
   context: BlockContext,
 ): void {
@@ -97,6 +97,8 @@ function checkCopy(
         `a copy dealt to the whole block names ${own}, which differs from warp to warp: deal it to a warp`,
       );
   }
+  if (gathered && accessesIn(value).some(({ tensor }) => scratch.get(tensor)?.scope !== "shared"))
+    throw malformed(site, "elements are gathered from shared memory, of which a thread reads one at a time");
   if (transfer !== "async") return;
   if (scratch.get(target.tensor)?.scope !== "shared")
     throw malformed(site, `an asynchronous copy fills shared memory, and ${target.tensor} is none`);
@@ -177,7 +179,7 @@ function compilePiece(copy: Copy, site: Standing, context: BlockContext): WarpRu
 
 /** Says what is wrong with the piece that was just located. */
 function compileCheck(
-  { equation, width, transfer }: Copy,
+  { equation, width, transfer, gathered }: Copy,
   places: Int32Array,
   reads: readonly Read[],
   context: BlockContext,
@@ -196,7 +198,7 @@ function compileCheck(
       if (inside < width)
         return `${inside} of the ${width} elements of a piece are inside ${access.tensor}: all must be, or none`;
       // One element for the whole piece is one load.
-      if (computes && from.every((at) => at === from[0])) continue;
+      if (gathered || (computes && from.every((at) => at === from[0]))) continue;
       const apart = rowProblem(access.tensor, from, context);
       if (apart !== undefined) return apart;
     }

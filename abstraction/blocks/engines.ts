@@ -167,8 +167,9 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
   if (scratch.get(target.tensor)?.scope !== "shared")
     throw malformed(site, `an engine fills shared memory, and ${target.tensor} is none`);
   const { source, asked } = sourceOf(value, site);
-  const tensor = inputs.has(source.tensor) ? scope.buffer(source.tensor) : undefined;
-  if (!tensor) throw malformed(site, `an engine copies inputs, and ${source.tensor} is none`);
+  const isTensor = inputs.has(source.tensor) || scratch.get(source.tensor)?.outside !== undefined;
+  if (!isTensor) throw malformed(site, `an engine copies what zeros lie around, and ${source.tensor} has none`);
+  const tensor = scope.buffer(source.tensor);
   if (!view) throw malformed(site, `an engine is told of a view of ${source.tensor}, and there is none`);
   if (scope.identity !== 0) throw malformed(site, `what lies outside is ${scope.identity}, and an engine fills with 0`);
   const to = scope.buffer(target.tensor);

@@ -48,7 +48,7 @@ export class GridPlaces {
     this.context = context;
     this.schedule = schedule;
     this.computation = context.mapping.computation;
-    this.names = new FreshNames(this.computation);
+    this.names = new FreshNames(this.computation, (context.repacked?.plain ?? context).mapping.computation);
     this.size = schedule.tile;
     this.steps = stepsOfPart(context, schedule);
     this.turns = turnsOf(context, schedule);

@@ -14,6 +14,8 @@
  *             multiply
  *         drain sums to the output                       store
  *
+ * Inputs that are repacked are copied ahead of all that, by a kernel of its own (grid-repack.ts).
+ *
  * A step is one tile along the instruction's sum at one point of the summed loops outside it. Loops that no tile divides are covered
  * by tiles that reach beyond the end: there inputs are filled with what changes nothing, and results are not stored.
  */
@@ -26,19 +28,22 @@ import { type LoopMode, type LoopNest, loop, type Statement } from "../../abstra
 import { setsOf, stepsInFlight } from "../schedule/fragments.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridContext } from "../schedule/grid-context.ts";
+import { repackedContext } from "../schedule/repack.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
 import { GridPlaces, plus, times } from "./grid-places.ts";
+import { copiesOfInputs, copyInputs } from "./grid-repack.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
 import { windowAhead, windowArrivals, windowAwait, windowNext, windowRing } from "./grid-window.ts";
 
 /** The nest of a mapping under a schedule of blocks and warps. @throws Error when {@link gridProblem} has something to say */
-export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNest {
-  const problem = gridProblem(context, schedule);
+export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest {
+  const problem = gridProblem(given, schedule);
   if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
+  const context = repackedContext(given, schedule);
   const { rows, columns, target, intrinsic, inputs } = context;
   const places = new GridPlaces(context, schedule);
   const cleared = places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]);
@@ -55,6 +60,7 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
       ...inputs.map((i) => (places.window?.input === i ? windowRing(places, places.window) : ringOf(places, i))),
       ...stagedResults(places),
       ...partialSums(places),
+      ...copiesOfInputs(places),
     ],
     registers: [
       {
@@ -70,7 +76,7 @@ export function lowerGrid(context: GridContext, schedule: GridSchedule): LoopNes
     ],
     ...(schedule.transfer === "engine" && { arrivals: arrivalsOf(places) }),
     prepare: [],
-    body: [...dealt(places, body), ...addParts(places, (inner) => tilesDealt(places, inner))],
+    body: [...copyInputs(places), ...dealt(places, body), ...addParts(places, (inner) => tilesDealt(places, inner))],
   };
 }
 

@@ -4,16 +4,17 @@
 
 import { type Computation, targetOf } from "../../abstraction/computation.ts";
 
-/** Names that no loop or tensor of the computation already has; the same wish gives the same name. */
+/** Names that no loop or tensor of the computations already has; the same wish gives the same name. */
 export class FreshNames {
   private readonly taken: ReadonlySet<string>;
 
-  constructor(computation: Computation) {
-    this.taken = new Set([
-      ...computation.axes.map((a) => a.name),
-      ...Object.keys(computation.tensors),
-      targetOf(computation).name,
+  constructor(...computations: readonly Computation[]) {
+    const all = computations.flatMap((c) => [
+      ...c.axes.map((a) => a.name),
+      ...Object.keys(c.tensors),
+      targetOf(c).name,
     ]);
+    this.taken = new Set(all);
   }
 
   fresh(wish: string): string {

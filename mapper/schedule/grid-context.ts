@@ -21,6 +21,7 @@ import type { Decision } from "./decision.ts";
 import { denseRun, placesAlong } from "./dense-runs.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
+import type { RepackedInput } from "./repack.ts";
 
 /** What a block may take of its machine. */
 export interface GridLimits {
@@ -94,10 +95,12 @@ export interface GridContext {
   /** What must hold for an element to hold more than the identity; undefined when nothing must. */
   readonly stored: Expr | undefined;
   readonly limits: GridLimits;
+  /** Inputs that are copies which a kernel of its own makes, and the context without them; undefined where there are none. */
+  readonly repacked?: { readonly plain: GridContext; readonly inputs: readonly RepackedInput[] };
 }
 
 /** Bytes that one thread copies at once at most. */
-const MOST_BYTES = 16;
+export const MOST_BYTES = 16;
 
 /** The context of a mapping; or why blocks and warps cannot share it, in one sentence. */
 export function gridContext(mapping: Mapping, limits: GridLimits): GridContext | string {

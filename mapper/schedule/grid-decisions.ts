@@ -9,6 +9,7 @@ import { fragments } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { order } from "./order.ts";
 import { persistent } from "./persistent.ts";
+import { repack } from "./repack.ts";
 import type { Decisions } from "./schedules.ts";
 import { split } from "./split.ts";
 import { stage } from "./stage.ts";
@@ -21,5 +22,5 @@ import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  ...{ tile, warps, stage, swizzle, transfer, taps, order, fragments, store, split, persistent },
+  ...{ repack, tile, warps, stage, swizzle, transfer, taps, order, fragments, store, split, persistent },
 };

@@ -13,6 +13,7 @@ import { fragmentsProblem, setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { persistentProblem } from "./persistent.ts";
+import { repackedContext, repackProblem } from "./repack.ts";
 import { printSchedule, type ScheduleKind } from "./schedules.ts";
 import { type PartialTile, pitchOf, receivedElements, splitProblem } from "./split.ts";
 import { quadsProblem, runsAlongRows } from "./store.ts";
@@ -25,6 +26,7 @@ import { engineProblem } from "./transfer.ts";
 export const GRID: ScheduleKind<GridSchedule, GridContext> = {
   decisions: GRID_DECISIONS,
   problem: gridProblem,
+  seen: repackedContext,
   tries: 2000,
 };
 
@@ -131,7 +133,10 @@ function namesProblem(
 }
 
 /** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
-export function gridProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+export function gridProblem(given: GridContext, schedule: GridSchedule): string | undefined {
+  const unpacked = repackProblem(given, schedule);
+  if (unpacked !== undefined) return unpacked;
+  const context = repackedContext(given, schedule);
   const { rows, columns, sum, limits, inputs, intrinsic } = context;
   const strange =
     namesProblem("tile", schedule.tile, [rows.axis, columns.axis, sum.axis]) ??

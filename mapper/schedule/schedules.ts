@@ -19,11 +19,16 @@ export interface ScheduleKind<S extends object, C> {
   readonly decisions: Decisions<S, C>;
   /** Why a schedule cannot be lowered although each of its decisions can be; undefined when it can. */
   problem?(context: C, schedule: S): string | undefined;
+  /** What the other decisions are asked about once some are made, which change how the mapping is seen; the same context when left out. */
+  seen?(context: C, schedule: S): C;
   /** How often a legal schedule is looked for before there is taken to be none. */
   readonly tries: number;
 }
 
 type Known<S, C> = Decision<unknown, C, S>;
+
+const seenBy = <S extends object, C>({ seen }: ScheduleKind<S, C>, context: C, schedule: S): C =>
+  seen ? seen(context, schedule) : context;
 
 function listOf<S extends object, C>(decisions: Decisions<S, C>): readonly Known<S, C>[] {
   return Object.values(decisions);
@@ -79,8 +84,9 @@ export function traitsOf<S extends object, C>(decisions: Decisions<S, C>): (sche
 
 /** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
 export function problemIn<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): string | undefined {
+  const now = seenBy(kind, context, schedule);
   for (const d of listOf(kind.decisions)) {
-    const because = d.problem?.(context, schedule);
+    const because = d.problem?.(now, schedule);
     if (because !== undefined) return because;
   }
   return kind.problem?.(context, schedule);
@@ -98,9 +104,10 @@ export function scheduleDistance<S extends object, C>(
 }
 
 /** The one way to write what a schedule says, so that equal schedules are equal data. */
-function tidied<S extends object, C>({ decisions }: ScheduleKind<S, C>, context: C, schedule: S): S {
+function tidied<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): S {
   const tidy = { ...schedule };
-  for (const d of listOf(decisions)) setValue(tidy, d.name, d.tidy ? d.tidy(context, tidy) : valueIn(tidy, d.name));
+  const now = seenBy(kind, context, schedule);
+  for (const d of listOf(kind.decisions)) setValue(tidy, d.name, d.tidy ? d.tidy(now, tidy) : valueIn(tidy, d.name));
   return tidy;
 }
 
@@ -129,21 +136,19 @@ function areEqual<S extends object>(names: readonly string[], a: S, b: S): boole
 /** A random legal schedule worth trying; undefined when none was found. */
 export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, context: C, random: Random): S | undefined {
   const decisions = listOf(kind.decisions);
-  // Most tries of some kinds fail: what depends on the context alone is worked out once.
-  const listed = decisions.map((d) => ("values" in d ? valuesOf(context, d) : undefined));
   for (let i = 0; i < kind.tries; i++) {
     const drawn: Record<string, unknown> = {};
     let schedule = drawn as S; // each decision looks at those before it only
-    for (const [at, d] of decisions.entries()) {
+    for (const d of decisions) {
+      const now = seenBy(kind, context, schedule);
       const value =
-        "values" in d
-          ? pick(random, suited(context, schedule, d, listed[at] ?? []))
-          : d.draw(context, schedule, random);
+        "values" in d ? pick(random, suited(now, schedule, d, valuesOf(now, d))) : d.draw(now, schedule, random);
       if (value !== undefined) drawn[d.name] = value;
     }
     schedule = tidied(kind, context, schedule);
     for (const d of decisions)
-      if ("draw" in d && d.refine) schedule = tidied(kind, context, d.refine(context, schedule, random));
+      if ("draw" in d && d.refine)
+        schedule = tidied(kind, context, d.refine(seenBy(kind, context, schedule), schedule, random));
     if (isCandidate(kind, context, schedule)) return schedule;
   }
   return undefined;
@@ -159,8 +164,9 @@ export function mutateSchedule<S extends object, C>(
   const decisions = listOf(kind.decisions);
   const names = decisions.map((d) => d.name);
   const moves = decisions.flatMap((d): readonly Move<C, S>[] => ("values" in d ? [anotherValue(d)] : d.moves));
+  const now = seenBy(kind, context, schedule);
   for (let i = 0; i < kind.tries; i++) {
-    const moved = pickWeighted(random, moves, (m) => m.weight).apply(context, schedule, random);
+    const moved = pickWeighted(random, moves, (m) => m.weight).apply(now, schedule, random);
     if (moved === schedule) continue;
     const changed = tidied(kind, context, moved);
     if (!areEqual(names, changed, schedule) && isCandidate(kind, context, changed)) return changed;
@@ -199,14 +205,16 @@ export function* allSchedules<S extends object, C>(kind: ScheduleKind<S, C>, con
       return;
     }
     if (!("values" in d)) throw new Error(`internal: the values of ${d.name} cannot be listed`);
-    for (const value of valuesOf(context, d)) yield* from(at + 1, withValue(chosen, d.name, value));
+    for (const value of valuesOf(seenBy(kind, context, chosen), d))
+      yield* from(at + 1, withValue(chosen, d.name, value));
   }
   yield* from(0, {} as S); // complete where every decision is made
 }
 
 function isCandidate<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): boolean {
+  const now = seenBy(kind, context, schedule);
   return (
-    listOf(kind.decisions).every((d) => d.worthTrying?.(context, schedule) ?? true) &&
+    listOf(kind.decisions).every((d) => d.worthTrying?.(now, schedule) ?? true) &&
     problemIn(kind, context, schedule) === undefined
   );
 }

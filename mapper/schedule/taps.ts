@@ -37,6 +37,7 @@ export const taps: GridDecision<"taps"> = {
   schema: z.enum(["shifted"]).optional(),
   values: (context) => (typeof windowForm(context) === "string" ? [undefined] : [undefined, "shifted"]),
   print: (value) => value,
+  goesWith: "repack",
   traits: ({ taps: how }) => (how === undefined ? [] : [`taps ${how}`]),
 };
 

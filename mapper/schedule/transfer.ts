@@ -42,4 +42,5 @@ export const transfer: GridDecision<"transfer"> = {
     return ["plain", ...(grouped ? ["async" as const] : []), ...(engineProblem(context) ? [] : ["engine" as const])];
   },
   print: (value) => value,
+  goesWith: "repack",
 };

@@ -1,0 +1,258 @@
+/**
+ * @file Decision `repack`: inputs that a kernel of its own copies ahead of the product, with the summed axis innermost.
+ *
+ *     repack a, b        in NCHW -> NHWC, w KCRS -> KRSC         each read once and written once in every call
+ *     stride 2, 1x1      of in every other row and column
+ *
+ * The tap of a filter shifts a row of pixels by 2 bytes, and a pixel of channels by all of them: tiles of the copy move 16 bytes at once, as boxes,
+ * walks and windows. The other decisions see the mapping of the same computation with the copies in place of the user's tensors.
+ */
+
+import { z } from "zod";
+import { affineForm, type Extents } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { type Axis, extentsOf, memoryElements, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { accessesOf } from "../../abstraction/equation.ts";
+import { type Access, axis, binary, type Expr, number, rewrite } from "../../abstraction/expression.ts";
+import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { identifier } from "../../abstraction/schema.ts";
+import { placesAlong } from "./dense-runs.ts";
+import {
+  type GridContext,
+  type GridDecision,
+  type GridInput,
+  gridContext,
+  MOST_BYTES,
+  runAlong,
+} from "./grid-context.ts";
+
+/** Bytes of copies in memory, as of parts of sums. */
+const MOST_COPY_BYTES = 2 ** 32;
+
+export const repack: GridDecision<"repack"> = {
+  name: "repack",
+  summary:
+    "Inputs that a kernel of its own first copies, the summed axis innermost, so that their tiles move in wide pieces; all are read as they lie when left out.",
+  example: "a, b",
+  schema: z.array(identifier).min(1).max(2).optional(),
+  values: repackings,
+  print: (names) => names?.join(", "),
+  traits: ({ repack: names }) => (names ? [`repack ${names.length}`] : []),
+};
+
+/** Which inputs may be copied: none, each by itself, all. */
+export function repackings(context: GridContext): readonly GridSchedule["repack"][] {
+  const plain = plainOf(context);
+  const names = plain.inputs.flatMap((input) =>
+    typeof repackedForm(plain, input) === "string" ? [] : [input.operand.name],
+  );
+  return [undefined, ...names.map((name) => [name]), ...(names.length > 1 ? [names] : [])];
+}
+
+/** A copy of an input, and how its dimensions are dealt with. */
+export interface RepackedInput {
+  readonly operand: string;
+  readonly source: Tensor;
+  readonly copy: Tensor;
+  /** What the equation reads of the copy, where it reads the source. */
+  readonly access: Access;
+  /** Of the source, by dimension: the first place that is copied, and from one to the next. */
+  readonly picked: Readonly<Record<string, Picked>>;
+  /** Dimensions that lie innermost in the copy, outermost first, and those that lie innermost in the source: both change places. */
+  readonly summed: readonly Dimension[];
+  readonly along: readonly Dimension[];
+  /** The others. */
+  readonly outer: readonly Dimension[];
+}
+
+export interface Picked {
+  readonly first: number;
+  readonly step: number;
+}
+
+/** The mapping as it is without copies. */
+const plainOf = (context: GridContext): GridContext => context.repacked?.plain ?? context;
+
+const knownForms = new WeakMap<GridInput, RepackedInput | string>();
+
+/** How an input could be copied; or why that is of no use, in one sentence. Worked out once an input. */
+function repackedForm(plain: GridContext, input: GridInput): RepackedInput | string {
+  const form = knownForms.get(input) ?? findForm(plain, input);
+  knownForms.set(input, form);
+  return form;
+}
+
+function findForm(plain: GridContext, input: GridInput): RepackedInput | string {
+  const { operand, value, conditions, width } = input;
+  const { computation } = plain.mapping;
+  const { name } = operand;
+  if (value.kind !== "access" || conditions.length > 0)
+    return `${name} is computed, and a copy of it would be no tensor's`;
+  const source = tensorOf(computation, value.tensor);
+  if (width * bytesOf(source.dtype) >= MOST_BYTES) return `${source.name} already moves ${MOST_BYTES} bytes at once`;
+  if (accessesOf(computation.equation).filter((a) => a.tensor === source.name).length > 1)
+    return `${source.name} is read in several places`;
+
+  // 1. Dimensions along the sum, as its loops follow one another; of the others, those that lie innermost.
+  const forms = value.index.map(affineForm);
+  const summed = (plain.sum.dimension?.loops ?? []).flatMap((l) =>
+    source.dims.filter((_, i) => forms[i]?.terms.has(l.name) ?? false),
+  );
+  const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));
+  const last = byPitch.findLastIndex((d) => summed.includes(d));
+  const along = byPitch.slice(last + 1).filter((d) => d.extent > 1);
+  if (summed.length === 0 || along.length === 0 || new Set(summed).size < summed.length)
+    return `${source.name} has its neighbours along ${plain.sum.axis} side by side`;
+  const others = byPitch.filter((d) => !summed.includes(d));
+
+  // 2. Of every dimension those places that strides reach.
+  const kept = value.index.map((e, i) => reached(e, source.dims[i]?.extent ?? 1, extentsOf(computation)));
+  const dims = source.dims.map((d, i) => ({ name: d.name, extent: kept[i]?.extent ?? d.extent }));
+  const inCopy = (all: readonly Dimension[]): Dimension[] => all.flatMap((d) => dims.filter((c) => c.name === d.name));
+  const digits = inCopy([...others, ...summed]).map((d) => ({ index: axis(d.name), extent: d.extent }));
+  const copy: Tensor = {
+    ...source,
+    name: copyName(plain, source),
+    dims,
+    storage: fuseRowMajor(digits),
+    constant: false,
+  };
+
+  // 3. The copy must be worth it.
+  const form: RepackedInput = {
+    ...{ operand: name, source, copy, summed: inCopy(summed), along: inCopy(along) },
+    access: { ...value, tensor: copy.name, index: kept.map((k) => k.index) },
+    picked: Object.fromEntries(dims.map((d, i) => [d.name, kept[i] ?? { first: 0, step: 1 }])),
+    outer: inCopy(others.filter((d) => !along.includes(d))),
+  };
+  const derived = derive(plain, [form]);
+  if (typeof derived === "string") return derived;
+  const moved = derived.inputs.find((i) => i.operand === operand);
+  const isWider = moved?.contiguous === "sum" && moved.width > width;
+  return isWider ? form : `a copy of ${source.name} would move no more of it at once`;
+}
+
+/**
+ * The places of a dimension that an index reaches, as far as its steps have a divisor, and the index that counts them.
+ *
+ *     2*p - 1, p in 0..28, of 56        places 1, 3, .. 55: p - 1
+ */
+function reached(e: Expr, extent: number, loops: Extents): Picked & { readonly index: Expr; readonly extent: number } {
+  const form = affineForm(e);
+  const terms = [...(form?.terms ?? [])].filter(([name]) => loops[name] !== 1);
+  const step = terms.reduce((all, [, by]) => divisor(all, by), 0);
+  if (!form || step < 2) return { index: e, extent, first: 0, step: 1 };
+  const first = ((form.constant % step) + step) % step;
+  const index = terms.reduce<Expr>(
+    (sum, [name, by]) => binary("+", binary("*", number(by / step), axis(name)), sum),
+    number((form.constant - first) / step),
+  );
+  return { index, extent: Math.max(1, Math.ceil((extent - first) / step)), first, step };
+}
+
+const divisor = (a: number, b: number): number => (b === 0 ? Math.abs(a) : divisor(b, a % b));
+
+/** Elements from one place to the next along a dimension; of one place, more than there are. */
+function pitchOf(tensor: Tensor, { name }: Dimension): number {
+  const [first = 0, next] = placesAlong(tensor, name);
+  return next === undefined ? Number.POSITIVE_INFINITY : next - first;
+}
+
+function copyName({ mapping }: GridContext, { name }: Tensor): string {
+  let free = `${name}_packed`;
+  while (free in mapping.computation.tensors) free += "_";
+  return free;
+}
+
+/** Neighbours of a tensor along some of its dimensions, fused, that move at once. */
+export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
+  const loops = dims.map(({ name, extent }): Axis => ({ name, extent, kind: "spatial" }));
+  const weights = loops.map((_, i) => loops.slice(i + 1).reduce((inside, l) => inside * l.extent, 1));
+  const extent = loops.reduce((product, l) => product * l.extent, 1);
+  const dimension = {
+    ...{ name: loops.map((l) => l.name).join("_"), kind: "spatial" as const, loops, weights, axis: undefined },
+    ...{ step: 1, extent, steps: extent, wholeSteps: extent },
+  };
+  const whole: Access = { kind: "access", tensor: tensor.name, index: tensor.dims.map((d) => axis(d.name)) };
+  const extents = Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
+  const most = MOST_BYTES / bytesOf(tensor.dtype);
+  return Math.max(
+    1,
+    runAlong(whole, dimension, () => tensor, most, { extents, fed: new Set() }),
+  );
+}
+
+/** The context of the same mapping with copies in place of the tensors. */
+function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridContext | string {
+  const { computation, binding } = plain.mapping;
+  const replaced = (e: Expr): Expr =>
+    rewrite(e, (node) => {
+      const form = node.kind === "access" ? inputs.find((i) => i.source.name === node.tensor) : undefined;
+      return form && node.kind === "access" ? form.access : node;
+    });
+  const { epilogue, equation } = computation;
+  const isStillRead = (name: string): boolean =>
+    epilogue !== undefined && accessesOf(epilogue.equation).some((a) => a.tensor === name);
+  const tensors = Object.values(computation.tensors).flatMap((t) => {
+    const form = inputs.find((i) => i.source === t);
+    return [...(form ? [form.copy] : []), ...(!form || isStillRead(t.name) ? [t] : [])];
+  });
+  const mapping: Mapping = {
+    ...plain.mapping,
+    computation: {
+      ...computation,
+      equation: { ...equation, value: replaced(equation.value) },
+      tensors: Object.fromEntries(tensors.map((t) => [t.name, t])),
+    },
+    binding: Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, replaced(bound)])),
+  };
+  const context = gridContext(mapping, plain.limits);
+  return typeof context === "string" ? context : { ...context, repacked: { plain, inputs } };
+}
+
+const knownContexts = new WeakMap<GridContext, Map<string, GridContext | string>>();
+
+/** What is decided about, once it is known which inputs are copied; or why they cannot be. Worked out once a context. */
+function seen(context: GridContext, { repack: names }: Pick<GridSchedule, "repack">): GridContext | string {
+  const plain = plainOf(context);
+  if (names === undefined) return plain;
+  const key = names.join();
+  const contexts = knownContexts.get(plain) ?? new Map<string, GridContext | string>();
+  knownContexts.set(plain, contexts);
+  const known = contexts.get(key);
+  if (known !== undefined) return known;
+  const found = plain.inputs.filter((i) => names.includes(i.operand.name));
+  if (found.map((i) => i.operand.name).join() !== key)
+    return `inputs that are copied are some of ${plain.inputs.map((i) => i.operand.name).join(", ")}, in this order, and not ${key}`;
+  const forms = found.map((input) => repackedForm(plain, input));
+  const refused = forms.find((f) => typeof f === "string");
+  const made =
+    refused ??
+    derive(
+      plain,
+      forms.filter((f) => typeof f !== "string"),
+    );
+  contexts.set(key, made);
+  return made;
+}
+
+/** The context of a schedule: with copies in place of the tensors that it repacks; as it is where they cannot be. */
+export function repackedContext(context: GridContext, schedule: Pick<GridSchedule, "repack">): GridContext {
+  const found = seen(context, schedule);
+  return typeof found === "string" ? plainOf(context) : found;
+}
+
+/** Why inputs cannot be copied ahead; undefined when they can. */
+export function repackProblem(context: GridContext, schedule: Pick<GridSchedule, "repack">): string | undefined {
+  const found = seen(context, schedule);
+  if (typeof found === "string") return found;
+  const bytes = copiedBytes(found);
+  return bytes > MOST_COPY_BYTES ? `copies of inputs take ${bytes} bytes, more than ${MOST_COPY_BYTES}` : undefined;
+}
+
+/** Bytes of all copies of a context. */
+export function copiedBytes({ repacked }: GridContext): number {
+  return (repacked?.inputs ?? []).reduce((n, { copy }) => n + memoryElements(copy) * bytesOf(copy.dtype), 0);
+}
