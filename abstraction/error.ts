@@ -69,23 +69,35 @@ export class EnvironmentError extends MachineFault {
   }
 }
 
-/** What the system's words for a failed call mean to a user. */
-const REASONS: Readonly<Record<string, string>> = {
-  EACCES: "permission is denied",
-  EISDIR: "it is a directory",
-  EEXIST: "it is there already",
-  ELOOP: "its links lead in a circle",
-  ENAMETOOLONG: "the name is too long",
-  ENOENT: "there is no such file or directory",
-  ENOSPC: "the disk is full",
-  ENOTDIR: "a part of the path is no directory",
-  EROFS: "the file system is read-only",
+/** What the system's words for a failed call mean to a user, and what to do where the file was to be written. */
+const REASONS: Readonly<Record<string, readonly [reason: string, remedy: string]>> = {
+  EACCES: ["permission is denied", "change its permissions or those of its folder, or name another"],
+  EDQUOT: ["the disk quota is used up", "free some space, or name a place on another disk"],
+  EEXIST: ["it is there already", "name another"],
+  EFBIG: ["the limit on the size of a file is reached", "lift the limit (ulimit -f)"],
+  EIO: ["the device reports an error", "look at the disk (dmesg), or name a place on another"],
+  EISDIR: ["it is a directory", "name a file in it"],
+  ELOOP: ["its links lead in a circle", "name another"],
+  ENAMETOOLONG: ["the name is too long", "name a shorter one"],
+  ENOENT: ["there is no such file or directory", "make its folder first, or name another"],
+  ENOSPC: ["the disk is full", "free some space, or name a place on another disk"],
+  ENOTDIR: ["a part of the path is no directory", "name another"],
+  EPERM: ["the system does not permit it", "name another"],
+  EROFS: ["the file system is read-only", "name a place on another disk"],
 };
 
 /** Why a call on a file failed, in a few words. */
 export function reasonOf(error: unknown): string {
-  const { code = "", message } = error instanceof Error ? (error as NodeJS.ErrnoException) : { message: String(error) };
-  return REASONS[code] ?? message;
+  return REASONS[codeOf(error)]?.[0] ?? (error instanceof Error ? error.message : String(error));
+}
+
+/** What to do where the file was to be written. */
+export function remedyOf(error: unknown): string {
+  return REASONS[codeOf(error)]?.[1] ?? "name another";
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
 }
 
 /** The candidate nearest to `word` by edit distance, or undefined when none is near enough to be meant. */
@@ -102,11 +114,17 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
   return best;
 }
 
-/** `did you mean "conv2d"?`, or the list of what exists when nothing is near. */
-export function suggestion(word: string, candidates: readonly string[]): string {
+/**
+ * `did you mean "conv2d"?`, or the list of what exists when nothing is near.
+ * @param before what is written before each, as the dashes of an option
+ */
+export function suggestion(word: string, candidates: readonly string[], before = ""): string {
   const near = nearest(word, candidates);
-  if (near !== undefined) return `did you mean "${near}"?`;
-  const shown = candidates.slice(0, 16).join(", ");
+  if (near !== undefined) return `did you mean "${before}${near}"?`;
+  const shown = candidates
+    .slice(0, 16)
+    .map((candidate) => before + candidate)
+    .join(", ");
   return candidates.length > 16 ? `known: ${shown}, ... (${candidates.length} in all)` : `known: ${shown}`;
 }
 
@@ -136,4 +154,15 @@ export function attempt<T>(make: () => T): T | undefined {
     if (error instanceof UsageError) return undefined;
     throw error;
   }
+}
+
+/** The fault of the machine that some work ends with. */
+export function faultOf(work: () => void): MachineFault | undefined {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof MachineFault) return error;
+    throw error;
+  }
+  return undefined;
 }

@@ -39,3 +39,8 @@ export const LONGEST_NAME = 500;
 export function isFreeName(name: string): boolean {
   return !(name in {});
 }
+
+/** What the shell reads as one word. */
+export function shellWord(word: string): string {
+  return /^[\w.,:=+/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}

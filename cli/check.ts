@@ -7,18 +7,18 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { best, type Database, labelOf, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
+import { best, type Database, DEFAULT_DATABASE, labelOf, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
-import { writeOutput } from "./files.ts";
+import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
   baseline: z.string({ error: "check needs --baseline: the database to hold the new one against" }).min(1),
-  db: z.string().min(1).default("automap.db"),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
   maxRegression: z.string().default("3%").transform(readShare),
   op: z.string().optional(),
   requireAll: z.boolean().default(false),
@@ -62,12 +62,13 @@ function readShare(text: string, context: z.RefinementCtx): number {
 }
 
 function check(given: Options): ExitCode {
+  if (given.junit !== undefined) checkWritable("--junit", given.junit);
   const [before, after] = [given.baseline, given.db].map((file) => withDatabase(file, (db) => trialsIn(db, given.op)));
   const checked = compareBest(before ?? [], after ?? [], { maxRegression: given.maxRegression });
   const failed = (f: Finding): boolean => verdictFails(f, given);
-  if (given.junit !== undefined) writeJunit(given.junit, checked, failed);
   if (given.json) printJson(checkDocument(checked, given, failed));
   else print(describe(checked, given, failed));
+  if (given.junit !== undefined) writeJunit(given.junit, checked, failed);
   if (checked.compared === 0) {
     say(
       `automap: no workload of ${given.baseline} was measured in ${given.db} on the same CPU with as many threads: nothing is checked`,
@@ -111,7 +112,11 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
     table([["", "workload", "baseline", "now", "change", "environment differs in"], ...rows]),
     "",
     `${compared} compared: ${count("slower")} slower by more than ${(100 * given.maxRegression).toFixed(1)} %, ${count("failing")} failing now, ${count("faster")} faster, ${count("same")} the same; ${count("missing")} missing, ${count("new")} new`,
-    bad === 0 ? style("green", "accepted") : style("red", `not accepted: ${bad}`),
+    bad > 0
+      ? style("red", `not accepted: ${bad}`)
+      : compared > 0
+        ? style("green", "accepted")
+        : style("red", "not accepted: nothing was compared"),
     ...findings
       .filter(failed)
       .flatMap(({ after }) => (after ? [indent(`automap db show ${shortId(after.id)} --db ${given.db}`)] : [])),

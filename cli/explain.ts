@@ -23,7 +23,7 @@ import { validate } from "../mapper/match/validate.ts";
 import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { explainBest, explainRecord, isRecordId } from "./explain-record.ts";
-import { writeOutput } from "./files.ts";
+import { checkWritable, writeOutput } from "./files.ts";
 import { addMappingOptions, mappingDocument, mappingOptions, refusalDocument } from "./map.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
@@ -115,7 +115,7 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
     return EXIT.nothingMaps;
   }
   const { mapping } = explained;
-  if (given.svg !== undefined) writeSvg(given.svg, mapping);
+  if (given.svg !== undefined) checkWritable("--svg", given.svg);
   if (given.json) printJson(explainDocument(mapping));
   else
     print(
@@ -124,6 +124,7 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
         ...(given.nest ? ["", "lowered with the trivial schedule", printNest(lowerMapping(mapping))] : []),
       ].join("\n"),
     );
+  if (given.svg !== undefined) writeSvg(given.svg, mapping);
   return EXIT.ok;
 }
 

@@ -5,9 +5,9 @@
  *     writeOutput("--to", "kernel.cpp", source)            after it
  */
 
-import { accessSync, closeSync, constants, openSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
+import { accessSync, closeSync, constants, openSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { EnvironmentError, type EnvironmentProblem, reasonOf, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
 
 /** @throws EnvironmentError when a file named by an option could not be written: nothing should be searched for in vain */
 export function checkWritable(option: string, file: string): void {
@@ -17,7 +17,7 @@ export function checkWritable(option: string, file: string): void {
     accessSync(found ? file : `${dirname(file)}/.`, constants.W_OK);
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    throw new EnvironmentError(problem(option, file, reasonOf(error)), error);
+    throw cannotWrite(option, file, error, "its result would be lost");
   }
 }
 
@@ -43,7 +43,7 @@ export function writeLines(option: string, file: string, pieces: Iterable<string
     const handle = openSync(draft ?? file, draft === undefined ? "w" : "wx");
     try {
       for (const piece of pieces) {
-        writeSync(handle, piece);
+        writeFileSync(handle, piece);
         count++;
       }
     } finally {
@@ -54,15 +54,12 @@ export function writeLines(option: string, file: string, pieces: Iterable<string
   } catch (error) {
     if (draft !== undefined) rmSync(draft, { force: true });
     if (error instanceof Error && "syscall" in error)
-      throw new EnvironmentError(problem(option, file, reasonOf(error)), error);
+      throw cannotWrite(option, file, error, "nothing of it was written");
     throw error;
   }
 }
 
-function problem(option: string, file: string, why: string): Omit<EnvironmentProblem, "status"> {
-  return {
-    what: `${option} ${file} cannot be written: ${why}`,
-    why: "its result would be lost",
-    remedy: "name a file in a folder of yours",
-  };
+function cannotWrite(option: string, file: string, error: unknown, why: string): EnvironmentError {
+  const what = `${option} ${file} cannot be written: ${reasonOf(error)}`;
+  return new EnvironmentError({ what, why, remedy: remedyOf(error) }, error);
 }

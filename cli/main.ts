@@ -3,13 +3,17 @@
  * @file The `automap` command.
  */
 
+import { reasonOf, remedyOf } from "../abstraction/error.ts";
+import { EXIT } from "./output.ts";
 import { run } from "./program.ts";
 
-// A reader that closes the pipe early, as `head` does, ends the program quietly.
-for (const stream of [process.stdout, process.stderr]) {
+// A reader that closes the pipe early, as `head` does, ends the program quietly; output that cannot be kept does not.
+for (const [name, stream] of Object.entries({ stdout: process.stdout, stderr: process.stderr })) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code === "EPIPE") process.exit(0);
-    throw error;
+    if (error.code === "EPIPE") process.exit(EXIT.ok);
+    if (name === "stdout")
+      process.stderr.write(`automap: cannot write to stdout: ${reasonOf(error)}\n  ${remedyOf(error)}\n`);
+    process.exit(EXIT.environment);
   });
 }
 

@@ -12,6 +12,7 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { printRecurrence } from "../abstraction/parse-recurrence.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
+import { shellWord } from "../abstraction/text.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
@@ -37,9 +38,9 @@ import {
 import { laneTarget } from "../targets/index.ts";
 import { describe, designDocument, documentOf, head } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
-import { writeOutput } from "./files.ts";
+import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 const positive = (option: string) =>
   z
@@ -231,12 +232,7 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
     throw new UsageError(`${figure(pointsOfProblem(problem))} points are too many to draw`, {
       hint: `at most ${MOST_DRAWN} are followed one by one; --lanes makes shorter tiles`,
     });
-  if (given.svg !== undefined && traced)
-    writeOutput(
-      "--svg",
-      given.svg,
-      drawArraySvg(`${subject.name}: ${design.name}`, `${subject.equation}   loops ${subject.loops}`, design, traced),
-    );
+  if (given.svg !== undefined) checkWritable("--svg", given.svg);
   if (given.json)
     printJson({
       designs: [designDocument(design, timed)],
@@ -257,6 +253,12 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
         "",
         indent(printRecurrence(recurrence(design))),
       ].join("\n"),
+    );
+  if (given.svg !== undefined && traced)
+    writeOutput(
+      "--svg",
+      given.svg,
+      drawArraySvg(`${subject.name}: ${design.name}`, `${subject.equation}   loops ${subject.loops}`, design, traced),
     );
   return EXIT.ok;
 }

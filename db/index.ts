@@ -12,7 +12,14 @@ export { best } from "./best.ts";
 export { DatabaseError } from "./error.ts";
 export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
-export { type Database, type OpenOptions, openDatabase } from "./open.ts";
+export {
+  checkDatabase,
+  type Database,
+  DEFAULT_DATABASE,
+  databaseOption,
+  type OpenOptions,
+  openDatabase,
+} from "./open.ts";
 export { STATUSES } from "./parse.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
@@ -73,4 +80,4 @@ export {
   verifyDatabase,
 } from "./verify.ts";
 export { labelOf, type WordFilter, wordsOf } from "./words.ts";
-export { beginRun, endRun, type NewRun, type NewTrial, recordCalibration, recordTrial } from "./write.ts";
+export { beginRun, endRun, type NewRun, type NewTrial, recordCalibration, recordTrial, trialId } from "./write.ts";

@@ -11,8 +11,8 @@
 import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, renameSync, statSync } from "node:fs";
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
-import { UsageError } from "../abstraction/error.ts";
-import { visible } from "../abstraction/text.ts";
+import { reasonOf, UsageError } from "../abstraction/error.ts";
+import { shellWord, visible } from "../abstraction/text.ts";
 import { DatabaseError, explained, isBusy } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 import { type Seals, sealsOf } from "./seal.ts";
@@ -42,6 +42,14 @@ export interface OpenOptions {
   readonly patience?: number;
   /** Of the key that seals what is measured here; see {@link sealsOf}. */
   readonly key?: string;
+}
+
+/** Where a command looks that names no other. */
+export const DEFAULT_DATABASE = "automap.db";
+
+/** ` --db other.db` behind a command to paste; nothing where the command looks there anyway. */
+export function databaseOption(path: string): string {
+  return path === DEFAULT_DATABASE ? "" : ` --db ${shellWord(path)}`;
 }
 
 /** Two searches write a row each in milliseconds; only a stuck program holds the lock this long. */
@@ -110,6 +118,21 @@ export function openDatabase(
       throw error;
     }
   });
+}
+
+/**
+ * Opens and closes a database that is there, and looks whether one could be made where none is: what would fail after the work fails before it.
+ * @returns what the user should hear of it
+ * @throws like {@link openDatabase}
+ */
+export function checkDatabase(path: string): string | undefined {
+  if (path === ":memory:" || !existsSync(path)) {
+    checkPath(path, false, false);
+    return undefined;
+  }
+  const db = openDatabase(path);
+  db.close();
+  return db.notice;
 }
 
 /** One transaction that takes the write lock first, so that it never fails half way for another writer's sake. */
@@ -198,11 +221,13 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (readonly) return;
   try {
     accessSync(found ? path : dirname(path), constants.W_OK);
-  } catch {
+  } catch (error) {
+    const what = found ? `${path} cannot be written` : `${path} cannot be made in ${dirname(path)}`;
+    const whose = found ? "its permissions" : "the permissions of the folder";
     throw new DatabaseError(
       "readonly",
-      `${path} cannot be written`,
-      "change its permissions, or name another file with --db",
+      `${what}: ${reasonOf(error)}`,
+      `change ${whose}, or name another file with --db`,
     );
   }
 }

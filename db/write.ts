@@ -29,8 +29,29 @@ export interface NewTrial {
   readonly finals?: Finals;
 }
 
+/** The id that a trial has once it is recorded. */
+export function trialId(given: NewTrial): string {
+  return idOfRow(rowsOf(given).row);
+}
+
 /** @returns the trial's id, the same for the same facts */
 export function recordTrial(db: Database, given: NewTrial): string {
+  const { run } = given;
+  const { workload, environment, row } = rowsOf(given);
+  const { computation } = given.workload;
+  const work = { points: pointCount(computation), equation: equationText(computation) };
+  const problem = impossibleTrial(trialRow.parse(row), work, given.environment);
+  if (problem !== undefined) throw new UsageError(`a trial that cannot be recorded: ${problem}`);
+  write(db, "recording a trial", () => {
+    if (run !== undefined) checkRun(db, run);
+    insert(db, "workloads", workload);
+    insert(db, "environments", environment);
+    insert(db, "trials", sealed(db, "trials", row));
+  });
+  return idOfRow(row);
+}
+
+function rowsOf(given: NewTrial): { readonly workload: Row; readonly environment: Row; readonly row: Row } {
   const [workload, environment] = [workloadRowOf(given.workload), environmentRowOf(given.environment)];
   const { run, trial, conditions, finals, intrinsic } = given;
   const instruction = instructionOf(trial.candidate);
@@ -45,17 +66,7 @@ export function recordTrial(db: Database, given: NewTrial): string {
     conditions,
     finals,
   });
-  const { computation } = given.workload;
-  const work = { points: pointCount(computation), equation: equationText(computation) };
-  const problem = impossibleTrial(trialRow.parse(row), work, given.environment);
-  if (problem !== undefined) throw new UsageError(`a trial that cannot be recorded: ${problem}`);
-  write(db, "recording a trial", () => {
-    if (run !== undefined) checkRun(db, run);
-    insert(db, "workloads", workload);
-    insert(db, "environments", environment);
-    insert(db, "trials", sealed(db, "trials", row));
-  });
-  return idOfRow(row);
+  return { workload, environment, row };
 }
 
 export interface NewRun {

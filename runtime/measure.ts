@@ -127,18 +127,23 @@ export async function createRunner(
   }
 }
 
+/** @throws UsageError when there are fewer processors than threads */
+export function checkProcessors(threads: number, processors: number): void {
+  if (!Number.isSafeInteger(threads) || threads < 1)
+    throw new UsageError(`threads must be a positive integer, got ${threads}`);
+  if (threads > processors)
+    throw new UsageError(`threads ${threads}: this process may use ${processors} processors`, {
+      hint: `ask for at most ${processors}`,
+    });
+}
+
 async function makeRunner(
   options: RunnerOptions,
 ): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
   const threads = options.threads ?? 1;
   const stopping = new AbortController();
   const cores = coresOf(options, stopping.signal);
-  if (!Number.isSafeInteger(threads) || threads < 1)
-    throw new UsageError(`threads must be a positive integer, got ${threads}`);
-  if (threads > cores.processors)
-    throw new UsageError(`threads ${threads}: this process may use ${cores.processors} processors`, {
-      hint: `ask for at most ${cores.processors}`,
-    });
+  checkProcessors(threads, cores.processors);
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") return compiler;
   const workdir = options.workdir ?? cacheFolder("runtime");

@@ -10,8 +10,16 @@ import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
-import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
-import { computationOf, idOf, sealsOf, shortId, type TrialRecord } from "../db/index.ts";
+import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
+import {
+  computationOf,
+  DEFAULT_DATABASE,
+  databaseOption,
+  idOf,
+  sealsOf,
+  shortId,
+  type TrialRecord,
+} from "../db/index.ts";
 import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../package/index.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
@@ -23,9 +31,13 @@ import { VERSION } from "./version.ts";
 /**
  * What a package of a record is made of.
  * @param name of files and functions; the operator's when left out
+ * @param database that holds the record: named in the command that makes the package again
  * @throws UsageError when the record is of a failed trial, or its kernel is not C++
  */
-export function subjectOf(trial: TrialRecord, name?: string): EmitSubject {
+export function subjectOf(
+  trial: TrialRecord,
+  { name, database = DEFAULT_DATABASE }: { readonly name?: string | undefined; readonly database?: string } = {},
+): EmitSubject {
   const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
   if (measurement.status !== "ok")
@@ -50,7 +62,7 @@ export function subjectOf(trial: TrialRecord, name?: string): EmitSubject {
     provenance: [
       `record    ${id}, ${trial.provenance === "here" ? "" : "imported, "}measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
       `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
-      `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}`,
+      `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}${databaseOption(database)}`,
       `made by   automap ${VERSION}`,
     ],
   };
@@ -120,7 +132,7 @@ export function writePackage(folder: string, files: ReadonlyMap<string, string>,
       {
         what: `${folder} cannot be written: ${reasonOf(error)}`,
         why: "a package is a folder of files",
-        remedy: "name a folder of yours with --to",
+        remedy: remedyOf(error),
       },
       error,
     );

@@ -10,7 +10,7 @@
 
 import { type Candidate, candidateKey, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { faultOf, type MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -23,7 +23,9 @@ import {
   type Environment,
   type Finals,
   idOf,
+  type NewTrial,
   recordTrial,
+  trialId,
   type Workload,
 } from "../db/index.ts";
 import { gpuTargetNamed } from "../targets/index.ts";
@@ -34,7 +36,7 @@ import type { CandidateKinds, SessionSpace } from "./space.ts";
 import type { Bench } from "./workplace.ts";
 
 export interface TunedKernel {
-  /** Of the record of its finals. */
+  /** Of the record of its finals, or that this would have if it could be made. */
   readonly id: string;
   readonly computation: Computation;
   readonly candidate: Candidate;
@@ -59,16 +61,20 @@ export interface Finished {
   readonly offered: readonly Intrinsic[];
 }
 
-/**
- * Measures contenders and the best kernel known so far in turns, records each, and gives the winner.
- * @returns undefined when there is nothing to measure, or nothing of it works any more
- */
+export interface Decided {
+  /** Undefined when there is nothing to measure, or nothing of it works any more. */
+  readonly winner?: TunedKernel;
+  /** What kept the finals from being recorded: they stand all the same, but no record says so. */
+  readonly unrecorded?: MachineFault;
+}
+
+/** Measures contenders and the best kernel known so far in turns, records each, and gives the winner. */
 export async function decide(
   contenders: readonly TrialOf<Candidate>[],
   search: Finished,
   bench: Pick<Bench, "compare">,
   now: () => number,
-): Promise<TunedKernel | undefined> {
+): Promise<Decided> {
   // 1. Who takes part.
   const { computation } = search.workload;
   const machine = gpuTargetNamed(search.environment.target);
@@ -77,7 +83,7 @@ export async function decide(
     ...own,
     ...reigning(contenders, search).flatMap((trial) => recordedEntrant(trial, computation, machine)),
   ];
-  if (entrants.length === 0) return undefined;
+  if (entrants.length === 0) return {};
 
   // 2. Batches in turns.
   const kernels = entrants.map(({ kernel }) => kernel);
@@ -92,15 +98,18 @@ export async function decide(
   // 3. What came of it.
   const ranking = rankingOf(judged).map(({ key }) => key);
   const comparison = idOf({ run: search.run, at, candidates: judged.map(({ key }) => key) });
-  let winner: TunedKernel | undefined;
+  let decided: Decided = {};
   for (const trial of judged) {
     const place = ranking.indexOf(trial.key) + 1;
-    const id = recordFinal(trial, { comparison, place: place || undefined }, search);
+    const final = finalOf(trial, { comparison, place: place || undefined }, search);
+    const unrecorded = faultOf(() => recordTrial(search.db, final));
+    if (unrecorded) decided = { ...decided, unrecorded };
     const { candidate, measurement, prediction, kernel, mapping } = trial;
     if (place !== 1 || measurement.status !== "ok") continue;
-    winner = { id, computation, candidate, mapping, measurement, prediction, kernel };
+    const id = trialId(final);
+    decided = { ...decided, winner: { id, computation, candidate, mapping, measurement, prediction, kernel } };
   }
-  return winner;
+  return decided;
 }
 
 interface Entrant {
@@ -147,14 +156,14 @@ function reigning(contenders: readonly TrialOf<Candidate>[], search: Finished): 
   return [...found.values()];
 }
 
-function recordFinal(
+function finalOf(
   { candidate, prediction, measurement, at }: TrialOf<Candidate>,
   finals: Finals,
-  { db, workload, environment, run, threads, offered }: Finished,
-): string {
+  { workload, environment, run, threads, offered }: Finished,
+): NewTrial {
   const intrinsic = offered.find((i) => i.name === candidate.intrinsic);
   const conditions: Conditions = { threads, cache: "warm" };
-  return recordTrial(db, {
+  return {
     workload,
     environment,
     run,
@@ -162,5 +171,5 @@ function recordFinal(
     conditions,
     finals,
     ...(intrinsic ? { intrinsic } : {}),
-  });
+  };
 }

@@ -24,7 +24,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
-import { openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { DEFAULT_DATABASE, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
   type BindOptions,
   type BoundKernel,
@@ -103,7 +103,7 @@ function readSource(source: string | TrialRecord | TunedKernel, options: LoadOpt
     throw new UsageError(`${source} is no package: it has no kernel.json`, {
       hint: "automap emit RECORD --to DIR writes one",
     });
-  const db = openDatabase(options.database ?? "automap.db", { readonly: true });
+  const db = openDatabase(options.database ?? DEFAULT_DATABASE, { readonly: true });
   try {
     return loadableRecord(showTrial(db, source), options);
   } finally {

@@ -13,7 +13,13 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateKey } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
-import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import {
+  EnvironmentError,
+  type EnvironmentProblem,
+  faultOf,
+  type MachineFault,
+  UsageError,
+} from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -23,6 +29,7 @@ import type { Measurement } from "../abstraction/trial.ts";
 import {
   beginRun,
   type Database,
+  DEFAULT_DATABASE,
   type Environment,
   endRun,
   openDatabase,
@@ -106,6 +113,8 @@ export type TuneOutcome =
       /** Of these, spent waiting until another search let go of a core. */
       readonly waitedSeconds: number;
       readonly database: string;
+      /** What kept the end of the search from being recorded, such as a full disk. */
+      readonly unrecorded?: MachineFault;
     }
   | { readonly status: "nothing-maps"; readonly refused: readonly Reason[] }
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
@@ -197,7 +206,7 @@ export async function tuneComputation(
 }
 
 async function tuneAt(place: Workplace, subject: TuneSubject, options: TuneComputationOptions): Promise<TuneOutcome> {
-  const db = openDatabase(options.database ?? "automap.db");
+  const db = openDatabase(options.database ?? DEFAULT_DATABASE);
   try {
     const started = Date.now();
     const preparing = prepare(db, place, subject, options);
@@ -312,21 +321,24 @@ async function searchPrepared(
     });
     // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
     const finished = { db, workload, environment, run, space, threads, kinds, offered };
-    const best = await decide(result.contenders, finished, bench, Date.now);
+    const decided = await decide(result.contenders, finished, bench, Date.now);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
-    endRun(db, run, { status: result.status === "interrupted" ? "interrupted" : "done", ended: Date.now() });
+    const status = result.status === "interrupted" ? "interrupted" : "done";
+    const unrecorded = decided.unrecorded ?? faultOf(() => endRun(db, run, { status, ended: Date.now() }));
     return {
       status: result.status,
       computation: workload.computation,
-      best,
+      best: decided.winner,
       trials: result.trials,
       failed: failuresOf(result.trials),
       seconds: (Date.now() - started) / 1000,
       waitedSeconds: place.waited(),
       database: db.path,
+      ...(unrecorded ? { unrecorded } : {}),
     };
   } catch (error) {
-    noteFailure(db, run);
+    // What ended it is told by the error under way; that this cannot be written down, as on a full disk, is no news.
+    faultOf(() => endRun(db, run, { status: "failed", ended: Date.now() }));
     throw error;
   }
 }
@@ -367,15 +379,6 @@ function measuredInTime(space: SessionSpace, bench: Bench, time: AbortSignal, st
       yield answer;
     }
   };
-}
-
-/** What ended the run is told by the error under way; that this cannot be written down, as on a full disk, is no news. */
-function noteFailure(db: Database, run: string): void {
-  try {
-    endRun(db, run, { status: "failed", ended: Date.now() });
-  } catch {
-    return;
-  }
 }
 
 /** Says when kernels of this environment are faster than its calibration allows. @returns whether they are */

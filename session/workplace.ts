@@ -17,8 +17,9 @@ import type { Measurement } from "../abstraction/trial.ts";
 import type { Database, Environment } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
+import { coresOf } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
+import { checkProcessors, createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
@@ -87,16 +88,25 @@ export interface WorkplaceOptions {
   readonly onWait?: ((text: string) => void) | undefined;
 }
 
+/** @throws UsageError when more threads are asked for than the machine has, or a GPU for threads at all */
+export function checkThreads(machine: Target, threads: number, processors = coresOf({}).processors): void {
+  if (isGpu(machine)) {
+    if (threads !== 1)
+      throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
+        hint: "leave --threads out: blocks and warps are the schedule's to decide",
+      });
+    return;
+  }
+  checkProcessors(threads, processors);
+}
+
 /** @throws UsageError when a machine is asked for what it has not */
 export async function openWorkplace(
   machine: Target,
   { threads, runner, onWait }: WorkplaceOptions,
 ): Promise<Workplace | EnvironmentProblem> {
   if (isGpu(machine)) {
-    if (threads !== 1)
-      throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
-        hint: "leave --threads out: blocks and warps are the schedule's to decide",
-      });
+    checkThreads(machine, threads);
     const made = runner && "device" in runner ? runner : await runnerOnGpu(machine, onWait);
     return "status" in made ? made : gpuWorkplace(made, machine);
   }
@@ -224,6 +234,6 @@ export async function runnerOnGpu(
   throw new EnvironmentError({
     what: `this machine's GPU is ${gpus[0].name} (target ${here.name}), not the ${machine.name} asked for`,
     why: "a kernel is measured on the machine it is tuned for",
-    remedy: "--target cuda takes the GPU that is here; --model-only ranks for any by the model alone",
+    remedy: "--target cuda takes the GPU that is here",
   });
 }

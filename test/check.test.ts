@@ -101,6 +101,8 @@ describe("automap check", () => {
     const { code, err, verdicts } = await check(database(took(100, 0.01)), database(other));
     expect({ code, verdicts }).toEqual({ code: 1, verdicts: ["missing", "new"] });
     expect(err).toContain("nothing is checked");
+    const { out } = await commandLine(["check", "--baseline", database(took(100, 0.01)), "--db", database(other)]);
+    expect(out).toContain("not accepted: nothing was compared");
   });
 
   it("compares across versions of the tools, and says which differ", async () => {

@@ -4,15 +4,19 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { canonicalJson } from "../abstraction/candidate.ts";
-import { best, openDatabase, queryTrials, showTrial } from "../db/index.ts";
+import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import { conclude } from "../cli/tune-outcome.ts";
+import { best, openDatabase, queryTrials, runsIn, showTrial } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
+import { environmentOf } from "../session/environment.ts";
+import { decide } from "../session/finals.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { replayRun } from "../session/replay.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation, usableIntrinsics } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
-import { commandLine } from "./support/command-line.ts";
+import { captured, commandLine } from "./support/command-line.ts";
 import { type FakeTimes, fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
 import { requireCompiler } from "./support/packages.ts";
 
@@ -147,5 +151,74 @@ describe("the winner of a search", () => {
     db.close();
     expect(replay.divergence).toBeUndefined();
     expect(replay.trials.map((t) => t.key)).toEqual(trials.map((t) => t.key));
+  });
+});
+
+describe("what a search ends with", () => {
+  let file: string;
+  let outcome: Awaited<ReturnType<typeof search>>;
+  beforeAll(async () => {
+    file = database("ended.db");
+    outcome = await search(file);
+  });
+
+  it("is printed before it is written, so that a full disk takes no result away", async () => {
+    const { code, out, err } = await captured(() => {
+      expect(() => conclude(outcome, { to: "/dev/full" }, 12)).toThrow(
+        "--to /dev/full cannot be written: the disk is full\n  nothing of it was written\n  free some space",
+      );
+      return 6;
+    });
+    expect({ code, out }).toEqual({
+      code: 6,
+      out: expect.stringContaining(`automap emit ${outcome.best.id.slice(0, 12)}`),
+    });
+    expect(err).not.toContain("written: /dev/full");
+  });
+
+  it("is printed though the database is full by then, without a record to name", async () => {
+    const db = openDatabase(file);
+    const [first] = runsIn(db);
+    if (!first) throw new Error("no run");
+    db.sqlite.pragma("wal_checkpoint(TRUNCATE)");
+    db.sqlite.pragma(`max_page_count = ${String(db.sqlite.pragma("page_count", { simple: true }))}`);
+    const samples = Array.from({ length: 5000 }, () => 1e-6);
+    const compare = (kernels: readonly unknown[]) => Promise.resolve(kernels.map(() => ({ ...took(1e-6), samples })));
+    const finished = {
+      db,
+      workload: { computation: matmul, parameters: { m: 32, n: 32, k: 32 } },
+      environment: environmentOf({ compiler }),
+      run: first.run.id,
+      space: { kernelOf: (c: Candidate) => kernelFor(matmul, c), mappingOf: () => undefined },
+      threads: 1,
+      kinds: "all" as const,
+      offered: usableIntrinsics(),
+    };
+    const decided = await decide(outcome.trials.slice(0, 2), finished, { compare }, Date.now);
+    db.close();
+    expect(decided.unrecorded?.message).toContain("no space left on the device");
+    const { winner: won = outcome.best, unrecorded } = decided;
+    expect(won.measurement.samples).toEqual(samples);
+    const { code, out, err } = await captured(() =>
+      conclude({ ...outcome, best: won, ...(unrecorded ? { unrecorded } : {}) }, {}, 12),
+    );
+    expect(code).toBe(6);
+    expect(out).toContain("a call (95 % interval");
+    expect(out).not.toContain("automap db show");
+    expect(err).toContain("no space left on the device");
+  });
+
+  it("says what ended it when nothing was measured", async () => {
+    const none = { ...outcome, best: undefined, trials: [] };
+    const said = async (status: "interrupted" | "time-spent"): Promise<string> =>
+      (await captured(() => conclude({ ...none, status }, {}, 0))).err;
+    expect(await said("interrupted")).toContain("it was stopped before the first was measured");
+    expect(await said("interrupted")).toContain("go on with");
+    expect(await said("time-spent")).toContain("give more of it with --time");
+    const missing = { status: "environment", what: "no GPU", why: "w", remedy: "r" } as const;
+    const without = async (measured: number): Promise<string> =>
+      (await captured(() => conclude({ status: "environment", problem: missing }, {}, measured))).err;
+    expect(await without(0)).not.toContain("kept");
+    expect(await without(3)).toContain("what was measured is kept");
   });
 });

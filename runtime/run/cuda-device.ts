@@ -50,10 +50,7 @@ export function findSmi(): string | undefined {
 export async function findGpus(): Promise<readonly [Gpu, ...Gpu[]] | EnvironmentProblem> {
   const smi = findSmi();
   if (smi === undefined)
-    return missing(
-      "no NVIDIA GPU: nvidia-smi is not on the PATH",
-      "run it where a GPU is, or rank for one by name with the model alone: --target h100 --model-only",
-    );
+    return missing("no NVIDIA GPU: nvidia-smi is not on the PATH", "run it where a GPU is, with its driver installed");
   const ask = (...words: readonly string[]): ReturnType<typeof runChild> =>
     runChild([smi, ...words], { timeLimitMs: PROBE_LIMIT_MS });
   const [listed, told] = await Promise.all([

@@ -13,11 +13,16 @@ export interface Ran {
 }
 
 export async function commandLine(line: string | readonly string[]): Promise<Ran> {
-  const words = typeof line === "string" ? shellWords(line) : line;
+  return captured(() => run(typeof line === "string" ? shellWords(line) : line));
+}
+
+/** What some work printed, and the exit code it gives. */
+export async function captured(work: () => number | Promise<number>): Promise<Ran> {
   const kept = { out: "", err: "" };
   const restore = [catchWrites(process.stdout, "out"), catchWrites(process.stderr, "err")];
   try {
-    return { code: await run(words), ...kept };
+    const code = await work();
+    return { code, ...kept };
   } finally {
     for (const undo of restore) undo();
   }

@@ -1,0 +1,192 @@
+/**
+ * @file What came of a search, or of a ranking without one: printed first, written to files after.
+ */
+
+import { isMapped } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { shellWord } from "../abstraction/text.ts";
+import { candidateRows, placeText, scheduleRows } from "../report/describe-candidate.ts";
+import { counted, indent, percent, printTime, table } from "../report/text.ts";
+import type { TunedKernel } from "../session/finals.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { type Expected, rankByModel } from "../session/rank.ts";
+import { operationsOf, type TuneOutcome } from "../session/tune.ts";
+import { isGpu } from "../targets/index.ts";
+import { writeOutput } from "./files.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import type { TuneWords } from "./tune.ts";
+
+type Found = Extract<TuneOutcome, { best: unknown }>;
+
+/** The candidates the model likes best, nothing measured. */
+export function rank(
+  computation: Computation,
+  choice: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
+  given: TuneWords,
+): ExitCode {
+  const ranked = rankByModel(computation, {
+    ...choice,
+    ...(given.seed === undefined ? {} : { seed: given.seed }),
+    ...(given.threads === undefined ? {} : { threads: given.threads }),
+    ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
+  });
+  if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given, 0);
+  if (given.json) {
+    printJson({
+      measured: false,
+      target: choice.machine.name,
+      candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
+    });
+  } else print(rankedText(ranked, choice.machine));
+  const [first] = ranked;
+  if (first && given.to !== undefined) {
+    writeOutput("--to", given.to, kernelFor(computation, first.candidate, choice.machine).source);
+    say(`written: ${given.to}, predicted to take ${printTime(first.prediction.seconds)}; nothing was measured`);
+  }
+  return EXIT.ok;
+}
+
+function rankedText(ranked: readonly Expected[], machine: Target): string {
+  const rows = ranked.map(({ candidate, prediction }) => [
+    printTime(prediction.seconds),
+    candidate.intrinsic,
+    placeText(candidate),
+    ...scheduleRows(candidate)
+      .slice(0, 2)
+      .map(([name, text]) => `${name} ${text}`),
+  ]);
+  const rates = isGpu(machine) ? machine.name : "the reference machine";
+  return [`predicted by the model with the rates of ${rates}, nothing measured`, "", indent(table(rows))].join("\n");
+}
+
+/**
+ * Says what came of a search, then writes what was asked for: a disk that is full takes no result away.
+ * @param measured kernels that this call measured
+ */
+export function conclude(outcome: TuneOutcome, given: TuneWords, measured: number): ExitCode {
+  switch (outcome.status) {
+    case "nothing-maps": {
+      say("nothing maps; the reasons, most hopeful first");
+      say(indent(table(outcome.refused.map((r) => [r.rule, r.because, r.hint === undefined ? "" : `(${r.hint})`]))));
+      return EXIT.nothingMaps;
+    }
+    case "environment": {
+      say(`automap: ${outcome.problem.what}\n  ${outcome.problem.why}\n  ${outcome.problem.remedy}`);
+      const kept = measured > 0 ? "what was measured is kept, and the same command goes on from there; " : "";
+      say(`  ${kept}--model-only measures nothing and needs none of this`);
+      return EXIT.environment;
+    }
+    default: {
+      const { best, unrecorded } = outcome;
+      for (const line of surroundings(outcome)) say(line);
+      if (given.json) printJson(tuneDocument(outcome));
+      else if (best) print(describeBest(best, outcome));
+      if (!best) say(whyNone(outcome));
+      if (best && given.to !== undefined) {
+        writeOutput("--to", given.to, best.kernel.source);
+        say(`written: ${given.to}`);
+      }
+      if (unrecorded) {
+        say(`automap: what this search ended with is in no record: ${unrecorded.message}`);
+        return EXIT.environment;
+      }
+      if (outcome.status === "interrupted") {
+        say(commandToGoOn());
+        return EXIT.interrupted;
+      }
+      return best ? EXIT.ok : EXIT.failed;
+    }
+  }
+}
+
+/** The line that takes a search up again where it was stopped. */
+export function commandToGoOn(): string {
+  return `go on with   ${["automap", ...process.argv.slice(2)].map(shellWord).join(" ")}`;
+}
+
+/** What to do where no kernel was found. */
+function whyNone({ status, failed, trials }: Found): string {
+  if (trials.length === 0)
+    return status === "interrupted"
+      ? "no kernel was tried: it was stopped before the first was measured"
+      : "no kernel was tried: the time was up before the first was measured; give more of it with --time";
+  const counts = Object.entries(failed).map(([why, count]) => `${count} ${why}`);
+  return `no kernel worked: ${counts.join(", ")}; AUTOMAP_DEBUG=1 shows their logs`;
+}
+
+function describeBest(best: TunedKernel, outcome: Found): string {
+  const { measurement, candidate, mapping } = best;
+  const [low, high] = measurement.interval;
+  return [
+    `${style("bold", printTime(measurement.median))} a call (95 % interval ${printTime(low)} to ${printTime(high)}), ${(operationsOf(outcome.computation) / measurement.median / 1e9).toFixed(0)} G operations/s`,
+    "",
+    table([
+      ...candidateRows(candidate),
+      ...(mapping ? [["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`]] : []),
+      [
+        "in the code",
+        best.kernel.promises === undefined
+          ? `${best.kernel.language === "c++" ? "plain C++, " : ""}no instruction promised`
+          : `${measurement.instructions} x ${best.kernel.promises}`,
+      ],
+    ]),
+    ...(outcome.unrecorded ? [] : ["", ...pasteLines(best, outcome.database)]),
+  ].join("\n");
+}
+
+/** Commands for the record of the winner. */
+function pasteLines({ id, kernel, computation }: TunedKernel, database: string): string[] {
+  const to = kernel.language === "cuda" ? `${computation.name}.cu` : "DIR";
+  const db = `--db ${shellWord(database)}`;
+  return [
+    `record   automap db show ${id.slice(0, 12)} ${db}`,
+    `use it   automap emit ${id.slice(0, 12)} --to ${to} ${db}`,
+  ];
+}
+
+/** Below this the share of other programs is that of the system itself. */
+const QUIET_LOAD = 0.03;
+
+/** What else went on on the machine, where that matters to the numbers. */
+function surroundings({ best, trials, waitedSeconds }: Found): string[] {
+  const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
+  const disturbed = loads.filter((load) => load > QUIET_LOAD);
+  const ran = best?.measurement.ran;
+  const where = ran && `finals on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
+  const final = ran?.load === undefined ? "" : `, of which other programs took ${percent(ran.load)}`;
+  return [
+    ...(waitedSeconds >= 1 ? [`waited ${waitedSeconds.toFixed(1)} s for other searches to let go of a core`] : []),
+    ...(disturbed.length > 0
+      ? [
+          `other programs took up to ${percent(Math.max(...disturbed))} of the processor while ${disturbed.length} of ${counted(loads.length, "kernel")} ${disturbed.length === 1 ? "was" : "were"} timed: those times say less`,
+        ]
+      : []),
+    ...(where === undefined ? [] : [`${where}${final}`]),
+  ];
+}
+
+function tuneDocument(outcome: Found): Record<string, unknown> {
+  const { best, trials, failed, seconds, waitedSeconds, database } = outcome;
+  return {
+    status: outcome.status,
+    best: best && {
+      id: best.id,
+      microseconds: best.measurement.median * 1e6,
+      interval: best.measurement.interval.map((s) => s * 1e6),
+      processors: best.measurement.ran?.cpus ?? null,
+      load: best.measurement.ran?.load ?? null,
+      gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
+      intrinsic: best.candidate.intrinsic,
+      mapping: isMapped(best.candidate) ? best.candidate.matching : { design: placeText(best.candidate) },
+      schedule: best.candidate.schedule,
+      predictedMicroseconds: best.prediction && best.prediction.seconds * 1e6,
+    },
+    trials: trials.length,
+    failed,
+    seconds,
+    waitedSeconds,
+    database,
+  };
+}

@@ -1,0 +1,29 @@
+/** @file A disk that is full: the answer is printed first, and the sentence says what is the matter. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { openDatabase } from "../db/index.ts";
+import { commandLine } from "./support/command-line.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-faults-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+openDatabase(join(folder, "empty.db")).close();
+
+describe("on a full disk", () => {
+  it.each([
+    ["tune conv2d --target h100 --model-only --to /dev/full", "predicted by the model"],
+    ["explain matmul --intrinsic amx.tdpbusd --svg /dev/full", "mapping"],
+    ["systolic conv1d --show SBM --svg /dev/full", "SBM"],
+    [`check --baseline ${folder}/empty.db --db ${folder}/empty.db --junit /dev/full`, "0 compared"],
+  ])("%s prints its answer all the same", async (line, says) => {
+    const { code, out, err } = await commandLine(line);
+    expect(out).toContain(says);
+    expect({ code, err }).toEqual({
+      code: 6,
+      err: expect.stringMatching(/ \/dev\/full cannot be written: the disk is full$/m),
+    });
+    expect(err).toContain("free some space");
+  });
+});
