@@ -9,6 +9,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Figure } from "../abstraction/machine.ts";
+import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { CalibratedIntrinsic, Measured } from "../perfmodel/calibrate.ts";
 import { indent, table } from "../report/text.ts";
@@ -18,11 +19,11 @@ import { isGpu } from "../targets/index.ts";
 import { calibrateGpu } from "./calibrate-gpu.ts";
 import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
-import { readTarget } from "./target.ts";
+import { GPU_NAMES, readTarget } from "./target.ts";
 
 const options = z.object({
   target: z.string().optional(),
-  db: z.string().min(1).default("automap.db"),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
   force: z.boolean().default(false),
   json: z.boolean().optional(),
 });
@@ -31,7 +32,10 @@ type Calibrated = Extract<CalibrateOutcome, { status: "calibrated" }>;
 
 export function registerCalibrate(command: Command, finish: (code: ExitCode) => void): void {
   command
-    .option("--target <machine>", "cpu (default), or cuda for this machine's GPU")
+    .option(
+      "--target <machine>",
+      `cpu (default), cuda for this machine's GPU, or that GPU by name: ${GPU_NAMES.join(", ")}, sm_89`,
+    )
     .option("--db <file>", "where it is kept, and tune finds it (default: automap.db in this directory)")
     .option("--force", "measure again although the database has a calibration of this machine")
     .option("--json", "print a JSON document")
@@ -52,6 +56,8 @@ export function registerCalibrate(command: Command, finish: (code: ExitCode) => 
 
 async function calibrate(given: Options): Promise<ExitCode> {
   const target = await readTarget(given.target);
+  const notice = checkDatabase(given.db);
+  if (notice !== undefined) say(notice);
   if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
   if (outcome.status === "environment") {

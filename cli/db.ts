@@ -54,7 +54,7 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
     .action(async (raw: unknown, command: Command) =>
       finish(await runBest(parseOptions(bestOptions, raw), command, here)),
     );
-  addStatus(addFilters(db.command("query")))
+  addStatus(addFilters(db.command("query").alias("list")))
     .summary("the trials that match, failures too")
     .option("--sort <key>", `${SORTS.join(", ")} (default: time, fastest first)`)
     .option("--top <k>", "no more than the first k of each computation")

@@ -4,6 +4,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { DEFAULT_DATABASE } from "../db/index.ts";
 import { table, WIDTH } from "../report/text.ts";
 import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
@@ -12,7 +13,7 @@ import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
-const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
+const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 
 export function registerDoctor(command: Command, finish: (code: ExitCode) => void): void {
   command

@@ -13,10 +13,13 @@ import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { shellWord } from "../abstraction/text.ts";
 import {
   best,
   countTrials,
   type Database,
+  DEFAULT_DATABASE,
+  databaseOption,
   differencesOf,
   labelOf,
   POLICIES,
@@ -35,13 +38,13 @@ import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
 import { writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say, shellWord } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = subjectOptions.extend({
   to: z.string({ error: "emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
-  db: z.string().min(1).default("automap.db"),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
   name: z.string().optional(),
   trust: z.enum(POLICIES, { error: `--trust is one of ${POLICIES.join(", ")}` }).default("exact"),
   threads: positiveInteger("--threads").default(1),
@@ -152,8 +155,11 @@ interface Emitted {
 }
 type Chosen = Emitted | { readonly code: ExitCode };
 
-function emitted(trial: TrialRecord, name: string | undefined): Emitted {
-  return { subject: subjectOf(trial, name), ...(trial.provenance === "here" ? {} : { imported: trial }) };
+function emitted(trial: TrialRecord, { name, db }: Options): Emitted {
+  return {
+    subject: subjectOf(trial, { name, database: db }),
+    ...(trial.provenance === "here" ? {} : { imported: trial }),
+  };
 }
 
 function fromRecord(id: string, command: Command, given: Options): Chosen {
@@ -168,7 +174,7 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
     });
   return withDatabase(given.db, (db) => {
     const trial = showTrial(db, id);
-    return given.to.endsWith(".cu") ? writeCuda(trial, given) : emitted(trial, given.name);
+    return given.to.endsWith(".cu") ? writeCuda(trial, given) : emitted(trial, given);
   });
 }
 
@@ -219,7 +225,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       const trial = best(db, filter).find((t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate));
       if (!trial) continue;
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
-      return emitted(trial, given.name);
+      return emitted(trial, given);
     }
     throw noRecord(
       db,
@@ -266,7 +272,7 @@ function noRecord(
 }
 
 function emitText({ id }: TrialRecord, { to, db }: Options): string {
-  return `automap emit ${shortId(id)} --to ${shellWord(to)}${db === "automap.db" ? "" : ` --db ${shellWord(db)}`}`;
+  return `automap emit ${shortId(id)} --to ${shellWord(to)}${databaseOption(db)}`;
 }
 
 function worldText(policy: Policy, threads: number): string {
@@ -284,7 +290,7 @@ function sameOptions({ dtype, sum, layout, epilogue, intrinsic, threads, db }: O
     epilogue,
     intrinsic,
     ...(threads > 1 ? { threads: String(threads) } : {}),
-    ...(db === "automap.db" ? {} : { db }),
+    ...(db === DEFAULT_DATABASE ? {} : { db }),
   };
   return Object.entries(told).flatMap(([name, value]) =>
     value === undefined ? [] : [`--${name} ${shellWord(value)}`],

@@ -7,7 +7,7 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { best, type Database, labelOf, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { best, type Database, DEFAULT_DATABASE, labelOf, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
@@ -23,20 +23,18 @@ interface Given {
   readonly json?: boolean | undefined;
 }
 
-const DEFAULT = "automap.db";
-
 /** Eight digits or more: no operator is called so. */
 export function isRecordId(word: string): boolean {
   return /^[0-9a-f]{8,32}$/.test(word);
 }
 
 export function explainRecord(id: string, given: Given): ExitCode {
-  return withDatabase(given.db ?? DEFAULT, (db) => explain(db, showTrial(db, id), given));
+  return withDatabase(given.db ?? DEFAULT_DATABASE, (db) => explain(db, showTrial(db, id), given));
 }
 
 /** Of the fastest record of a computation, on whatever machine it was made. */
 export function explainBest(computation: Computation, given: Given): ExitCode {
-  return withDatabase(given.db ?? DEFAULT, (db) => {
+  return withDatabase(given.db ?? DEFAULT_DATABASE, (db) => {
     const names = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
     const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) });
     if (trial) return explain(db, trial, given);

@@ -11,12 +11,13 @@ import { z } from "zod";
 import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
+import { shellWord } from "../abstraction/text.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, shellWord, style } from "./output.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
 
 /** Mappings listed for one instruction unless --all is given. */

@@ -46,10 +46,7 @@ export function readParameters(command: Command): Record<string, number> {
   for (let i = 0; i < words.length; i++) {
     const word = words[i] ?? "";
     const [, name, attached] = /^--([A-Za-z_][\w-]*)(?:=(.*))?$/.exec(word) ?? [];
-    if (name === undefined)
-      throw new UsageError(`unexpected argument "${word}"`, {
-        hint: "extents are given as --c 64; an equation goes in quotes",
-      });
+    if (name === undefined) throw unexpected(word, command, "extents are given as --c 64; an equation goes in quotes");
     if (names && !names.includes(name)) throw unknownWord(name, names, command);
     const text = attached ?? words[++i];
     if (text === undefined) throw new UsageError(`--${name} needs a value, for example --${name} 64`);
@@ -59,6 +56,15 @@ export function readParameters(command: Command): Record<string, number> {
     values.set(name, Number(text));
   }
   return Object.fromEntries(values);
+}
+
+/** A word that is neither an option nor a value: of `-t` it is said which options begin with a t. */
+export function unexpected(word: string, command: Command, hint: string): UsageError {
+  const letter = /^-([A-Za-z])$/.exec(word)?.[1];
+  const meant = optionsOf(command).filter((name) => letter !== undefined && name.startsWith(letter));
+  return new UsageError(`unexpected argument "${word}"`, {
+    hint: meant.length === 0 ? hint : `an option has two dashes: ${meant.map((name) => `--${name}`).join(", ")}`,
+  });
 }
 
 /** The names a subject has extents for; undefined when it is no operator or equation, which is said elsewhere. */
@@ -75,7 +81,7 @@ function unknownWord(name: string, names: readonly string[], command: Command): 
   const subject = command.args[0]?.includes("[") ? "axis of the equation" : `parameter of ${command.args[0]}`;
   const near = nearest(name, options);
   return new UsageError(`--${name} is no option of automap ${command.name()} and no ${subject}`, {
-    hint: near === undefined ? suggestion(name, names) : `did you mean "--${near}"?`,
+    hint: suggestion(name, near === undefined ? names : options, "--"),
   });
 }
 

@@ -26,11 +26,6 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 /** Version of every `--json` document. */
 export const SCHEMA_VERSION = 1;
 
-/** What the shell reads as one word. */
-export function shellWord(word: string): string {
-  return /^[\w.,:=+/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
 export function print(text: string): void {
   process.stdout.write(`${painted(text)}\n`);
 }

@@ -9,6 +9,7 @@
 import { Command } from "commander";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
+import { table } from "../report/text.ts";
 import { VERSION } from "../session/version.ts";
 import { EXIT, type ExitCode, reportError } from "./output.ts";
 
@@ -94,8 +95,9 @@ const COMMANDS: readonly CommandFile[] = [
   },
 ];
 
-/** Help is no wider than the terminal, nor than a README holds. */
-const HELP_WIDTH = 100;
+/** Help is no wider than the terminal, nor than a README holds; a column of descriptions is no narrower than the second. */
+const [HELP_WIDTH, COLUMN_WIDTH] = [100, 20];
+const helpWidth = (): number => Math.min(HELP_WIDTH, process.stdout.columns ?? HELP_WIDTH);
 
 /** Runs one command line; the words are those after `automap`. */
 export async function run(words: readonly string[]): Promise<ExitCode> {
@@ -117,8 +119,11 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
     .description("Maps tensor operators onto hardware instructions: finds, proves and explains every mapping.")
     .version(VERSION)
     .exitOverride()
-    .configureHelp({ helpWidth: Math.min(HELP_WIDTH, process.stdout.columns ?? HELP_WIDTH) })
-    .configureOutput({ outputError: (text, write) => write(visible(sayAsWeDo(text))) })
+    .configureHelp({ helpWidth: helpWidth(), minWidthToWrap: COLUMN_WIDTH })
+    .configureOutput({
+      writeOut: (text) => process.stdout.write(brokenTo(helpWidth(), text)),
+      outputError: (text, write) => write(visible(sayAsWeDo(text))),
+    })
     .addHelpText(
       "after",
       [
@@ -144,6 +149,15 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
   }
   pointToHelp(program, "automap");
   return program;
+}
+
+/** Paragraphs of help broken anew where they are wider than that; examples stay lines to paste. */
+function brokenTo(width: number, text: string): string {
+  return text.replace(/^[A-Za-z`].*(?:\n[A-Za-z`].*)*$/gm, (paragraph) =>
+    paragraph.split("\n").some((line) => line.length > width)
+      ? table([[paragraph.replaceAll("\n", " ")]], width)
+      : paragraph,
+  );
 }
 
 /** commander's own complaints in the form of all the others. */

@@ -7,7 +7,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { type Database, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
+import { type Database, DEFAULT_DATABASE, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
@@ -17,7 +17,7 @@ import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
-const options = z.object({ db: z.string().min(1).default("automap.db"), json: z.boolean().optional() });
+const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 type Options = z.infer<typeof options>;
 
 export function registerReplay(command: Command, finish: (code: ExitCode) => void): void {

@@ -8,7 +8,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import { operatorsIn } from "../db/index.ts";
+import { DEFAULT_DATABASE, operatorsIn } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { reportPage } from "../report/page.ts";
@@ -19,7 +19,7 @@ import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
-  db: z.string().min(1).default("automap.db"),
+  db: z.string().min(1).default(DEFAULT_DATABASE),
   output: z.string().min(1).default("report.html"),
   op: z.string().optional(),
   dtype: z.string().optional(),

@@ -176,7 +176,9 @@ function readEquation(
   const missing = names.filter((a) => extents[a] === undefined);
   if (missing.length > 0) {
     throw new UsageError(
-      `the equation's ${missing.length === 1 ? "axis" : "axes"} ${missing.join(", ")} need extents`,
+      missing.length === 1
+        ? `the equation's axis ${missing[0]} needs an extent`
+        : `the equation's axes ${missing.join(", ")} need extents`,
       { hint: `for example ${missing.map((a) => `--${a} 64`).join(" ")}` },
     );
   }

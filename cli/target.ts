@@ -11,22 +11,30 @@ import type { Target } from "../abstraction/machine.ts";
 import { localGpu } from "../session/workplace.ts";
 import { gpuTargetNamed, NVIDIA_TARGETS, nativeTarget } from "../targets/index.ts";
 
-const NAMES = ["cpu", "cuda", ...NVIDIA_TARGETS.map((t) => t.name)];
+export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
+const NAMES = ["cpu", "cuda", ...GPU_NAMES];
+/** What others call this machine's GPU. */
+const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 
 export const TARGET_OPTION = [
   "--target <machine>",
   `what kernels are for: ${NAMES.join(", ")}, or a GPU's compute capability as sm_89 (default cpu)`,
 ] as const;
 
-/** @throws EnvironmentError for `cuda` where there is no GPU, UsageError for a name that is none */
-export async function readTarget(name = "cpu"): Promise<Target> {
+/**
+ * @param otherwise what a command can do without a GPU
+ * @throws EnvironmentError for `cuda` where there is no GPU, UsageError for a name that is none
+ */
+export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> {
   if (name === "cpu") return nativeTarget();
   if (name === "cuda") {
     const found = await localGpu();
-    if ("status" in found) throw new EnvironmentError(found);
+    if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });
     return found;
   }
   const target = gpuTargetNamed(name);
   if (target) return target;
-  throw new UsageError(`--target: no machine "${name}"`, { hint: suggestion(name, NAMES) });
+  throw new UsageError(`--target: no machine "${name}"`, {
+    hint: GPU_WORDS.includes(name.toLowerCase()) ? "--target cuda is this machine's GPU" : suggestion(name, NAMES),
+  });
 }

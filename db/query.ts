@@ -12,7 +12,7 @@ import type { MeasurementStatus } from "../abstraction/trial.ts";
 import type { Row } from "./facts.ts";
 import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
-import { type Database, read, statement } from "./open.ts";
+import { type Database, databaseOption, read, statement } from "./open.ts";
 import { calibrationRow } from "./parse.ts";
 import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
 import { environmentRowOf, runOf } from "./rows.ts";
@@ -405,10 +405,10 @@ function allOf(conditions: readonly (Condition | undefined)[]): Condition {
 }
 
 function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unknown {
-  const what = table === "trials" ? "trial" : "run";
+  const [what, list] = table === "trials" ? ["trial", "automap db query"] : ["run", "automap replay"];
   if (!/^[0-9a-f]{4,32}$/.test(prefix))
     throw new UsageError(`"${prefix}" is not the id of a ${what}`, {
-      hint: `an id is 4 to 32 hexadecimal digits; automap ${table === "trials" ? "db query" : "replay"} lists them`,
+      hint: `an id is 4 to 32 hexadecimal digits; ${list}${databaseOption(db.path)} lists them`,
     });
   // Hexadecimal digits sort before "g": the range is the prefix.
   const rows = db.sqlite
@@ -416,7 +416,9 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
     .all(prefix, `${prefix}g`);
   const [row, other] = rows;
   if (!row)
-    throw new UsageError(`${db.path} holds no ${what} ${prefix}`, { hint: "automap db query lists what it holds" });
+    throw new UsageError(`${db.path} holds no ${what} ${prefix}`, {
+      hint: `${list}${databaseOption(db.path)} lists them`,
+    });
   if (other)
     throw new UsageError(`several ${what}s begin with ${prefix}`, {
       hint: `give more digits: ${rows.map((r) => visible(shortId(r.id))).join(", ")}`,

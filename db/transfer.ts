@@ -341,7 +341,7 @@ const LONGEST = 4 * 2 ** 20;
 const CHUNK = 2 ** 16;
 
 /** The lines of a file, read piece by piece; a line that is too long is cut, and so refused. @throws UsageError when there is no such file */
-export function* linesOf(path: string): Generator<string> {
+export function linesOf(path: string): Generator<string> {
   let file: number;
   try {
     if (statSync(path).isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it" });
@@ -350,6 +350,10 @@ export function* linesOf(path: string): Generator<string> {
     if (error instanceof UsageError) throw error;
     throw new UsageError(`cannot read ${path}: ${reasonOf(error)}`);
   }
+  return linesIn(file);
+}
+
+function* linesIn(file: number): Generator<string> {
   try {
     const decoder = new StringDecoder("utf8");
     const buffer = Buffer.alloc(CHUNK);

@@ -66,6 +66,11 @@ export function percent(share: number): string {
   return `${(100 * share).toFixed(1)} %`;
 }
 
+/** `1 kernel`, `3 kernels`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** Four digits and a unit: `61.23 us`. */
 export function printTime(seconds: number): string {
   const units = [

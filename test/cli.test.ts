@@ -1,11 +1,12 @@
 /** @file The command line as its users meet it: what each line prints, where, and the exit code. */
 
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { z } from "zod";
+import { openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
@@ -56,6 +57,17 @@ describe("automap", () => {
     const help = await printed(`${command} --help`);
     expect(help).toContain(`Usage: ${["automap", command].join(" ").trim()} `);
     expect(widest(help)).toBeLessThanOrEqual(100);
+  });
+
+  it.each(["tune", "db query", "calibrate"])("helps with %s on a terminal of 60 columns", async (command) => {
+    const { columns } = process.stdout;
+    process.stdout.columns = 60;
+    try {
+      const lines = (await printed(`${command} --help`)).split("\n");
+      expect(lines.filter((line) => line.length > 60 && !line.startsWith("  automap "))).toEqual([]);
+    } finally {
+      process.stdout.columns = columns;
+    }
   });
 
   it("gives the same help for `help map` as for `map --help`", async () => {
@@ -688,7 +700,7 @@ describe("a mistake", () => {
 
       $ automap map conv2d --channels 4
       automap: --channels is no option of automap map and no parameter of conv2d
-        known: n, c, h, w, k, r, s, stride, pad, dilation, groups
+        known: --n, --c, --h, --w, --k, --r, --s, --stride, --pad, --dilation, --groups
 
       $ automap map conv2d --c -4
       automap: conv2d: c must be positive, got -4
@@ -756,7 +768,7 @@ describe("a mistake", () => {
 
       $ automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --z 4
       automap: --z is no option of automap map and no axis of the equation
-        did you mean "i"?
+        did you mean "--i"?
 
       $ automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k -4
       automap: equation: extent of k must be a positive integer, got -4
@@ -827,6 +839,68 @@ describe("the automap command as a process", () => {
   it("ends quietly when its reader goes away", () => {
     const { code, out, err } = shell("$AUTOMAP map conv2d --json | head -1");
     expect({ code, out, err }).toEqual({ code: 0, out: "{\n", err: "" });
+  });
+
+  it("says that stdout takes no more, whatever it prints", () => {
+    for (const words of ["map conv2d --json", "--help", "operator list"])
+      expect(shell(`$AUTOMAP ${words} > /dev/full`)).toEqual({
+        ...{ code: 6, out: "" },
+        err: "automap: cannot write to stdout: the disk is full\n  free some space, or name a place on another disk\n",
+      });
+  });
+
+  it("says what may not be written before anything else", (context) => {
+    const closed = join(scratch, "closed");
+    mkdirSync(closed);
+    openDatabase(join(closed, "there.db")).close();
+    chmodSync(scratch, 0o755);
+    chmodSync(join(closed, "there.db"), 0o444);
+    chmodSync(closed, 0o555);
+    // Root may write anything, so the process is somebody else's.
+    const nobody = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+    const asNobody = (words: string): Ran => {
+      const line = [`${home}/dist/cli/main.js`, ...words.split(" ").map((word) => word.replace("DIR", closed))];
+      const { status, stdout, stderr } = spawnSync(process.execPath, line, { ...nobody, encoding: "utf8" });
+      return { code: status ?? -1, out: stdout, err: stderr.replaceAll(closed, "DIR") };
+    };
+    context.skip(asNobody("--version").code !== 0, "nobody may read this folder");
+    const lines: [string, number, string][] = [
+      [
+        "tune conv2d --db DIR/new.db",
+        6,
+        "DIR/new.db cannot be made in DIR: permission is denied\n  change the permissions of",
+      ],
+      ["calibrate --db DIR/new.db", 6, "DIR/new.db cannot be made in DIR: permission is denied"],
+      [
+        "tune conv2d --db DIR/there.db",
+        6,
+        "DIR/there.db cannot be written: permission is denied\n  change its permissions",
+      ],
+      ["tune conv2d --to DIR/k.cpp", 6, "--to DIR/k.cpp cannot be written: permission is denied"],
+      ["db import DIR/missing.jsonl --db DIR/new.db", 2, "cannot read DIR/missing.jsonl: there is no such file"],
+      ["db merge DIR/missing.db --db DIR/new.db", 2, "there is no database at DIR/missing.db"],
+    ];
+    for (const [words, code, says] of lines)
+      expect({ words, ...asNobody(words) }).toEqual({
+        words,
+        code,
+        out: "",
+        err: expect.stringContaining(`automap: ${says}`),
+      });
+    expect(existsSync(join(closed, "new.db"))).toBe(false);
+    chmodSync(closed, 0o755);
+  });
+
+  it("says how to go on when it is stopped at once", () => {
+    const words = `tune conv2d --c 8 --db ${home}/stopped.db`;
+    const stop = `trap 'kill -INT $search; sleep 0.1; kill -INT $search' USR1`;
+    const { code, err } = shell(
+      `$AUTOMAP ${words} 2> >(while read -r line; do echo "$line" >&2; case $line in "by default"*) kill -USR1 $$;; esac; done) & search=$!; ${stop}; wait $search; wait $search`,
+    );
+    expect({ code, err }).toEqual({
+      code: 130,
+      err: expect.stringMatching(/go on with {3}automap tune conv2d --c 8 --db \S+\n$/),
+    });
   });
 
   it("colours a terminal only, and not when NO_COLOR asks", () => {

@@ -203,7 +203,7 @@ describe("automap db query", () => {
     ["--c 9..3", "--c: the range 9..3 is empty\n  --c 3..9"],
     ["--c", "--c needs a value, for example --c 64 or --c 64..256"],
     ["--c 1 --c 2", "--c is given twice"],
-    ["--tpo 5", '--tpo is no option, and no record has an axis or parameter of that name\n  did you mean "top"?'],
+    ["--tpo 5", '--tpo is no option, and no record has an axis or parameter of that name\n  did you mean "--top"?'],
     ["--op matmull", 'unknown operator "matmull"\n  did you mean "matmul"?'],
     ["--dtype u9", 'unknown data types "u9"\n  did you mean "u8"?'],
     ["--intrinsic nope", 'no intrinsic, family or feature "nope"'],
@@ -303,7 +303,7 @@ describe("automap db show", () => {
       mapping
         cannot be drawn: conv2d does not bind to avx512.vpdpbusd as a = in, b = w, c = out
 
-      every sample: automap db show ID0 --json
+      every sample: automap db show ID0 --json --db /automap.db
       "
     `);
   });
@@ -331,7 +331,7 @@ describe("automap db show", () => {
       {
         "code": 2,
         "err": "automap: /automap.db holds no trial 00000000
-        automap db query lists what it holds
+        automap db query --db /automap.db lists them
       ",
         "out": "",
       }
@@ -472,13 +472,13 @@ describe("automap db export, import, merge, verify and prune", () => {
     expect((await automap(`db export -o ${lines}`)).code).toBe(2);
     expect((await automap("db export --op matmul")).out.split("\n")).toHaveLength(5);
     expect(await automap(`db import ${lines}`, copy)).toEqual({
-      out: "/copy.db: 1 environments, 3 workloads, 4 trials; 0 known already\n",
+      out: "/copy.db: 1 environment, 3 workloads, 4 trials; 0 known already\n",
       err: "",
       code: 0,
     });
     expect((await automap(`db merge ${FILE}`, copy)).out).toBe("/copy.db: nothing new; 8 known already\n");
     expect(await automap("db verify", copy)).toEqual({
-      out: "/copy.db: 1 environments, 3 workloads, 0 runs, 4 trials, 0 calibrations; whole\n",
+      out: "/copy.db: 1 environment, 3 workloads, 0 runs, 4 trials, 0 calibrations; whole\n",
       err: "",
       code: 0,
     });
@@ -508,7 +508,7 @@ describe("automap db export, import, merge, verify and prune", () => {
     db.close();
     const { out, code } = await automap("db verify", path);
     expect(code).toBe(4);
-    expect(out).toMatch(/^trial \w{12} {2}its facts make the id \w{12}: something changed it\n.*1 problems\n$/);
+    expect(out).toMatch(/^trial \w{12} {2}its facts make the id \w{12}: something changed it\n.*1 problem\n$/);
   });
 
   it("delete only with --yes, and only what a filter names", async () => {
@@ -516,9 +516,7 @@ describe("automap db export, import, merge, verify and prune", () => {
     await automap(`db merge ${FILE}`, path);
     expect(await automap("db prune", path)).toMatchObject({ code: 2, err: expect.stringContaining("a filter names") });
     const counted = await automap("db prune --status crashed", path);
-    expect(counted.out).toBe(
-      "/pruned.db: 1 trials, 0 runs, 0 workloads, 0 environments would go; --yes deletes them\n",
-    );
+    expect(counted.out).toBe("/pruned.db: 1 trial, 0 runs, 0 workloads, 0 environments would go; --yes deletes them\n");
     expect(await automap("db prune --status crashed --yes", path)).toMatchObject({ code: 0 });
     expect(JSON.parse((await automap("db query --json", path)).out)).toMatchObject({
       trials: [{ id: "ID3" }, { id: "ID0" }, { id: "ID2" }],

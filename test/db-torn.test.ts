@@ -154,7 +154,7 @@ describe("a file that may not be written", () => {
     expect({ status, stdout, stderr: stderr.replaceAll(shop.path(""), "") }).toMatchInlineSnapshot(`
       {
         "status": 6,
-        "stderr": "automap: /theirs/automap.db cannot be written
+        "stderr": "automap: /theirs/automap.db cannot be written: permission is denied
         change its permissions, or name another file with --db
       ",
         "stdout": "",

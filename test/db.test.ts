@@ -418,11 +418,11 @@ describe("showTrial", () => {
     expect(showTrial(db, id.slice(0, 6)).id).toBe(id);
     expect(told(() => showTrial(db, "best"))).toMatchInlineSnapshot(`
       ""best" is not the id of a trial
-        an id is 4 to 32 hexadecimal digits; automap db query lists them"
+        an id is 4 to 32 hexadecimal digits; automap db query --db /automap.db lists them"
     `);
     expect(told(() => showTrial(db, "0000"))).toMatchInlineSnapshot(`
       "/automap.db holds no trial 0000
-        automap db query lists what it holds"
+        automap db query --db /automap.db lists them"
     `);
     const copy = `${id.slice(0, 6)}00`;
     const columns = (db.sqlite.pragma("table_info(trials)") as { name: string }[]).map((c) => c.name);

@@ -45,7 +45,7 @@ describe("automap emit", () => {
       code: 0,
       out: expect.stringContaining("conv2d tuned: right on random and extreme data"),
     });
-    expect(out).toContain(`remake    automap emit ${id.slice(0, 12)} --to DIR`);
+    expect(out).toContain(`remake    automap emit ${id.slice(0, 12)} --to DIR --db ${at("t.db")}\n`);
     expect(readFileSync(at("one/conv2d_tuned.cpp"), "utf8")).toContain(`automap emit ${id.slice(0, 12)} --to DIR`);
     expect(JSON.parse(readFileSync(at("one/kernel.json"), "utf8"))).toMatchObject({ schemaVersion: 1, record: id });
   });

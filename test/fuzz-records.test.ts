@@ -179,7 +179,7 @@ const USES: Readonly<Record<string, (record: TrialRecord, db: Database) => unkno
   show: (record) => csvOf([summarise(record)]),
   explain: (record, db) => explainTrial(db, record),
   kernel: (record) => kernelFor(computationOfRecord(record.workload), record.candidate).source,
-  package: (record) => packageFiles(subjectOf(record, "probe")),
+  package: (record) => packageFiles(subjectOf(record, { name: "probe" })),
 };
 
 describe("records changed at random", () => {

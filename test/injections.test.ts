@@ -213,7 +213,7 @@ const NAME = "probe";
 /** Every file made of a record, and the kernel as `load` makes it. */
 function programsOf(record: TrialRecord): Map<string, string> {
   const kernel = kernelFor(computationOfRecord(record.workload), record.candidate);
-  return new Map<string, string>([...packageFiles(subjectOf(record, NAME)), ["loaded.cpp", kernel.source]]);
+  return new Map<string, string>([...packageFiles(subjectOf(record, { name: NAME })), ["loaded.cpp", kernel.source]]);
 }
 
 /** An unknown word among these is the last of the known ones: another program, but none that holds the word. */
@@ -271,7 +271,7 @@ describe("a text of a record", () => {
       expect(planted).toBeGreaterThan(40);
       const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");
       try {
-        const subject = subjectOf(record, NAME);
+        const subject = subjectOf(record, { name: NAME });
         const built = { name: NAME, threads: subject.threads, features: subject.tuned?.features ?? [] };
         writePackage(folder, packageFiles(subject));
         const compiler = await requireCompiler();

@@ -63,7 +63,8 @@ async function unknownIn(words: readonly string[]): Promise<string[]> {
   const [first = "", second = ""] = words;
   const path = ["db", "intrinsic", "operator"].includes(first) ? [first, second] : [first];
   const { out: help } = await commandLine([...path, "--help"]);
-  if (!help.startsWith(`Usage: automap ${path.join(" ")} `)) return [path.at(-1) ?? ""];
+  // A command is named with its alias: `query|list`.
+  if (!help.replace(/\|\w+/, "").startsWith(`Usage: automap ${path.join(" ")} `)) return [path.at(-1) ?? ""];
   const known = new Set([...help.matchAll(/(?<![\w-])--?[a-z][\w-]*/g)].map(([option]) => option));
   const rest = words.slice(path.length);
   const options = rest.filter((w) => /^--?[a-z]/.test(w));

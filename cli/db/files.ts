@@ -25,7 +25,7 @@ import {
   shortId,
   verifyDatabase,
 } from "../../db/index.ts";
-import { printTime, table } from "../../report/text.ts";
+import { counted, printTime, table } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import { writeLines } from "../files.ts";
 import { parseOptions } from "../options.ts";
@@ -112,7 +112,7 @@ function runExport(given: z.infer<typeof exportOptions>, command: Command): Exit
       return EXIT.ok;
     }
     const count = writeLines("--output", output, ended(lines), true);
-    say(`${count} lines written: ${output}`);
+    say(`${counted(count, "line")} written: ${output}`);
     return EXIT.ok;
   });
 }
@@ -122,10 +122,11 @@ function* ended(lines: Iterable<string>): Iterable<string> {
 }
 
 function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode {
+  // A file that is not there is said before a database is made for it.
+  const lines = linesOf(file === "-" ? "/dev/stdin" : file);
   const db = openDatabase(given.db);
   try {
     if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    const lines = linesOf(file === "-" ? "/dev/stdin" : file);
     return conclude(importLines(db, lines, { strict: given.strict ?? false }), file, given);
   } finally {
     db.close();
@@ -133,6 +134,8 @@ function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode
 }
 
 function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
+  // What cannot be read is said before a database is made for it.
+  openDatabase(other, { readonly: true }).close();
   const db = openDatabase(given.db);
   try {
     if (db.notice !== undefined) say(`automap: ${db.notice}`);
@@ -142,14 +145,19 @@ function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
   }
 }
 
+/** Of the rows of a table, which is named in the plural. */
+function countOf(table: string, count: number): string {
+  return counted(count, table.replace(/s$/, ""));
+}
+
 function conclude(report: ImportReport, from: string, { db, json }: z.infer<typeof fileOptions>): ExitCode {
   const { added, known, rejected } = report;
   for (const { line, reason } of rejected) say(`automap: ${from}:${line}: ${reason}`);
   if (json) printJson({ added, known, rejected });
   else {
-    const counts = Object.entries(added).flatMap(([name, count]) => (count === 0 ? [] : [`${count} ${name}`]));
+    const counts = Object.entries(added).flatMap(([name, count]) => (count === 0 ? [] : [countOf(name, count)]));
     print(
-      `${db}: ${counts.join(", ") || "nothing new"}; ${known} known already${rejected.length === 0 ? "" : `; ${rejected.length} lines rejected`}`,
+      `${db}: ${counts.join(", ") || "nothing new"}; ${known} known already${rejected.length === 0 ? "" : `; ${counted(rejected.length, "line")} rejected`}`,
     );
   }
   return rejected.length === 0 ? EXIT.ok : EXIT.failed;
@@ -169,10 +177,10 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
         remeasured: again.map((a) => ({ id: a.trial.id, verdict: verdictOf(a), measurement: a.again })),
       });
     else {
-      const rows = Object.entries(checked).map(([name, count]) => `${count} ${name}`);
+      const rows = Object.entries(checked).map(([name, count]) => countOf(name, count));
       if (problems.length > 0) print(table(problems.map(({ what, why }) => [what, why])));
       print(
-        `${given.db}: ${rows.join(", ")}; ${problems.length === 0 ? "whole" : style("red", `${problems.length} problems`)}`,
+        `${given.db}: ${rows.join(", ")}; ${problems.length === 0 ? "whole" : style("red", counted(problems.length, "problem"))}`,
       );
       if (again.length > 0) print(table(again.map(rowOf)));
     }
@@ -244,7 +252,7 @@ async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, h
     );
     if (given.json) printJson({ deleted, dry: given.yes !== true });
     else {
-      const counts = Object.entries(deleted).map(([name, count]) => `${count} ${name}`);
+      const counts = Object.entries(deleted).map(([name, count]) => countOf(name, count));
       print(`${given.db}: ${counts.join(", ")} ${given.yes ? "deleted" : "would go; --yes deletes them"}`);
     }
     return EXIT.ok;

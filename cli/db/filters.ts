@@ -11,6 +11,7 @@ import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
 import {
   type Database,
+  DEFAULT_DATABASE,
   extentsIn,
   type Filter,
   intrinsicsIn,
@@ -27,12 +28,10 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
-import { optionsOf, positiveInteger } from "../options.ts";
+import { optionsOf, positiveInteger, unexpected } from "../options.ts";
 import { say } from "../output.ts";
 
-export const DEFAULT_FILE = "automap.db";
-
-export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_FILE), json: z.boolean().optional() });
+export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 
 export const filterOptions = fileOptions.extend({
   op: z.string().optional(),
@@ -58,7 +57,7 @@ export const queryOptions = filterOptions.extend({
 
 export function addFile(command: Command): Command {
   return command
-    .option("--db <file>", `the database (default: ${DEFAULT_FILE} in this directory)`)
+    .option("--db <file>", `the database (default: ${DEFAULT_DATABASE} in this directory)`)
     .option("--json", "print a JSON document");
 }
 
@@ -192,11 +191,10 @@ function readExtents(command: Command, recorded: readonly string[]): Record<stri
   for (let i = 0; i < words.length; i++) {
     const word = words[i] ?? "";
     const [, name, attached] = /^--([A-Za-z_]\w*)(?:=(.*))?$/.exec(word) ?? [];
-    if (name === undefined)
-      throw new UsageError(`unexpected argument "${word}"`, { hint: "extents are given as --c 64 or --c 64..256" });
+    if (name === undefined) throw unexpected(word, command, "extents are given as --c 64 or --c 64..256");
     if (!names.includes(name))
       throw new UsageError(`--${name} is no option, and no record has an axis or parameter of that name`, {
-        hint: suggestion(name, [...optionsOf(command), ...names]),
+        hint: suggestion(name, [...optionsOf(command), ...names], "--"),
       });
     if (Object.hasOwn(ranges, name)) throw new UsageError(`--${name} is given twice`);
     const text = attached ?? words[++i];

@@ -10,6 +10,7 @@ import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
   computationOf,
   type Database,
+  databaseOption,
   differencesOf,
   environmentDifferences,
   labelOf,
@@ -34,10 +35,11 @@ export function showRecord(db: Database, id: string, world: World, json: boolean
   if (json) {
     const differs = differencesOf(trial, world);
     printJson({ trials: [{ ...summarise(trial), ...details(trial), differs }] });
-  } else print(describe(trial, world, recordProblem(db, trial.id)));
+  } else print(describe(db, trial, world));
 }
 
-function describe(trial: TrialRecord, world: World, problem: string | undefined): string {
+function describe(db: Database, trial: TrialRecord, world: World): string {
+  const problem = recordProblem(db, trial.id);
   const { id, run, workload, environment, measurement, prediction, conditions, at } = trial;
   const { compiler } = environment;
   const words = wordsOf(workload);
@@ -78,7 +80,7 @@ function describe(trial: TrialRecord, world: World, problem: string | undefined)
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
     section("proof", proofRows(trial, world, problem)),
     `mapping\n${indent(drawn(trial))}`,
-    style("dim", `every sample: automap db show ${shortId(id)} --json`),
+    style("dim", `every sample: automap db show ${shortId(id)} --json${databaseOption(db.path)}`),
   ].join("\n\n");
 }
 
