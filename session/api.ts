@@ -17,7 +17,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { checkOptions } from "../abstraction/schema.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { openDatabase, showTrial } from "../db/index.ts";
+import { DEFAULT_DATABASE, openDatabase, showTrial } from "../db/index.ts";
 import { packageFiles } from "../package/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
@@ -151,10 +151,11 @@ const emitOptions = z.strictObject({
  */
 export function emit(record: string, folder: string, options: EmitOptions = {}): readonly string[] {
   checkOptions(emitOptions, options, "emit");
-  const db = openDatabase(options.database ?? "automap.db", { readonly: true });
+  const { name, database = DEFAULT_DATABASE } = options;
+  const db = openDatabase(database, { readonly: true });
   try {
     const trial = showTrial(db, record);
-    const subject = subjectOf(trial, options.name);
+    const subject = subjectOf(trial, { name, database });
     const files = packageFiles(subject);
     // What was measured elsewhere is not vouched for by this machine's seal.
     writePackage(folder, trial.provenance === "here" ? sealedPackage(subject, files) : files, options.force);

@@ -10,7 +10,6 @@
 
 import { setImmediate } from "node:timers/promises";
 import type { Candidate } from "../abstraction/candidate.ts";
-import { candidateKey } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import {
@@ -33,8 +32,6 @@ import {
   type Environment,
   endRun,
   openDatabase,
-  recordTrial,
-  trialsOf,
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
@@ -43,7 +40,7 @@ import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
-import { search, type TrialStore, type TuneEvent, type TuneStatus } from "../tuner/search.ts";
+import { search, type TuneEvent, type TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
@@ -59,6 +56,7 @@ import {
   type SessionSpaceOptions,
   sessionSpace,
 } from "./space.ts";
+import { storeIn } from "./store.ts";
 import { type Bench, isDoneBefore, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
@@ -391,40 +389,6 @@ function announceContradiction(
   const found = contradictionIn(db, environment, machine);
   if (found) announce(contradictionText(found, db.path));
   return found !== undefined;
-}
-
-interface Place {
-  readonly workload: Workload;
-  readonly environment: Environment;
-  readonly run: string;
-  readonly space: SessionSpace;
-  readonly threads: number;
-}
-
-/** The database as the search sees it: what this very world measured before is known. */
-function storeIn(db: Database, { workload, environment, run, space, threads }: Place): TrialStore<Candidate> {
-  // What was imported is a claim, and its kernel is not run unasked.
-  const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
-    (t) => t.conditions.threads === threads && t.provenance === "here",
-  );
-  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
-  return {
-    known: (key) => known.get(key),
-    recorded: () => earlier.map((t) => t.candidate),
-    record: (trial) => {
-      const intrinsic = space.intrinsicOf(trial.candidate);
-      const { candidate, prediction, measurement, at } = trial;
-      const conditions = { threads, cache: "warm" as const };
-      recordTrial(db, {
-        workload,
-        environment,
-        run,
-        intrinsic,
-        trial: { candidate, prediction, measurement, at },
-        conditions,
-      });
-    },
-  };
 }
 
 function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, number> {

@@ -13,7 +13,10 @@ openDatabase(join(folder, "empty.db")).close();
 
 describe("on a full disk", () => {
   it.each([
-    ["tune conv2d --target h100 --model-only --to /dev/full", "predicted by the model"],
+    [
+      "tune matmul --m 16 --n 16 --k 16 --dtype f32 --intrinsic portable --model-only --to /dev/full",
+      "predicted by the model",
+    ],
     ["explain matmul --intrinsic amx.tdpbusd --svg /dev/full", "mapping"],
     ["systolic conv1d --show SBM --svg /dev/full", "SBM"],
     [`check --baseline ${folder}/empty.db --db ${folder}/empty.db --junit /dev/full`, "0 compared"],

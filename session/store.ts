@@ -1,0 +1,45 @@
+/**
+ * @file The database as a search sees it: what was measured here before is known, and each new trial is a record.
+ *
+ *     storeIn(db, { workload, environment, run, space, threads: 1 }).known(key)?.measurement
+ */
+
+import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { type Database, type Environment, recordTrial, trialsOf, type Workload } from "../db/index.ts";
+import type { TrialStore } from "../tuner/search.ts";
+import type { SessionSpace } from "./space.ts";
+
+/** The search whose trials they are. */
+interface Searched {
+  readonly workload: Workload;
+  readonly environment: Environment;
+  readonly run: string;
+  readonly space: SessionSpace;
+  readonly threads: number;
+}
+
+/** The database as the search sees it: what this very world measured before is known. */
+export function storeIn(db: Database, { workload, environment, run, space, threads }: Searched): TrialStore<Candidate> {
+  // What was imported is a claim, and its kernel is not run unasked.
+  const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
+    (t) => t.conditions.threads === threads && t.provenance === "here",
+  );
+  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
+  return {
+    known: (key) => known.get(key),
+    recorded: () => earlier.map((t) => t.candidate),
+    record: (trial) => {
+      const intrinsic = space.intrinsicOf(trial.candidate);
+      const { candidate, prediction, measurement, at } = trial;
+      const conditions = { threads, cache: "warm" as const };
+      recordTrial(db, {
+        workload,
+        environment,
+        run,
+        intrinsic,
+        trial: { candidate, prediction, measurement, at },
+        conditions,
+      });
+    },
+  };
+}
