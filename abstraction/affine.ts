@@ -5,7 +5,7 @@
  *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]
  */
 
-import { compareOp, type Expr, integerOp, walk } from "./expression.ts";
+import { axis, binary, compareOp, type Expr, integerOp, number, walk } from "./expression.ts";
 
 export type Extents = Readonly<Record<string, number>>;
 
@@ -37,6 +37,16 @@ export function affineForm(e: Expr): AffineForm | undefined {
     default:
       return undefined;
   }
+}
+
+/** `p*2 + r - 1`: what is added first, the constant last of it, then what is subtracted. */
+export function exprOf({ constant, terms }: AffineForm): Expr {
+  const times = ([name, c]: readonly [string, number]): Expr => binary("*", axis(name), number(Math.abs(c)));
+  const all = [...terms];
+  const added = all.filter(([, c]) => c > 0).reduce<Expr>((sum, t) => binary("+", sum, times(t)), number(0));
+  const whole = constant > 0 ? binary("+", added, number(constant)) : added;
+  const left = all.filter(([, c]) => c < 0).reduce((sum, t) => binary("-", sum, times(t)), whole);
+  return constant < 0 ? binary("-", left, number(-constant)) : left;
 }
 
 function add(a: AffineForm | undefined, b: AffineForm | undefined): AffineForm | undefined {

@@ -4,6 +4,7 @@
  *     avx512.vpdpbusd   n <- k   k <- c   order p q_k n ...   block q 12, k 2   in padded, w tiled
  */
 
+import type { Rewriting } from "./computation.ts";
 import type { Matching } from "./mapping.ts";
 
 /**
@@ -42,6 +43,8 @@ export interface MappedCandidate {
   readonly matching: Matching;
   /** Instruction operand to tensor, as text: the binding the matching was found under. */
   readonly operands: Readonly<Record<string, string>>;
+  /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
+  readonly rewriting?: Rewriting["kind"] | undefined;
   readonly schedule: Schedule;
 }
 
@@ -121,6 +124,8 @@ export interface GridCandidate {
   readonly matching: Matching;
   /** Instruction operand to tensor, as text: the binding the matching was found under. */
   readonly operands: Readonly<Record<string, string>>;
+  /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
+  readonly rewriting?: Rewriting["kind"] | undefined;
   readonly schedule: GridSchedule;
 }
 
@@ -149,6 +154,8 @@ export interface ThreadCandidate {
   readonly matching: Matching;
   /** Instruction operand to tensor, as text. */
   readonly operands: Readonly<Record<string, string>>;
+  /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
+  readonly rewriting?: Rewriting["kind"] | undefined;
   readonly schedule: ThreadSchedule;
 }
 

@@ -55,6 +55,17 @@ export interface Computation {
   readonly tensors: Readonly<Record<string, Tensor>>;
   /** What is made of each element of the target before it is stored. */
   readonly epilogue?: Epilogue;
+  /** How its loops came from those of the equation that the user wrote; its tensors are the same. Left out where they are those loops. */
+  readonly rewriting?: Rewriting;
+}
+
+/** Ways to write a computation in other loops; see mapper/match/phases.ts. */
+export const REWRITINGS = ["phases", "reversed"] as const;
+
+export interface Rewriting {
+  readonly kind: (typeof REWRITINGS)[number];
+  /** What each loop of the user's equation is in the new ones, `p = p*2+p_phase-1`. */
+  readonly places: readonly string[];
 }
 
 export interface TensorSpec {

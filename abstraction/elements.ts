@@ -7,6 +7,7 @@
 
 import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf } from "./affine.ts";
 import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
+import { axesIn, compare, type Expr, number } from "./expression.ts";
 
 /** Kept points that are looked at one by one where the target's index divides. */
 const MOST_POINTS = 100_000;
@@ -44,15 +45,41 @@ export function writesApart(computation: Computation): boolean {
   return true;
 }
 
+/** What must hold of the loops for a point to have an element: nothing where no index of the target leaves it. */
+export function insideTarget(computation: Computation): Expr[] {
+  const extents = extentsOf(computation);
+  const { dims } = targetOf(computation);
+  return computation.equation.target.index.flatMap((e, i): Expr[] => {
+    const [[min, max], extent] = [boundsOf(e, extents), dims[i]?.extent ?? 0];
+    return [
+      ...(min < 0 ? [compare(">=", e, number(0))] : []),
+      ...(max >= extent ? [compare("<", e, number(extent))] : []),
+    ];
+  });
+}
+
 /** Whether every element is written, none of them twice; false where that is not found out. */
 export function writesAll(computation: Computation): boolean {
   if (!writesApart(computation)) return false;
   const extents = extentsOf(computation);
   const target = targetOf(computation);
-  const kept = computation.axes.filter((a) => a.kind === "spatial");
-  const inside = computation.equation.target.index.every((e, i) => {
-    const [min, max] = boundsOf(e, extents);
-    return min >= 0 && max < (target.dims[i]?.extent ?? 0);
+  const { index } = computation.equation.target;
+  const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+  // Where indices are of different loops, the points inside are those inside along each dimension.
+  const loops = index.map((e) => axesIn(e));
+  const shared = loops.flat().length !== new Set(loops.flat()).size;
+  const inside = index.map((e, i): number => {
+    const [[min, max], extent] = [boundsOf(e, extents), target.dims[i]?.extent ?? 0];
+    const own = loops[i] ?? [];
+    const points = own.reduce((n, l) => n * extentOf(l, extents), 1);
+    if (min >= 0 && max < extent) return points;
+    if (shared || points > MOST_POINTS) return 0;
+    const isInside = (at: number): boolean => at >= 0 && at < extent;
+    return [...pointsOf(own, extents)].filter((point) => isInside(evaluateIndex(e, point))).length;
   });
-  return inside && kept.reduce((points, a) => points * a.extent, 1) === elementCount(target);
+  if (inside.includes(0)) return false;
+  const written = shared
+    ? kept.reduce((points, l) => points * extentOf(l, extents), 1)
+    : inside.reduce((points, n) => points * n, 1);
+  return written === elementCount(target);
 }

@@ -46,6 +46,8 @@ export function holdsTogether(condition: Expr, axis: string, count: number, exte
   if (condition.kind !== "compare" || (condition.op !== "<" && condition.op !== ">=")) return false;
   const { left, right } = condition;
   if (right.kind !== "number") return false;
+  // (64*tile + 4*piece + i)/32 is the same for four neighbours.
+  if (!axesIn(shortIndex(left, extents)).includes(axis)) return true;
   // x/9 < 64, as the first of fused digits is tested: x < 576.
   if (left.kind === "binary" && left.op === "/" && left.right.kind === "number")
     return holdsTogether(

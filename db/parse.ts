@@ -10,6 +10,7 @@
 
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { REWRITINGS } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
 import { type MeasurementStatus, type Prediction, THROTTLES } from "../abstraction/trial.ts";
@@ -42,10 +43,12 @@ const THREADS = 4096;
 const LOOPS = 64;
 
 const threads = MAPPED_DECISIONS.threads.schema;
+const rewriting = z.enum(REWRITINGS).optional();
 const mapped = z.strictObject({
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
   operands: named(identifier, expression("value")),
+  rewriting,
   schedule: scheduleSchema(MAPPED_DECISIONS),
 });
 
@@ -60,6 +63,7 @@ const grid = z.strictObject({
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
   operands: named(identifier, expression("value")),
+  rewriting,
   schedule: scheduleSchema(GRID_DECISIONS),
 });
 
@@ -68,6 +72,7 @@ const ofThreads = z.strictObject({
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
   operands: named(identifier, expression("value")),
+  rewriting,
   schedule: scheduleSchema(THREAD_DECISIONS),
 });
 

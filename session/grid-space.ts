@@ -36,7 +36,7 @@ import { gridSpace } from "../tuner/grid-candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { threadSpace } from "../tuner/thread-candidates.ts";
-import { mappingOf } from "./recorded.ts";
+import { mappingOf, rewritingNotes } from "./recorded.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./space.ts";
 import { VERSION } from "./version.ts";
 
@@ -178,6 +178,7 @@ export function generateOnGpu(choice: GpuChoice): Kernel {
   const isGrid = choice.kind === "grid";
   const printed = isGrid ? printGridSchedule(choice.schedule) : printThreadSchedule(choice.schedule);
   const notes = [
+    ...rewritingNotes(mapping),
     ...(isGrid ? [`mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`] : []),
     `schedule  ${printed}`,
     `made by   automap ${VERSION}`,

@@ -20,7 +20,7 @@ import { gpuTargetNamed } from "../targets/gpu.ts";
 import { declaredAs } from "./declared.ts";
 import { choiceOnGpu, generateOnGpu } from "./grid-space.ts";
 import { generateDesign } from "./lane-space.ts";
-import { mappingOf } from "./recorded.ts";
+import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -60,6 +60,7 @@ export function kernelOfRecord({
 export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
   const nest = lowerSchedule(mapping, candidate.schedule);
   const notes = [
+    ...rewritingNotes(mapping),
     `mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`,
     `schedule  ${scheduleText(candidate)}`,
     `made by   automap ${VERSION}`,

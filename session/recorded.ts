@@ -22,6 +22,7 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { bindOperands } from "../mapper/match/bind.ts";
+import { rewrittenAs } from "../mapper/match/phases.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
@@ -33,10 +34,12 @@ import { calibratedMachine } from "./gpu-rates.ts";
  * The mapping a recorded candidate names, judged again by today's rules.
  * @throws UsageError when its instruction, binding or matching is not (or no longer) valid
  */
-export function mappingOf(computation: Computation, candidate: Candidate): Mapping {
+export function mappingOf(stated: Computation, candidate: Candidate): Mapping {
   if (!isMapped(candidate))
     throw new UsageError(`a design on lanes has no mapping: ${candidate.schedule.dataflow} on ${candidate.intrinsic}`);
-  const { intrinsic: name, matching, operands } = candidate;
+  const { intrinsic: name, matching, operands, rewriting } = candidate;
+  const computation = rewriting === undefined ? stated : rewrittenAs(stated, rewriting);
+  if (typeof computation === "string") throw new UsageError(`${stated.name} has no ${rewriting}: ${computation}`);
   const intrinsic = declaredAs(name);
   const { bindings } = bindOperands(computation, intrinsic, true);
   const binding = bindings.find((b) => Object.entries(b).every(([o, bound]) => operands[o] === printExpr(bound)));
@@ -47,6 +50,11 @@ export function mappingOf(computation: Computation, candidate: Candidate): Mappi
   const verdict = validate(defineProblem(computation, intrinsic, binding), matching, { rule: "gather", strict: false });
   if (verdict.ok) return verdict.mapping;
   throw new UsageError(`${printMatching(matching, "  ")} no longer maps onto ${name}: ${verdict.refusal.because}`);
+}
+
+/** A line for the head of a kernel: what the loops of the equation are in those it has. */
+export function rewritingNotes({ computation: { rewriting } }: Mapping): string[] {
+  return rewriting ? [`${rewriting.kind.padEnd(9)} ${rewriting.places.join("   ")}`] : [];
 }
 
 /** A calibration with its record. */

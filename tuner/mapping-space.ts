@@ -19,6 +19,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
+import { formsOf } from "../mapper/match/phases.ts";
 import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "./space.ts";
 
@@ -71,10 +72,11 @@ export function rankMappings<C>(
 ): readonly Ranked<C>[] | readonly Refusal[] {
   const refused: Refusal[] = [];
   const contexts: C[] = [];
+  const forms = formsOf(computation);
   for (const intrinsic of intrinsics) {
-    const set = mappings(computation, intrinsic, { reasons: false });
-    if (set.valid.length === 0) refused.push(...mappings(computation, intrinsic).refused.slice(0, 3));
-    for (const mapping of set.valid.flatMap(variants)) {
+    const valid = forms.flatMap((form) => mappings(form, intrinsic, { reasons: false }).valid);
+    if (valid.length === 0) refused.push(...mappings(computation, intrinsic).refused.slice(0, 3));
+    for (const mapping of valid.flatMap(variants)) {
       const context = contextOf(mapping);
       if (isRefusal(context)) {
         refused.push(context);
@@ -172,15 +174,15 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   }
 }
 
-type Names = Pick<ScheduledCandidate, "intrinsic" | "matching" | "operands">;
+type Names = Pick<ScheduledCandidate, "intrinsic" | "matching" | "operands" | "rewriting">;
 
-function namesOf({ intrinsic, matching, binding }: Mapping): Names {
+function namesOf({ intrinsic, matching, binding, computation: { rewriting } }: Mapping): Names {
   const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
-  return { intrinsic: intrinsic.name, matching, operands };
+  return { intrinsic: intrinsic.name, matching, operands, ...(rewriting && { rewriting: rewriting.kind }) };
 }
 
-function mappingText({ intrinsic, matching, operands }: Names): string {
-  return `${intrinsic}; ${printMatching(matching)}; ${Object.entries(operands)
+function mappingText({ intrinsic, matching, operands, rewriting }: Names): string {
+  return `${intrinsic}; ${rewriting ?? "as stated"}; ${printMatching(matching)}; ${Object.entries(operands)
     .map(([o, text]) => `${o}=${text}`)
     .join("; ")}`;
 }

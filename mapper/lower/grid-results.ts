@@ -11,6 +11,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import { outputOf } from "../../abstraction/computation.ts";
+import { insideTarget } from "../../abstraction/elements.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, and, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
@@ -124,6 +125,7 @@ export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr
   const guards = [
     ...places.place(rows, places.rowTile, rowInside, counters),
     ...places.place(columns, places.columnTile, columnInside, counters),
+    ...insideTarget(places.computation).map((c) => substitute(c, counters, "index")),
   ];
   const { equation, epilogue } = places.computation;
   const index = equation.target.index.map((e) => substitute(e, counters, "index"));

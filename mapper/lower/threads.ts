@@ -237,7 +237,7 @@ class Threads {
     const counters = this.counters(point);
     const read = rewrite(equation.value, (e) => (e.kind === "access" ? this.inRegister(e, point) : e));
     const value = substitute(read, counters);
-    const stated = equation.where === undefined ? [] : [substitute(equation.where, counters, "index")];
+    const stated = this.context.conditions.map((part) => substitute(part, counters, "index"));
     return this.assign(this.sumAt(register), value, [...this.beyond("reduce", counters), ...stated], equation.op);
   }
 

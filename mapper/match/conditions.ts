@@ -18,7 +18,7 @@
 import type { AffineForm } from "../../abstraction/affine.ts";
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { type Computation, targetOf } from "../../abstraction/computation.ts";
+import { type Computation, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import {
   type Condition,
   conditionOf,
@@ -32,7 +32,17 @@ import {
   type Truth,
 } from "../../abstraction/condition.ts";
 import { identityOf } from "../../abstraction/equation.ts";
-import { and, axesIn, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  and,
+  axesIn,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  printExpr,
+  substitute,
+} from "../../abstraction/expression.ts";
 import type { Statement, StepRange } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
@@ -84,6 +94,31 @@ export function partsPackedIn(parts: readonly ConditionPart[], operand: string):
   return parts.flatMap(({ part, keptOutBy }) =>
     keptOutBy !== undefined && keptOutBy !== "store" && keptOutBy.operand === operand ? [part] : [],
   );
+}
+
+/** The parts that say more than that an input reads inside its tensor: outside it reads a zero, which keeps the point out. */
+export function beyondReads(problem: Problem, parts: readonly Expr[]): readonly Expr[] {
+  const { computation, binding, padding } = problem;
+  if (parts.length === 0 || computation.equation.op !== "+=" || padding?.kind !== "number" || padding.value !== 0)
+    return parts;
+  const inside = pointDroppers(problem).flatMap((operand) => {
+    const bound = binding[operand];
+    const dims = bound?.kind === "access" ? tensorOf(computation, bound.tensor).dims : [];
+    return dims.flatMap(({ extent }, i) => {
+      const e = (bound?.kind === "access" && bound.index[i]) || number(0);
+      return [compare(">=", e, number(0)), compare("<", e, number(extent))];
+    });
+  });
+  const known = new Set(inside.map(conditionText));
+  return parts.filter((part) => !known.has(conditionText(part)));
+}
+
+/** The same for comparisons that say the same of affine forms. */
+function conditionText(e: Expr): string {
+  const c = conditionOf(e);
+  if (c.kind !== "at-least") return printExpr(e);
+  const terms = [...c.form.terms].sort(([a], [b]) => (a < b ? -1 : 1));
+  return `${terms.map(([loop, factor]) => `${factor}*${loop}`).join("+")}+${c.form.constant} >= 0`;
 }
 
 /** What each input keeps points out by, by the name of its operand. */

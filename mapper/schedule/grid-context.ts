@@ -15,7 +15,7 @@ import { type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
+import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
 import { denseRun, placesAlong } from "./dense-runs.ts";
@@ -149,7 +149,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
       return `${intrinsic.name} indexes ${operand.name} by ${names.join(", ")}`;
     const value = binding[operand.name];
     if (!value) throw new Error(`internal: operand ${operand.name} is not bound`);
-    const conditions = partsPackedIn(condition, operand.name);
+    const conditions = beyondReads(problem, partsPackedIn(condition, operand.name));
     const most = MOST_BYTES / bytesOf(operand.dtype);
     const run = (a: GridAxis): number =>
       conditions.length > 0 ? 0 : runAlong(value, a.dimension, (name) => tensorOf(computation, name), most, loops);

@@ -35,12 +35,13 @@ const CHANNELS_LAST = {
   conv1d: { in: "NLC", w: "KRC", y: "NPK" },
   conv2d: { in: "NHWC", w: "KRSC", y: "NPQK" },
   conv3d: { in: "NDHWC", w: "KTRSC", y: "NOPQK" },
+  "transposed-conv2d": { in: "NHWC", w: "KRSC", y: "NPQK" },
 } as const;
 export type Convolution = keyof typeof CHANNELS_LAST;
 
 /** A convolution of f16 into f16, summed in f32. @param last whether channels lie innermost */
 export function convolutionF16(name: Convolution, parameters: Record<string, number>, last = true): Computation {
-  const output = { conv1d: "n,k,p", conv2d: "n,k,p,q", conv3d: "n,k,o,p,q" }[name];
+  const output = { conv1d: "n,k,p", conv3d: "n,k,o,p,q", conv2d: "n,k,p,q", "transposed-conv2d": "n,k,p,q" }[name];
   return instantiate(operatorNamed(name), {
     ...{ parameters, types: parseDataTypes("f16"), epilogue: `y[${output}] = f16(out[${output}])` },
     ...(last && { layouts: CHANNELS_LAST[name] }),

@@ -6,11 +6,14 @@
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
 import { type Axis, outputOf, type Tensor, targetOf, tensorOf } from "../../../abstraction/computation.ts";
+import { conjunctsOf } from "../../../abstraction/condition.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../../abstraction/elements.ts";
 import { epilogueAt } from "../../../abstraction/epilogue.ts";
-import { type Access, accessesIn, axesIn, printAccess } from "../../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../../abstraction/expression.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
+import { beyondReads } from "../../match/conditions.ts";
+import { defineProblem } from "../../match/problem.ts";
 import type { Decision } from "../decision.ts";
 import { strideAlong } from "../dense-runs.ts";
 import { dimensionsOf } from "../dimensions.ts";
@@ -33,6 +36,8 @@ export interface ThreadContext {
   /** Kept loops before summed ones, those of one step included. */
   readonly loops: readonly Axis[];
   readonly accesses: readonly ThreadAccess[];
+  /** What must hold for a product to be summed: the parts of the condition that reading outside a tensor does not see to. */
+  readonly conditions: readonly Expr[];
   /** What is written. */
   readonly result: ThreadAccess;
   readonly limits: GridLimits;
@@ -62,11 +67,13 @@ export function threadContext(mapping: Mapping, limits: GridLimits): ThreadConte
     return { access, tensor, strides: stridesOf(access, tensor, loops), loops, widths: new Map(widths) };
   };
   const accesses = [...distinct.values()].map((a) => describe(a, tensorOf(computation, a.tensor)));
-  const { target } = computation.equation;
+  const { target, where } = computation.equation;
+  const problem = defineProblem(computation, intrinsic, mapping.binding);
+  const conditions = beyondReads(problem, where === undefined ? [] : conjunctsOf(where));
   const stored = computation.epilogue ? epilogueAt(computation.epilogue, target.index, target).target : target;
   const isKept = (a: Axis): boolean => a.kind === "spatial";
   const loops = [...computation.axes.filter(isKept), ...computation.axes.filter((a) => !isKept(a))];
-  return { mapping, loops, accesses, result: describe(stored, outputOf(computation)), limits };
+  return { mapping, loops, accesses, conditions, result: describe(stored, outputOf(computation)), limits };
 }
 
 /** Of the loops by which an access moves evenly. */

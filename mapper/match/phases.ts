@@ -1,0 +1,256 @@
+/**
+ * @file Writes a computation in other loops where a stride has to divide: each phase of the output sums the taps that reach it, and no other.
+ *
+ *     y[p] += x[(p+1-r)/2] * w[r] where (p+1-r)%2 == 0               p 0..8, r 0..3: half of the points take part
+ *  ->
+ *     y[p*2+p_phase-1] += x[p-r] * w[r*2+p_phase]                    p 0..4, p_phase 0..1, r 0..1: all do, but for a tap 3
+ *         where r*2+p_phase < 3
+ *  ->
+ *     y[p*2+p_phase-1] += x[p+r-1] * w[p_phase+2-r*2]                taps in the order of what they read
+ *
+ * Outputs one stride apart take the same taps: the kept loop is split into their steps and a phase, the summed one into every stride-th tap from one
+ * that the phase says. The remainder is 0 then at every point, the quotient is a sum of loops, and what is left is a dense convolution whose filter
+ * has a phase. Places beyond either end of the output are no elements of it, and nothing is stored there. Tensors stay as they are.
+ * (Polyphase decomposition: P. P. Vaidyanathan, Multirate Systems and Filter Banks, 1993, section 4.3.)
+ */
+
+import { type AffineForm, affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
+import { type Axis, type Computation, outputOf, type Rewriting, targetOf } from "../../abstraction/computation.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
+import {
+  accessesIn,
+  and,
+  axesIn,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  printExpr,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { strideAlong } from "../schedule/dense-runs.ts";
+
+/**
+ * The forms of a computation that mappings are looked for in. One whose taps are turned round takes the place of the one it is of; phases stand beside
+ * it, for a search to choose.
+ */
+export function formsOf(computation: Computation): readonly Computation[] {
+  const phases = rewrittenAs(computation, "phases");
+  if (typeof phases !== "string") return [phases, computation];
+  const reversed = rewrittenAs(computation, "reversed");
+  return [typeof reversed === "string" ? computation : reversed];
+}
+
+/** The computation in other loops; or why it is not written so, in one sentence. */
+export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): Computation | string {
+  const names = computation.axes.map((a) => a.name);
+  const split = kind === "phases" ? inPhases(computation) : { computation, places: new Map<string, Expr>() };
+  if (typeof split === "string") return split;
+  const phases = split.computation.axes.map((a) => a.name).filter((name) => !names.includes(name));
+  const turned = withTapsAhead(split.computation, new Set(phases));
+  if (kind === "reversed" && turned.places.size === 0) return "no taps go back through an input";
+  const places = names.flatMap((name) => {
+    const inPhase = split.places.get(name);
+    const found = inPhase ? normal(substitute(inPhase, turned.places, "index")) : turned.places.get(name);
+    return found ? [`${name} = ${printExpr(found, "index")}`] : [];
+  });
+  return { ...turned.computation, rewriting: { kind, places } };
+}
+
+/** A computation in other loops, and what loops became in them. */
+interface Rewritten {
+  readonly computation: Computation;
+  readonly places: ReadonlyMap<string, Expr>;
+}
+
+function inPhases(computation: Computation): Rewritten | string {
+  const { where } = computation.equation;
+  const stated = where === undefined ? [] : conjunctsOf(where);
+  const divisible = stated.flatMap((part) => divisibilityOf(part) ?? []);
+  if (divisible.length === 0) return "no condition asks that a constant divides a sum of loops";
+  const splits: PhaseSplit[] = [];
+  for (const d of divisible) {
+    const split = splitOf(computation, d, splits);
+    if (typeof split === "string") return split;
+    splits.push(split);
+  }
+  const places = new Map(splits.flatMap(({ kept, summed }) => [kept, summed].map((l) => [l.name, exprOf(l.index)])));
+  const extents = new Map(splits.flatMap(({ kept, summed }) => [kept, summed].map((l) => [l.name, l.extent])));
+  const ends = splits.flatMap((s) =>
+    s.below === undefined ? [] : compare("<", exprOf(s.summed.index), number(s.below)),
+  );
+  const axes = computation.axes.map((a): Axis => ({ ...a, extent: extents.get(a.name) ?? a.extent }));
+  const plain = replaced({ ...computation, axes }, places, ends);
+  const left = plain.equation.where && conjunctsOf(plain.equation.where).find((part) => divisibilityOf(part));
+  if (left) return `${printExpr(left)} still asks for a remainder in phases`;
+  return { computation: splits.reduce(withPhase, plain), places };
+}
+
+/** Adds the loop of a phase, ahead of those that are stored closer together: where it is fused with them, neighbours are neighbours in memory. */
+function withPhase(computation: Computation, { phase }: PhaseSplit): Computation {
+  const { target } = computation.equation;
+  const output = outputOf(computation);
+  const apart = (name: string): number => Math.abs(strideAlong(target, output, name) ?? 0);
+  const spatial = computation.axes.filter((a) => a.kind === "spatial");
+  const next = spatial.find((a) => apart(a.name) < apart(phase.name));
+  const at = next ? computation.axes.indexOf(next) : spatial.length;
+  return { ...computation, axes: computation.axes.toSpliced(at, 0, { ...phase, kind: "spatial" }) };
+}
+
+/** Loops in place of a kept and a summed one that a divisibility ties together. */
+interface PhaseSplit {
+  readonly kept: SplitLoop;
+  readonly summed: SplitLoop;
+  readonly phase: { readonly name: string; readonly extent: number };
+  /** What the index of the summed loop stays below, where phases do not share its taps evenly. */
+  readonly below: number | undefined;
+}
+
+interface SplitLoop {
+  readonly name: string;
+  readonly extent: number;
+  /** Of the loop as it was, over the new ones. */
+  readonly index: AffineForm;
+}
+
+/** `form % by == 0`. */
+interface Divisibility {
+  readonly form: AffineForm;
+  readonly by: number;
+}
+
+function divisibilityOf(part: Expr): Divisibility | undefined {
+  if (part.kind !== "compare" || part.op !== "==") return undefined;
+  const { left, right } = part;
+  if (left.kind !== "binary" || left.op !== "%" || left.right.kind !== "number") return undefined;
+  const form = affineForm(binary("-", left.left, right));
+  return form && left.right.value > 1 && right.kind === "number" ? { form, by: left.right.value } : undefined;
+}
+
+const modulo = (a: number, by: number): number => ((a % by) + by) % by;
+
+/** The loops that a divisibility becomes; or why it does not. */
+function splitOf(
+  computation: Computation,
+  { form, by }: Divisibility,
+  others: readonly PhaseSplit[],
+): PhaseSplit | string {
+  const condition = `${printExpr(exprOf(form), "index")} divisible by ${by}`;
+  const tied = computation.axes.filter((a) => (form.terms.get(a.name) ?? 0) % by !== 0);
+  const [kept, ...moreKept] = tied.filter((a) => a.kind === "spatial");
+  const [summed, ...moreSummed] = tied.filter((a) => a.kind === "reduce");
+  if (!kept || !summed || moreKept.length + moreSummed.length > 0)
+    return `${condition} ties ${tied.map((a) => a.name).join(", ") || "no loops"}, and phases are of one kept and one summed loop`;
+  if (others.some((o) => o.kept.name === kept.name || o.summed.name === summed.name))
+    return `${condition} ties a loop that another condition ties`;
+  const problem = endsProblem(computation, kept);
+  if (problem !== undefined) return problem;
+
+  // 1. With kept = by*kept' + step*phase + low and summed = by*summed' + phase the phase and the constant leave no remainder.
+  const [ofKept, ofSummed] = [form.terms.get(kept.name) ?? 0, form.terms.get(summed.name) ?? 0];
+  const residues = Array.from({ length: by }, (_, i) => i);
+  const found = residues.find((x) => modulo(ofKept * x + ofSummed, by) === 0);
+  const first = residues.find((x) => modulo(ofKept * x + form.constant, by) === 0);
+  if (found === undefined || first === undefined || new Set(residues.map((x) => modulo(found * x, by))).size < by)
+    return `${condition}: a step of ${kept.name} or ${summed.name} shares a factor with ${by}, so that some phases have no taps`;
+  const step = found > by / 2 ? found - by : found;
+
+  // 2. Every phase begins at or below its first element, and the last place is at or beyond the last element.
+  const reach = step * (by - 1);
+  const highest = by - 1 - Math.max(0, reach);
+  const low = highest - modulo(highest - first, by);
+  const places = Math.floor((kept.extent - 1 - low - Math.min(0, reach)) / by) + 1;
+  const fresh = (wish: string): string => (computation.axes.some((a) => a.name === wish) ? fresh(`${wish}_`) : wish);
+  const phase = { name: fresh(`${kept.name}_phase`), extent: by };
+  const index = (loop: string, ofPhase: number, constant: number): AffineForm => ({
+    constant,
+    terms: new Map([
+      [loop, by],
+      [phase.name, ofPhase],
+    ]),
+  });
+  return {
+    phase,
+    kept: { name: kept.name, extent: places, index: index(kept.name, step, low) },
+    summed: { name: summed.name, extent: Math.ceil(summed.extent / by), index: index(summed.name, 1, 0) },
+    below: summed.extent % by === 0 ? undefined : summed.extent,
+  };
+}
+
+/** Why places beyond the ends of a kept loop might be elements of the output; undefined when they are none. */
+function endsProblem({ equation, ...computation }: Computation, kept: Axis): string | undefined {
+  const { index } = equation.target;
+  const at = index.findIndex((e) => e.kind === "axis" && e.name === kept.name);
+  const target = targetOf({ equation, ...computation });
+  const alone = index.every((e, i) => i === at || !axesIn(e).includes(kept.name));
+  if (at >= 0 && alone && target.dims[at]?.extent === kept.extent) return undefined;
+  return `${kept.name} alone does not run from one end of ${target.name} to the other, and phases begin and end beyond them`;
+}
+
+/**
+ * Taps that go back through what they read, counted from the last: `x[p-r]` becomes `x[p+r-2]`.
+ * @param computation as the user wrote it, or in phases, whose loops are no places of an input
+ */
+function withTapsAhead(computation: Computation, phases: ReadonlySet<string>): Rewritten {
+  const kept = computation.axes.filter((a) => a.kind === "spatial" && !phases.has(a.name)).map((a) => a.name);
+  const forms = accessesIn(computation.equation.value).flatMap((a) => a.index.flatMap((e) => affineForm(e) ?? []));
+  /** Of each index in which it moves along a kept loop: which way. */
+  const signs = (loop: string): number[] =>
+    forms.flatMap(({ terms }) => {
+      const along = kept.find((name) => terms.has(name));
+      return along !== undefined && terms.has(loop)
+        ? [Math.sign((terms.get(loop) ?? 0) * (terms.get(along) ?? 0))]
+        : [];
+    });
+  const places = new Map(
+    computation.axes.flatMap((a): [string, Expr][] => {
+      if (a.kind === "spatial" || a.extent === 1) return [];
+      const all = signs(a.name);
+      return all.length > 0 && all.every((s) => s < 0)
+        ? [[a.name, binary("-", number(a.extent - 1), axis(a.name))]]
+        : [];
+    }),
+  );
+  return { computation: places.size === 0 ? computation : replaced(computation, places), places };
+}
+
+/** The computation with each loop replaced by an index in loops of the same names; conditions that hold everywhere are dropped. */
+function replaced(
+  computation: Computation,
+  places: ReadonlyMap<string, Expr>,
+  more: readonly Expr[] = [],
+): Computation {
+  const { where, ...equation } = computation.equation;
+  const at = (e: Expr): Expr => (e.kind === "access" ? { ...e, index: e.index.map(normal) } : e);
+  const stated = where === undefined ? [] : conjunctsOf(where).map((part) => normal(substitute(part, places, "index")));
+  const [first, ...rest] = [...stated.filter((part) => !isCertain(part)), ...more];
+  return {
+    ...computation,
+    equation: {
+      ...equation,
+      target: { ...equation.target, index: equation.target.index.map((e) => normal(substitute(e, places, "index"))) },
+      value: rewrite(substitute(equation.value, places, "value"), at, "value"),
+      ...(first && { where: rest.reduce(and, first) }),
+    },
+  };
+}
+
+const isCertain = (part: Expr): boolean => axesIn(part).length === 0 && evaluateIndex(part, {}) !== 0;
+
+/** An index or a condition with sums of loops in one form, and what a constant divides everywhere divided. */
+function normal(e: Expr): Expr {
+  return rewrite(e, divided, "index");
+}
+
+function divided(e: Expr): Expr {
+  const own = affineForm(e);
+  if (own) return exprOf(own);
+  if (e.kind !== "binary" || e.right.kind !== "number" || (e.op !== "/" && e.op !== "%")) return e;
+  const [form, by] = [affineForm(e.left), e.right.value];
+  if (!form || [...form.terms.values()].some((c) => c % by !== 0)) return e;
+  if (e.op === "%") return number(modulo(form.constant, by));
+  const terms = new Map([...form.terms].map(([name, c]) => [name, c / by]));
+  return exprOf({ constant: Math.floor(form.constant / by), terms });
+}
