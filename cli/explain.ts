@@ -24,7 +24,7 @@ import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { explainBest, explainRecord, isRecordId } from "./explain-record.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { addMappingOptions, mappingDocument, mappingOptions, refusalDocument } from "./map.ts";
+import { addMappingOptions, mappingDocument, mappingOptions, readForm, refusalDocument } from "./map.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
@@ -92,7 +92,7 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
     });
   const found = readIntrinsics(given.intrinsic);
   const parameters = readParameters(command);
-  const computationFor = (intrinsic: Intrinsic): Computation => readComputation(subject, parameters, given, intrinsic);
+  const computationFor = (intrinsic: Intrinsic): Computation => readForm(subject, parameters, given, intrinsic);
   // In a family the first instruction that maps is explained; if none does, the first one's refusal.
   const tries = found.map((intrinsic) => ({
     intrinsic,

@@ -8,12 +8,15 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { type Computation, computationKey, equationText } from "../abstraction/computation.ts";
+import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
+import { formsOf, rewrittenAs } from "../mapper/match/phases.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
+import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
 import { parseOptions, readParameters } from "./options.ts";
@@ -33,6 +36,9 @@ export const mappingOptions = subjectOptions.extend({
     .enum(["fixed", "any"], { error: 'unknown --binding; it is "fixed" (operands in the order of the text) or "any"' })
     .optional(),
   strict: z.boolean().optional(),
+  rewrite: z
+    .enum(REWRITINGS, { error: `unknown --rewrite; it is ${REWRITINGS.map((r) => `"${r}"`).join(" or ")}` })
+    .optional(),
   json: z.boolean().optional(),
 });
 
@@ -46,6 +52,7 @@ export function addMappingOptions(command: Command): Command {
       "--binding <order>",
       "fixed: operands in the order of the text; any: products commute (default: any for gather, fixed for amos)",
     )
+    .option("--rewrite <how>", "map the equation in other loops: phases (of its strides), reversed (its taps)")
     .option("--strict", "refuse extents smaller than the instruction's instead of padding them")
     .option("--json", "print a JSON document");
 }
@@ -87,11 +94,24 @@ function runMap(subject: string, command: Command, given: Options): ExitCode {
 
 /** The command that explains a mapping of the same computation. */
 function explainCommand({ args }: Command, given: Options, intrinsic: string): string {
-  const { dtype, sum, layout, rule, binding, strict } = given;
-  const kept = Object.entries({ dtype, sum, layout, intrinsic, rule, binding }).flatMap(([name, value]) =>
+  const { dtype, sum, layout, rule, binding, rewrite, strict } = given;
+  const kept = Object.entries({ dtype, sum, layout, intrinsic, rule, binding, rewrite }).flatMap(([name, value]) =>
     value === undefined ? [] : [`--${name}`, value],
   );
   return ["automap explain", ...[...args, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])].join(" ");
+}
+
+/** The computation, in the loops that are asked for. @throws UsageError where it cannot be written so */
+export function readForm(
+  subject: string,
+  parameters: Readonly<Record<string, number>>,
+  given: z.infer<typeof mappingOptions>,
+  intrinsic: Intrinsic,
+): Computation {
+  const stated = readComputation(subject, parameters, given, intrinsic);
+  const form = given.rewrite === undefined ? stated : rewrittenAs(stated, given.rewrite);
+  if (typeof form !== "string") return form;
+  throw new UsageError(`${stated.name} cannot be mapped with --rewrite ${given.rewrite}: ${form}`);
 }
 
 /** One set per instruction. In a family, rows the given types cannot be written for are refusals like any other. */
@@ -104,7 +124,7 @@ export function mapOntoAll(
   // A mistake in the words is one for every instruction: the first computation shows it.
   const computations = new Map<string, Computation>();
   return intrinsics.map((intrinsic) => {
-    const made = readComputation(subject, parameters, given, intrinsic);
+    const made = readForm(subject, parameters, given, intrinsic);
     const key = computationKey(made);
     const computation = computations.get(key) ?? made;
     computations.set(key, computation);
@@ -166,6 +186,13 @@ function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic
   if (why) lines.push("", ...describeRefusals(refused));
   else if (refused.length > 0)
     lines.push("", style("dim", `${refused.length} other match${refused.length === 1 ? "" : "es"} refused (--why)`));
+  const [form] = formsOf(set.computation);
+  if (form?.rewriting && !set.computation.rewriting)
+    lines.push(
+      "",
+      style("dim", `a search maps it ${REWRITTEN[form.rewriting.kind]} too (--rewrite ${form.rewriting.kind}):`),
+      style("dim", `  ${form.rewriting.places.join("   ")}`),
+    );
   lines.push("", style("dim", "draw the best, or another by its --id:"));
   lines.push(style("dim", `  ${explain(set.intrinsic.name)} --id ${valid[0]?.id}`));
   return lines.join("\n");

@@ -6,6 +6,7 @@
  */
 
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import type { Rewriting } from "../abstraction/computation.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
@@ -13,6 +14,12 @@ import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import * as schedules from "../mapper/schedule/schedules.ts";
 import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
+
+/** How the loops that were mapped came from those of the equation. */
+export const REWRITTEN: Readonly<Record<Rewriting["kind"], string>> = {
+  phases: "in phases of its strides",
+  reversed: "taps counted from the last",
+};
 
 /** What it is, on one line, without its schedule. */
 export function candidateText(candidate: Candidate): string {
@@ -40,6 +47,9 @@ export function candidateRows(candidate: Candidate): [name: string, text: string
     ["instruction", candidate.intrinsic],
     [isMapped(candidate) ? "mapping" : "design", placeText(candidate)],
     ...(isMapped(candidate) ? [["operands", printPairs(candidate.operands)] as [string, string]] : []),
+    ...(isMapped(candidate) && candidate.rewriting
+      ? [["loops", REWRITTEN[candidate.rewriting]] as [string, string]]
+      : []),
     ...scheduleRows(candidate),
   ];
 }

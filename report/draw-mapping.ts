@@ -21,6 +21,7 @@ import {
 } from "../abstraction/mapping.ts";
 import { type AccessMatrices, accessMatrices } from "../mapper/match/access.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
+import { REWRITTEN } from "./describe-candidate.ts";
 import { indent, percent, table, WIDTH } from "./text.ts";
 
 /** Everything there is to say about one mapping. */
@@ -121,11 +122,13 @@ export function drawRefusal(
 
 /** The equations of both sides, one under the other. */
 export function drawSubjects(computation: Computation, intrinsic: Intrinsic): string {
+  const { rewriting } = computation;
   const extents = computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
   const sizes = intrinsic.computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
   return table([
     [computation.name, equationText(computation)],
     ["", extents],
+    ...(rewriting ? [["", `${REWRITTEN[rewriting.kind]}: ${rewriting.places.join("   ")}`]] : []),
     [intrinsic.name, printEquation(intrinsic.computation.equation)],
     ["", sizes],
   ]);

@@ -31,8 +31,8 @@ import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { runEmulated } from "../runtime/emulated-kernel.ts";
 import { toMemory } from "../runtime/verify.ts";
+import { rankByModel } from "../session/rank.ts";
 import { mappingOf } from "../session/recorded.ts";
-import { rankByModel } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import {
   convolutionF16,
