@@ -4,7 +4,8 @@
  *     import { instantiate, intrinsicsNamed, mappings, nativeTarget, operatorNamed, tune } from "automap";
  */
 
-export { NestFault } from "./abstraction/blocks/fault.ts";
+export type { Extents } from "./abstraction/affine.ts";
+export { type FaultKind, NestFault } from "./abstraction/blocks/fault.ts";
 export { ADVERSE_ORDERS, type NestOrder } from "./abstraction/blocks/run.ts";
 export type {
   Candidate,
@@ -15,68 +16,126 @@ export type {
   MappedCandidate,
   Placement,
   Schedule,
+  ThreadCandidate,
 } from "./abstraction/candidate.ts";
 export {
+  type Axis,
   type Computation,
   type ComputationSpec,
   defineComputation,
   equationText,
   outputOf,
+  type Tensor,
+  type TensorSpec,
 } from "./abstraction/computation.ts";
 export type { DType } from "./abstraction/dtype.ts";
+export type { Epilogue } from "./abstraction/epilogue.ts";
 export { type Equation, printEquation } from "./abstraction/equation.ts";
-export { EnvironmentError, type EnvironmentProblem, UsageError } from "./abstraction/error.ts";
-export { interpret } from "./abstraction/interpret.ts";
+export { EnvironmentError, type EnvironmentProblem, type Span, UsageError } from "./abstraction/error.ts";
+export type { Values } from "./abstraction/evaluate.ts";
+export type { Access, Expr } from "./abstraction/expression.ts";
+export { type Inputs, interpret } from "./abstraction/interpret.ts";
 export { interpretNest } from "./abstraction/interpret-nest.ts";
-export { defineIntrinsic, type Intrinsic, type IntrinsicSpec, type OperandSpec } from "./abstraction/intrinsic.ts";
-export type { Kernel } from "./abstraction/kernel.ts";
+export {
+  type AsynchronousSpec,
+  type Cost,
+  defineIntrinsic,
+  type ExecutionScope,
+  type Intrinsic,
+  type IntrinsicSpec,
+  type Language,
+  type Operand,
+  type OperandSpec,
+} from "./abstraction/intrinsic.ts";
+export type { Kernel, KernelArgument } from "./abstraction/kernel.ts";
+export type { Dimension } from "./abstraction/layout.ts";
 export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";
 export type { Level, Memory, Target } from "./abstraction/machine.ts";
-export { type Mapping, type Matching, printMatching, type Refusal, type Verdict } from "./abstraction/mapping.ts";
-export { parseEquation, parseExpr } from "./abstraction/parse.ts";
-export type { Measurement, Prediction, Trial } from "./abstraction/trial.ts";
 export {
+  type Binding,
+  type Mapping,
+  type Matching,
+  printMatching,
+  type Refusal,
+  type Verdict,
+  type Witness,
+} from "./abstraction/mapping.ts";
+export { parseEquation, parseExpr } from "./abstraction/parse.ts";
+export { type Random, seededRandom } from "./abstraction/random.ts";
+export type { Recurrence, SpaceTime } from "./abstraction/recurrence.ts";
+export type { LevelCost, Measurement, Prediction, Surroundings, Trial } from "./abstraction/trial.ts";
+export {
+  type BestOptions,
   best,
+  type Conditions,
   computationOf,
   type Database,
   DatabaseError,
   type Difference,
   differencesOf,
   type Environment,
+  type EnvironmentRecord,
   exportLines,
+  type Filter,
+  type Finals,
+  type ImportOptions,
+  type ImportReport,
   importLines,
   labelOf,
   mergeDatabase,
+  type OpenOptions,
   openDatabase,
   POLICIES,
+  type Policy,
+  type Provenance,
+  type PruneOptions,
   pruneTrials,
   queryTrials,
+  type Range,
+  type Rejection,
+  type RunRecord,
   showTrial,
   type TrialFilter,
   type TrialRecord,
   type Trust,
+  type VerifyReport,
   verifyDatabase,
+  type WorkloadRecord,
+  type World,
 } from "./db/index.ts";
 export { INTRINSICS, intrinsicsNamed } from "./intrinsics/index.ts";
 export { registerIntrinsic } from "./intrinsics/register.ts";
 export { lowerMapping } from "./mapper/lower/plain.ts";
 export { lowerSchedule } from "./mapper/lower/scheduled.ts";
 export { type MappingOptions, type MappingSet, mappings } from "./mapper/match/enumerate.ts";
-export { type PhysicalMapping, physicalMapping } from "./mapper/match/physical.ts";
+export { type FusedAxis, type OperandAddress, type PhysicalMapping, physicalMapping } from "./mapper/match/physical.ts";
+export type { EnumerationRule } from "./mapper/match/validate.ts";
 export { plainSchedule, randomSchedule, scheduleProblem } from "./mapper/schedule/mapped.ts";
 export { type ArrayPass, arrayPass, derive, recurrenceOf } from "./mapper/space-time/derive.ts";
-export { type Design, designOf } from "./mapper/space-time/design.ts";
-export { type DesignSet, enumerateDesigns } from "./mapper/space-time/enumerate.ts";
+export { type Design, designOf, type OperandFlow } from "./mapper/space-time/design.ts";
+export {
+  type DesignOptions,
+  type DesignSet,
+  enumerateDesigns,
+  type ListedDesign,
+} from "./mapper/space-time/enumerate.ts";
+export type { ArrayLoopOptions } from "./mapper/space-time/loops.ts";
 export { type LowerOptions, lowerDesign } from "./mapper/space-time/lower.ts";
 export { paretoSet } from "./mapper/space-time/pareto.ts";
+export type { ArrayProblem } from "./mapper/space-time/problem.ts";
+export type { ReverseDefinition } from "./mapper/space-time/reverse.ts";
 export { refusalOf, type SpaceTimeRefusal } from "./mapper/space-time/validity.ts";
+export type { Vector } from "./mapper/space-time/vector.ts";
 export { type OperandTypes, parseDataTypes } from "./operators/data-types.ts";
 export { OPERATORS, operatorNamed } from "./operators/index.ts";
-export { instantiate, type Operator } from "./operators/operator.ts";
+export { type InstantiateOptions, instantiate, type Operator, type Parameter } from "./operators/operator.ts";
+export type { NumberArray, ParameterDescription } from "./package/index.ts";
+export type { Calibration } from "./perfmodel/calibrate.ts";
 export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
 export { reportPage } from "./report/page.ts";
 export type { ReportData } from "./report/report-data.ts";
+export type { Compiler } from "./runtime/compiler.ts";
 export {
   type Choice,
   type EmitOptions,
@@ -95,15 +154,22 @@ export {
   type LoadOptions,
   load,
 } from "./session/load.ts";
-export { rankByModel } from "./session/rank.ts";
+export { type Expected, type RankOptions, rankByModel } from "./session/rank.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport } from "./session/report.ts";
-export {
-  nativeIntrinsics,
-  type TuneOutcome,
-} from "./session/tune.ts";
+export type { CandidateKinds, Reason } from "./session/space.ts";
+export { nativeIntrinsics, type TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
 export { nativeTarget, nvidiaTarget } from "./targets/index.ts";
 export type { TuneEvent, TuneStatus } from "./tuner/search.ts";
+export type { SearchSpace } from "./tuner/space.ts";
 export { STRATEGIES } from "./tuner/strategies.ts";
-export type { Strategy } from "./tuner/strategy.ts";
+export {
+  defineStrategy,
+  type Option,
+  type OptionTable,
+  type OptionValues,
+  type Search,
+  type Strategy,
+} from "./tuner/strategy.ts";
+export type { TrialOf } from "./tuner/trials.ts";

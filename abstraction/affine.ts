@@ -7,6 +7,7 @@
 
 import { axis, binary, compareOp, type Expr, integerOp, number, walk } from "./expression.ts";
 
+/** Extent by name of an axis or parameter. */
 export type Extents = Readonly<Record<string, number>>;
 
 /** `constant + sum of coefficient * axis`; no term has coefficient 0. */

@@ -16,6 +16,7 @@ import type { Matching } from "./mapping.ts";
  * - `tiled`: every tile is packed in the order the loops ask for it; ahead of time when the tensor is constant, else once a call
  */
 export const PLACEMENTS = ["in-place", "padded", "windowed", "tiled"] as const;
+/** Where an operand of an instruction is loaded from: its own tensor, or a copy and its form. */
 export type Placement = (typeof PLACEMENTS)[number];
 
 /** What a mapping leaves open. Dimensions are the outer loops by name, and each fed axis of the instruction by its loops joined, `p_q`. */
@@ -27,24 +28,29 @@ export interface Schedule {
   readonly order: readonly string[];
   /** Steps of a dimension unrolled around the instruction: the register block. 1 when left out. */
   readonly block: Readonly<Record<string, number>>;
+  /** Where each tensor is loaded from. */
   readonly placement: Readonly<Record<string, Placement>>;
   /** Kept dimensions of fused loops that run over the gaps between the rows of a padded copy; none when left out. */
   readonly spread?: readonly string[] | undefined;
   /** Inputs whose padded or windowed copy is made anew at each step of the loop over a kept dimension, by operand; else once a call. */
   readonly within?: Readonly<Record<string, string>> | undefined;
+  /** Threads that share the kernel. */
   readonly threads: number;
 }
 
 /** A mapping onto an instruction, and its schedule. */
 export interface MappedCandidate {
+  /** Left out: this is the kind that the first records were of. */
   readonly kind?: undefined;
   /** Name of the instruction. */
   readonly intrinsic: string;
+  /** Which loops feed which axis of the instruction. */
   readonly matching: Matching;
   /** Instruction operand to tensor, as text: the binding the matching was found under. */
   readonly operands: Readonly<Record<string, string>>;
   /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
   readonly rewriting?: Rewriting["kind"] | undefined;
+  /** How the loops run. */
   readonly schedule: Schedule;
 }
 
@@ -159,6 +165,7 @@ export interface ThreadCandidate {
   readonly schedule: ThreadSchedule;
 }
 
+/** What a search proposes: a mapping or a design on lanes, with the schedule it runs under. */
 export type Candidate = MappedCandidate | LaneCandidate | GridCandidate | ThreadCandidate;
 
 /** Whether a candidate is made for a GPU. */

@@ -23,7 +23,7 @@ import {
   substituteAxes,
   tensorsOf,
 } from "./equation.ts";
-import { suggestion, UsageError } from "./error.ts";
+import { checkNames, suggestion, UsageError } from "./error.ts";
 import { type Access, type Expr, number, printAccess, printExpr, walk } from "./expression.ts";
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { parseEquation, spanOf } from "./parse.ts";
@@ -36,6 +36,7 @@ export interface Axis {
   readonly kind: "spatial" | "reduce";
 }
 
+/** A tensor of a computation: its type, its dimensions, and where each element lies. */
 export interface Tensor {
   readonly name: string;
   readonly dtype: DType;
@@ -47,9 +48,13 @@ export interface Tensor {
   readonly constant: boolean;
 }
 
+/** What is computed: an equation with the extents of its axes, and the type and layout of each tensor. */
 export interface Computation {
+  /** In messages, lists and file names. */
   readonly name: string;
+  /** Over the axes; parameters are put in as numbers. */
   readonly equation: Equation;
+  /** Kept axes as the target names them, then summed ones. */
   readonly axes: readonly Axis[];
   /** What lies in memory, by name: the output first, then inputs as the equations read them. */
   readonly tensors: Readonly<Record<string, Tensor>>;
@@ -68,6 +73,7 @@ export interface Rewriting {
   readonly places: readonly string[];
 }
 
+/** A tensor of a computation as it is written down. */
 export interface TensorSpec {
   /** May be left out where it follows: of what an equation assigns. */
   readonly dtype?: DType;
@@ -79,10 +85,15 @@ export interface TensorSpec {
   readonly layout?: string;
   /** In place of a layout name: the element offset as a formula over the dimension names, `(l/49)*3136 + c*49 + l%49`. */
   readonly storage?: string;
+  /** Its values never change, as weights do not: it may be packed once ahead of time. */
   readonly constant?: boolean;
 }
 
+const TENSOR = { dtype: true, dims: true, shape: true, layout: true, storage: true, constant: true } as const;
+
+/** A computation as it is written down. */
 export interface ComputationSpec {
+  /** In messages, lists and file names; `equation` by default. */
   readonly name?: string;
   /** As text with its epilogue behind a semicolon, if it has one. */
   readonly equation: string | Equation;
@@ -95,6 +106,8 @@ export interface ComputationSpec {
   /** Names in the equation that are constants and not axes. */
   readonly parameters?: Extents;
 }
+
+const SPEC = { name: true, equation: true, epilogue: true, extents: true, tensors: true, parameters: true } as const;
 
 /** The extent of every axis of an equation. @throws UsageError for an axis without one, and for one of no axis */
 function axesGiven(
@@ -148,6 +161,7 @@ function typesGiven(
  */
 export function defineComputation(spec: ComputationSpec): Computation {
   const name = spec.name ?? "equation";
+  checkNames(spec, SPEC, `${name}: the computation`);
   const [parsed, ending] = readEquations(name, spec);
   const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
 
@@ -171,9 +185,11 @@ export function defineComputation(spec: ComputationSpec): Computation {
       typeof given === "string" ? { dtype: given } : given,
     ]),
   );
-  for (const given of specs.keys())
+  for (const [given, about] of specs) {
     if (!used.includes(given))
       throw new UsageError(`${name}: the equation has no tensor "${given}"`, { hint: suggestion(given, used) });
+    checkNames(about, TENSOR, `${name}: tensor ${given}`);
+  }
   const dtypes = typesGiven(
     name,
     specs,

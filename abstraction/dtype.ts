@@ -10,6 +10,7 @@
 
 /** Every element type automap knows. `tf32` is held in 32 bits, of which 10 fraction bits count. */
 export const DTYPES = ["u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "tf32", "f32", "f64"] as const;
+/** Element type of a tensor. */
 export type DType = (typeof DTYPES)[number];
 
 interface IntegerFormat {

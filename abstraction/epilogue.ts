@@ -15,6 +15,7 @@ import { UsageError } from "./error.ts";
 import { type Access, accessesIn, type Expr, number, printAccess, rewrite, substitute } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
+/** What is made of each element before it is stored. */
 export interface Epilogue {
   readonly equation: Equation;
   /** What the computation's own equation assigns: held in registers, rounded to its type, and never stored. */

@@ -19,10 +19,15 @@ import { type Access, accessesIn, axesIn, type Expr, printAccess, printExpr, sub
 export const COMBINE_OPS = ["=", "+=", "sat+=", "max=", "min="] as const;
 export type CombineOp = (typeof COMBINE_OPS)[number];
 
+/** One assignment for every point of the axes: `target op= value where condition`. */
 export interface Equation {
+  /** The element that is assigned. */
   readonly target: Access;
+  /** How a value joins the element: `=`, `+=`, `max=`, `min=`, `sat+=`. */
   readonly op: CombineOp;
+  /** What is assigned or combined. */
   readonly value: Expr;
+  /** Points that it leaves out are not computed. */
   readonly where?: Expr;
 }
 

@@ -16,8 +16,11 @@ export interface Span {
 
 /** A mistake of the caller: never a bug of automap, never shown with a stack trace. */
 export class UsageError extends Error {
+  /** The text that is wrong, where there is one. */
   readonly source: string | undefined;
+  /** The place in it. */
   readonly span: Span | undefined;
+  /** What would be right. */
   readonly hint: string | undefined;
 
   constructor(message: string, details: { source?: string; span?: Span; hint?: string } = {}) {
@@ -49,9 +52,13 @@ export class UsageError extends Error {
 
 /** Something this machine lacks: not a bug, and not a mistake in the computation. */
 export interface EnvironmentProblem {
+  /** Tells it apart from a result. */
   readonly status: "environment";
+  /** What is missing. */
   readonly what: string;
+  /** What it is needed for. */
   readonly why: string;
+  /** What to install or to do. */
   readonly remedy: string;
 }
 
@@ -60,6 +67,7 @@ export abstract class MachineFault extends Error {}
 
 /** The machine lacks something, and every part of saying so is known. */
 export class EnvironmentError extends MachineFault {
+  /** The same in its parts. */
   readonly problem: EnvironmentProblem;
 
   constructor(problem: Omit<EnvironmentProblem, "status">, cause?: unknown) {
@@ -126,6 +134,21 @@ export function suggestion(word: string, candidates: readonly string[], before =
     .map((candidate) => before + candidate)
     .join(", ");
   return candidates.length > 16 ? `known: ${shown}, ... (${candidates.length} in all)` : `known: ${shown}`;
+}
+
+/**
+ * Refuses an option that nobody reads, which JavaScript lets a caller misspell: a filter that is not heard matches everything.
+ * @param known every name that there is, so that a new one cannot be forgotten here
+ * @throws UsageError with the nearest name
+ */
+export function checkNames<T extends object>(
+  given: T,
+  known: Readonly<Record<keyof T, boolean>>,
+  subject: string,
+): void {
+  const unknown = Object.keys(given).find((name) => !Object.hasOwn(known, name));
+  if (unknown !== undefined)
+    throw new UsageError(`${subject} has no option "${unknown}"`, { hint: suggestion(unknown, Object.keys(known)) });
 }
 
 /** Levenshtein distance with adjacent transpositions counted once (optimal string alignment). */

@@ -29,6 +29,7 @@ export type LogicOp = "and" | "or";
 export const FUNCTIONS = { min: 2, max: 2, square: 1, abs: 1, round: 1 } as const satisfies Record<string, number>;
 export type FunctionName = keyof typeof FUNCTIONS;
 
+/** An expression over axes, tensors and constants. */
 export type Expr =
   | { readonly kind: "number"; readonly value: number }
   /** An axis, or a named integer parameter before it is bound. */

@@ -24,6 +24,7 @@ import {
 } from "./evaluate.ts";
 import { type Access, accessesIn, number, rewrite, walk } from "./expression.ts";
 
+/** Values of each input by name, in the order of its elements in memory. */
 export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
 
 /**

@@ -28,7 +28,9 @@ export type Language = "c++" | "cuda" | "cm" | "opencl" | "none";
 /** Who executes one issue of the instruction together. */
 export type ExecutionScope = "thread" | "subgroup" | "warp" | "warpgroup";
 
+/** An operand of an instruction as it is declared. */
 export interface OperandSpec {
+  /** Type of its elements. */
   readonly dtype: DType;
   /** Register file and element, `zmm[4*n + k]`. Without brackets the layout is the vendor's secret. */
   readonly storage: string;
@@ -48,6 +50,7 @@ export interface OperandSpec {
   readonly clear?: string;
 }
 
+/** Cycles of an instruction, and where they come from. */
 export interface Cost {
   /** Cycles between two independent issues on one core or multiprocessor. */
   readonly issueCycles: number;
@@ -72,7 +75,9 @@ export interface AsynchronousSpec {
 
 export type Asynchronous = Readonly<Record<keyof AsynchronousSpec, RowText>>;
 
+/** An instruction as it is declared: data that a reader can check against the manual it names. */
 export interface IntrinsicSpec<E extends string = string> {
+  /** How users and records name it: `avx512.vpdpbusd`. */
   readonly name: string;
   /** What users ask for together: `amx`, `vnni`, `wmma`. */
   readonly family: string;
@@ -80,12 +85,17 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly isa: string;
   /** Features it needs besides. */
   readonly features?: readonly string[];
+  /** What its code is written in; `none` for one that exists on paper. */
   readonly language: Language;
+  /** Who issues it together; `thread` by default. */
   readonly scope?: ExecutionScope;
   /** One sentence. */
   readonly summary: string;
+  /** What it computes, over its own axes: `c[m,n] += s32(a[m,k]) * s32(b[k,n])`. */
   readonly compute: E;
+  /** Extent of each axis. */
   readonly extents: Extents;
+  /** By the name that the equation gives it. */
   readonly operands: Readonly<Record<OperandName<E>, OperandSpec>>;
   /** Code of one issue, operands in braces: `{c} = dot_bytes({c}, {a}, {b});`. */
   readonly emit: string;
@@ -97,6 +107,7 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly setup?: string;
   /** What the instruction makes of subnormal inputs and results; kept unless said otherwise. */
   readonly subnormals?: "flushed";
+  /** What the model assumes where nothing was measured: one issue a cycle when left out. */
   readonly cost?: Cost;
   /** As disassemblers print it: a compiled kernel must hold it. Nothing is looked for when left out. */
   readonly mnemonic?: string;
@@ -108,6 +119,7 @@ export interface IntrinsicSpec<E extends string = string> {
 export type RowText = string & { readonly [ofRow]: true };
 declare const ofRow: unique symbol;
 
+/** An operand of an instruction, its storage read. */
 export interface Operand {
   readonly name: string;
   readonly dtype: DType;
@@ -127,26 +139,41 @@ export interface Operand {
   readonly clear: RowText | undefined;
 }
 
+/** A declaration that holds together, with its equation and its storage read. `defineIntrinsic` makes it. */
 export interface Intrinsic {
+  /** How users and records name it. */
   readonly name: string;
+  /** What users ask for together. */
   readonly family: string;
+  /** Feature a device must report. */
   readonly isa: string;
   /** All it needs, `isa` first. */
   readonly features: readonly string[];
+  /** What its code is written in. */
   readonly language: Language;
+  /** Who issues it together. */
   readonly scope: ExecutionScope;
+  /** One sentence. */
   readonly summary: string;
   /** The equation over the instruction's own axes, with its operands as tensors. */
   readonly computation: Computation;
   /** Target first, then inputs as the equation reads them. */
   readonly operands: readonly Operand[];
+  /** Code of one issue, operands in braces. */
   readonly emit: RowText;
+  /** Code around an issue that is sent off and awaited; undefined for one that is done when it returns. */
   readonly asynchronous: Asynchronous | undefined;
+  /** Definitions that its code needs. */
   readonly prelude: RowText | undefined;
+  /** Statement each thread runs before its first load. */
   readonly setup: RowText | undefined;
+  /** What it makes of subnormal inputs and results. */
   readonly subnormals: "kept" | "flushed";
+  /** As declared. */
   readonly cost: Cost | undefined;
+  /** What a compiled kernel must hold. */
   readonly mnemonic: string | undefined;
+  /** Manual and entry. */
   readonly source: string;
   /** The declaration as written: what a record's hash covers. */
   readonly declaration: IntrinsicSpec;

@@ -37,6 +37,7 @@ export const C_TYPES = {
   f64: "double",
 } as const satisfies Record<DType, string>;
 
+/** An array that a kernel is called with. */
 export interface KernelArgument {
   readonly tensor: string;
   readonly dtype: DType;
@@ -52,8 +53,11 @@ export interface Launch {
   readonly arguments: readonly string[];
 }
 
+/** A generated program, and what it promises. */
 export interface Kernel {
+  /** What it is written in. */
   readonly language: "c++" | "cuda" | "cm";
+  /** The whole text, ready to compile. */
   readonly source: SourceText;
   /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
   readonly features: readonly string[];

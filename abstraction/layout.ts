@@ -13,6 +13,7 @@ import { suggestion, UsageError } from "./error.ts";
 import { axesIn, axis, binary, type Expr, number, printExpr } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
 
+/** A dimension of a tensor. */
 export interface Dimension {
   readonly name: string;
   readonly extent: number;

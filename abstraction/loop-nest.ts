@@ -268,8 +268,11 @@ export interface TileAccess {
   readonly several?: { readonly count: number; readonly along: number };
 }
 
+/** A lowered program: what is interpreted, printed as source, and counted by the model. */
 export interface LoopNest {
+  /** Memory of its own. */
   readonly scratch: readonly Scratch[];
+  /** Registers that instructions work on. */
   readonly registers: readonly RegisterFile[];
   /** What engines complete when a stage has been filled, one a stage; none when left out. */
   readonly arrivals?: readonly { readonly name: string; readonly stages: number }[];

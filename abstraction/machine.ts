@@ -23,7 +23,9 @@ export type LevelName = GpuLevel | CpuLevel;
 export type GpuLevel = "grid" | "cluster" | "block" | "warpgroup" | "warp" | "lane";
 export type CpuLevel = "socket" | "core" | "thread" | "vector";
 
+/** One level of a machine: a grid, a block, a warp; a socket, a core, a vector. */
 export interface Level {
+  /** As `Target.levels` and schedules name it. */
   readonly name: LevelName;
   /** What the hardware has for units of this level, inside one unit of the level outside; 1 for what is only a grouping. */
   readonly units: number;
@@ -39,7 +41,9 @@ export interface Level {
   readonly feature?: string;
 }
 
+/** One memory of a machine: main memory, a cache, the shared memory of a block. */
 export interface Memory {
+  /** As the model and `automap calibrate` name it. */
   readonly name: string;
   /** Programs name the elements of what is addressed; a cache holds what was used last. */
   readonly kind: "addressed" | "cache";
@@ -59,6 +63,7 @@ export interface Memory {
     /** Taken in multiples of this. */
     readonly granule?: number;
   }[];
+  /** Banks that serve one word each at a time. */
   readonly banks?: { readonly count: number; readonly bytes: number };
   /** Bytes that move together, and how many sets they fall into in turn. */
   readonly lines?: { readonly bytes: number; readonly sets: number; readonly source: string };
@@ -68,7 +73,9 @@ export interface Memory {
   readonly pageBytes?: Figure;
   /** Until a dependent instruction may use what was read. */
   readonly latencyCycles?: Figure;
+  /** By direction, and by what shares it. */
   readonly bandwidth: readonly Bandwidth[];
+  /** How data may come in from elsewhere. */
   readonly copies?: readonly CopyForm[];
 }
 
@@ -234,13 +241,17 @@ export interface FixedCost extends Figure {
   readonly per: "second" | "cycle";
 }
 
+/** A machine: its levels, memories, units and rates, each with its source. */
 export interface Target {
+  /** As users and records name it. */
   readonly name: string;
+  /** One line. */
   readonly summary: string;
   /** Features instructions ask for: `sm_80`, `cp_async`, `avx512_vnni`. */
   readonly isa: readonly string[];
   /** What a compiler is told: `-mavx2`, `-gencode=arch=compute_90a,code=sm_90a`. */
   readonly compilerFlags: readonly string[];
+  /** Cycles a second. */
   readonly clockHz?: Figure;
   /** What the power limit leaves of the clock while the matrix units are busy. */
   readonly loadedClockHz?: Figure;
@@ -248,7 +259,9 @@ export interface Target {
   readonly levels: readonly Level[];
   /** Outermost first. */
   readonly memories: readonly Memory[];
+  /** Units that execute instructions, by name. */
   readonly units: readonly Unit[];
+  /** Rates beside those of units. */
   readonly rates: readonly Rate[];
   /** By name of the instruction, what was measured on this very machine: it takes the place of rates. */
   readonly issued?: Readonly<Record<string, Cost>>;

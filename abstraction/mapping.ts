@@ -15,6 +15,7 @@ export type Binding = Readonly<Record<string, Expr>>;
 /** For each axis of the instruction the loops that feed it, outermost first; they fuse row-major into one index. */
 export type Matching = Readonly<Record<string, readonly string[]>>;
 
+/** A match that was found valid: which loops feed which axis, and what padding it costs. */
 export interface Mapping {
   /** Hash of the computation, the instruction, the binding and the matching. */
   readonly id: string;
@@ -77,6 +78,7 @@ export interface Witness {
   readonly actual: string;
 }
 
+/** A match that does not map: the rule, the reason, and what would help. */
 export interface Refusal {
   readonly rule: Rule;
   /** One sentence. */
@@ -90,6 +92,7 @@ export interface Refusal {
   readonly witness?: Witness;
 }
 
+/** What validation says of a match. */
 export type Verdict =
   | { readonly ok: true; readonly mapping: Mapping }
   | { readonly ok: false; readonly refusal: Refusal };

@@ -17,6 +17,7 @@ export interface SourceLoop {
   readonly extent: number;
 }
 
+/** A system of uniform recurrence equations over a box of points. */
 export interface Recurrence {
   readonly name: string;
   /** Source loops, outermost first: the coordinates of a point. */

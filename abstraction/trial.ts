@@ -15,6 +15,7 @@ export interface LevelCost {
   readonly bound: "inner" | "read" | "write";
 }
 
+/** What the model expects of a candidate. */
 export interface Prediction {
   readonly seconds: number;
   /** Before the correction learnt from trials. */
@@ -81,6 +82,7 @@ export type Measurement = { readonly ran?: Surroundings; readonly clock?: Device
 
 export type MeasurementStatus = Measurement["status"];
 
+/** A candidate that was measured, and what came of it. */
 export interface Trial {
   readonly candidate: Candidate;
   readonly prediction: Prediction | undefined;

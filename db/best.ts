@@ -4,13 +4,15 @@
  *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */
 
+import { checkNames } from "../abstraction/error.ts";
 import type { Row } from "./facts.ts";
 import { type Database, read } from "./open.ts";
-import { type Filter, trialsWhere } from "./query.ts";
+import { checkFilter, type Filter, trialsWhere } from "./query.ts";
 import type { TrialRecord } from "./record.ts";
 import { SEALED_SINCE } from "./schema.ts";
 import { provenanceOf, trialsOfRows } from "./world.ts";
 
+/** Among which trials the best is looked for. */
 export interface BestOptions {
   /** Mappings onto instructions, designs on lanes, or both: the default. */
   readonly kinds?: "all" | "mappings" | "lanes";
@@ -26,6 +28,8 @@ export interface BestOptions {
  * however fast that claims to be, and imported finals decide over imported trials only.
  */
 export function best(db: Database, filter: Filter = {}, options: BestOptions = {}): TrialRecord[] {
+  checkFilter(filter);
+  checkNames(options, { kinds: true, decided: true }, "best");
   return read(db, () => {
     const found = bestRows(db, filter, options, []);
     // A seal of this machine's cannot be told in SQL. What decides is held against the key, and the rest only in a file that lies.

@@ -8,7 +8,7 @@
  *     best(db, { computation: workload.computation });
  */
 
-export { best } from "./best.ts";
+export { type BestOptions, best } from "./best.ts";
 export { DatabaseError } from "./error.ts";
 export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
@@ -54,6 +54,7 @@ export {
 export { type Provenance, type Seals, sealsOf } from "./seal.ts";
 export {
   exportLines,
+  type ImportOptions,
   type ImportReport,
   importLines,
   linesOf,

@@ -11,12 +11,13 @@
 import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, renameSync, statSync } from "node:fs";
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
-import { reasonOf, UsageError } from "../abstraction/error.ts";
+import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { shellWord, visible } from "../abstraction/text.ts";
 import { DatabaseError, explained, isBusy } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 import { type Seals, sealsOf } from "./seal.ts";
 
+/** An open database of trials. */
 export interface Database {
   readonly path: string;
   /** Its schema: a reader leaves an older file as it is. */
@@ -30,9 +31,11 @@ export interface Database {
   /** The key that what is measured here is sealed with. */
   readonly seals: Seals;
   readonly sqlite: Sqlite.Database;
+  /** Closes the file; nothing else may be asked of it afterwards. */
   close(): void;
 }
 
+/** How a database is opened. */
 export interface OpenOptions {
   /** Look, never touch: the file must exist. */
   readonly readonly?: boolean;
@@ -40,7 +43,7 @@ export interface OpenOptions {
   readonly existing?: boolean;
   /** How long an operation waits for other processes, in milliseconds. */
   readonly patience?: number;
-  /** Of the key that seals what is measured here; see {@link sealsOf}. */
+  /** Of the key that seals what is measured here; see `sealsOf`. */
   readonly key?: string;
 }
 
@@ -64,6 +67,7 @@ export function openDatabase(
   options: OpenOptions = {},
   migrations: readonly Migration[] = MIGRATIONS,
 ): Database {
+  checkNames(options, { readonly: true, existing: true, patience: true, key: true }, "openDatabase");
   const { readonly = false, patience = PATIENCE } = options;
   const seals = sealsOf(options.key);
   const latest = Math.max(...migrations.map((m) => m.version));

@@ -4,11 +4,14 @@
  *     pruneTrials(db, { until: lastYear }, { reason: "older than a year" })     { trials: 12000, runs: 75, ... }
  */
 
+import { checkNames } from "../abstraction/error.ts";
 import type { Table } from "./facts.ts";
 import { type Database, write } from "./open.ts";
-import { idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
+import { checkFilter, idleRunsWhere, idsWhere, type TrialFilter } from "./query.ts";
 
+/** Why, and how far. */
 export interface PruneOptions {
+  /** Why: nothing is deleted without saying so. */
   readonly reason: string;
   /** Also the fastest trial of a computation, environment, thread count and cache state. */
   readonly best?: boolean;
@@ -23,8 +26,11 @@ export interface PruneOptions {
 export function pruneTrials(
   db: Database,
   filter: TrialFilter,
-  { reason, best = false, dry = false }: PruneOptions,
+  options: PruneOptions,
 ): Readonly<Record<Exclude<Table, "calibrations">, number>> {
+  checkFilter(filter);
+  checkNames(options, { reason: true, best: true, dry: true }, "pruneTrials");
+  const { reason, best = false, dry = false } = options;
   let deleted = { trials: 0, runs: 0, workloads: 0, environments: 0 };
   try {
     write(db, "pruning", () => {

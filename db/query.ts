@@ -5,7 +5,7 @@
  */
 
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { checkNames, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
@@ -50,19 +50,23 @@ const ORDER: Readonly<Record<Sort, string>> = {
   status: "status",
 };
 
+/** Which trials; all of them when nothing is said. */
 export interface Filter extends WordFilter {
   /** Exactly this computation, whatever it is called. */
   readonly computation?: Computation;
+  /** Name of the operator. */
   readonly operator?: string;
   /** Name of the target description. */
   readonly target?: string;
+  /** Name of the instruction, or names of several. */
   readonly intrinsic?: string | readonly string[];
-  /** From this instant. */
+  /** From this instant, milliseconds since 1970. */
   readonly since?: number;
-  /** Before this instant. */
+  /** Before this instant, milliseconds since 1970. */
   readonly until?: number;
   /** Id of the run that measured it. */
   readonly run?: string;
+  /** Threads that the kernel was called with. */
   readonly threads?: number;
   /** By axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
@@ -74,7 +78,9 @@ export interface Filter extends WordFilter {
   readonly limit?: number;
 }
 
+/** Which trials, failures too, in which order and how many. */
 export interface TrialFilter extends Filter {
+  /** How the trial ended. */
   readonly status?: MeasurementStatus;
   /** `time` by default: fastest first. */
   readonly sort?: Sort;
@@ -82,8 +88,22 @@ export interface TrialFilter extends Filter {
   readonly top?: number;
 }
 
-/** Everything that matches. */
+const FILTER = {
+  ...{ computation: true, operator: true, name: true, dtype: true, layout: true, epilogue: true, extents: true },
+  ...{ target: true, intrinsic: true, since: true, until: true, run: true, threads: true, trusted: true, stale: true },
+  ...{ status: true, sort: true, top: true, limit: true },
+} as const;
+
+/** A misspelt filter would match everything. @throws UsageError with the nearest name */
+export function checkFilter(filter: TrialFilter): void {
+  checkNames(filter, FILTER, "a filter of trials");
+  for (const [axis, range] of Object.entries(filter.extents ?? {}))
+    checkNames(range, { min: true, max: true }, `extent ${axis} of a filter`);
+}
+
+/** The trials that match, failures too. @throws UsageError when the filter has a part that nobody knows */
 export function queryTrials(db: Database, filter: TrialFilter = {}): TrialRecord[] {
+  checkFilter(filter);
   return read(db, () => trialsOfRows(db, rowsWhere(db, filter)));
 }
 
@@ -114,6 +134,7 @@ export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
 
 /** How many match. */
 export function countTrials(db: Database, filter: TrialFilter = {}): number {
+  checkFilter(filter);
   return read(db, () => {
     const { sql, values } = trialsWhere(db, filter);
     return Number(

@@ -17,15 +17,19 @@ export interface Environment {
   readonly target: string;
   /** Model as the machine reports it. */
   readonly cpu: string;
+  /** Processors of the machine. */
   readonly cores: number;
   /** Features, in any order. */
   readonly isa: readonly string[];
+  /** What kernels are compiled with. */
   readonly compiler: { readonly path: string; readonly version: string; readonly flags: readonly string[] };
   /** Of the operating system: `Linux 6.1.0-18-amd64 x64`. */
   readonly kernel: string;
   /** Of the accelerator, when there is one. */
   readonly driver?: string;
+  /** Version of Node. */
   readonly node: string;
+  /** Version of automap. */
   readonly automap: string;
 }
 
@@ -53,12 +57,13 @@ export interface TensorRecord {
   readonly constant: boolean;
 }
 
+/** A computation as the database keeps it. */
 export interface WorkloadRecord {
   readonly id: string;
   /** `equation` for a bare one. */
   readonly operator: string;
   readonly parameters: Readonly<Record<string, number>>;
-  /** {@link computationKey}: equal for equal computations, whatever they are called. */
+  /** `computationKey`: equal for equal computations, whatever they are called. */
   readonly computation: string;
   readonly equation: string;
   /** Of the axes. */
@@ -93,17 +98,23 @@ export interface Finals {
   readonly place: number | undefined;
 }
 
+/** A trial as the database keeps it: what ran, where, and what came of it. */
 export interface TrialRecord extends Trial {
+  /** Hash of its facts. */
   readonly id: string;
   /** Whether this user measured it on this machine; what came from elsewhere is a claim. */
   readonly provenance: Provenance;
+  /** The search that measured it; undefined for one that belongs to none. */
   readonly run: string | undefined;
+  /** What was computed. */
   readonly workload: WorkloadRecord;
+  /** Where. */
   readonly environment: EnvironmentRecord;
   /** The instruction it is found by. */
   readonly intrinsic: string;
   /** Hash of the intrinsic's declaration when it ran. */
   readonly declaration: string | undefined;
+  /** Threads, cache state, processors. */
   readonly conditions: Conditions;
   /** Undefined for a kernel measured by itself. */
   readonly finals: Finals | undefined;
@@ -111,6 +122,7 @@ export interface TrialRecord extends Trial {
 
 export type RunStatus = "running" | "done" | "interrupted" | "failed";
 
+/** A search as the database keeps it. */
 export interface RunRecord {
   readonly id: string;
   readonly workload: WorkloadRecord;

@@ -13,7 +13,7 @@ import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { StringDecoder } from "node:string_decoder";
 import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { reasonOf, UsageError } from "../abstraction/error.ts";
+import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { columnsOf, idOfFacts, isLater, LOCAL, type Row, TABLE_NAMES, type Table, unknownIn } from "./facts.ts";
 import { shortId } from "./identity.ts";
@@ -116,12 +116,14 @@ function unpacked(table: Table, row: Row): Record<string, unknown> {
 
 // ---- In
 
+/** A line that was refused. */
 export interface Rejection {
   /** From 1. */
   readonly line: number;
   readonly reason: string;
 }
 
+/** What an import took in, and which lines it refused. */
 export interface ImportReport {
   /** New rows, by table. */
   readonly added: Readonly<Record<Table, number>>;
@@ -130,6 +132,7 @@ export interface ImportReport {
   readonly rejected: readonly Rejection[];
 }
 
+/** How lines are taken. */
 export interface ImportOptions {
   /** One bad line, and nothing is taken. */
   readonly strict?: boolean;
@@ -139,11 +142,9 @@ export interface ImportOptions {
  * Takes every line that is a whole, true record whose world is there, in one transaction, and names each other one.
  * @throws UsageError when the first line is not the header of an export this automap can read
  */
-export function importLines(
-  db: Database,
-  lines: Iterable<string>,
-  { strict = false }: ImportOptions = {},
-): ImportReport {
+export function importLines(db: Database, lines: Iterable<string>, options: ImportOptions = {}): ImportReport {
+  checkNames(options, { strict: true }, "importLines");
+  const { strict = false } = options;
   const added = { environments: 0, workloads: 0, runs: 0, trials: 0, calibrations: 0 };
   const rejected: Rejection[] = [];
   let known = 0;

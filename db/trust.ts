@@ -30,7 +30,9 @@ export const ENVIRONMENT_FIELDS = [
 ] as const;
 export type EnvironmentField = (typeof ENVIRONMENT_FIELDS)[number];
 
+/** Whose records are believed: of exactly this environment, of any CPU with the same features, of any. */
 export const POLICIES = ["exact", "isa", "any"] as const;
+/** How much of a record's world has to agree with this one. */
 export type Policy = (typeof POLICIES)[number];
 
 /** What has to agree under each policy; the declaration besides, but for `any`. */
@@ -42,6 +44,7 @@ const MUST_AGREE: Readonly<Record<Policy, readonly EnvironmentField[]>> = {
 
 /** The world that asks. */
 export interface World {
+  /** The machine, its compiler and its system. */
   readonly environment: Environment;
   /** GPUs that are here: what was measured on a GPU is compared with one of them. */
   readonly devices?: readonly Environment[] | undefined;
@@ -49,14 +52,19 @@ export interface World {
   readonly intrinsics?: readonly Intrinsic[];
 }
 
+/** The world that asks, and how much of it has to agree with a record. */
 export interface Trust extends World {
+  /** What has to agree. */
   readonly policy: Policy;
 }
 
+/** A field in which a record's world is not this one. */
 export interface Difference {
+  /** Its name. */
   readonly field: EnvironmentField | "declaration";
   /** Undefined for a field that the record lacks. */
   readonly recorded: string | undefined;
+  /** Undefined for a field that this world lacks. */
   readonly here: string | undefined;
 }
 

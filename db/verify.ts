@@ -23,6 +23,7 @@ export interface Problem {
   readonly why: string;
 }
 
+/** What a check of a database found. */
 export interface VerifyReport {
   /** Rows looked at, by table. */
   readonly checked: Readonly<Record<Table, number>>;

@@ -9,6 +9,7 @@
 import { DTYPES, type DType, isDType, isInteger } from "../abstraction/dtype.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 
+/** Types of an operator's inputs, and of its sums. */
 export interface OperandTypes {
   /** The first and the second tensor the operator multiplies. */
   readonly inputs: readonly [DType, DType];

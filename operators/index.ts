@@ -23,6 +23,7 @@ export {
   type Parameter,
 } from "./operator.ts";
 
+/** The table of operators: AMOS's fifteen, matrix products, convolutions and stencils. */
 export const OPERATORS: readonly Operator[] = [...LINEAR, ...CONVOLUTION, ...REDUCTION, ...TENSOR, ...STENCIL];
 
 /** The operator of a name or an alias. @throws UsageError with the nearest name */

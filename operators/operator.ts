@@ -15,13 +15,14 @@ import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../ab
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import { axesOf, type Equation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { checkNames, suggestion, UsageError } from "../abstraction/error.ts";
 import { compareOp, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
 import { layoutStorage } from "../abstraction/layout.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import type { OperandTypes } from "./data-types.ts";
 import { epilogueFor } from "./epilogue.ts";
 
+/** A number that an operator takes. */
 export interface Parameter {
   readonly default: number;
   readonly min: number;
@@ -48,11 +49,17 @@ export interface OperatorTensor {
 /** The sentence that says which rule the parameters break, without the operator's name; undefined when they keep it. */
 export type Rule = (parameters: Extents) => string | undefined;
 
+/** An operator of the table: an equation with named parameters. */
 export interface Operator {
+  /** As users ask for it. */
   readonly name: string;
+  /** Other names of it: AMOS's codes. */
   readonly aliases: readonly string[];
+  /** One line. */
   readonly summary: string;
+  /** With their defaults, in the order of the help. */
   readonly parameters: Readonly<Record<string, Parameter>>;
+  /** Over axes and parameters. */
   readonly equation: string;
   /** The equation when `groups` is more than 1: with one group there is no group loop. */
   readonly groupedEquation?: string;
@@ -60,7 +67,9 @@ export interface Operator {
   readonly fixed: Extents;
   /** Extents of axes as formulas of the parameters. */
   readonly axes: Readonly<Record<string, string>>;
+  /** What is known of each beside the equation. */
   readonly tensors: Readonly<Record<string, OperatorTensor>>;
+  /** What parameters must hold together. */
   readonly rules: readonly Rule[];
 }
 
@@ -80,6 +89,7 @@ export function defineOperator(spec: OperatorSpec): Operator {
   return operator;
 }
 
+/** What an operator is made into a computation with. */
 export interface InstantiateOptions {
   /** Values that differ from the defaults. */
   readonly parameters?: Extents;
@@ -98,6 +108,7 @@ const F32: OperandTypes = { inputs: ["f32", "f32"], sum: "f32" };
  * @throws UsageError when a parameter is unknown or breaks a rule, or a layout does not fit
  */
 export function instantiate(operator: Operator, options: InstantiateOptions = {}): Computation {
+  checkNames(options, { parameters: true, types: true, layouts: true, epilogue: true }, `instantiate ${operator.name}`);
   const parameters = completeParameters(operator, options.parameters ?? {});
   for (const rule of operator.rules) {
     const broken = rule(parameters);

@@ -23,6 +23,7 @@ export {
   bind,
   type KernelDescription,
   KernelError,
+  type NumberArray,
   type ParameterDescription,
 } from "./files/binding.js";
 export { type EmitSubject, packageName } from "./subject.ts";

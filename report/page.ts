@@ -13,6 +13,7 @@ import { PAGE_STYLE } from "./page-style.ts";
 import type { Accuracy, Best, Reason, ReportData, Roofline, Subject } from "./report-data.ts";
 import { percent, printTime } from "./text.ts";
 
+/** One HTML page of what a database holds, with nothing to load from elsewhere. @returns its text */
 export async function reportPage(data: ReportData): Promise<string> {
   const { subjects, rooflines, environments, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;

@@ -21,6 +21,7 @@ import type { Cores } from "./cores.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 import { coresHere } from "./processor.ts";
 
+/** The C++ compiler that was found. */
 export interface Compiler {
   readonly status: "found";
   /** Program and leading arguments: `CXX` may be "ccache g++". */

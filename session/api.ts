@@ -34,14 +34,16 @@ import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneCo
 
 /** A candidate and what it computes: the best of a search, a record, or one of your own. */
 export interface Choice {
+  /** What it computes. */
   readonly computation: Computation;
+  /** How. */
   readonly candidate: Candidate;
   /** The GPU that blocks and warps are laid out for; the first of the table that can run it when left out. */
   readonly machine?: Target;
 }
 
 /** What a search may be told; everything has a default. */
-export type TuneOptions = TuneComputationOptions & Omit<TuneSubject, "computation">;
+export interface TuneOptions extends TuneComputationOptions, Omit<TuneSubject, "computation"> {}
 
 const count = z.int({ error: "must be a whole number" }).positive({ error: "must be positive" });
 const callback = z.custom<never>((value) => typeof value === "function", { error: "must be a function" });

@@ -13,14 +13,21 @@ import { ENVIRONMENT_FIELDS, type EnvironmentRecord, type TrialRecord, type Work
 
 export type Verdict = "slower" | "faster" | "same" | "failing" | "missing" | "new";
 
+/** One workload in both databases. */
 export interface Finding {
+  /** What is computed. */
   readonly workload: WorkloadRecord;
+  /** Of the kernel. */
   readonly threads: number;
+  /** Whether its data lay in the caches. */
   readonly cache: "warm" | "flushed";
+  /** Where both were measured. */
   readonly cpu: string;
+  /** What the intervals bear out. */
   readonly verdict: Verdict;
   /** The best before; of what failed always, the last. */
   readonly before: TrialRecord | undefined;
+  /** The best now; undefined where it is missing. */
   readonly after: TrialRecord | undefined;
   /** Time now over time before, and the range that both intervals leave it; where both have one. */
   readonly change: { readonly ratio: number; readonly interval: readonly [number, number] } | undefined;
@@ -28,6 +35,7 @@ export interface Finding {
   readonly changed: readonly string[];
 }
 
+/** What a comparison of two databases found. */
 export interface Checked {
   /** The worst first. */
   readonly findings: readonly Finding[];

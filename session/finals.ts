@@ -35,16 +35,21 @@ import { mappingOf } from "./recorded.ts";
 import type { CandidateKinds, SessionSpace } from "./space.ts";
 import type { Bench } from "./workplace.ts";
 
+/** The winner of a search: its record, its code, its time. */
 export interface TunedKernel {
   /** Of the record of its finals, or that this would have if it could be made. */
   readonly id: string;
+  /** What it computes. */
   readonly computation: Computation;
+  /** How. */
   readonly candidate: Candidate;
   /** Undefined for a design on lanes. */
   readonly mapping: Mapping | undefined;
   /** In the finals. */
   readonly measurement: Extract<Measurement, { status: "ok" }>;
+  /** What the model expected. */
   readonly prediction: Prediction | undefined;
+  /** Its code. */
   readonly kernel: Kernel;
 }
 

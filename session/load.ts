@@ -23,7 +23,7 @@ import {
 import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
-import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { checkNames, EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { DEFAULT_DATABASE, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
 import {
   type BindOptions,
@@ -47,6 +47,7 @@ import { type Consent, checkConsent, checkFenced } from "./imported.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../package/index.ts";
 
+/** Where a kernel is found, built and kept, and whether it may be run. */
 export interface LoadOptions extends BindOptions, Consent, CoreOptions {
   /** Where a record is looked for; `automap.db` by default. */
   readonly database?: string;
@@ -55,6 +56,11 @@ export interface LoadOptions extends BindOptions, Consent, CoreOptions {
   /** Found when left out. */
   readonly compiler?: Compiler;
 }
+
+const OPTIONS = {
+  ...{ database: true, cache: true, compiler: true, trustImported: true, implementation: true },
+  ...{ cores: true, onWait: true },
+} as const;
 
 /**
  * Compiles a kernel, or finds it compiled, and loads it into this process. What was not made here, an imported record or a package from
@@ -67,6 +73,7 @@ export async function load(
   source: string | TrialRecord | TunedKernel,
   options: LoadOptions = {},
 ): Promise<BoundKernel> {
+  checkNames(options, OPTIONS, "load");
   const { build, description, sources, imported } = readSource(source, options);
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") throw new EnvironmentError(compiler);

@@ -6,6 +6,7 @@
 
 import type { Candidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { checkNames } from "../abstraction/error.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Prediction } from "../abstraction/trial.ts";
@@ -25,16 +26,24 @@ export interface Expected {
 /** Candidates drawn when nothing is measured. */
 const MODEL_DRAWS = 2000;
 
+/** What a ranking by the model may be told. */
+export interface RankOptions
+  extends Pick<TuneComputationOptions, "intrinsics" | "machine" | "threads" | "seed" | "kinds"> {
+  /** Candidates to return at most; 10 by default. */
+  readonly count?: number;
+}
+
+const OPTIONS = { intrinsics: true, machine: true, threads: true, seed: true, kinds: true, count: true } as const;
+
 /**
  * Ranks candidates by the model alone, with the reference machine's rates: no compiler is needed and nothing is measured.
  * @returns the shortest expected first, at most `count`; or why nothing maps
  */
 export function rankByModel(
   computation: Computation,
-  options: Pick<TuneComputationOptions, "intrinsics" | "machine" | "threads" | "seed" | "kinds"> & {
-    readonly count?: number;
-  } = {},
+  options: RankOptions = {},
 ): readonly Expected[] | { readonly refused: readonly Reason[] } {
+  checkNames(options, OPTIONS, "rankByModel");
   const { threads = 1, seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
   const found = chooseSpace(computation, options.intrinsics ?? usableIntrinsics(machine), {
     machine,

@@ -31,17 +31,23 @@ import { CANDIDATE_KINDS, isRefusals, type Reason, sessionSpace } from "./space.
 export interface Divergence {
   /** Of the trial, from 1. */
   readonly trial: number;
+  /** What differs. */
   readonly because: string;
 }
 
+/** A search made again from its records. */
 export interface Replay {
+  /** The recorded search. */
   readonly run: RunRecord;
+  /** What it asked for, in order. */
   readonly trials: readonly TrialOf<Candidate>[];
   /** Of those, the ones that earlier runs had measured. */
   readonly known: number;
+  /** The fastest of them by the recorded times. */
   readonly best: SearchResult<Candidate>["best"];
   /** `recorded-end`: every trial of the run was made again, and there the run had ended. */
   readonly status: SearchResult<Candidate>["status"] | "recorded-end";
+  /** Where it left the recorded course; undefined where it did not. */
   readonly divergence: Divergence | undefined;
   /** What the record does not say, so that today's is taken for it. */
   readonly assumed: readonly string[];

@@ -41,6 +41,7 @@ export interface SessionSpace extends SearchSpace<Candidate> {
 
 /** Which kinds of candidates a search may choose from. */
 export const CANDIDATE_KINDS = ["all", "mappings", "lanes"] as const;
+/** What a search chooses from: mappings onto instructions, designs on lanes, or both. */
 export type CandidateKinds = (typeof CANDIDATE_KINDS)[number];
 
 export interface SessionSpaceOptions {

@@ -60,6 +60,7 @@ import { storeIn } from "./store.ts";
 import { type Bench, isDoneBefore, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
+  /** What to compute. */
   readonly computation: Computation;
   /** Of the operator the computation came from: part of its record. */
   readonly parameters?: Readonly<Record<string, number>>;
@@ -77,14 +78,19 @@ export interface TuneComputationOptions {
   readonly intrinsics?: readonly Intrinsic[];
   /** This machine, or what is to be used of it. */
   readonly machine?: Target;
+  /** Kernels to try at most; 160 by default. */
   readonly trials?: number;
+  /** Seconds to search at most; 40 by default. */
   readonly seconds?: number;
+  /** Of everything that is drawn; 1 by default. The same seed and the same answers make the same search. */
   readonly seed?: number;
+  /** Threads of a kernel; 1 by default. */
   readonly threads?: number;
   /** Mappings onto instructions, space-time designs on lanes, or both: the default. */
   readonly kinds?: CandidateKinds;
   /** Of the mappings those to search; all by default. No record says it, so that such a search is kept in memory: `database` is `:memory:`. */
   readonly keeps?: (mapping: Mapping) => boolean;
+  /** How candidates are proposed; the first of `STRATEGIES` by default. */
   readonly strategy?: Strategy;
   /** Whether a search with nothing left to gain ends before its budget; true by default. */
   readonly earlyStop?: boolean;
@@ -92,12 +98,15 @@ export interface TuneComputationOptions {
   readonly database?: string;
   /** Compiles and measures, on a CPU or a GPU as the machine is one; made for the session when left out, and closed after it either way. */
   readonly runner?: Runner | CudaRunner;
+  /** Ends the search; what was measured is kept, and the best so far is returned. */
   readonly signal?: AbortSignal;
+  /** Told of every round, every trial, every new best, and the end. */
   readonly onEvent?: (event: TuneEvent<Candidate>) => void;
   /** What the user should hear besides. */
   readonly onNotice?: (text: string) => void;
 }
 
+/** How a search ended: with its trials and the winner, with nothing that maps, or for want of something on this machine. */
 export type TuneOutcome =
   | {
       readonly status: TuneStatus;

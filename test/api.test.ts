@@ -1,14 +1,21 @@
 import { describe, expect, it } from "vitest";
 import {
+  best,
   type Choice,
   defineComputation,
   generate,
+  importLines,
   instantiate,
   intrinsicsNamed,
+  load,
+  mappings,
   nativeTarget,
+  openDatabase,
   operatorNamed,
   parseDataTypes,
   predict,
+  pruneTrials,
+  queryTrials,
   rankByModel,
   tune,
 } from "../automap.ts";
@@ -54,5 +61,39 @@ describe("the verbs of the API", () => {
   it("refuse to tune for a target that this machine is not", async () => {
     const other = { ...nativeTarget(), name: "a warp", isa: ["sm_90"] };
     await expect(tune(matmul, { machine: other })).rejects.toThrow("this machine lacks sm_90 of a warp");
+  });
+});
+
+describe("an option that nobody knows is refused, with the nearest that is known, by", () => {
+  const [fma] = intrinsicsNamed("avx2.fma.f32");
+  if (!fma) throw new Error("the table has changed");
+  const db = openDatabase(":memory:");
+  /** As JavaScript would. */
+  const wrong = <T>(options: object): T => options as T;
+  const spec = { equation: "c[i] += a[i]", extents: { i: 4 }, tensors: { a: "f32" } } as const;
+
+  it.each<readonly [string, () => unknown, string]>([
+    ["mappings", () => mappings(matmul, fma, wrong({ rul: "amos" })), "rule"],
+    ["rankByModel", () => rankByModel(matmul, wrong({ cuont: 1 })), "count"],
+    ["instantiate", () => instantiate(operatorNamed("matmul"), wrong({ parameter: {} })), "parameters"],
+    ["defineComputation", () => defineComputation(wrong({ ...spec, epilog: "" })), "epilogue"],
+    ["a tensor", () => defineComputation(wrong({ ...spec, tensors: { a: { dtyp: "f32" } } })), "dtype"],
+    ["openDatabase", () => openDatabase(":memory:", wrong({ readOnly: true })), "readonly"],
+    ["queryTrials", () => queryTrials(db, wrong({ intrinsics: "amx" })), "intrinsic"],
+    ["a range", () => queryTrials(db, { extents: { m: wrong({ mim: 3 }) } }), "min"],
+    ["best", () => best(db, {}, wrong({ kind: "lanes" })), "kinds"],
+    ["pruneTrials, which would delete everything", () => pruneTrials(db, wrong({ sinze: 3 }), { reason: "" }), "since"],
+    ["importLines", () => importLines(db, [], wrong({ strickt: true })), "strict"],
+  ])("%s", (_, call, near) => {
+    expect(call).toThrow(
+      expect.objectContaining({
+        message: expect.stringContaining("has no option"),
+        hint: `did you mean "${near}"?`,
+      }),
+    );
+  });
+
+  it("load", async () => {
+    await expect(load("3f9a1c77", wrong({ trust: true }))).rejects.toThrow('load has no option "trust"');
   });
 });

@@ -69,9 +69,23 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
   it("compiles in a strict project that checks its libraries", () => {
     writeFileSync(
       join(project, "uses.ts"),
-      `import { instantiate, operatorNamed, tune, type TuneOutcome } from "automap";
-       const outcome: TuneOutcome = await tune(instantiate(operatorNamed("matmul")));
-       if ("best" in outcome) console.log(outcome.best?.measurement.median.toFixed(9));`,
+      `import { type Candidate, defineIntrinsic, defineStrategy, type IntrinsicSpec, instantiate, openDatabase, operatorNamed } from "automap";
+       import { queryTrials, registerIntrinsic, type Search, STRATEGIES, type Strategy, type TrialFilter, type TrialOf, tune } from "automap";
+       import type { Inputs, SearchSpace, TuneEvent, TuneOptions, TuneOutcome } from "automap";
+       declare const mine: IntrinsicSpec;
+       const first: Strategy = defineStrategy({
+         name: "first", summary: "What is drawn first.", options: {}, guided: false,
+         *propose<C>({ space, random, batch }: Search<C>) { yield Array.from({ length: batch }, () => space.random(random)); },
+       });
+       const onEvent = (event: TuneEvent<Candidate>): void => {
+         if (event.kind === "trial") { const { candidate }: TrialOf<Candidate> = event.trial; console.log(candidate.intrinsic); }
+       };
+       const options: TuneOptions = { strategy: STRATEGIES[0] ?? first, onEvent, intrinsics: [registerIntrinsic(defineIntrinsic(mine))] };
+       const outcome: TuneOutcome = await tune(instantiate(operatorNamed("matmul")), options);
+       if ("best" in outcome) console.log(outcome.best?.measurement.median.toFixed(9));
+       const filter: TrialFilter = { operator: "matmul", extents: { m: { min: 16 } }, status: "ok" };
+       console.log(queryTrials(openDatabase("automap.db"), filter).length);
+       export type { Inputs, SearchSpace };`,
     );
     const compilerOptions = {
       strict: true,
@@ -97,9 +111,18 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
     );
   });
 
-  it.each(["mappings", "own-intrinsic", "lower-and-interpret", "systolic"])("runs its example %s", (example) => {
-    expect(printed(process.execPath, join(installed, `dist/examples/${example}.js`))).not.toBe("");
-  });
+  it.each(["mappings", "own-intrinsic", "lower-and-interpret", "systolic", "tune-own-intrinsic"])(
+    "runs its example %s",
+    (example) => {
+      expect(printed(process.execPath, join(installed, `dist/examples/${example}.js`))).not.toBe("");
+    },
+    120_000,
+  );
+
+  it("is given an instruction of the user's on its command line", () => {
+    const file = "node_modules/automap/dist/examples/vpmaddwd.js";
+    expect(automap("intrinsic", "check", "mine.vpmaddwd", "--declare", file)).toContain("1 agree with their equation");
+  }, 120_000);
 
   it("searches, asks, reports, emits and calls", () => {
     expect(automap("map", "conv2d", "--intrinsic", "wmma.m16n16k16.f32.f16")).toContain("mappings");

@@ -15,7 +15,12 @@ import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { commandLine, shellWords } from "./support/command-line.ts";
 
-const PAGES = ["README.md", ...readdirSync("docs").map((page) => `docs/${page}`)];
+/** Those that are written by hand: docs/api is made by TypeDoc. */
+const pagesIn = (folder: string): string[] =>
+  readdirSync(folder)
+    .filter((name) => name.endsWith(".md"))
+    .map((page) => `${folder}/${page}`);
+const PAGES = ["README.md", ...pagesIn("docs")];
 const read = (page: string): string => readFileSync(page, "utf8");
 const README = read("README.md");
 

@@ -24,7 +24,7 @@ import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "./trials.ts"
  * - `trials-spent`, `time-spent`: the budget
  * - `interrupted`: the signal; the measurement under way was finished
  * - `exhausted`: the strategy has nothing new to propose
- * - `no-gain`: see {@link EarlyStop}
+ * - `no-gain`: see `EarlyStop`
  */
 export type TuneStatus = "trials-spent" | "time-spent" | "interrupted" | "exhausted" | "no-gain";
 
@@ -88,6 +88,7 @@ export interface SearchResult<C> {
   readonly contenders: readonly TrialOf<C>[];
 }
 
+/** What a search tells while it runs. */
 export type TuneEvent<C> =
   | {
       readonly kind: "round";

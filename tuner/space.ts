@@ -8,6 +8,7 @@ export interface SearchSpace<C> {
   readonly size: number | undefined;
   /** The identity of a candidate. */
   key(candidate: C): string;
+  /** One candidate, drawn. */
   random(random: Random): C;
   /** A valid neighbour; may be the candidate itself. */
   mutate(candidate: C, random: Random): C;

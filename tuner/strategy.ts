@@ -14,12 +14,15 @@ import type { TrialOf } from "./trials.ts";
 
 /** What a strategy sees of the run. */
 export interface Search<C> {
+  /** All candidates. */
   readonly space: SearchSpace<C>;
+  /** The only source of chance. */
   readonly random: Random;
   /** Candidates wanted a round. */
   readonly batch: number;
   /** What was tried in this run, in order; grows between rounds. */
   readonly trials: readonly TrialOf<C>[];
+  /** Whether this run has tried a candidate of this key. */
   tried(key: string): boolean;
   /** Seconds that the model expects now, scaled to the trials; undefined when it cannot say. */
   expected(candidate: C): number | undefined;
@@ -27,9 +30,13 @@ export interface Search<C> {
   recorded(): Iterable<C>;
 }
 
+/** A way to propose candidates. `defineStrategy` makes one of your own. */
 export interface Strategy<T extends OptionTable = OptionTable> {
+  /** As users and records name it. */
   readonly name: string;
+  /** One line. */
   readonly summary: string;
+  /** Numbers that it takes, with their defaults and limits. */
   readonly options: T;
   /** It proposes what the model likes best, so that poor proposals mean that little is left to gain. */
   readonly guided: boolean;
@@ -37,15 +44,22 @@ export interface Strategy<T extends OptionTable = OptionTable> {
   propose<C>(search: Search<C>, options: OptionValues<T>): Iterable<readonly C[]>;
 }
 
+/** A number that a strategy takes. */
 export interface Option {
+  /** Where it is left out. */
   readonly default: number;
+  /** The smallest allowed. */
   readonly min: number;
+  /** The largest allowed. */
   readonly max: number;
+  /** Whether only whole numbers are. */
   readonly whole?: boolean;
   /** What it does. */
   readonly summary: string;
 }
+/** Numbers that a strategy takes, by name. */
 export type OptionTable = Readonly<Record<string, Option>>;
+/** A value for each of them. */
 export type OptionValues<T extends OptionTable> = { readonly [K in keyof T]: number };
 
 /** Lets the table of options type the second argument of `propose`. */

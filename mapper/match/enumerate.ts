@@ -11,6 +11,7 @@
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import type { Axis, Computation } from "../../abstraction/computation.ts";
+import { checkNames } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
@@ -18,6 +19,7 @@ import { bindOperands } from "./bind.ts";
 import { defineProblem, type Problem } from "./problem.ts";
 import { type EnumerationRule, validate } from "./validate.ts";
 
+/** Which matches count as mappings, and how many are listed. */
 export interface MappingOptions {
   /** `gather` (every valid set of loops) by default; `amos` for unions of match points. */
   readonly rule?: EnumerationRule;
@@ -33,10 +35,17 @@ export interface MappingOptions {
   readonly reasons?: boolean;
 }
 
+const OPTIONS = { rule: true, strict: true, binding: true, limit: true, seed: true, reasons: true } as const;
+
+/** The mappings of a computation onto an instruction, and why other matches are refused. */
 export interface MappingSet {
+  /** As given. */
   readonly computation: Computation;
+  /** As given. */
   readonly intrinsic: Intrinsic;
+  /** The rule that was applied. */
   readonly rule: EnumerationRule;
+  /** Whether extents smaller than the instruction's were refused. */
   readonly strict: boolean;
   /** Best first: least waste, then most loops mapped. */
   readonly valid: readonly Mapping[];
@@ -51,7 +60,13 @@ export interface MappingSet {
 /** Largest space listed whole by default: half a second of enumeration. */
 const DEFAULT_LIMIT = 20_000;
 
+/**
+ * Every way to compute a computation with an instruction, and why the other matches are refused. A space larger than `options.limit` is
+ * sampled, which `sampled` says.
+ * @throws UsageError for an unknown option
+ */
 export function mappings(computation: Computation, intrinsic: Intrinsic, options: MappingOptions = {}): MappingSet {
+  checkNames(options, OPTIONS, "mappings");
   const rule = options.rule ?? "gather";
   const strict = options.strict ?? false;
   const commute = (options.binding ?? (rule === "amos" ? "fixed" : "any")) === "any";

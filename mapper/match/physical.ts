@@ -43,10 +43,13 @@ export interface OperandAddress {
   readonly elements: number;
 }
 
+/** A mapping with its addresses: the fused index of each axis, the tiles, the strides of each operand. */
 export interface PhysicalMapping {
+  /** Of the instruction. */
   readonly axes: readonly FusedAxis[];
   /** Loops that feed no axis and run around the instruction. */
   readonly outer: readonly { readonly name: string; readonly extent: number; readonly kind: "spatial" | "reduce" }[];
+  /** Of the instruction, by name. */
   readonly operands: readonly OperandAddress[];
   /** Issues of the instruction, outer loops included. */
   readonly issues: number;

@@ -26,6 +26,7 @@ import { matchPointProblem } from "./match-points.ts";
 import { fusedExtent, leavesAlone, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
 
+/** Which matches are mappings: `gather`, every valid set of loops; `amos`, unions of match points. */
 export type EnumerationRule = "amos" | "gather";
 
 export interface ValidateOptions {

@@ -32,7 +32,7 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
 
 /**
  * The plainest legal schedule: loops as the computation has them, no register block, every input where it may lie most simply.
- * @throws Error when the mapping has no legal schedule: {@link unschedulable} says why
+ * @throws Error when the mapping has no legal schedule: `unschedulable` says why
  */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
   const plain = knownPlain.get(mapping) ?? findPlain(mapping);
@@ -53,7 +53,7 @@ function findPlain(mapping: Mapping): Schedule {
 /**
  * A random legal schedule; the plainest where none of many drawn is legal.
  * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
- * @throws Error when the mapping has no legal schedule: {@link unschedulable} says why
+ * @throws Error when the mapping has no legal schedule: `unschedulable` says why
  */
 export function randomSchedule(mapping: Mapping, random: Random, threads = 1, nearBytes?: number): Schedule {
   const plain = plainSchedule(mapping, threads);

@@ -50,6 +50,7 @@ export interface ArrayPass {
   readonly problem: ArrayProblem;
 }
 
+/** One pass of a systolic array through a computation: which loops are in space and time, and the dependences among them. */
 export function arrayPass(computation: Computation, options: ArrayLoopOptions = {}): ArrayPass {
   const space = arraySpace(computation, options);
   return { computation: onePass(computation, space), space, problem: arrayProblem(computation, space) };

@@ -39,6 +39,7 @@ export interface Variable {
   readonly dependences: readonly Dependence[];
 }
 
+/** How an operand moves through an array. */
 export interface OperandFlow extends FlowClass {
   readonly name: string;
   readonly role: ArrayOperand["role"];
@@ -48,6 +49,7 @@ export interface OperandFlow extends FlowClass {
   readonly boundary: number;
 }
 
+/** A systolic array: where and when each point of a recurrence runs, and what that takes. */
 export interface Design {
   /** `SBM`; a second of the same class is `SBM.2`. */
   readonly name: string;
@@ -55,16 +57,23 @@ export interface Design {
   readonly dataflow: string;
   /** The whole class, `S B sm`: equal for designs that move everything alike. */
   readonly flowClass: string;
+  /** The transform. */
   readonly spaceTime: SpaceTime;
   /** One row of time: several rows as one number of mixed radix. */
   readonly schedule: Vector;
+  /** How each operand moves. */
   readonly flows: readonly OperandFlow[];
   /** Extents of the array; its PEs are their product. */
   readonly shape: readonly number[];
+  /** Processing elements. */
   readonly pes: number;
+  /** Time steps of one pass. */
   readonly steps: number;
+  /** Results a step. */
   readonly outturn: number;
+  /** Share of the PEs' steps that compute a point. */
   readonly utilisation: number;
+  /** Of all PEs. */
   readonly registers: { readonly plain: number; readonly coalesced: number };
   /** Furthest a value moves in one transfer. */
   readonly shuffleDistance: number;

@@ -8,6 +8,7 @@
  * and the plane of both count. What the operation's own symmetries make equal keeps its place in the list and shares an `orbit`.
  */
 
+import { checkNames } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { countTransforms, pairingOf, type TransformCount } from "./count.ts";
 import { type ArraySide, arraySide, combine, type Design, type TimeSide, timeSide } from "./design.ts";
@@ -17,6 +18,7 @@ import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
 import { timeSign } from "./validity.ts";
 import { directionsWithin, extentOfRow, primitive, scaled, unit, type Vector } from "./vector.ts";
 
+/** Which transforms are looked at. */
 export interface DesignOptions {
   /** Largest entry of a transform. */
   readonly bound: number;
@@ -29,17 +31,21 @@ export interface ListedDesign extends Design {
   readonly orbit: number;
 }
 
+/** The designs of a problem. */
 export interface DesignSet {
+  /** As given. */
   readonly problem: ArrayProblem;
   /** Best first. */
   readonly designs: readonly ListedDesign[];
   /** Transforms that are not of full rank, those that differ in name only counted once. */
   readonly refused: readonly SpaceTime[];
+  /** How many transforms were looked at, and how many were left by each rule. */
   readonly count: TransformCount;
 }
 
 /** All designs, named, best first. */
 export function enumerateDesigns(problem: ArrayProblem, options: DesignOptions): DesignSet {
+  checkNames(options, { bound: true, arrayRows: true }, "enumerateDesigns");
   const space = designSpace(problem, options);
   const orbits = space.orbits();
   const designs = space.pairs.map(({ array, time }, i) => ({

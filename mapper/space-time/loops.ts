@@ -28,6 +28,7 @@ export interface ArraySpace {
   readonly dropped: readonly string[];
 }
 
+/** Which loops an array runs. */
 export interface ArrayLoopOptions {
   /** Loops of the array, outermost first; chosen when left out. */
   readonly loops?: readonly string[];

@@ -21,7 +21,7 @@
  * the one read last, s.d registers, and step t writes number t mod s.d. (Systolic Computing on GPUs for Productive Performance, Codes 2 to 4.)
  */
 
-import { UsageError } from "../../abstraction/error.ts";
+import { checkNames, UsageError } from "../../abstraction/error.ts";
 import { type Access, access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
@@ -30,6 +30,7 @@ import { Places } from "./place.ts";
 import type { ReverseDefinition } from "./reverse.ts";
 import { type PlannedRead, type PlannedVariable, plan } from "./wiring.ts";
 
+/** How a design becomes a loop nest. */
 export interface LowerOptions {
   /** Idle PEs that hold no point at a step; otherwise they compute what nobody reads. */
   readonly checkTime?: boolean;
@@ -41,12 +42,18 @@ export interface LowerOptions {
   readonly source?: readonly string[];
   /** Names of the dimensions of the array, then of time, for a reverse transform. */
   readonly destination?: readonly string[];
+  /** The reverse transform as equations, checked; found where it exists when left out. */
   readonly reverse?: readonly ReverseDefinition[];
   /** Loops outside whose steps go to threads; they must index the result. */
   readonly parallel?: readonly string[];
   /** Steps that are written out at most; beyond, time is a serial loop. */
   readonly unroll?: number;
 }
+
+const OPTIONS = {
+  ...{ checkTime: true, coalesced: true, lanes: true, source: true, destination: true, reverse: true },
+  ...{ parallel: true, unroll: true },
+} as const;
 
 /** Beyond this code grows faster than it runs. */
 const MOST_UNROLLED_STEPS = 64;
@@ -60,6 +67,7 @@ const MOST_RESIDENT = 16;
  * does not invert, or more PEs than lanes: one sentence that names the vectors
  */
 export function lowerDesign(recurrence: Recurrence, spaceTime: SpaceTime, options: LowerOptions = {}): LoopNest {
+  checkNames(options, OPTIONS, "lowerDesign");
   return lowerFlows(flowsOf(recurrence), spaceTime, options);
 }
 

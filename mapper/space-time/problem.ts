@@ -26,6 +26,7 @@ export interface ArrayOperand {
   readonly order: "free" | "fixed";
 }
 
+/** The loops and operands that designs are enumerated for. */
 export interface ArrayProblem {
   readonly name: string;
   /** Outermost first: the coordinates of a point. */

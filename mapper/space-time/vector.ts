@@ -5,6 +5,7 @@
  *     primitive([2, -4])    =  [1, -2]     the direction, first entry that is not 0 positive
  */
 
+/** Integers: a point, a dependence, a row of a transform. */
 export type Vector = readonly number[];
 
 /** Rounded once at most, so that a product that is 0 or 1 is found to be: long loops cancel in what is far above 2^53. */

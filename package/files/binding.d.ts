@@ -26,7 +26,9 @@ export interface ParameterDescription {
 
 /** What kernel.json says of a package. */
 export interface KernelDescription {
+  /** Of its files and C functions. */
   readonly name: string;
+  /** What it computes. */
   readonly equation: string;
   /** Inputs in the order the equation reads them, then the output. */
   readonly parameters: readonly ParameterDescription[];
@@ -39,9 +41,13 @@ export interface BindOptions {
   readonly implementation?: "best" | "tuned" | "portable";
 }
 
+/** A compiled kernel as a function on typed arrays. */
 export interface BoundKernel<Arrays extends unknown[] = NumberArray[]> {
+  /** Of its files and C functions. */
   readonly name: string;
+  /** In the order of `run`: the inputs as the equation reads them, then the output. */
   readonly parameters: readonly ParameterDescription[];
+  /** Whether the tuned kernel runs or the portable code. */
   readonly implementation: "tuned" | "portable";
   /** What the tuned kernel needs and this machine lacks. */
   readonly missing: readonly string[];

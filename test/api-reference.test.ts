@@ -1,0 +1,57 @@
+/**
+ * @file docs/api/ is what TypeDoc makes of automap.ts now, every export says what it is, and so does every option. It takes a type check of
+ * its own, so it is a slow test; `.ci/run` runs it. `npm run docs` brings the pages up to date.
+ */
+
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
+
+const scratch = mkdtempSync(join(tmpdir(), "automap-api-"));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const pages = join(scratch, "pages");
+const model = join(scratch, "api.json");
+
+/** Of what TypeDoc writes down, what is asked for here. */
+const member = z.object({
+  name: z.string(),
+  comment: z.unknown().optional(),
+  signatures: z.array(z.unknown()).optional(),
+});
+const project = z.object({
+  children: z.array(z.object({ name: z.string(), children: z.array(member).optional() })),
+});
+
+const textsIn = (folder: string): Record<string, string> =>
+  Object.fromEntries(
+    readdirSync(folder, { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".md"))
+      .sort()
+      .map((name) => [name, readFileSync(join(folder, name), "utf8")]),
+  );
+
+describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the API reference", () => {
+  beforeAll(() => {
+    // It fails where an export has no comment, or a comment links to what is not exported.
+    execFileSync("node_modules/.bin/typedoc", ["--out", pages, "--json", model], { stdio: "pipe" });
+  }, 300_000);
+
+  it("is up to date: npm run docs", () => {
+    const [now, kept] = [textsIn(pages), textsIn("docs/api")];
+    expect(Object.keys(kept)).toEqual(Object.keys(now));
+    expect(Object.keys(now).filter((page) => now[page] !== kept[page])).toEqual([]);
+  });
+
+  it("says what every option is", () => {
+    const { children } = project.parse(JSON.parse(readFileSync(model, "utf8")));
+    const options = children.filter(({ name }) => /(Options|Spec|Filter)$/.test(name));
+    expect(options.map(({ name }) => name)).toEqual(expect.arrayContaining(["TuneOptions", "TrialFilter"]));
+    const silent = options.flatMap((o) =>
+      (o.children ?? []).filter((c) => c.comment === undefined).map((c) => `${o.name}.${c.name}`),
+    );
+    expect(silent).toEqual([]);
+  });
+});
