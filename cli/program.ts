@@ -89,6 +89,11 @@ const COMMANDS: readonly CommandFile[] = [
     load: async () => (await import("./check.ts")).registerCheck,
   },
   {
+    name: "cache",
+    summary: "what was compiled and is kept: show it, clear it",
+    load: async () => (await import("./cache.ts")).registerCache,
+  },
+  {
     name: "calibrate",
     summary: "measure this machine's bandwidths and instruction rates for the model",
     load: async () => (await import("./calibrate.ts")).registerCalibrate,

@@ -67,8 +67,8 @@ export function percent(share: number): string {
 }
 
 /** `1 kernel`, `3 kernels`. */
-export function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+export function counted(count: number, noun: string, plural = `${noun}s`): string {
+  return `${count} ${count === 1 ? noun : plural}`;
 }
 
 /** Four digits and a unit: `61.23 us`. */

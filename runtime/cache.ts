@@ -1,13 +1,137 @@
 /**
- * @file Where programs keep what they can make again.
+ * @file Where programs keep what they can make again, and how much of it.
  *
- *     cacheFolder("runtime")        ~/.cache/automap/runtime
+ *     cacheFolder("runtime")                              ~/.cache/automap/runtime
+ *     await examineCache(folder)                          [{ names: ["0f3a...so", "0f3a...cpp"], bytes: 81234, usedAt, inUse: false }, ...]
+ *     await trimCache(folder, { bytes: 2 ** 31, days: 30 })     the oldest goes first, what is in use never
+ *
+ * One entry is all that has the same hash in its name. It was used when it was made or last found, which sets the time of its files.
  */
 
+import type { Dirent } from "node:fs";
+import { readdir, rm, stat, utimes } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
+import { UsageError } from "../abstraction/error.ts";
+
+/** Compiled to be measured, and compiled to be called. */
+export const CACHES = ["runtime", "kernels"] as const;
 
 /** Reads the environment. */
-export function cacheFolder(what: "runtime" | "kernels"): string {
+export function cacheFolder(what: (typeof CACHES)[number]): string {
   return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", what);
+}
+
+export interface CacheLimits {
+  /** Together no more than so many. */
+  readonly bytes: number;
+  /** What nobody asked for in so long goes, too. */
+  readonly days: number;
+}
+
+const DEFAULT_LIMITS: CacheLimits = { bytes: 4 * 2 ** 30, days: 30 };
+
+/** What one folder may hold: `AUTOMAP_CACHE_LIMIT=500M` in the environment names the size. @throws UsageError for one that is none */
+export function cacheLimits(): CacheLimits {
+  const text = process.env["AUTOMAP_CACHE_LIMIT"] ?? "";
+  if (text === "") return DEFAULT_LIMITS;
+  const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$/i.exec(text) ?? [];
+  if (number === undefined)
+    throw new UsageError(`AUTOMAP_CACHE_LIMIT must be a size, got "${text}"`, {
+      hint: "for example 500M or 2G; 0 keeps nothing that is not in use",
+    });
+  return { ...DEFAULT_LIMITS, bytes: Number(number) * 1024 ** " KMGT".indexOf(unit.toUpperCase() || " ") };
+}
+
+export interface CacheEntry {
+  readonly names: readonly string[];
+  readonly bytes: number;
+  /** Milliseconds since 1970. */
+  readonly usedAt: number;
+  /** By a process that runs: its own files, and all that was asked for since the oldest such process began. */
+  readonly inUse: boolean;
+  /** By a process that was killed. */
+  readonly isLeft: boolean;
+}
+
+/** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */
+const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
+/** What was compiled: files, or the folder of a library. Some are of one version of what emulates instructions. */
+const COMPILED = /^([0-9a-f]{32})(?:-[0-9a-f]{16})?(?:\.(?:so|out|cpp|cu|log|h|h\.gch|[A-Za-z0-9]{6}))?$/;
+/** Between being found and being loaded. */
+const GRACE_MS = 60_000;
+
+/** What a folder holds of automap's, what was used last first; what else lies there is nobody's business. */
+export async function examineCache(folder: string): Promise<readonly CacheEntry[]> {
+  const found = await readdir(folder, { withFileTypes: true }).catch(() => []);
+  const ours = found.filter(({ name }) => OWNED.test(name) || COMPILED.test(name));
+  const sized = await Promise.all(ours.map(async (entry) => ({ entry, ...(await sizeOf(folder, entry)) })));
+  const living = sized.filter(({ entry }) => isAlive(ownerOf(entry.name)));
+  const since = Math.min(Date.now() - GRACE_MS, ...living.map(({ madeAt }) => madeAt));
+  const groups = new Map<string, typeof sized>();
+  for (const file of sized) {
+    const key = COMPILED.exec(file.entry.name)?.[1] ?? file.entry.name;
+    groups.set(key, [...(groups.get(key) ?? []), file]);
+  }
+  const entries = [...groups.values()].map((files): CacheEntry => {
+    const owner = ownerOf(files[0]?.entry.name ?? "");
+    const usedAt = Math.max(...files.map((file) => file.usedAt));
+    return {
+      names: files.map(({ entry }) => entry.name),
+      bytes: files.reduce((sum, file) => sum + file.bytes, 0),
+      usedAt,
+      inUse: owner === undefined ? usedAt >= since : isAlive(owner),
+      isLeft: owner !== undefined && !isAlive(owner),
+    };
+  });
+  return entries.sort((a, b) => b.usedAt - a.usedAt);
+}
+
+/** Deletes what runners left that were killed, what is old, and the oldest until the rest fits; nothing that is in use. @returns what went */
+export async function trimCache(folder: string, { bytes, days }: CacheLimits): Promise<readonly CacheEntry[]> {
+  const oldest = Date.now() - days * 24 * 3600 * 1000;
+  let kept = 0;
+  const gone: CacheEntry[] = [];
+  for (const entry of await examineCache(folder)) {
+    const stays = entry.inUse || (!entry.isLeft && entry.usedAt >= oldest && kept + entry.bytes <= bytes);
+    if (stays) kept += entry.bytes;
+    else gone.push(entry);
+  }
+  for (const name of gone.flatMap(({ names }) => names)) await rm(join(folder, name), { recursive: true, force: true });
+  return gone;
+}
+
+/** Notes that something kept was found again. */
+export async function touch(path: string): Promise<void> {
+  const now = new Date();
+  // Another's file, or one that has just gone, is no less useful without it.
+  await utimes(path, now, now).catch(() => undefined);
+}
+
+async function sizeOf(
+  folder: string,
+  entry: Dirent,
+): Promise<{ readonly bytes: number; readonly usedAt: number; readonly madeAt: number }> {
+  const path = join(folder, entry.name);
+  const about = await stat(path).catch(() => undefined);
+  const inside = entry.isDirectory() ? await readdir(path, { withFileTypes: true }).catch(() => []) : [];
+  const parts = await Promise.all(inside.map((part) => sizeOf(path, part)));
+  const bytes = parts.reduce((sum, part) => sum + part.bytes, about?.isDirectory() ? 0 : (about?.size ?? 0));
+  return { bytes, usedAt: about?.mtimeMs ?? 0, madeAt: about?.birthtimeMs || (about?.ctimeMs ?? 0) };
+}
+
+function ownerOf(name: string): number | undefined {
+  const owner = OWNED.exec(name)?.[1];
+  return owner === undefined ? undefined : Number(owner);
+}
+
+function isAlive(pid: number | undefined): boolean {
+  if (pid === undefined) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    // Somebody else's process runs, too.
+    return error instanceof Error && "code" in error && error.code === "EPERM";
+  }
 }

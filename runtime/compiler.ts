@@ -16,6 +16,7 @@ import pLimit from "p-limit";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
+import { touch } from "./cache.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
@@ -128,7 +129,10 @@ async function compileOrFind(
   const identity = JSON.stringify([compiler.command, compiler.version, flags, source]);
   const hash = createHash("sha256").update(identity).digest("hex").slice(0, 32);
   const file = join(workdir, hash + extension);
-  if (await exists(file)) return { status: "compiled", file, seconds: 0, cached: true };
+  if (await exists(file)) {
+    await touch(file);
+    return { status: "compiled", file, seconds: 0, cached: true };
+  }
   const compile = (cpus?: readonly number[]): Promise<Compiled> =>
     compileAs(hash, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
   return cores ? cores.working(compile) : compile();
@@ -252,7 +256,10 @@ async function precompiledHeaders(
   const known = knownHeaders.get(file) ?? { asked: 0, ready: undefined };
   knownHeaders.set(file, known);
   known.asked++;
-  if (await exists(`${file}.gch`)) return file;
+  if (await exists(`${file}.gch`)) {
+    await touch(`${file}.gch`);
+    return file;
+  }
   if (known.asked < 2) return undefined;
   known.ready ??= compileHeaders(includes, own, base, options);
   return known.ready;

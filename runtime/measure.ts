@@ -11,14 +11,14 @@
  * kernel fails, the failure is its status; where the machine fails, an EnvironmentError is thrown.
  */
 
-import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
-import { cacheFolder } from "./cache.ts";
+import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
@@ -109,9 +109,6 @@ const DEFAULTS = {
   outputBytes: 2 ** 20,
 } as const satisfies Required<MeasureOptions>;
 
-/** Compiled kernels nobody asked for in so long are deleted. */
-const CACHE_DAYS = 30;
-
 /**
  * Makes a runner, or says what this machine lacks.
  * @throws UsageError when there are fewer processors than threads
@@ -148,7 +145,7 @@ async function makeRunner(
   if (compiler.status === "environment") return compiler;
   const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
-  await sweep(workdir);
+  await trimCache(workdir, cacheLimits());
   const harness = await compileHarness({ compiler, workdir, cores });
   if (harness.status !== "compiled")
     return {
@@ -362,32 +359,6 @@ async function writeReference(reference: Reference, folder: string): Promise<Set
 
 function bytesOfNumbers(values: Float64Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-}
-
-/** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */
-const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
-/** What was compiled. */
-const COMPILED = /^[0-9a-f]{32}\.(so|out|cpp|h|h\.gch)$/;
-
-/** Deletes what runners left that were killed, and what was compiled long ago; nothing else, whatever the folder holds. */
-async function sweep(workdir: string): Promise<void> {
-  const oldest = Date.now() - CACHE_DAYS * 24 * 3600 * 1000;
-  for (const name of await readdir(workdir)) {
-    const path = join(workdir, name);
-    const owner = OWNED.exec(name)?.[1];
-    const orphaned = owner !== undefined && !isAlive(Number(owner));
-    const about = COMPILED.test(name) ? await stat(path).catch(() => undefined) : undefined;
-    if (orphaned || (about && about.mtimeMs < oldest)) await rm(path, { recursive: true, force: true });
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** Options given as undefined do not hide a default. */

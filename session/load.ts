@@ -38,7 +38,7 @@ import {
   PACKAGE_VERSION,
   packageName,
 } from "../package/index.ts";
-import { cacheFolder } from "../runtime/cache.ts";
+import { cacheFolder, touch } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
@@ -240,7 +240,10 @@ async function compiledLibrary(
   const identity = JSON.stringify([compiler.command, compiler.version, objects, library, [...sources]]);
   const folder = join(cache, createHash("sha256").update(identity).digest("hex").slice(0, 32));
   const file = join(folder, library.output);
-  if (existsSync(file)) return file;
+  if (existsSync(file)) {
+    await touch(folder);
+    return file;
+  }
   // Others may compile the same now: each in a folder of its own, and the first to rename wins.
   mkdirSync(cache, { recursive: true });
   const own = mkdtempSync(`${folder}.`);

@@ -51,7 +51,7 @@ describe("automap", () => {
     expect(await printed("--version")).toBe(`${version}\n`);
   });
 
-  const commands = ["", "map", "explain", "intrinsic", "operator", "tune", "doctor", "db", "systolic"];
+  const commands = ["", "map", "explain", "intrinsic", "operator", "tune", "doctor", "db", "systolic", "cache"];
   const nested = ["intrinsic list", "intrinsic show", "intrinsic check", "operator list", "operator show"];
   it.each([...commands, ...nested])('helps with "%s" in no more than 100 columns', async (command) => {
     const help = await printed(`${command} --help`);

@@ -12,6 +12,7 @@ import { join } from "node:path";
 import pLimit from "p-limit";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
+import { touch } from "../cache.ts";
 import { explainRun, runChild } from "../child.ts";
 import type { Cores } from "../cores.ts";
 import { emulationFolder, emulationHash } from "../emulation.ts";
@@ -172,7 +173,10 @@ export class Builder {
       const base = join(this.workdir, createHash("sha256").update(key).digest("hex").slice(0, 32));
       const file = base + (kind === "program" ? ".out" : ".so");
       const kept = await readFile(`${base}.log`, "utf8").catch(() => undefined);
-      if (kept !== undefined && (await exists(file))) return { status: "built", file, log: kept, seconds: 0 };
+      if (kept !== undefined && (await exists(file))) {
+        await touch(file);
+        return { status: "built", file, log: kept, seconds: 0 };
+      }
       const own = `${base}.${process.pid}.${this.unique++}`;
       const begun = performance.now();
       try {

@@ -30,7 +30,7 @@ import type { Kernel } from "../../abstraction/kernel.ts";
 import type { SourceText } from "../../abstraction/source-text.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { encodeElements } from "../bytes.ts";
-import { cacheFolder } from "../cache.ts";
+import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine } from "../environment.ts";
 import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
@@ -143,6 +143,7 @@ async function makeRunner(
   if ("status" in device) return device;
   const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
+  await trimCache(workdir, cacheLimits());
   const stopping = new AbortController();
   const sharing = { signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) };
   const toolchain = options.emulated ? emulatedToolchain(device) : nvccToolchain(device);

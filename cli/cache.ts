@@ -1,0 +1,86 @@
+/**
+ * @file `automap cache show|clear`: what was compiled and is kept, how much it may be, and away with it.
+ *
+ *     automap cache show
+ *     automap cache clear
+ */
+
+import type { Command } from "commander";
+import { z } from "zod";
+import { counted, table } from "../report/text.ts";
+import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
+import { parseOptions } from "./options.ts";
+import { EXIT, type ExitCode, print, printJson } from "./output.ts";
+
+const options = z.object({ json: z.boolean().optional() });
+
+export function registerCache(cache: Command, finish: (code: ExitCode) => void): void {
+  cache
+    .command("show")
+    .summary("what is kept, where, and how much there may be")
+    .option("--json", "print a JSON document")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Kernels, expected outputs and headers that were compiled are kept under their hash and found again. Each folder holds",
+        "4 GiB at most, or what AUTOMAP_CACHE_LIMIT says, for example 500M: the oldest goes first, what is in use stays.",
+        "XDG_CACHE_HOME names another place.",
+      ].join("\n"),
+    )
+    .action(async (raw: unknown) => finish(await show(parseOptions(options, raw).json ?? false)));
+  cache
+    .command("clear")
+    .summary("delete what is kept; what is in use stays, and databases are not touched")
+    .option("--json", "print a JSON document")
+    .action(async (raw: unknown) => finish(await clear(parseOptions(options, raw).json ?? false)));
+}
+
+async function show(json: boolean): Promise<ExitCode> {
+  const limits = cacheLimits();
+  const held = await Promise.all(
+    CACHES.map(async (what) => ({ what, folder: cacheFolder(what), entries: await examineCache(cacheFolder(what)) })),
+  );
+  if (json)
+    printJson({
+      limit: limits,
+      folders: held.map(({ what, folder, entries }) => ({ what, folder, ...totalOf(entries) })),
+    });
+  else {
+    const rows = held.map(({ what, folder, entries }) => {
+      const { count, bytes, inUse, lastUsed } = totalOf(entries);
+      return [what, String(count), sizeText(bytes), String(inUse), lastUsed?.slice(0, 10) ?? "", folder];
+    });
+    print(table([["what", "entries", "size", "in use", "last used", "folder"], ...rows]));
+    print(`\nat most ${sizeText(limits.bytes)} and ${limits.days} days in each folder`);
+  }
+  return EXIT.ok;
+}
+
+async function clear(json: boolean): Promise<ExitCode> {
+  const gone = (await Promise.all(CACHES.map((what) => trimCache(cacheFolder(what), { bytes: 0, days: 0 })))).flat();
+  const left = (await Promise.all(CACHES.map((what) => examineCache(cacheFolder(what))))).flat();
+  const [deleted, kept] = [totalOf(gone), totalOf(left)];
+  if (json) printJson({ deleted, kept });
+  else
+    print(
+      `${counted(deleted.count, "entry", "entries")} deleted, ${sizeText(deleted.bytes)}${kept.count === 0 ? "" : `; ${kept.count} in use stay`}`,
+    );
+  return EXIT.ok;
+}
+
+function totalOf(entries: readonly CacheEntry[]) {
+  const [last] = entries.map(({ usedAt }) => usedAt).sort((a, b) => b - a);
+  return {
+    count: entries.length,
+    bytes: entries.reduce((sum, entry) => sum + entry.bytes, 0),
+    inUse: entries.filter((entry) => entry.inUse).length,
+    lastUsed: last === undefined ? null : new Date(last).toISOString(),
+  };
+}
+
+function sizeText(bytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const step = bytes < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** step).toFixed(step === 0 ? 0 : 1)} ${units[step]}`;
+}
