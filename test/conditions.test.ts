@@ -195,7 +195,32 @@ describe("triangles and bands", () => {
             for j_block in 0..2
               for n_inner in 0..16
                 c[i_outer*8+i_block,j_block*16+n_inner] = select(j_block*16+n_inner <= i_outer*8+i_block, c_results[(i_block*2+j_block)*16+n_inner], 0)
+        when 8*i_outer > 39 or 8*i_outer > 39
+          for unrolled i_block in 0..8
+            for unrolled j_block in 0..2
+              c_register{i_block*2 + j_block} <- identity
+          for unrolled i_block in 0..8
+            for unrolled j_block in 0..2
+              c[((4 - i_outer)*8 + i_block)*40 + j_block*16 .. by 16] <- c_register{i_block*2 + j_block}
         "
+    `);
+  });
+
+  it("store a block without points behind the products of the one opposite, every block once", () => {
+    const mapping = rows(product("j <= i", { i: 64, j: 64, k: 2 }));
+    const text = printNest(lowerSchedule(mapping, { ...plainSchedule(mapping), block: { i: 16 } }));
+    expect(text.slice(text.indexOf("when 16*i_outer"))).toMatchInlineSnapshot(`
+      "when 16*i_outer > 16*j_outer+15
+              for unrolled i_block in 0..16
+                c_register{i_block} <- identity
+              for unrolled i_block in 0..16
+                c[((3 - i_outer)*16 + i_block)*64 + (3 - j_outer)*16 .. by 16] <- c_register{i_block}
+          otherwise
+            when 16*i_outer > 16*j_outer+15
+              for unrolled i_block in 0..16
+                c_register{i_block} <- identity
+              for unrolled i_block in 0..16
+                c[(i_outer*16 + i_block)*64 + j_outer*16 .. by 16] <- c_register{i_block}"
     `);
   });
 

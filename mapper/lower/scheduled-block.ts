@@ -53,12 +53,43 @@ export abstract class ScheduledBlock extends ScheduledParts {
       const memory = { buffer: partial.buffer, base: partial.base(this.positionIn(parts)), stride: partial.stride };
       return this.unrolled(blocked, parts, [{ kind, register: accumulator, memory }]);
     };
-    const begin = tiles.first
-      ? this.unrolled(blocked, parts, [{ kind: "clear", register: accumulator }])
-      : move("load");
+    const clear = this.unrolled(blocked, parts, [{ kind: "clear", register: accumulator }]);
+    const begin = tiles.first ? clear : move("load");
     const all = this.nest(summed, parts, tiles, false, (all) => this.step(all, blocked, held, streaming, accumulator));
-    const work = this.conditions?.worked(this.stretchIn(parts), all) ?? all;
-    return [...begin, ...work, ...(tiles.last ? this.storeBlock(parts, blocked, counter) : move("store"))];
+    const stored = tiles.last ? this.storeBlock(parts, blocked, counter) : move("store");
+    const [conditions, opposite] = [this.conditions, partial ? undefined : this.opposite(parts)];
+    if (conditions === undefined || opposite === undefined)
+      return [...begin, ...(conditions?.worked(this.stretchIn(parts), all) ?? all), ...stored];
+    const emptied = (of: ReadonlyMap<string, Part>): readonly Statement[] => {
+      const straight = this.storeStraight(of, blocked, counter);
+      if (straight === undefined) throw new Error("internal: a block without points is not stored as its tiles lie");
+      return [...clear, ...straight];
+    };
+    const beyond = this.stretchIn(opposite);
+    return conditions.worked(
+      this.stretchIn(parts),
+      [...begin, ...all, ...stored, ...conditions.idle(beyond, emptied(opposite))],
+      conditions.idle(beyond, emptied(parts)),
+    );
+  }
+
+  /**
+   * The block that lies opposite among the whole blocks of the kept loops that a condition ties: the last for the first. Of a triangle
+   * it has no points where this one has some, and is stored behind its products: stores wait for memory, products do not, and of a
+   * row of blocks without points one store would wait for the next.
+   */
+  private opposite(parts: ReadonlyMap<string, Part>): ReadonlyMap<string, Part> | undefined {
+    const opposite = new Map(parts);
+    for (const d of this.dimensions) {
+      if (d.kind !== "spatial" || !this.conditions?.ties(d)) continue;
+      const [part, block] = [parts.get(d.name), blockOf(this.schedule, d)];
+      if (part === undefined || part.partial || part.edge || part.count !== block) return undefined;
+      const last = Math.floor(d.wholeSteps / block) - 1;
+      opposite.set(d.name, { outer: binary("-", number(last), part.outer), count: block, partial: false });
+    }
+    if (this.conditions?.stored === undefined || this.storeStraight(opposite, [], number(0)) === undefined)
+      return undefined;
+    return opposite;
   }
 
   /** One step of the summed loops, written once more for a block in which an input has tiles across the edge of a condition. */
@@ -162,24 +193,30 @@ export abstract class ScheduledBlock extends ScheduledParts {
     blocked: readonly LoopDimension[],
     counter: Expr,
   ): readonly Statement[] {
+    const straight = this.storeStraight(parts, blocked, counter);
+    if (straight === undefined) return this.storeSpilled(parts, blocked, counter);
+    if (this.conditions?.stored === undefined) return straight;
+    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
+  }
+
+  /** Undefined where tiles do not lie in the output as the instruction stores them, or are not whole, or an epilogue comes first. */
+  private storeStraight(
+    parts: ReadonlyMap<string, Part>,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+  ): readonly Statement[] | undefined {
     const { computation, mapping } = this;
-    const bound = access(computation.equation.target.tensor, computation.equation.target.index);
     const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
+    if (computation.epilogue || partial) return undefined;
+    const bound = access(computation.equation.target.tensor, computation.equation.target.index);
     const whole = this.dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
-    const closed = computation.epilogue
-      ? "an epilogue comes first"
-      : partial
-        ? "the last tile is not whole"
-        : undefined;
-    const reach = closed ?? reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
-    if (typeof reach === "string") return this.storeSpilled(parts, blocked, counter);
+    const reach = reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
+    if (typeof reach === "string") return undefined;
     const { base } = this.operands.reached(this.target, bound.tensor, reach);
     const memory = { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
-    const straight = this.storeTiles(parts, blocked, counter, memory);
-    if (this.conditions?.stored === undefined) return straight;
-    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
+    return this.storeTiles(parts, blocked, counter, memory);
   }
 
   private storeTiles(

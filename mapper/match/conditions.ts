@@ -3,12 +3,15 @@
  *
  *     c[i,j] += a[i,k] * b[k,j] where j <= i          block i 6, j 2 of 16
  *       for i_outer, j_outer
- *         clear c
- *         when 32*j_outer <= 6*i_outer + 5            some point of the block takes part: else its sums stay as cleared
+ *         when 32*j_outer <= 6*i_outer + 5            some point of the block takes part
+ *           clear c
  *           for k ...
- *         when 32*j_outer + 31 <= 6*i_outer or ...    all of them or none: stored as they are
+ *           when 32*j_outer + 31 <= 6*i_outer or ...  all of them: stored as they are
+ *           otherwise
+ *             c[i,j] = select(j <= i, sum, 0)         tiles across the edge are masked where they are stored
+ *           the block opposite, where no point of it takes part: clear c, stored
  *         otherwise
- *           c[i,j] = select(j <= i, sum, 0)           tiles across the edge are masked where they are stored
+ *           clear c, stored, unless some point of the block opposite takes part
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  *
@@ -228,9 +231,14 @@ export class Conditions {
     return new Conditions(where, scheduledParts(defineProblem(computation, intrinsic, binding)), schedule, dimensions);
   }
 
-  /** Work of a register block, run where some of its points may take part. */
-  worked(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
-    return when(somewhere(this.whole, this.spans(stretchOf)), work);
+  /** Work of a register block, run where some of its points may take part; what else is done where none does. */
+  worked(stretchOf: StretchOf, work: readonly Statement[], otherwise: readonly Statement[] = []): readonly Statement[] {
+    return when(somewhere(this.whole, this.spans(stretchOf)), work, otherwise);
+  }
+
+  /** What is done for a register block of which no point takes part. */
+  idle(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
+    return when(not(somewhere(this.whole, this.spans(stretchOf))), work);
   }
 
   /** Statements that store a block: `plain` where all of its elements take part or none does, else `masked`. */
