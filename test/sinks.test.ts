@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { UsageError } from "../abstraction/error.ts";
 import { isVisible, visible } from "../abstraction/text.ts";
-import { csvCell, csvOf, summarise } from "../cli/db/records.ts";
+import { csvOf, summarise } from "../cli/db/records.ts";
 import { print, printJson, reportError, say, style } from "../cli/output.ts";
 import {
   beginRun,
@@ -19,6 +19,7 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { packageFiles, packageName } from "../package/index.ts";
+import { csvCell } from "../report/csv.ts";
 import { subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { commandLine } from "./support/command-line.ts";

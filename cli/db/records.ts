@@ -12,6 +12,7 @@ import {
   wordsOf,
 } from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
+import { csvCell } from "../../report/csv.ts";
 import { printTime, table } from "../../report/text.ts";
 import { print, say } from "../output.ts";
 
@@ -110,13 +111,6 @@ export function csvOf(trials: readonly Summary[]): string {
   const cell = (value: Summary[keyof Summary]): string =>
     csvCell(typeof value === "object" && value !== null ? printShape(value) : value);
   return [columns.join(","), ...trials.map((t) => columns.map((c) => cell(t[c])).join(","))].join("\n");
-}
-
-/** A cell of comma-separated values. A spreadsheet takes a text that begins so for a formula: a quotation mark before it says that it is none. */
-export function csvCell(value: string | number | null): string {
-  if (typeof value === "number") return String(value);
-  const text = /^[=+\-@\t\r]/.test(value ?? "") ? `'${value}` : (value ?? "");
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 /** One line a trial; `more` adds a column. */

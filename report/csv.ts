@@ -1,0 +1,13 @@
+/**
+ * @file Comma-separated values, as RFC 4180 has them and a spreadsheet may open them.
+ *
+ *     csvCell('a "b"')      "a ""b"""
+ *     csvCell("=1+1")       '=1+1
+ */
+
+/** A cell of comma-separated values. A spreadsheet takes a text that begins so for a formula: a quotation mark before it says that it is none. */
+export function csvCell(value: string | number | null): string {
+  if (typeof value === "number") return String(value);
+  const text = /^[=+\-@\t\r]/.test(value ?? "") ? `'${value}` : (value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
