@@ -156,7 +156,7 @@ export {
 } from "./session/load.ts";
 export { type Expected, type RankOptions, rankByModel } from "./session/rank.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
-export { gatherReport } from "./session/report.ts";
+export { gatherReport, type ReportFilter } from "./session/report.ts";
 export type { CandidateKinds, Reason } from "./session/space.ts";
 export { nativeIntrinsics, type TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";

@@ -8,7 +8,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import { DEFAULT_DATABASE, operatorsIn } from "../db/index.ts";
+import { DEFAULT_DATABASE, operatorsIn, showRun } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { reportPage } from "../report/page.ts";
@@ -23,6 +23,7 @@ const options = z.object({
   output: z.string().min(1).default("report.html"),
   op: z.string().optional(),
   dtype: z.string().optional(),
+  run: z.array(z.string().min(1)).optional(),
 });
 type Options = z.infer<typeof options>;
 
@@ -32,6 +33,11 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
     .option("-o, --output <file>", "where to write it; - for stdout (default: report.html)")
     .option("--op <operator>", "only this operator, by name or alias")
     .option("--dtype <types>", "only these types of the inputs: f16, u8s8")
+    .option(
+      "--run <id>",
+      "only this run; given again, runs beside the first one",
+      (id: string, before: readonly string[] = []) => [...before, id],
+    )
     .addHelpText(
       "after",
       [
@@ -39,22 +45,25 @@ export function registerReport(command: Command, finish: (code: ExitCode) => voi
         "Examples:",
         "  automap report -o report.html",
         "  automap report --op conv2d --dtype u8s8 --db automap.db -o conv2d.html",
+        "  automap report --run d731c22881a0 --run 3ba774d9c87a -o compared.html",
         "",
-        "The page holds no script and fetches nothing: it can be mailed, archived and printed.",
+        "The page is one file that fetches nothing: it can be mailed, archived and printed.",
+        "Its tables sort, and its trials can be saved from it as CSV and JSON.",
       ].join("\n"),
     )
     .action(async (raw: unknown) => finish(await report(parseOptions(options, raw))));
 }
 
-async function report({ db: file, output, op, dtype }: Options): Promise<ExitCode> {
+async function report({ db: file, output, op, dtype, run }: Options): Promise<ExitCode> {
   return withDatabase(file, async (db) => {
     const filter = {
       ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
       ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
+      ...(run === undefined ? {} : { runs: [...new Set(run.map((id) => showRun(db, id).id))] }),
     };
     const data = gatherReport(db, filter, Date.now());
     if (data.subjects.length === 0) say("automap: no trial matches; the page says so");
-    const page = await reportPage(data);
+    const page = reportPage(data);
     if (output === "-") {
       print(page.trimEnd());
       return EXIT.ok;

@@ -7,7 +7,7 @@
 
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import type { Rewriting } from "../abstraction/computation.ts";
-import { printMatching } from "../abstraction/mapping.ts";
+import { type Matching, printMatching } from "../abstraction/mapping.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
@@ -53,6 +53,38 @@ export function candidateRows(candidate: Candidate): [name: string, text: string
     ...scheduleRows(candidate),
   ];
 }
+
+/**
+ * Everything it decides as values to compare candidates by: a decision made axis by axis is one value an axis, `tile m`.
+ * What a candidate leaves out is not there.
+ */
+export function decisionValues(candidate: Candidate): [name: string, value: string][] {
+  const printed = new Map(scheduleRows(candidate));
+  return [
+    ["instruction", candidate.intrinsic],
+    ...(isMapped(candidate) ? [["mapping", matchingText(candidate)] as [string, string]] : []),
+    ...(isMapped(candidate) && candidate.rewriting ? [["loops", candidate.rewriting] as [string, string]] : []),
+    ...Object.entries(candidate.schedule).flatMap(([name, value]: [string, unknown]): [string, string][] => {
+      const label = LABELS.get(name) ?? name;
+      if (value === undefined) return [];
+      if (Array.isArray(value)) return [[label, value.join(" ") || "none"]];
+      if (typeof value === "boolean") return [[label, printed.get(label) ?? String(value)]];
+      if (typeof value !== "object" || value === null) return [[label, String(value)]];
+      return Object.entries(value).map(([axis, chosen]) => [`${label} ${axis}`, String(chosen)]);
+    }),
+  ];
+}
+
+/** `k<-c m<-q`: as short as it can be told. */
+const matchingText = ({ matching }: Candidate & { readonly matching: Matching }): string =>
+  printMatching(matching, " ").replaceAll(" <- ", "<-");
+
+/** What decisions are called where their key says too little. */
+const LABELS = new Map(
+  [GRID_DECISIONS, THREAD_DECISIONS, MAPPED_DECISIONS, LANE_DECISIONS].flatMap((decisions) =>
+    Object.values(decisions).map(({ name, label = name }) => [name, label] as const),
+  ),
+);
 
 /** The schedule on one line. */
 export function scheduleText(candidate: Candidate): string {

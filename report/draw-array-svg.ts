@@ -7,6 +7,7 @@ import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { Trace } from "../mapper/space-time/trace.ts";
 import { figure } from "./draw-array.ts";
+import { escapeMarkup, scopedStyle } from "./html.ts";
 import { percent } from "./text.ts";
 
 const CELL = 24;
@@ -23,7 +24,13 @@ const MOST_FRAMES = 48;
 const MOST_CELLS = 96;
 
 /** The SVG document of one design. */
-export function drawArraySvg(title: string, subtitle: string, design: Design, trace: Trace): string {
+export function drawArraySvg(
+  title: string,
+  subtitle: string,
+  design: Design,
+  trace: Trace,
+  summary = costText(design),
+): string {
   const parts: string[] = [];
   const hues = design.flows.map(() => new Map<string, number>());
   const cellWidth = Math.max(CELL, Math.ceil(CHARACTER * labelWidth(trace)) + 6);
@@ -37,7 +44,7 @@ export function drawArraySvg(title: string, subtitle: string, design: Design, tr
     known.set(label, hue);
     parts.push(
       `<rect fill="hsl(${hue} 62% 74%)" x="${x}" y="${y}" width="${cellWidth - 2}" height="${CELL - 2}" rx="3"/>`,
-      `<text class="cell" x="${x + cellWidth / 2 - 1}" y="${y + 15}" text-anchor="middle">${escapeXml(label)}</text>`,
+      `<text class="cell" x="${x + cellWidth / 2 - 1}" y="${y + 15}" text-anchor="middle">${escapeMarkup(label)}</text>`,
     );
   };
   let [width, height] = [720, TOP];
@@ -73,11 +80,10 @@ export function drawArraySvg(title: string, subtitle: string, design: Design, tr
     width = Math.max(width, 2 * LEFT + design.flows.length * panel);
   }
 
-  const summary = `${design.pes} PEs, ${design.steps} steps, outturn ${figure(design.outturn)}, utilisation ${percent(design.utilisation)}, registers ${design.registers.plain} (coalesced ${design.registers.coalesced})`;
   width = Math.max(width, ...[title, subtitle, summary].map((line) => Math.ceil(2 * LEFT + 8.4 * line.length)));
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeXml(title)}">`,
-    `<style>${STYLE}</style>`,
+    `<svg class="automap-array" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(title)}">`,
+    `<style>${ARRAY_STYLE}</style>`,
     `<rect class="paper" width="${width}" height="${height}"/>`,
     text(LEFT, 30, title, "title"),
     text(LEFT, 50, subtitle, "small"),
@@ -88,12 +94,22 @@ export function drawArraySvg(title: string, subtitle: string, design: Design, tr
   ].join("\n");
 }
 
-const STYLE = [
-  ".paper{fill:#fff}text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#1c2733}",
-  ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}",
-  "text.cell{font-size:10px;fill:#10161c}.idle{fill:#eef1f4}",
-  "@media (prefers-color-scheme:dark){.paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}.idle{fill:#1e262e}}",
+const scoped = (rules: string): string => scopedStyle("automap-array", rules);
+
+export const ARRAY_STYLE = [
+  scoped(
+    ".paper{fill:#fff}text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#1c2733}" +
+      ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}" +
+      "text.cell{font-size:10px;fill:#10161c}.idle{fill:#eef1f4}",
+  ),
+  // On paper the light colours are used, whatever the reader's choice.
+  "@media screen and (prefers-color-scheme:dark){",
+  scoped(".paper{fill:#12181f}text{fill:#dbe4ec}.head{fill:#8fa1b3}text.cell{fill:#10161c}.idle{fill:#1e262e}"),
+  "}",
 ].join("");
+
+const costText = (design: Design): string =>
+  `${design.pes} PEs, ${design.steps} steps, outturn ${figure(design.outturn)}, utilisation ${percent(design.utilisation)}, registers ${design.registers.plain} (coalesced ${design.registers.coalesced})`;
 
 function labelWidth(trace: Trace): number {
   let widest = 1;
@@ -107,9 +123,5 @@ function labelWidth(trace: Trace): number {
 }
 
 function text(x: number, y: number, content: string, kind: string): string {
-  return `<text x="${x}" y="${y}" class="${kind}" xml:space="preserve">${escapeXml(content)}</text>`;
-}
-
-function escapeXml(content: string): string {
-  return content.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c] ?? c);
+  return `<text x="${x}" y="${y}" class="${kind}" xml:space="preserve">${escapeMarkup(content)}</text>`;
 }

@@ -10,16 +10,18 @@ import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
 import { matchingMatrix } from "../mapper/match/access.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
-import { escapeMarkup } from "./html.ts";
+import { escapeMarkup, scopedStyle } from "./html.ts";
 import { percent } from "./text.ts";
 
 const ROW = 44;
 const BOX_HEIGHT = 30;
 const LOOP_X = 24;
-const AXIS_X = 270;
-const AXIS_WIDTH = 210;
-const OPERAND_X = 580;
-const LEAST_WIDTH = 900;
+const LOOP_WIDTH = 120;
+const AXIS_X = 200;
+const AXIS_WIDTH = 200;
+const OPERAND_X = 460;
+const OPERAND_WIDTH = 236;
+const LEAST_WIDTH = 720;
 const TOP = 96;
 const CELL = 24;
 /** Of a small character, rounded up. */
@@ -44,7 +46,7 @@ export function drawMappingSvg(mapping: Mapping): string {
   // 1. Arrows first, so that boxes lie over their ends.
   for (const a of physical.axes) {
     for (const l of a.loops)
-      parts.push(curve(LOOP_X + 150, loopY(l.name) + middle, AXIS_X, axisY(a.axis) + middle, a.kind));
+      parts.push(curve(LOOP_X + LOOP_WIDTH, loopY(l.name) + middle, AXIS_X, axisY(a.axis) + middle, a.kind));
     intrinsic.operands.forEach((o, i) => {
       if (o.dims.some((d) => d.name === a.axis))
         parts.push(
@@ -62,7 +64,7 @@ export function drawMappingSvg(mapping: Mapping): string {
   // 2. Boxes: loops, axes, operands.
   const mapped = new Set(Object.values(matching).flat());
   for (const l of loops)
-    parts.push(box(LOOP_X, loopY(l.name), 150, `${l.name}  ${l.extent}`, mapped.has(l.name) ? l.kind : "outer"));
+    parts.push(box(LOOP_X, loopY(l.name), LOOP_WIDTH, `${l.name}  ${l.extent}`, mapped.has(l.name) ? l.kind : "outer"));
   for (const a of physical.axes) {
     const padded = a.padded === a.fused ? "" : `, ${a.fused}→${a.padded}`;
     parts.push(box(AXIS_X, axisY(a.axis), AXIS_WIDTH, `${a.axis}  ${a.extent} × ${a.tiles}${padded}`, a.kind));
@@ -73,7 +75,7 @@ export function drawMappingSvg(mapping: Mapping): string {
       box(
         OPERAND_X,
         spread(intrinsic.operands.length, i),
-        316,
+        OPERAND_WIDTH,
         `${o.name} ${o.dtype} = ${bound === undefined ? "?" : boundName(bound)}`,
         "operand",
       ),
@@ -89,12 +91,12 @@ export function drawMappingSvg(mapping: Mapping): string {
   const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
   return [
     `<svg class="automap-mapping" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(`${computation.name} onto ${intrinsic.name}`)}">`,
-    `<style>${STYLE}</style>`,
+    `<style>${MAPPING_STYLE}</style>`,
     `<rect class="paper" width="${width}" height="${height}"/>`,
     text(LOOP_X, 30, `${computation.name} onto ${intrinsic.name}`, "title"),
     ...equations.map((e, i) => text(LOOP_X, 52 + 18 * i, e, "small")),
     text(LOOP_X, TOP - 6, "loops", "head"),
-    text(AXIS_X, TOP - 6, "axes of the instruction: extent × tiles", "head"),
+    text(AXIS_X, TOP - 6, "instruction: extent × tiles", "head"),
     text(OPERAND_X, TOP - 6, "operands", "head"),
     ...parts,
     text(LOOP_X, height - 20, summary, "small"),
@@ -132,10 +134,9 @@ function drawMatrix(matrix: BinaryMatrix, below: number): string[] {
   return parts;
 }
 
-/** Each rule names the drawing, so that it may stand in a page beside others. */
-const scoped = (rules: string): string => rules.replace(/(^|\})(?=[^{}@])/g, "$1.automap-mapping ");
+const scoped = (rules: string): string => scopedStyle("automap-mapping", rules);
 
-const STYLE = [
+export const MAPPING_STYLE = [
   scoped(
     ".paper{fill:#fff}text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#1c2733}" +
       ".title{font-size:16px;font-weight:600}.small{font-size:12px}.head{font-size:11px;fill:#66788a}" +

@@ -52,3 +52,8 @@ export function escapeMarkup(text: string): string {
       .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
   );
 }
+
+/** Rules of a drawing, each named by its class, so that it may stand in a page beside others. */
+export function scopedStyle(name: string, rules: string): string {
+  return rules.replace(/(^|\})(?=[^{}@])/g, `$1.${name} `);
+}

@@ -1,27 +1,88 @@
-/** @file The look of a report. Colours are named once for light and once for dark; paper is always light. */
+/**
+ * @file The look of a report. Colours are named once for light and once for dark; paper is always light.
+ *
+ * Series: after Okabe and Ito, https://jfly.uni-koeln.de/color/, darkened on white and lightened on black until they read as lines.
+ */
 
 const LIGHT =
   "--paper:#fff;--ink:#1c2733;--soft:#55677a;--faint:#9aa7b3;--line:#dfe5ea;--shade:#f5f7f9;--link:#1d5fa8;--good:#1c7c3c;--bad:#b3261e;" +
-  "--series-1:#0072b2;--series-2:#d55e00;--series-3:#007a5a;--series-4:#b0508e;--series-5:#8a6d00;--series-6:#3d3d9e;";
+  "--series-1:#0072b2;--series-2:#d55e00;--series-3:#007a5a;--series-4:#b0508e;--series-5:#8a6d00;--series-6:#3d3d9e;--series-7:#7a3b12;--series-8:#4d6b7a;";
 const DARK =
   "--paper:#12181f;--ink:#e3eaf1;--soft:#a3b3c2;--faint:#66788a;--line:#2b3742;--shade:#1a222b;--link:#7db8f5;--good:#6fd08c;--bad:#ff8a80;" +
-  "--series-1:#56b4e9;--series-2:#ff9a4d;--series-3:#3fd0a4;--series-4:#e79cc9;--series-5:#f0d452;--series-6:#a7a7ff;";
+  "--series-1:#56b4e9;--series-2:#ff9a4d;--series-3:#3fd0a4;--series-4:#e79cc9;--series-5:#f0d452;--series-6:#a7a7ff;--series-7:#d8a27c;--series-8:#9fc3d4;";
+
+const SERIES = Array.from({ length: 8 }, (_, i) => `.s${i}{--series:var(--series-${i + 1})}`).join("");
+
+const TEXT = `
+body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 4rem;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+h1{font-size:1.6rem;margin:0;overflow-wrap:anywhere}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;border-bottom:1px solid var(--line)}
+h3{font-size:1.05rem;margin:2.5rem 0 .25rem}h3 small{font-weight:400;color:var(--soft)}h4{margin:1.25rem 0 .25rem;font-size:1rem}h4 small{font-weight:400;color:var(--soft)}
+p{max-width:46rem;overflow-wrap:anywhere}a{color:var(--link)}
+code{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.9em;overflow-wrap:anywhere}
+nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1rem;padding:0;margin:.5rem 0;list-style:none}
+.verdict{padding:.5rem .75rem;background:var(--shade);border-left:4px solid var(--soft)}
+.verdict.quiet{border-color:var(--good)}.verdict.noisy{border-color:var(--bad)}
+.downloads{font-size:.875rem;color:var(--soft)}
+details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}
+small{font-size:.92em}td small,th small{display:block;color:var(--soft);font-weight:400}
+`;
+
+const TABLES = `
+table{border-collapse:collapse;font-size:.875rem;margin:.75rem 0}
+caption{text-align:left;color:var(--soft);padding-bottom:.35rem;max-width:46rem}
+th,td{padding:.25rem 1rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);font-weight:400}
+thead th{color:var(--soft);vertical-align:bottom}tbody th{font-weight:600}
+.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.whole{white-space:nowrap}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.facts td{overflow-wrap:anywhere}
+.wide,.carded{overflow-x:auto}.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
+thead button{all:unset;cursor:pointer;white-space:nowrap}thead button:hover{color:var(--link)}
+thead button:focus-visible,.wide:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+thead button::after{content:"\\2195";opacity:.4;margin-left:.25em}
+[aria-sort=ascending] button::after{content:"\\2191";opacity:1}[aria-sort=descending] button::after{content:"\\2193";opacity:1}
+`;
+
+const CHARTS = `
+figure{margin:1rem 0;min-width:0}figcaption{color:var(--soft);font-size:.875rem;max-width:46rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:0 1.5rem;align-items:start}
+.chart{display:block;width:100%;max-width:32rem;height:auto}
+.chart text{font:11px system-ui,sans-serif;fill:var(--soft)}.chart .title{font-size:12px;fill:var(--ink)}.chart .strong{font-weight:600;fill:var(--ink)}
+.chart text.flat,.chart .value{fill:var(--ink)}.chart text.flat,.chart text.slope,.chart .value{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
+.chart path{fill:none}.grid{stroke:var(--line)}.frame{stroke:var(--faint)}.leader{stroke:var(--faint)}
+.equal{stroke:var(--faint);stroke-dasharray:5 4}path.slope{stroke:var(--faint);stroke-width:1.5}path.flat{stroke:var(--ink);stroke-width:1.2}
+${SERIES}
+.chart .mark,.swatch path{fill:var(--series)}.chart .trial{opacity:.45}.chart .winner{stroke:var(--ink);stroke-width:1.2}
+.chart .interval{fill:none;stroke:var(--series);stroke-width:2;opacity:.5}.best{stroke:var(--ink);stroke-width:1.5}
+.failed{stroke:var(--bad);stroke-width:1.6}.chart .run{fill:none;stroke:var(--series);stroke-width:2}
+.chart .bar{fill:var(--series)}.line{stroke:var(--faint);opacity:.4}.chart .line-fast{fill:none;stroke:var(--series);stroke-width:1.3;opacity:.85}
+.line-best{stroke:var(--ink);stroke-width:2.2}
+.swatch{vertical-align:-.05em;margin-right:.25em}.legend{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:.25rem 0;padding:0;list-style:none;font-size:.875rem}
+.winner-parts{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}.winner-parts>*{max-width:100%;min-width:0}.winner-parts .drawing{flex:1 1 34rem}.drawing{overflow-x:auto}.drawing>svg{max-width:100%;height:auto}.drawing>svg{min-width:34rem}
+`;
+
+/** On a narrow screen a row is a card, its cells lines with the column's name before them, and the heads a list of what to sort by. */
+const NARROW = `
+@media screen and (max-width:48rem){
+body{padding:1rem .875rem 3rem}
+.cards,.cards thead,.cards tbody,.cards caption{display:block}
+.cards thead tr{display:flex;flex-wrap:wrap;gap:.25rem .75rem;border-bottom:1px solid var(--line);padding-bottom:.25rem}.cards thead th{border:0;padding:0}
+.cards tbody tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
+.cards tbody th,.cards tbody td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.05rem 0;text-align:right;white-space:normal;overflow-wrap:anywhere}
+.cards tbody th{text-align:left;font-size:1rem}.cards tbody td::before{content:attr(data-label);color:var(--soft);text-align:left;white-space:nowrap}
+.cards tbody td:empty{display:none}
+}
+`;
+
+const PAPER = `
+@media print{
+html{font-size:9.5pt}body{max-width:none;padding:0;font-size:1rem}nav,.downloads{display:none}a{color:inherit;text-decoration:none}
+details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:inherit;list-style:none}
+h2,h3,h4,h3+p,caption,summary{break-after:avoid}figure,tr,.pair{break-inside:avoid}
+table{font-size:7.5pt}th,td{padding-right:.5rem}thead button::after{content:""}
+.wide,.drawing{overflow:visible}.wide td.text{min-width:0}.pair{grid-template-columns:1fr 1fr}.drawing>svg{min-width:0!important}
+}
+`;
 
 export const PAGE_STYLE = `
 :root{color-scheme:light dark;${LIGHT}}
 @media screen and (prefers-color-scheme:dark){:root{${DARK}}}
-body{margin:0 auto;max-width:60rem;padding:1.5rem;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
-h1{font-size:1.6rem;margin:0}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;border-bottom:1px solid var(--line)}
-h3{font-size:1.05rem;margin:2rem 0 .25rem}h3 small{font-weight:400;color:var(--soft)}h4{margin:1rem 0 .25rem;font-size:1rem}
-a{color:var(--link)}code{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.9em;overflow-wrap:anywhere}
-nav ul{display:flex;flex-wrap:wrap;gap:1rem;padding:0;margin:.5rem 0;list-style:none}
-table{border-collapse:collapse;font-size:.875rem;margin:.75rem 0}caption{text-align:left;color:var(--soft);padding-bottom:.35rem}
-th,td{padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);font-weight:400}
-thead th{color:var(--soft)}tbody th{font-weight:600}.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.whole{white-space:nowrap}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.wide{overflow-x:auto}
-figure{margin:1rem 0}figure>svg{max-width:100%;height:auto}figcaption{color:var(--soft);font-size:.875rem;max-width:45rem}
-.verdict{padding:.5rem .75rem;background:var(--shade);border-left:4px solid var(--soft)}.verdict.quiet{border-color:var(--good)}.verdict.noisy{border-color:var(--bad)}
-details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}
-@media print{body{max-width:none;padding:0;font-size:11pt}nav,details:not([open]){display:none}a{color:inherit;text-decoration:none}
-h2,h3,h4,h3+p,caption{break-after:avoid}figure,tr{break-inside:avoid}table{font-size:8.5pt}th,td{padding-right:.4rem}}
-`;
+${TEXT}${TABLES}${CHARTS}${NARROW}${PAPER}`;

@@ -1,32 +1,38 @@
 /**
- * @file A report as one HTML page: no script, nothing fetched, readable in light, in dark, on paper and by a screen reader.
+ * @file A report as one HTML page: nothing fetched, readable in light, in dark, on a narrow screen, on paper and by a screen reader.
  *
- *     writeFileSync("report.html", await reportPage(data))
+ *     writeFileSync("report.html", reportPage(data))
  *
- * Its content policy forbids scripts and the network, so that even a mistake in escaping could not run anything.
+ * Its content policy allows the page's own script and styles by their hashes and nothing else, so that even a mistake in escaping could
+ * not run anything.
  */
 
-import { convergenceChart, predictionChart, rooflineChart } from "./charts.ts";
-import { drawMappingSvg } from "./draw-svg.ts";
+import { createHash } from "node:crypto";
+import { predictionChart } from "./charts.ts";
+import { type Column, dataTable } from "./data-table.ts";
+import { downloadLinks } from "./downloads.ts";
+import { ARRAY_STYLE } from "./draw-array-svg.ts";
+import { MAPPING_STYLE } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
+import { PAGE_SCRIPT } from "./page-script.ts";
 import { PAGE_STYLE } from "./page-style.ts";
-import type { Accuracy, Best, Reason, ReportData, Roofline, Subject } from "./report-data.ts";
-import { percent, printTime } from "./text.ts";
+import { comparisonPart, subjectSection } from "./page-workload.ts";
+import type { Accuracy, ReportData, Roofline, Subject } from "./report-data.ts";
+import { rooflineChart } from "./roofline-chart.ts";
+import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
+import { count, instant, percent, printInterval, printTime } from "./text.ts";
 
 /** One HTML page of what a database holds, with nothing to load from elsewhere. @returns its text */
-export async function reportPage(data: ReportData): Promise<string> {
-  const { subjects, rooflines, environments, source, filter, madeAt, version } = data;
+export function reportPage(data: ReportData): string {
+  const { subjects, rooflines, environments, comparisons, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
-  const details: Markup[] = [];
-  for (const [i, subject] of subjects.entries()) details.push(await subjectSection(subject, i));
-  const roofs: Markup[] = [];
-  for (const roofline of rooflines.filter(isDrawable)) roofs.push(await rooflineFigure(roofline, data));
-  const predicted = subjects.some((s) => s.trials.some((t) => t.seconds !== undefined && t.predicted !== undefined));
+  const series = seriesOfTypes(subjects.map((s) => s.dtype));
+  const trials = subjects.reduce((sum, s) => sum + s.trials.length, 0);
   const page = html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy" content="${POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>${title}</title>
@@ -35,36 +41,42 @@ export async function reportPage(data: ReportData): Promise<string> {
 <body>
 <header>
 <h1>${title}</h1>
-<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${count(subjects.length, "workload")}, ${count(
-    subjects.reduce((sum, s) => sum + s.trials.length, 0),
-    "trial",
-  )}.</p>
+<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${count(subjects.length, "workload")}, ${count(trials, "trial")}.</p>
 ${contents(data)}
+${subjects.length === 0 ? undefined : downloadLinks(data)}
 </header>
 <main>
 <section id="best">
 <h2>The best of each workload</h2>
-${bestTable(data)}
+${bestTable(data, series)}
 </section>
 <section id="noise">
 <h2>Can the numbers be believed?</h2>
 ${noisePart(data)}
 </section>
 ${
-  roofs.length === 0
-    ? undefined
-    : html`<section id="roofline">
+  rooflines.some(isDrawable)
+    ? html`<section id="roofline">
 <h2>Roofline</h2>
-${roofs}
+${rooflines.filter(isDrawable).map((r) => rooflinePart(r, data, series))}
 </section>`
+    : undefined
 }
 <section id="model">
 <h2>The model against measurement</h2>
-${predicted ? html`${await predictionFigure(data)}${accuracyTable(data.accuracy)}` : html`<p>No trial has both a prediction and a time.</p>`}
+${modelPart(data, series)}
 </section>
+${
+  comparisons.length === 0
+    ? undefined
+    : html`<section id="runs">
+<h2>Runs compared</h2>
+${comparisons.map((c) => comparisonPart(c, series.of(c.dtype), environments.length > 1))}
+</section>`
+}
 <section id="workloads">
 <h2>Workload by workload</h2>
-${details}
+${subjects.map((s, i) => subjectSection(s, i, series))}
 </section>
 <section id="environment">
 <h2>Environment</h2>
@@ -78,47 +90,93 @@ ${fields.map(([field, value]) => html`<tr><th scope="row">${field}</th><td>${val
 )}
 </section>
 </main>
+<script>${trusted(PAGE_SCRIPT)}</script>
 </body>
 </html>
 `;
   return page.text;
 }
 
-function contents({ subjects, rooflines }: ReportData): Markup {
-  const roof = rooflines.some(isDrawable);
-  return html`<nav aria-label="Contents"><ul>
-<li><a href="#best">Best</a></li><li><a href="#noise">Noise</a></li>${roof ? html`<li><a href="#roofline">Roofline</a></li>` : undefined}<li><a href="#model">Model</a></li>
-<li><a href="#workloads">Workloads</a></li><li><a href="#environment">Environment</a></li>
-</ul>${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}</nav>`;
+/** Of an inline script or style, as a content policy names it. */
+const hashOf = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
+
+const POLICY = [
+  "default-src 'none'",
+  `script-src ${hashOf(PAGE_SCRIPT)}`,
+  `style-src ${[PAGE_STYLE, MAPPING_STYLE, ARRAY_STYLE].map(hashOf).join(" ")}`,
+  "base-uri 'none'",
+  "form-action 'none'",
+].join("; ");
+
+function contents({ subjects, rooflines, comparisons }: ReportData): Markup {
+  const parts = [
+    ["best", "Best"],
+    ["noise", "Noise"],
+    ...(rooflines.some(isDrawable) ? [["roofline", "Roofline"]] : []),
+    ["model", "Model"],
+    ...(comparisons.length > 0 ? [["runs", "Runs compared"]] : []),
+    ["workloads", "Workloads"],
+    ["environment", "Environment"],
+  ];
+  return html`<nav aria-label="Contents"><ul>${parts.map(([id = "", name = ""]) => html`<li><a href="#${id}">${name}</a></li>`)}</ul>${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}</nav>`;
 }
 
 // ---- The best
 
-function bestTable({ subjects, environments }: ReportData): Markup {
-  const several = environments.length > 1;
-  const named = subjects.some((s) => s.name !== undefined);
-  return html`<div class="wide"><table>
-<caption>Median of a call with its 95 % interval; operations count a multiply and an add as two${
-    subjects.some((s) => s.best?.ofRoof !== undefined)
+function bestTable({ subjects, environments }: ReportData, series: Series): Markup {
+  const roofs = subjects.some((s) => s.best?.ofRoof !== undefined);
+  const caption = `Median of a call with its 95 % interval; operations count a multiply and an add as two${
+    roofs
       ? "; the roof is the least time that the instruction's rate and the reading of what no cache can have kept allow"
       : ""
-  }.</caption>
-<thead><tr>${named ? html`<th scope="col">name</th>` : undefined}<th scope="col">workload</th><th scope="col">shape</th><th scope="col">types</th><th scope="col">layout</th><th scope="col">epilogue</th><th scope="col">threads</th>${several ? html`<th scope="col">environment</th>` : undefined}<th scope="col" class="number">time</th><th scope="col" class="number">interval</th><th scope="col" class="number">G op/s</th><th scope="col" class="number">of roof</th><th scope="col">instruction</th><th scope="col" class="number">trials</th></tr></thead>
-<tbody>
-${subjects.map(
-  (
-    s,
-    i,
-  ) => html`<tr>${named ? html`<td>${s.name ?? ""}</td>` : undefined}<th scope="row"><a href="#w${i}">${s.subject}</a></th><td>${unbroken(s.shape)}</td><td>${s.types}</td><td>${s.layout}</td><td>${s.epilogue}</td><td class="number">${s.threads}</td>${several ? html`<td class="number">${s.environment + 1}</td>` : undefined}${bestCells(s.best)}<td class="number">${s.trials.length}</td></tr>
-`,
-)}
-</tbody></table></div>`;
+  }.`;
+  const several = environments.length > 1;
+  const columns: readonly Column<Subject>[] = [
+    {
+      title: "workload",
+      head: true,
+      value: (s) => `${s.name ?? s.subject} ${s.shape}`,
+      cell: (s, i) =>
+        html`<a href="#w${i}">${s.name ?? s.subject}</a><small>${s.name === undefined ? "" : `${s.subject} `}${unbroken(s.shape)}</small>`,
+    },
+    {
+      title: "types",
+      value: (s) => s.types,
+      cell: (s) => html`<span class="whole">${swatch(series, s.dtype)}${s.types}</span>`,
+    },
+    { title: "layout", cell: (s) => s.layout, seldom: (s) => s.layout !== "" },
+    { title: "epilogue", cell: (s) => s.epilogue, seldom: (s) => s.epilogue !== "" },
+    { title: "threads", number: true, cell: (s) => s.threads, seldom: (s) => s.threads !== 1 },
+    { title: "environment", number: true, cell: (s) => s.environment + 1, seldom: () => several },
+    { title: "time", number: true, value: (s) => s.best?.seconds, cell: (s) => bestTime(s) },
+    {
+      title: "G op/s",
+      number: true,
+      value: (s) => s.best?.operationsPerSecond,
+      cell: ({ best }) => best && giga(best.operationsPerSecond),
+    },
+    {
+      title: "of roof",
+      number: true,
+      value: (s) => s.best?.ofRoof,
+      cell: ({ best }) => (best?.ofRoof === undefined ? "" : percent(best.ofRoof)),
+      seldom: ({ best }) => best?.ofRoof !== undefined,
+    },
+    {
+      title: "instruction",
+      value: ({ best }) => best?.candidate[0]?.[1],
+      cell: ({ best }) =>
+        best && html`<span>${best.candidate[0]?.[1]}<small><code>${best.id.slice(0, 12)}</code></small></span>`,
+    },
+    { title: "trials", number: true, cell: (s) => s.trials.length },
+  ];
+  return dataTable(caption, columns, subjects, "cards");
 }
 
-function bestCells(best: Best | undefined): Markup {
-  if (!best) return html`<td colspan="5">every trial failed</td>`;
+function bestTime({ best }: Subject): Markup {
+  if (!best) return html`every trial failed`;
   const [low, high] = best.interval;
-  return html`<td class="number">${printTime(best.seconds)}</td><td class="number">${printTime(low)} to ${printTime(high)}</td><td class="number">${giga(best.operationsPerSecond)}</td><td class="number">${best.ofRoof === undefined ? "" : percent(best.ofRoof)}</td><td>${best.candidate[0]?.[1]}</td>`;
+  return html`<span>${printTime(best.seconds)}<small>${printInterval(low, high)}</small></span>`;
 }
 
 // ---- Noise, roofline, model
@@ -130,9 +188,16 @@ function noisePart({ noise, rooflines }: ReportData): Markup {
 ${wrong.map(contradictedPart)}${
   facts.length === 0
     ? undefined
-    : html`<div class="wide"><table><caption>Medians over the trials.</caption><thead><tr><th scope="col">sign of noise</th><th scope="col">how large</th><th scope="col">of what</th></tr></thead><tbody>
-${facts.map(([name, value, remark]) => html`<tr><th scope="row" class="whole">${name}</th><td class="whole">${value}</td><td>${remark}</td></tr>`)}
-</tbody></table></div>`
+    : dataTable(
+        "Medians over the trials.",
+        [
+          { title: "sign of noise", head: true, whole: true, cell: ([name]) => name },
+          { title: "how large", whole: true, cell: ([, value]) => value },
+          { title: "of what", cell: ([, , remark]) => remark },
+        ],
+        facts,
+        "cards",
+      )
 }`;
 }
 
@@ -145,111 +210,59 @@ function isDrawable({ points, bandwidths }: Roofline): boolean {
   return points.length > 0 && bandwidths.length > 0;
 }
 
-async function rooflineFigure(roofline: Roofline, { environments }: ReportData): Promise<Markup> {
+function rooflinePart(roofline: Roofline, { environments }: ReportData, series: Series): Markup {
+  const { contradicted, points, peaks, bandwidths, rates, source, of } = roofline;
   const name = environments[roofline.environment]?.name ?? "";
-  return html`${roofline.contradicted === undefined ? undefined : contradictedPart(roofline.contradicted)}<figure>
-${await rooflineChart(roofline)}
-<figcaption>${name}. Lines are ceilings of one core: slopes the read bandwidth of each level of memory, flat ones the rate of each instruction from registers (${roofline.source}). Products with padding are not counted; data that a cache keeps from call to call lies above the slope of the memory behind it. Large marks are the best of a workload, small ones its other trials.</figcaption>
+  const rows = [
+    ...peaks.map((p) => [p.name, `${giga(p.operationsPerSecond)} G op/s`] as const),
+    ...bandwidths.map((b) => [`${b.name}, read`, `${giga(b.bytesPerSecond)} GB/s`] as const),
+    ...rates,
+  ];
+  return html`${contradicted === undefined ? undefined : contradictedPart(contradicted)}<div class="pair"><figure>
+${rooflineChart(roofline, series.of)}
+${legend(seriesOfTypes(points.map((p) => p.dtype)))}
+<figcaption>${name}. Lines are ceilings of ${of === "GPU" ? "the whole GPU" : "one core"}: slopes the read bandwidth of each level of memory, flat ones the rate of each instruction from registers. Products with padding are not counted; data that a cache keeps from call to call lies above the slope of the memory behind it. Large marks are the best of a workload, small ones its other trials.</figcaption>
 </figure>
-<details><summary>The ceilings as numbers</summary>
-<table><caption>Ceilings of one core, ${roofline.source}</caption><thead><tr><th scope="col">ceiling</th><th scope="col" class="number">rate</th></tr></thead><tbody>
-${roofline.peaks.map((p) => html`<tr><th scope="row">${p.name}</th><td class="number">${giga(p.operationsPerSecond)} G op/s</td></tr>`)}
-${roofline.bandwidths.map((b) => html`<tr><th scope="row">${b.name}, read</th><td class="number">${(b.bytesPerSecond / 1e9).toFixed(1)} GB/s</td></tr>`)}
-</tbody></table></details>`;
-}
-
-async function predictionFigure(data: ReportData): Promise<Markup> {
-  return html`<figure>
-${await predictionChart(data)}
-<figcaption>Every trial that worked, with what the model said before it was measured. On the dashed line the model is right; above it, it was too pessimistic.</figcaption>
-</figure>`;
-}
-
-function accuracyTable(rows: readonly Accuracy[]): Markup {
-  const share = (value: number | undefined): string => (value === undefined ? "" : percent(value));
-  return html`<div class="wide"><table>
-<caption>Pairwise accuracy: share of the pairs of trials of one workload that the model puts in the right order, no trial paired with itself. Recall: share of the fastest 40 % that are among the 40 % predicted fastest. Corrected is what the search was told, by a model that had learnt from the trials before.</caption>
-<thead><tr><th scope="col">types</th><th scope="col" class="number">trials</th><th scope="col" class="number">pairwise</th><th scope="col" class="number">recall</th><th scope="col" class="number">pairwise, uncorrected</th><th scope="col" class="number">recall, uncorrected</th></tr></thead>
-<tbody>
-${rows.map((a) => html`<tr><th scope="row">${a.name}</th><td class="number">${a.trials}</td><td class="number">${share(a.corrected.pairwise)}</td><td class="number">${share(a.corrected.recall)}</td><td class="number">${share(a.uncorrected.pairwise)}</td><td class="number">${share(a.uncorrected.recall)}</td></tr>`)}
+<table class="facts"><caption>${of === "GPU" ? "The GPU" : "One core"} as ${source}.</caption><tbody>
+${rows.map(([what, rate]) => html`<tr><th scope="row">${what}</th><td>${rate}</td></tr>`)}
 </tbody></table></div>`;
 }
 
-// ---- One workload
-
-async function subjectSection(subject: Subject, index: number): Promise<Markup> {
-  const { name, subject: what, shape, types, layout, epilogue, threads, equation } = subject;
-  const { trials, best, accuracy, failures, refusals } = subject;
-  const words = [shape, types, layout, epilogue, count(threads, "thread")].filter((word) => word !== "");
-  const rates = accuracy.corrected.pairwise;
-  return html`<article id="w${index}">
-<h3>${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
-<p><code>${equation}</code></p>
-${
-  trials.some((t) => t.seconds !== undefined)
-    ? html`<figure>
-${await convergenceChart(subject, `w${index}`)}
-<figcaption>Each trial with its 95 % interval, the best so far as a line${failures.length > 0 ? ", failures as crosses at the top" : ""}.${rates === undefined ? "" : ` The model ordered ${percent(rates)} of the pairs correctly.`}</figcaption>
-</figure>`
-    : undefined
-}
-${best ? bestPart(best) : html`<p>Every trial failed.</p>`}
-${reasonTable("Trials that failed", "status", failures)}
-${refusals === undefined ? undefined : reasonTable("Matches that the mapper refuses on this CPU's instructions", "rule", refusals)}
-${trialTable(subject)}
-</article>`;
+function modelPart(data: ReportData, series: Series): Markup {
+  const predicted = data.subjects.filter((s) =>
+    s.trials.some((t) => t.seconds !== undefined && t.predicted !== undefined),
+  );
+  if (predicted.length === 0) return html`<p>No trial has both a prediction and a time.</p>`;
+  return html`<div class="pair"><figure>
+${predictionChart(data, series.of)}
+${legend(seriesOfTypes(predicted.map((s) => s.dtype)))}
+<figcaption>Every trial that worked, with what the model said before it was measured. On the dashed line the model is right; above it, it was too pessimistic.</figcaption>
+</figure>${accuracyTable(data.accuracy)}</div>`;
 }
 
-function bestPart(best: Best): Markup {
-  const { mapping, levels, predicted } = best;
-  return html`<h4>The best: ${printTime(best.seconds)}</h4>
-<table class="facts"><caption>Candidate <code>${best.id.slice(0, 12)}</code></caption><tbody>
-${best.candidate.map(([name, text]) => html`<tr><th scope="row">${name}</th><td>${text}</td></tr>\n`)}<tr><th scope="row">predicted</th><td>${predicted === undefined ? "no" : printTime(predicted)}</td></tr>
-</tbody></table>
-${
-  typeof mapping === "string"
-    ? html`<p>The mapping cannot be drawn: ${mapping}</p>`
-    : html`<figure class="mapping">${trusted(drawMappingSvg(mapping))}<figcaption>Loops of the operator feed axes of the instruction, which index its operands.</figcaption></figure>`
-}
-${
-  levels.length === 0
-    ? undefined
-    : html`<details><summary>Where the model sees the time go</summary><div class="wide"><table>
-<caption>Cycles of one trip: a level takes trips times the largest of what lies inside, reading and writing.</caption>
-<thead><tr><th scope="col">level</th><th scope="col" class="number">trips</th><th scope="col" class="number">inside</th><th scope="col" class="number">read</th><th scope="col" class="number">write</th><th scope="col">bound by</th></tr></thead>
-<tbody>${levels.map((l) => html`<tr><th scope="row">${l.level}</th><td class="number">${cycles(l.trips)}</td><td class="number">${cycles(l.inner)}</td><td class="number">${cycles(l.read)}</td><td class="number">${cycles(l.write)}</td><td>${l.bound}</td></tr>`)}</tbody></table></div></details>`
-}`;
-}
-
-function reasonTable(caption: string, what: string, rows: readonly Reason[]): Markup | undefined {
-  if (rows.length === 0) return undefined;
-  return html`<details><summary>${caption}: ${rows.reduce((sum, r) => sum + r.count, 0)}</summary><div class="wide"><table><caption>${caption}, by ${what}.</caption>
-<thead><tr><th scope="col">${what}</th><th scope="col" class="number">count</th><th scope="col">for example</th></tr></thead>
-<tbody>${rows.map((r) => html`<tr><th scope="row">${r.name}</th><td class="number">${r.count}</td><td>${r.example}</td></tr>`)}</tbody></table></div></details>`;
-}
-
-/** The trials as numbers: what the chart shows to those who do not see it. */
-function trialTable({ trials }: Subject): Markup {
-  return html`<details><summary>Every trial as numbers: ${trials.length}</summary><div class="wide"><table><caption>Trials in the order they were made.</caption>
-<thead><tr><th scope="col" class="number">trial</th><th scope="col">record</th><th scope="col">instruction</th><th scope="col" class="number">time</th><th scope="col" class="number">interval</th><th scope="col" class="number">predicted</th></tr></thead>
-<tbody>
-${trials.map(
-  (
-    t,
-    i,
-  ) => html`<tr><th scope="row" class="number">${i + 1}</th><td><code>${t.id.slice(0, 12)}</code></td><td>${t.intrinsic}</td><td class="number">${t.seconds === undefined ? t.status : printTime(t.seconds)}</td><td class="number">${t.interval ? `${printTime(t.interval[0])} to ${printTime(t.interval[1])}` : ""}</td><td class="number">${t.predicted === undefined ? "" : printTime(t.predicted)}</td></tr>
-`,
-)}
-</tbody></table></div></details>`;
+function accuracyTable(rows: readonly Accuracy[]): Markup {
+  const rate = (of: "corrected" | "uncorrected", which: "pairwise" | "recall", title: string): Column<Accuracy> => ({
+    title,
+    number: true,
+    value: (a) => a[of][which],
+    cell: (a) => (a[of][which] === undefined ? "" : percent(a[of][which])),
+  });
+  const columns: readonly Column<Accuracy>[] = [
+    { title: "types", head: true, cell: (a) => a.name },
+    { title: "trials", number: true, cell: (a) => a.trials },
+    rate("corrected", "pairwise", "pairwise"),
+    rate("corrected", "recall", "recall"),
+    rate("uncorrected", "pairwise", "pairwise before"),
+    rate("uncorrected", "recall", "recall before"),
+  ];
+  const caption =
+    "Pairwise accuracy: share of the pairs of trials of one workload that the model puts in the right order, no trial paired with itself. Recall: share of the fastest 40 % that are among the 40 % predicted fastest. Before: of the model that had not learnt from the trials.";
+  return dataTable(caption, columns, rows);
 }
 
 function giga(perSecond: number): string {
   const g = perSecond / 1e9;
   return g >= 100 ? g.toFixed(0) : g.toPrecision(3);
-}
-
-function cycles(n: number): string {
-  return Number.isInteger(n) ? String(n) : n.toFixed(1);
 }
 
 /** `c 64  h 56`: a name and its number stay on one line. */
@@ -258,12 +271,4 @@ function unbroken(shape: string): string {
     .split("  ")
     .map((part) => part.replace(" ", "\u00a0"))
     .join(" ");
-}
-
-function count(n: number, what: string): string {
-  return `${n} ${what}${n === 1 ? "" : "s"}`;
-}
-
-function instant(at: number): string {
-  return new Date(at).toISOString().slice(0, 16).replace("T", " ");
 }

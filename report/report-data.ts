@@ -4,8 +4,10 @@
  *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
  */
 
+import type { LaneDataflow } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import type { LevelCost } from "../abstraction/trial.ts";
+import type { DeviceClock, LevelCost } from "../abstraction/trial.ts";
+import type { DecisionShare } from "./importance.ts";
 
 /** Times are seconds; instants are milliseconds since 1970. */
 export interface ReportData {
@@ -21,6 +23,8 @@ export interface ReportData {
   readonly rooflines: readonly Roofline[];
   readonly environments: readonly EnvironmentFacts[];
   readonly noise: Noise;
+  /** Of workloads that were searched more than once. */
+  readonly comparisons: readonly Comparison[];
 }
 
 /** A workload in a world: what has one best. */
@@ -35,6 +39,8 @@ export interface Subject {
   readonly shape: string;
   /** `u8s8->s32`: of the inputs and of what is stored. */
   readonly types: string;
+  /** `u8s8`: of the inputs, which every chart is coloured by. */
+  readonly dtype: string;
   /** `NHWC`, or by tensor `in=NHWC,w=KRSC`; empty where all are laid out as usual. */
   readonly layout: string;
   /** A name or an equation; empty without one. */
@@ -48,6 +54,8 @@ export interface Subject {
   readonly trials: readonly TrialPoint[];
   readonly best: Best | undefined;
   readonly accuracy: Accuracy;
+  /** Decisions that took more than one value in the trials that worked, those that explain most first. */
+  readonly decisions: readonly DecisionShare[];
   /** Trials that failed, by status. */
   readonly failures: readonly Reason[];
   /** Matches the mapper refuses, by the rule they break; undefined when the record is too old to tell. */
@@ -64,6 +72,15 @@ export interface TrialPoint {
   readonly interval: readonly [low: number, high: number] | undefined;
   readonly predicted: number | undefined;
   readonly uncorrected: number | undefined;
+  /** Id of the run that measured it, and how many seconds after its beginning; undefined for a trial of no run. */
+  readonly run: string | undefined;
+  readonly after: number | undefined;
+  /** Of a GPU while it was timed. */
+  readonly clock: DeviceClock | undefined;
+  /** Kinds of candidates decide different things. */
+  readonly kind: "mapping" | "lanes" | "grid" | "threads";
+  /** What it decides, a name and a value each. */
+  readonly decisions: readonly (readonly [name: string, value: string])[];
 }
 
 export interface Best {
@@ -78,8 +95,22 @@ export interface Best {
   readonly levels: readonly LevelCost[];
   /** The least time the calibration allows over the time taken; undefined without a calibration of the instruction. */
   readonly ofRoof: number | undefined;
-  /** The mapping, or why it cannot be drawn. */
-  readonly mapping: Mapping | string;
+  readonly clock: DeviceClock | undefined;
+  readonly drawing: Drawing;
+}
+
+/** What can be drawn of a candidate, or why nothing can. */
+export type Drawing =
+  | { readonly kind: "mapping"; readonly mapping: Mapping }
+  | { readonly kind: "lanes"; readonly design: LaneDrawing }
+  | { readonly kind: "none"; readonly because: string };
+
+/** A window on lanes: one row of it, on one vector. */
+export interface LaneDrawing {
+  readonly dataflow: LaneDataflow;
+  readonly lanes: number;
+  /** Columns of the window; a step is a column. */
+  readonly columns: number;
 }
 
 export interface Accuracy {
@@ -102,13 +133,17 @@ export interface Reason {
   readonly example: string;
 }
 
-/** Ceilings of one core, and what ran under them. */
+/** Ceilings of one core or of a GPU, and what ran under them. */
 export interface Roofline {
   readonly environment: number;
+  readonly of: "core" | "GPU";
   /** Where the ceilings come from. */
   readonly source: string;
   readonly peaks: readonly { readonly name: string; readonly operationsPerSecond: number }[];
+  /** Nearest first: reading from there. */
   readonly bandwidths: readonly { readonly name: string; readonly bytesPerSecond: number }[];
+  /** What else the calibration says, each line a name and a value: latencies, other bandwidths, clocks. */
+  readonly rates: readonly (readonly [name: string, value: string])[];
   /** What is wrong with the ceilings, in a sentence: kernels that ran faster than they allow. */
   readonly contradicted: string | undefined;
   readonly points: readonly RooflinePoint[];
@@ -116,10 +151,10 @@ export interface Roofline {
 
 export interface RooflinePoint {
   readonly label: string;
-  readonly types: string;
+  readonly dtype: string;
   /** Operations a byte, each tensor's elements moved once. */
   readonly intensity: number;
-  /** Of a thread. */
+  /** Of a thread of a core, or of a GPU as a whole. */
   readonly operationsPerSecond: number;
   readonly best: boolean;
 }
@@ -136,4 +171,43 @@ export interface Noise {
   /** The sentence that follows from it. */
   readonly meaning: string;
   readonly facts: readonly (readonly [name: string, value: string, remark: string])[];
+}
+
+/** A workload that several runs searched, on whatever machines. */
+export interface Comparison {
+  readonly label: string;
+  readonly dtype: string;
+  /** In the order they began, or in the order they were asked for; what is said of the others is beside the first. */
+  readonly runs: readonly RunSummary[];
+}
+
+export interface RunSummary {
+  readonly id: string;
+  /** Of {@link ReportData.environments}, from 0. */
+  readonly environment: number;
+  readonly started: number;
+  readonly status: string;
+  readonly seed: number;
+  readonly strategy: string;
+  readonly threads: number;
+  readonly trials: readonly TrialPoint[];
+  readonly failed: number;
+  /** Its fastest: the winner of its finals where it had them. */
+  readonly best: RunBest | undefined;
+  /** Kernels that the first run measured too. */
+  readonly shared: SharedKernels | undefined;
+}
+
+export interface RunBest {
+  readonly id: string;
+  readonly seconds: number;
+  readonly interval: readonly [low: number, high: number];
+  readonly decisions: readonly (readonly [name: string, value: string])[];
+}
+
+/** The same kernels in two runs: what differs between them is the machine, not the search. */
+export interface SharedKernels {
+  readonly count: number;
+  /** Median over them of this run's time over the first run's. */
+  readonly ratio: number;
 }

@@ -83,6 +83,23 @@ export function printTime(seconds: number): string {
   return `${Number((seconds / scale).toPrecision(4))} ${unit}`;
 }
 
+/** `61.2 to 63.4 us`: the unit once where both have it. */
+export function printInterval(low: number, high: number): string {
+  const [from, to] = [printTime(low), printTime(high)];
+  const unit = to.slice(to.indexOf(" "));
+  return `${from.endsWith(unit) ? from.slice(0, -unit.length) : from} to ${to}`;
+}
+
+/** `1 trial`, `3 trials`. */
+export function count(n: number, what: string): string {
+  return `${n} ${what}${n === 1 ? "" : "s"}`;
+}
+
+/** `2026-11-21 12:00`, of UTC. */
+export function instant(at: number): string {
+  return new Date(at).toISOString().slice(0, 16).replace("T", " ");
+}
+
 /** `1755 MHz while it was timed, throttled: power-limit` */
 export function printClock({ hertz, throttled }: DeviceClock): string {
   const why = throttled.length === 0 ? "not throttled" : `throttled: ${throttled.join(", ")}`;

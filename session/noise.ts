@@ -46,6 +46,26 @@ export function noiseOf(trials: readonly TrialRecord[]): Noise {
   };
 }
 
+/** What a GPU's clock did while trials were timed; nothing where no clock was seen. */
+export function clockFacts(trials: readonly TrialRecord[]): Noise["facts"] {
+  const clocks = trials.flatMap(({ conditions, measurement }) =>
+    conditions.clock && measurement.status === "ok" ? [conditions.clock] : [],
+  );
+  if (clocks.length === 0) return [];
+  const hertz = clocks.map((c) => c.hertz);
+  const megahertz = (share: number): string => `${(quantile(hertz, share) / 1e6).toFixed(0)} MHz`;
+  const throttled = clocks.filter((c) => c.throttled.length > 0);
+  const why = [...new Set(throttled.flatMap((c) => c.throttled))].join(", ");
+  return [
+    ["clock of the GPU", `${megahertz(0.5)}, from ${megahertz(0)} to ${megahertz(1)}`, `trials (${clocks.length})`],
+    [
+      "throttled while timed",
+      throttled.length === 0 ? "none" : `${percent(throttled.length / clocks.length)}: ${why}`,
+      `trials (${clocks.length})`,
+    ],
+  ];
+}
+
 function driftOf(samples: readonly number[]): number {
   const half = samples.length >> 1;
   return quantile(samples.slice(half), 0.5) / quantile(samples.slice(0, half), 0.5) - 1;

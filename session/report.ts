@@ -5,11 +5,7 @@
  */
 
 import { usefulPoints } from "../abstraction/condition.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Target } from "../abstraction/machine.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
 import {
   best,
   computationOf,
@@ -18,63 +14,67 @@ import {
   type Filter,
   labelOf,
   queryTrials,
+  runsIn,
+  shortId,
   type TrialRecord,
   wordsOf,
 } from "../db/index.ts";
-import { instructionsOf, knownIntrinsics } from "../intrinsics/index.ts";
+import { instructionsOf } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
-import { neededPoints } from "../perfmodel/roof.ts";
-import { candidateRows } from "../report/describe-candidate.ts";
+import { tapsOf } from "../mapper/space-time/taps.ts";
+import { candidateRows, decisionValues } from "../report/describe-candidate.ts";
+import { decisionShares } from "../report/importance.ts";
 import type {
   Accuracy,
   Best,
+  Drawing,
   EnvironmentFacts,
   Reason,
   ReportData,
-  Roofline,
-  RooflinePoint,
   Subject,
   TrialPoint,
 } from "../report/report-data.ts";
-import { nativeTarget } from "../targets/index.ts";
 import { evaluateTogether, judged } from "../tuner/evaluate.ts";
-import { boundsOf, contradictionOf, contradictionText } from "./contradiction.ts";
-import { noiseOf } from "./noise.ts";
-import { mappingOf, recordedMachine, type StoredCalibration, storedCalibration } from "./recorded.ts";
+import { clockFacts, noiseOf } from "./noise.ts";
+import { mappingOf } from "./recorded.ts";
+import { ceilingsOf, type Roofs, rooflineOf } from "./report-roofline.ts";
+import { comparisonsOf } from "./report-runs.ts";
+import { groupBy, inOrder, isSearched, isTimed, type TimedRecord } from "./report-trials.ts";
 import { VERSION } from "./version.ts";
 
-/** Seconds that a calibration allows a trial, at least. */
-type Roofs = (trial: TrialRecord) => number | undefined;
-type Timed = Extract<TrialRecord["measurement"], { status: "ok" }>;
-type TimedRecord = TrialRecord & { measurement: Timed };
+/** Which trials a report is of. */
+export interface ReportFilter extends Filter {
+  /** Only these runs, the first of them being the one that others are compared with. */
+  readonly runs?: readonly string[];
+}
 
 /**
  * Everything a report shows of the trials that match.
  * @param now milliseconds since 1970
  */
-export function gatherReport(db: Database, filter: Filter, now: number): ReportData {
-  const trials = queryTrials(db, { ...filter, sort: "at" }).reverse();
+export function gatherReport(db: Database, filter: ReportFilter, now: number): ReportData {
+  const { runs, ...every } = filter;
+  const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
+  const trials = asked.flatMap((f) => queryTrials(db, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
+  const winners = new Set(asked.flatMap((f) => best(db, f)).map((t) => t.id));
   const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
-  const calibrations = environments.map((e) => storedCalibration(db, e));
-  const winners = new Set(best(db, filter).map((t) => t.id));
+  const ceilings = environments.map((e) => ceilingsOf(db, e));
+  const started = startsOf(db, trials);
+  const pointOf = (trial: TrialRecord): TrialPoint => pointFrom(trial, started);
   const groups = groupBy(trials, ({ workload, environment, conditions }) =>
     JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]),
   );
   const subjects = groups.map((group) => {
     const [first] = group;
     if (!first) throw new Error("internal: a group of no trials");
-    const known = calibrations[indexOf(first.environment)];
-    return subjectOf(
-      first,
-      group.filter(isSearched),
-      group.filter(isTimed).find((t) => winners.has(t.id)),
-      indexOf(first.environment),
-      known && roofsOf(db, known.calibration),
-    );
+    const at = indexOf(first.environment);
+    const won = group.filter(isTimed).filter((t) => winners.has(t.id));
+    const [winner] = won.sort((a, b) => a.measurement.median - b.measurement.median);
+    return subjectOf(first, group.filter(isSearched), { winner, environment: at, roofs: ceilings[at]?.roofs, pointOf });
   });
   subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
+  const noise = noiseOf(trials);
   return {
     source: db.path,
     filter: filterText(filter),
@@ -82,24 +82,36 @@ export function gatherReport(db: Database, filter: Filter, now: number): ReportD
     version: VERSION,
     subjects,
     accuracy: accuracies(groups.map((group) => group.filter(isSearched))),
-    rooflines: environments.flatMap((e, i): Roofline[] => {
-      const stored = calibrations[i];
-      const own = groups.filter(([first]) => first?.environment.id === e.id);
-      return stored ? [rooflineOf(db, i, own, winners, stored)] : [];
+    rooflines: ceilings.flatMap((found, i) => {
+      const own = groups.filter(([first]) => first && indexOf(first.environment) === i);
+      return found ? [rooflineOf(i, own, winners, found)] : [];
     }),
     environments: environments.map(environmentFacts),
-    noise: noiseOf(trials),
+    noise: { ...noise, facts: [...noise.facts, ...clockFacts(trials)] },
+    comparisons: comparisonsOf(db, trials, { runs, indexOf, pointOf }),
   };
+}
+
+/** When the runs of trials began, milliseconds since 1970. */
+function startsOf(db: Database, trials: readonly TrialRecord[]): ReadonlyMap<string, number> {
+  const known = new Set(trials.map((t) => t.run));
+  return new Map(runsIn(db).flatMap(({ run }) => (known.has(run.id) ? [[run.id, run.started] as const] : [])));
+}
+
+interface SubjectParts {
+  readonly winner: TimedRecord | undefined;
+  readonly environment: number;
+  readonly roofs: Roofs | undefined;
+  readonly pointOf: (trial: TrialRecord) => TrialPoint;
 }
 
 function subjectOf(
   first: TrialRecord,
   trials: readonly TrialRecord[],
-  winner: TimedRecord | undefined,
-  environment: number,
-  roofs: Roofs | undefined,
+  { winner, environment, roofs, pointOf }: SubjectParts,
 ): Subject {
   const { workload, conditions } = first;
+  const points = trials.map(pointOf);
   const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
   return {
     label: labelOf(workload),
@@ -107,15 +119,17 @@ function subjectOf(
     subject,
     shape,
     types,
+    dtype: workload.dtype,
     layout: [layout, besides].filter((part) => part !== "").join(" "),
     epilogue,
     equation: workload.equation,
     threads: conditions.threads,
     cache: conditions.cache,
     environment,
-    trials: trials.map(pointOf),
+    trials: points,
     best: winner && bestOf(winner, roofs?.(winner)),
     accuracy: accuracyOf(labelOf(workload), [trials]),
+    decisions: decisionShares(points.flatMap((p) => (p.seconds === undefined ? [] : [{ ...p, seconds: p.seconds }]))),
     failures: reasons(
       trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [] : [{ name: m.status, text: m.log }])),
     ),
@@ -123,8 +137,10 @@ function subjectOf(
   };
 }
 
-function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): TrialPoint {
+function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): TrialPoint {
+  const { id, at, run, candidate, measurement, prediction, conditions } = trial;
   const timed = measurement.status === "ok" ? measurement : undefined;
+  const begun = run === undefined ? undefined : started.get(run);
   return {
     id,
     at,
@@ -134,11 +150,16 @@ function pointOf({ id, at, candidate, measurement, prediction }: TrialRecord): T
     interval: timed?.interval,
     predicted: prediction?.seconds,
     uncorrected: prediction?.uncorrectedSeconds,
+    run,
+    after: begun === undefined ? undefined : Math.max(0, (at - begun) / 1000),
+    clock: conditions.clock,
+    kind: candidate.kind ?? "mapping",
+    decisions: decisionValues(candidate),
   };
 }
 
 function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
-  const { id, workload, candidate, measurement, prediction } = trial;
+  const { id, workload, candidate, measurement, prediction, conditions } = trial;
   const points = attempt(() => usefulPoints(computationOf(workload))) ?? workload.points;
   const rate = (2 * points) / measurement.median;
   return {
@@ -150,16 +171,21 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
     ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
-    mapping: drawable(trial),
+    clock: conditions.clock,
+    drawing: drawingOf(trial),
   };
 }
 
-/** The mapping of a record, or why there is none to draw. */
-function drawable({ workload, candidate }: TrialRecord): Mapping | string {
+function drawingOf({ workload, candidate }: TrialRecord): Drawing {
   try {
-    return mappingOf(computationOf(workload), candidate);
+    const computation = computationOf(workload);
+    if (candidate.kind !== "lanes") return { kind: "mapping", mapping: mappingOf(computation, candidate) };
+    const { dataflow, lanes, rolled } = candidate.schedule;
+    const taps = tapsOf(computation, rolled);
+    if (!taps.ok) return { kind: "none", because: taps.refusal.because };
+    return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
   } catch (error) {
-    if (error instanceof UsageError) return error.message;
+    if (error instanceof UsageError) return { kind: "none", because: error.message };
     throw error;
   }
 }
@@ -179,93 +205,6 @@ function accuracyOf(name: string, groups: readonly (readonly TrialRecord[])[]): 
   };
   const trials = groups.reduce((sum, group) => sum + judged(group).length, 0);
   return { name, trials, corrected: rates("seconds"), uncorrected: rates("uncorrectedSeconds") };
-}
-
-// ---- The roofline
-
-function rooflineOf(
-  db: Database,
-  environment: number,
-  groups: readonly (readonly TrialRecord[])[],
-  winners: ReadonlySet<string>,
-  stored: StoredCalibration,
-): Roofline {
-  const { calibration: c, at } = stored;
-  const trials = groups.flat();
-  const used = new Set(trials.map((t) => t.candidate.intrinsic));
-  const clock = c.clockHz.median;
-  const peaks = knownIntrinsics()
-    .filter((row) => used.has(row.name))
-    .flatMap((row) => {
-      const peak = peakOf(row, c);
-      return peak === undefined ? [] : [{ name: row.name, operationsPerSecond: peak }];
-    });
-  const points = groups.flatMap((own) => {
-    const operations = own[0] ? operationsThatCount(own[0]) : 0;
-    return own.filter(isTimed).map(
-      (t): RooflinePoint => ({
-        label: labelOf(t.workload),
-        types: t.workload.dtype,
-        intensity: operations / bytesMoved(t),
-        operationsPerSecond: operations / t.measurement.median / t.conditions.threads,
-        best: winners.has(t.id),
-      }),
-    );
-  });
-  const contradiction = contradictionOf(
-    trials.filter((t) => winners.has(t.id)),
-    stored,
-    machineOf(db, trials),
-  );
-  return {
-    environment,
-    source: `calibrated on ${c.machine}, ${new Date(at).toISOString().slice(0, 10)}, one core at ${(clock / 1e9).toFixed(2)} GHz`,
-    peaks,
-    bandwidths: levelsOf(c).map(([name, m]) => ({
-      name,
-      bytesPerSecond: m.readBytesPerCycle.median * clock,
-    })),
-    contradicted: contradiction && contradictionText(contradiction, db.path),
-    points,
-  };
-}
-
-/** The least time of each trial's bounds; undefined where the instruction's rate is not known. */
-function roofsOf(db: Database, calibration: Calibration): Roofs {
-  return (trial) => {
-    const bounds = attempt(() => boundsOf(trial, calibration, machineOf(db, [trial]))) ?? [];
-    return bounds.some((b) => b.kind === "instruction" && b.seconds > 0) ? bounds[0]?.seconds : undefined;
-  };
-}
-
-/** Its caches decide what has to be read from where. */
-function machineOf(db: Database, [trial]: readonly TrialRecord[]): Target {
-  return trial ? recordedMachine(db, trial).machine : nativeTarget();
-}
-
-/** A multiply and an add counted as two, products with padding left out where they can be counted. */
-function operationsThatCount({ workload }: TrialRecord): number {
-  return 2 * (attempt(() => neededPoints(computationOf(workload))) || workload.points);
-}
-
-/** Operations a second of one core that does nothing but issue the instruction. */
-function peakOf(row: Intrinsic, { intrinsics, clockHz }: Calibration): number | undefined {
-  const timing = intrinsics[row.name];
-  const operations = 2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
-  return timing && (operations * clockHz.median) / timing.issueCycles.median;
-}
-
-/** Innermost first. */
-function levelsOf({ memory }: Calibration): [string, CalibratedMemory][] {
-  return Object.entries(memory).sort(([, a], [, b]) => a.footprintBytes - b.footprintBytes);
-}
-
-/** Each tensor's elements once. */
-function bytesMoved({ workload }: TrialRecord): number {
-  return Object.values(workload.tensors).reduce(
-    (sum, { dtype, shape }) => sum + bytesOf(dtype) * shape.reduce((n, extent) => n * extent, 1),
-    0,
-  );
 }
 
 // ---- Reasons
@@ -315,8 +254,8 @@ function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
   return { name: `${e.cpu}, automap ${e.automap}`, fields: fields.filter(([, value]) => value !== "") };
 }
 
-function filterText(filter: Filter): string | undefined {
-  const { operator, name, dtype, layout, epilogue, threads, run, since, until } = filter;
+function filterText(filter: ReportFilter): string | undefined {
+  const { operator, name, dtype, layout, epilogue, threads, run, runs, since, until } = filter;
   const instant = (at: number): string => new Date(at).toISOString().slice(0, 16);
   const parts = [
     ...(operator === undefined ? [] : [`operator ${operator}`]),
@@ -325,33 +264,10 @@ function filterText(filter: Filter): string | undefined {
     ...(layout === undefined ? [] : [`layout ${layout}`]),
     ...(epilogue === undefined ? [] : [`epilogue ${epilogue}`]),
     ...(threads === undefined ? [] : [`threads ${threads}`]),
-    ...(run === undefined ? [] : [`run ${run.slice(0, 12)}`]),
+    ...(run === undefined ? [] : [`run ${shortId(run)}`]),
+    ...(runs === undefined ? [] : [`runs ${runs.map(shortId).join(" and ")}`]),
     ...(since === undefined ? [] : [`since ${instant(since)}`]),
     ...(until === undefined ? [] : [`until ${instant(until)}`]),
   ];
   return parts.length === 0 ? undefined : parts.join(", ");
-}
-
-/** What a search asked for, not what was measured again in its finals. */
-function isSearched({ finals }: TrialRecord): boolean {
-  return finals === undefined;
-}
-
-function isTimed(trial: TrialRecord): trial is TimedRecord {
-  return trial.measurement.status === "ok";
-}
-
-function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
-  const groups = new Map<string, T[]>();
-  for (const item of items) {
-    const k = key(item);
-    const group = groups.get(k);
-    if (group) group.push(item);
-    else groups.set(k, [item]);
-  }
-  return [...groups.values()];
-}
-
-function inOrder(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -1,0 +1,61 @@
+/**
+ * @file A table of a report: a column says what a row shows and what it is sorted by. The page's script makes its heads buttons.
+ *
+ *     dataTable("Fastest first", [{ title: "time", number: true, cell: (t) => printTime(t.seconds), value: (t) => t.seconds }], trials)
+ */
+
+import { html, type Markup, type Part } from "./html.ts";
+
+export interface Column<R> {
+  readonly title: string;
+  readonly cell: (row: R, index: number) => Part;
+  /** What rows are sorted by where that is not what is shown; one without comes last. */
+  readonly value?: (row: R, index: number) => number | string | undefined;
+  /** Set to the right, its digits below each other. */
+  readonly number?: true;
+  /** Words that stay on one line. */
+  readonly whole?: true;
+  /** What the row is about. */
+  readonly head?: true;
+  /** Left out where no row has anything to say. */
+  readonly seldom?: (row: R) => boolean;
+}
+
+/**
+ * @param kind `cards`: on a narrow screen each row is a card of lines; else what is too wide scrolls by itself
+ */
+export function dataTable<R>(
+  caption: Part,
+  columns: readonly Column<R>[],
+  rows: readonly R[],
+  kind: "cards" | "scrolled" = "scrolled",
+): Markup {
+  const shown = columns.filter(({ seldom }) => seldom === undefined || rows.some(seldom));
+  const cards = kind === "cards";
+  // A table that is laid out as cards is none to a screen reader unless it is said.
+  const role = (name: string): Markup | undefined => (cards ? html` role="${name}"` : undefined);
+  return html`<div class="${cards ? "carded" : "wide"}"${cards ? undefined : html` tabindex="0" role="region" aria-label="${plain(caption)}"`}><table class="${cards ? "sortable cards" : "sortable"}"${role("table")}>
+<caption>${caption}</caption>
+<thead${role("rowgroup")}><tr${role("row")}>${shown.map((c) => html`<th scope="col"${c.number ? html` class="number"` : undefined}${role("columnheader")}>${c.title}</th>`)}</tr></thead>
+<tbody${role("rowgroup")}>
+${rows.map((row, i) => html`<tr${role("row")}>${shown.map((c) => cellOf(c, row, i, cards))}</tr>\n`)}</tbody></table></div>`;
+}
+
+function cellOf<R>(column: Column<R>, row: R, index: number, cards: boolean): Markup {
+  const value = column.value?.(row, index);
+  const attributes = html`${column.number ? html` class="number"` : column.whole ? html` class="whole"` : undefined}${column.value ? html` data-v="${brief(value)}"` : undefined}${cards ? html` data-label="${column.title}"` : undefined}`;
+  const inside = column.cell(row, index);
+  return column.head
+    ? html`<th scope="row"${attributes}${cards ? html` role="rowheader"` : undefined}>${inside}</th>`
+    : html`<td${attributes}${cards ? html` role="cell"` : undefined}>${inside}</td>`;
+}
+
+/** What sorts rows need not tell them to the last digit. */
+function brief(value: number | string | undefined): number | string {
+  return typeof value === "number" ? Number(value.toPrecision(6)) : (value ?? "");
+}
+
+/** A caption's first sentence, for a label. */
+function plain(caption: Part): string {
+  return String(caption instanceof Object ? "Table" : (caption ?? "Table")).split(/[.:;]/, 1)[0] ?? "Table";
+}

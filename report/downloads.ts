@@ -1,0 +1,71 @@
+/**
+ * @file The data of a report as files inside the page: a link holds the whole file, so that saving it needs neither a server nor a script.
+ *
+ *     trials.csv      one line a trial, one column a decision
+ *     report.json     all that the page shows, in seconds
+ */
+
+import { csvCell } from "./csv.ts";
+import { html, type Markup } from "./html.ts";
+import type { ReportData, Subject, TrialPoint } from "./report-data.ts";
+
+export function downloadLinks(data: ReportData): Markup {
+  const csv = trialsCsv(data);
+  return html`<p class="downloads">Data: ${link("trials.csv", "text/csv", csv)}, one line a trial; ${link("report.json", "application/json", reportJson(data))}, all that this page shows.</p>`;
+}
+
+function link(name: string, type: string, text: string): Markup {
+  const base64 = Buffer.from(text, "utf8").toString("base64");
+  return html`<a download="${name}" href="data:${type};charset=utf-8;base64,${base64}">${name}</a>`;
+}
+
+type Cell = string | number | null;
+type Column = readonly [title: string, of: (trial: TrialPoint, subject: Subject) => Cell];
+
+const COLUMNS: readonly Column[] = [
+  ["record", (t) => t.id],
+  ["run", (t) => t.run ?? null],
+  ["workload", (_, s) => s.label],
+  ["name", (_, s) => s.name ?? null],
+  ["shape", (_, s) => s.shape],
+  ["types", (_, s) => s.types],
+  ["layout", (_, s) => s.layout],
+  ["epilogue", (_, s) => s.epilogue],
+  ["threads", (_, s) => s.threads],
+  ["environment", (_, s) => s.environment + 1],
+  ["status", (t) => t.status],
+  ["seconds", (t) => t.seconds ?? null],
+  ["low", (t) => t.interval?.[0] ?? null],
+  ["high", (t) => t.interval?.[1] ?? null],
+  ["predicted", (t) => t.predicted ?? null],
+  ["uncorrected", (t) => t.uncorrected ?? null],
+  ["at", (t) => new Date(t.at).toISOString()],
+  ["afterSeconds", (t) => t.after ?? null],
+  ["clockHz", (t) => t.clock?.hertz ?? null],
+  ["throttled", (t) => t.clock?.throttled.join(" ") ?? null],
+];
+
+/** Every trial; decisions are the last columns, empty where a candidate lacks one. */
+export function trialsCsv({ subjects }: ReportData): string {
+  const rows = subjects.flatMap((subject) =>
+    subject.trials.map((trial) => ({ subject, trial, decided: new Map(trial.decisions) })),
+  );
+  const names = [...new Set(rows.flatMap(({ decided }) => [...decided.keys()]))];
+  return [
+    [...COLUMNS.map(([title]) => title), ...names].map(csvCell),
+    ...rows.map(({ subject, trial, decided }) => [
+      ...COLUMNS.map(([, of]) => csvCell(of(trial, subject))),
+      ...names.map((name) => csvCell(decided.get(name) ?? null)),
+    ]),
+  ]
+    .map((cells) => `${cells.join(",")}\r\n`)
+    .join("");
+}
+
+/** Trials stand under their workload alone; what can be drawn again from them is left out. */
+export function reportJson(data: ReportData): string {
+  const comparisons = data.comparisons.map((c) => ({ ...c, runs: c.runs.map(({ trials: _, ...run }) => run) }));
+  const rooflines = data.rooflines.map(({ points: _, ...roofline }) => roofline);
+  const rest = { ...data, comparisons, rooflines };
+  return JSON.stringify(rest, (key, value: unknown) => (key === "drawing" ? undefined : value));
+}

@@ -1,0 +1,95 @@
+/**
+ * @file Which decisions go with time: the share of the variance of log time that a decision by itself accounts for.
+ *
+ *     decisionShares([{ seconds: 1e-4, decisions: [["tile m", "64"], ["stage", "2"]] }, ...])
+ *     [{ name: "tile m", share: 0.61, trials: 60, values: [{ value: "128", trials: 21, best: 5e-5, median: 6e-5 }, ...] }, ...]
+ *
+ * The share is epsilon squared of a one-way analysis of variance (Kelley 1935): eta squared, less what as many values would account for by
+ * chance. A search does not draw its trials evenly and moves decisions together, so shares overlap, do not add up to one, and say nothing
+ * about causes.
+ */
+
+/** One trial that worked. */
+export interface Decided {
+  /** Candidates of different kinds decide different things: a decision is judged over the kinds that have it. */
+  readonly kind: string;
+  readonly seconds: number;
+  readonly decisions: readonly (readonly [name: string, value: string])[];
+}
+
+export interface DecisionShare {
+  readonly name: string;
+  /** 0 to 1; undefined where the trials are too few for so many values. */
+  readonly share: number | undefined;
+  /** Trials that worked, of kinds that have the decision. */
+  readonly trials: number;
+  /** Numbers in their order, words by their median. */
+  readonly values: readonly DecisionValue[];
+}
+
+export interface DecisionValue {
+  readonly value: string;
+  readonly trials: number;
+  /** Seconds. */
+  readonly best: number;
+  readonly median: number;
+}
+
+/** A candidate that lacks a decision. */
+export const UNDECIDED = "none";
+/** With fewer trials, or fewer for each value, a share would be a guess. */
+const FEWEST_TRIALS = 8;
+const FEWEST_A_VALUE = 2;
+
+/** Decisions that took more than one value, the largest share first. */
+export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
+  const usable = trials
+    .filter(({ seconds }) => seconds > 0 && Number.isFinite(seconds))
+    .map(({ kind, seconds, decisions }) => ({ kind, seconds, chosen: new Map([["kind", kind], ...decisions]) }));
+  const names = [...new Set(usable.flatMap(({ chosen }) => [...chosen.keys()]))];
+  return names
+    .flatMap((name): DecisionShare[] => {
+      const kinds = new Set(usable.flatMap(({ kind, chosen }) => (chosen.has(name) ? [kind] : [])));
+      const own = usable.filter(({ kind }) => kinds.has(kind));
+      const groups = new Map<string, number[]>();
+      for (const { seconds, chosen } of own) {
+        const value = chosen.get(name) ?? UNDECIDED;
+        groups.set(value, [...(groups.get(value) ?? []), seconds]);
+      }
+      if (groups.size < 2) return [];
+      const values = [...groups].map(([value, seconds]) => ({
+        ...{ value, trials: seconds.length, best: Math.min(...seconds) },
+        median: middle(seconds),
+      }));
+      return [{ name, share: shareOf([...groups.values()]), trials: own.length, values: inOrder(values) }];
+    })
+    .sort((a, b) => (b.share ?? -1) - (a.share ?? -1) || (a.name < b.name ? -1 : 1));
+}
+
+/** Epsilon squared of the logarithms, never below 0. */
+function shareOf(groups: readonly (readonly number[])[]): number | undefined {
+  const n = groups.reduce((sum, group) => sum + group.length, 0);
+  if (n < FEWEST_TRIALS || n < FEWEST_A_VALUE * groups.length) return undefined;
+  const logs = groups.map((group) => group.map(Math.log));
+  const mean = meanOf(logs.flat());
+  const total = squares(logs.flat(), mean);
+  if (total === 0) return undefined;
+  const within = logs.reduce((sum, group) => sum + squares(group, meanOf(group)), 0);
+  return Math.max(0, 1 - ((within / total) * (n - 1)) / (n - groups.length));
+}
+
+const meanOf = (values: readonly number[]): number => values.reduce((sum, v) => sum + v, 0) / values.length;
+const squares = (values: readonly number[], mean: number): number =>
+  values.reduce((sum, v) => sum + (v - mean) ** 2, 0);
+
+function middle(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[sorted.length >> 1] ?? 0;
+}
+
+/** Numbers by size, with those that lack one before them; words by their median. */
+function inOrder(values: readonly DecisionValue[]): DecisionValue[] {
+  const size = ({ value }: DecisionValue): number => (value === UNDECIDED ? Number.NEGATIVE_INFINITY : Number(value));
+  const numbers = values.every((v) => !Number.isNaN(size(v)));
+  return values.toSorted((a, b) => (numbers ? Math.sign(size(a) - size(b)) : a.median - b.median));
+}

@@ -1,0 +1,270 @@
+/** @file One workload of a report: its search, its best kernel, which decisions mattered, every trial as numbers; and its runs compared. */
+
+import { convergenceChart, runsChart } from "./charts.ts";
+import { type Column, dataTable } from "./data-table.ts";
+import { haveShares, importanceChart, parallelChart } from "./decision-charts.ts";
+import { drawLanesSvg } from "./draw-lanes.ts";
+import { drawMappingSvg } from "./draw-svg.ts";
+import { html, type Markup, trusted } from "./html.ts";
+import type { DecisionShare } from "./importance.ts";
+import type { Best, Comparison, Drawing, Reason, RunBest, RunSummary, Subject, TrialPoint } from "./report-data.ts";
+import { type Series, swatch } from "./series.ts";
+import { count, instant, percent, printClock, printInterval, printTime } from "./text.ts";
+
+export function subjectSection(subject: Subject, index: number, series: Series): Markup {
+  const { name, subject: what, shape, types, layout, epilogue, threads, equation, dtype } = subject;
+  const words = [shape, types, layout, epilogue, count(threads, "thread")].filter((word) => word !== "");
+  const { best, failures, refusals } = subject;
+  return html`<article id="w${index}">
+<h3>${swatch(series, dtype)}${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
+${equation === what ? undefined : html`<p><code>${equation}</code></p>`}
+${convergencePart(subject, series.of(dtype))}
+${best ? bestPart(best) : html`<p>Every trial failed.</p>`}
+${decisionsPart(subject, series.of(dtype))}
+${reasonTable("Trials that failed", "status", failures)}
+${refusals === undefined ? undefined : reasonTable("Matches that the mapper refuses on this machine's instructions", "rule", refusals)}
+${trialTable(subject)}
+</article>`;
+}
+
+function convergencePart(subject: Subject, series: number): Markup | undefined {
+  const { trials, accuracy, failures } = subject;
+  const timed = trials.filter((t) => t.seconds !== undefined);
+  if (timed.length === 0 || trials.length < 2) return undefined;
+  const rates = accuracy.corrected.pairwise;
+  return html`<figure><div class="pair">
+${convergenceChart(subject, series, "trials")}
+${timed.some((t) => t.after !== undefined) ? convergenceChart(subject, series, "seconds") : undefined}</div>
+<figcaption>Each trial with its 95 % interval, the best so far as a line${failures.length > 0 ? ", failures as crosses at the top" : ""}.${rates === undefined ? "" : ` The model ordered ${percent(rates)} of the pairs correctly.`}</figcaption>
+</figure>`;
+}
+
+// ---- The best
+
+function bestPart(best: Best): Markup {
+  const { drawing, predicted, clock } = best;
+  const [low, high] = best.interval;
+  const facts: readonly (readonly [string, string])[] = [
+    ...best.candidate,
+    ["predicted", predicted === undefined ? "no" : printTime(predicted)],
+    ...(clock === undefined ? [] : [["clock", printClock(clock)] as const]),
+  ];
+  return html`<h4>The best: ${printTime(best.seconds)} <small>${printInterval(low, high)}</small></h4>
+<div class="winner-parts"><table class="facts"><caption>Record <code>${best.id.slice(0, 12)}</code></caption><tbody>
+${facts.map(([name, text]) => html`<tr><th scope="row">${name}</th><td>${text}</td></tr>\n`)}</tbody></table>
+${drawingPart(drawing)}</div>
+${levelsPart(best)}`;
+}
+
+function drawingPart(drawing: Drawing): Markup {
+  switch (drawing.kind) {
+    case "mapping":
+      return html`<figure class="drawing">${trusted(drawMappingSvg(drawing.mapping))}<figcaption>Loops of the operator feed axes of the instruction, which index its operands.</figcaption></figure>`;
+    case "lanes":
+      return html`<figure class="drawing">${trusted(drawLanesSvg(drawing.design))}<figcaption>One row of the window on one vector: which element of data x, weights w and sums z each lane has in hand, step by step. An element keeps its colour, so that what moves is a slant and what stays a bar.</figcaption></figure>`;
+    case "none":
+      return html`<p>It cannot be drawn: ${drawing.because}</p>`;
+    default:
+      return drawing satisfies never;
+  }
+}
+
+function levelsPart({ levels }: Best): Markup | undefined {
+  if (levels.length === 0) return undefined;
+  const columns: readonly Column<Best["levels"][number]>[] = [
+    { title: "level", head: true, cell: (l) => l.level },
+    { title: "trips", number: true, cell: (l) => cycles(l.trips) },
+    { title: "inside", number: true, cell: (l) => cycles(l.inner) },
+    { title: "read", number: true, cell: (l) => cycles(l.read) },
+    { title: "write", number: true, cell: (l) => cycles(l.write) },
+    { title: "bound by", cell: (l) => l.bound },
+  ];
+  const caption = "Cycles of one trip: a level takes trips times the largest of what lies inside, reading and writing.";
+  return html`<details><summary>Where the model sees the time go</summary>${dataTable(caption, columns, levels)}</details>`;
+}
+
+// ---- Decisions
+
+function decisionsPart(subject: Subject, series: number): Markup | undefined {
+  const { decisions } = subject;
+  if (decisions.length === 0) return undefined;
+  const trials = subject.trials.filter((t) => t.seconds !== undefined).length;
+  const charts = haveShares(subject)
+    ? html`<figure><div class="pair">
+${importanceChart(subject, series)}
+${parallelChart(subject, series)}</div>
+<figcaption>Bars: how much of the variance of log time between the ${count(trials, "trial")} that worked a decision accounts for by itself, less what as many values would by chance (epsilon squared); a decision that only some kinds of candidates have is judged over those. A search moves decisions together and does not draw evenly: shares overlap, do not add up, and are no causes. Lines: the decisions with the largest shares, a line a trial of the winner's kind, coloured for the fastest quarter and dark for the best.</figcaption>
+</figure>`
+    : html`<p>${count(trials, "trial")} that worked ${trials === 1 ? "is" : "are"} too few to say which decisions mattered.</p>`;
+  return html`<h4>Which decisions mattered</h4>
+${charts}
+${decisionTable(decisions)}`;
+}
+
+function decisionTable(decisions: readonly DecisionShare[]): Markup {
+  const rows = decisions.flatMap((d) => d.values.map((v) => ({ ...v, name: d.name, share: d.share })));
+  const columns: readonly Column<(typeof rows)[number]>[] = [
+    { title: "decision", head: true, cell: (r) => r.name },
+    {
+      title: "explains",
+      number: true,
+      value: (r) => r.share,
+      cell: (r) => (r.share === undefined ? "" : percent(r.share)),
+    },
+    { title: "value", cell: (r) => r.value },
+    { title: "trials", number: true, cell: (r) => r.trials },
+    { title: "fastest", number: true, value: (r) => r.best, cell: (r) => printTime(r.best) },
+    { title: "median", number: true, value: (r) => r.median, cell: (r) => printTime(r.median) },
+  ];
+  const caption =
+    "Decisions that took more than one value, value by value; without a share where there are fewer than two trials a value.";
+  return html`<details><summary>Decisions value by value: ${rows.length}</summary>${dataTable(caption, columns, rows)}</details>`;
+}
+
+// ---- Reasons and trials
+
+function reasonTable(caption: string, what: string, rows: readonly Reason[]): Markup | undefined {
+  if (rows.length === 0) return undefined;
+  const columns: readonly Column<Reason>[] = [
+    { title: what, head: true, cell: (r) => r.name },
+    { title: "count", number: true, cell: (r) => r.count },
+    { title: "for example", cell: (r) => r.example },
+  ];
+  return html`<details><summary>${caption}: ${rows.reduce((sum, r) => sum + r.count, 0)}</summary>${dataTable(`${caption}, by ${what}.`, columns, rows, "cards")}</details>`;
+}
+
+/** The trials as numbers: what the charts show to those who do not see them. */
+function trialTable({ trials }: Subject): Markup {
+  const columns: readonly Column<TrialPoint>[] = [
+    { title: "trial", number: true, head: true, cell: (_, i) => i + 1 },
+    { title: "record", cell: (t) => html`<code>${t.id.slice(0, 12)}</code>` },
+    {
+      title: "run",
+      cell: (t) => (t.run === undefined ? "" : html`<code>${t.run.slice(0, 12)}</code>`),
+      seldom: (t) => t.run !== trials[0]?.run,
+    },
+    {
+      title: "after",
+      number: true,
+      value: (t) => t.after,
+      cell: (t) => (t.after === undefined ? "" : `${t.after.toFixed(1)} s`),
+      seldom: (t) => t.after !== undefined,
+    },
+    { title: "instruction", cell: (t) => t.intrinsic },
+    {
+      title: "time",
+      number: true,
+      value: (t) => t.seconds,
+      cell: (t) => (t.seconds === undefined ? t.status : printTime(t.seconds)),
+    },
+    {
+      title: "interval",
+      number: true,
+      value: (t) => t.interval?.[0],
+      cell: (t) => t.interval && printInterval(...t.interval),
+    },
+    {
+      title: "predicted",
+      number: true,
+      value: (t) => t.predicted,
+      cell: (t) => (t.predicted === undefined ? "" : printTime(t.predicted)),
+    },
+    {
+      title: "clock",
+      number: true,
+      value: (t) => t.clock?.hertz,
+      cell: ({ clock }) => clock && clockText(clock),
+      seldom: (t) => t.clock !== undefined,
+    },
+  ];
+  return html`<details><summary>Every trial as numbers: ${trials.length}</summary>${dataTable("Trials in the order they were made.", columns, trials)}</details>`;
+}
+
+const clockText = ({ hertz, throttled }: NonNullable<TrialPoint["clock"]>): string =>
+  `${(hertz / 1e6).toFixed(0)} MHz${throttled.length === 0 ? "" : `, ${throttled.join(", ")}`}`;
+
+function cycles(n: number): string {
+  return Number.isInteger(n) ? String(n) : n.toFixed(1);
+}
+
+// ---- Runs
+
+/** Several runs of one workload; what is said of the others is beside the first. */
+export function comparisonPart(comparison: Comparison, series: number, severalEnvironments: boolean): Markup {
+  const { runs, label } = comparison;
+  const reference = runs[0]?.best;
+  const columns: readonly Column<RunSummary>[] = [
+    {
+      title: "run",
+      head: true,
+      value: (_, i) => i + 1,
+      cell: (r, i) => html`${i + 1} <code>${r.id.slice(0, 12)}</code>`,
+    },
+    { title: "began", cell: (r) => instant(r.started) },
+    { title: "environment", number: true, cell: (r) => r.environment + 1, seldom: () => severalEnvironments },
+    { title: "strategy", cell: (r) => `${r.strategy} seed ${r.seed}`.trim() },
+    {
+      title: "trials",
+      number: true,
+      cell: (r) => `${r.trials.length}${r.failed === 0 ? "" : `, ${r.failed} failed`}`,
+      value: (r) => r.trials.length,
+    },
+    { title: "record", cell: (r) => r.best && html`<code>${r.best.id.slice(0, 12)}</code>` },
+    {
+      title: "time",
+      number: true,
+      value: (r) => r.best?.seconds,
+      cell: ({ best }) =>
+        best ? html`<span>${printTime(best.seconds)}<small>${printInterval(...best.interval)}</small></span>` : "none",
+    },
+    { title: "beside run 1", cell: (r, i) => (i === 0 ? "" : besideText(r.best, reference)) },
+    {
+      title: "same kernels",
+      value: (r) => r.shared?.ratio,
+      cell: ({ shared }) => shared && `${count(shared.count, "kernel")}, ${shared.ratio.toFixed(3)} times the time`,
+      seldom: (r) => r.shared !== undefined,
+    },
+  ];
+  const differing = differencesOf(runs);
+  return html`<article>
+<h3>${label}</h3>
+<figure><div class="pair">
+${runs.some((r) => r.trials.some((t) => t.seconds !== undefined)) ? html`${runsChart(comparison, series, "trials")}${runsChart(comparison, series, "seconds")}` : undefined}</div>
+<figcaption>The best so far of each run, numbered as below. Times of searches are of single measurements; the table has the winner of each run's finals.</figcaption></figure>
+${dataTable("Runs of this workload. Kernels that were measured in both runs say how far the machine itself was faster or slower.", columns, runs, "cards")}
+${
+  differing.length === 0
+    ? undefined
+    : html`<details open=""><summary>What the winners decided differently: ${differing.length}</summary>${dataTable(
+        "Decisions of the fastest kernel of each run that are not the same in all.",
+        [
+          { title: "decision", head: true, cell: (d: Differing) => d.name },
+          ...runs.map((_, i): Column<Differing> => ({ title: `run ${i + 1}`, cell: (d) => d.values[i] })),
+        ],
+        differing,
+      )}</details>`
+}
+</article>`;
+}
+
+/** By how much, or that the intervals do not tell. */
+function besideText(best: RunBest | undefined, reference: RunBest | undefined): string {
+  if (!best || !reference) return "";
+  const [low, high] = [reference.interval[0] / best.interval[1], reference.interval[1] / best.interval[0]];
+  if (low > 1) return `${low.toFixed(3)} to ${high.toFixed(3)} times as fast`;
+  if (high < 1) return `${(1 / high).toFixed(3)} to ${(1 / low).toFixed(3)} times as slow`;
+  return "no difference: intervals overlap";
+}
+
+interface Differing {
+  readonly name: string;
+  readonly values: readonly string[];
+}
+
+function differencesOf(runs: readonly RunSummary[]): Differing[] {
+  const decided = runs.map((r) => new Map(r.best?.decisions));
+  const names = [...new Set(decided.flatMap((d) => [...d.keys()]))];
+  return names
+    .map((name) => ({ name, values: decided.map((d) => d.get(name) ?? "") }))
+    .filter(({ values }) => new Set(values).size > 1);
+}

@@ -1,0 +1,190 @@
+/**
+ * @file What charts are drawn with: scales, axes, labels that keep out of each other's way. SVG of plain shapes; colours are those of the page.
+ *
+ *     const x = linear([0, 60], [60, 430]);      x.at(30) = 245      x.ticks = [0, 20, 40, 60]
+ *     const y = log([50, 900], [200, 20]);       y.ticks = [50, 100, 200, 500]
+ *
+ * A chart is as wide as a narrow screen, so that its text is read as it is drawn there; on a wide one two stand side by side.
+ */
+
+import { html, type Markup } from "./html.ts";
+
+/** Units of a drawing, which are pixels at its own size. */
+export const WIDTH = 440;
+/** Of a line of small text, and of one of its characters in the widest of the usual fonts. */
+export const LINE = 13;
+const CHARACTER = 6.9;
+
+export interface Scale {
+  readonly domain: readonly [low: number, high: number];
+  readonly range: readonly [from: number, to: number];
+  readonly at: (value: number) => number;
+  readonly ticks: readonly number[];
+}
+
+/** Room that small text takes, at least. */
+export const widthOf = (text: string): number => CHARACTER * text.length;
+
+/** A text cut to a width; what is cut is said by an ellipsis. */
+export function fitted(text: string, width: number): string {
+  const most = Math.max(1, Math.floor(width / CHARACTER));
+  return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
+}
+
+/** @param domain of different ends; equal ones are moved apart */
+export function linear(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
+  const [low, high] = apart(domain);
+  const [from, to] = range;
+  const at = (value: number): number => from + ((value - low) / (high - low)) * (to - from);
+  return { domain: [low, high], range, at, ticks: roundSteps(low, high, most) };
+}
+
+/** @param domain of positive ends */
+export function log(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
+  const [low, high] = apart(domain);
+  const [from, to] = range;
+  const at = (value: number): number => from + (Math.log(value / low) / Math.log(high / low)) * (to - from);
+  const decades = [[1, 2, 5], [1, 3], [1]].map((steps) => powers(low, high, steps));
+  const found = decades.find((t) => t.length <= most) ?? thinned(decades.at(-1) ?? [], most);
+  // Within a factor of three or so, round steps say more.
+  return { domain: [low, high], range, at, ticks: found.length < 3 ? roundSteps(low, high, most) : found };
+}
+
+/** Ends that are as good as equal are no range to draw over. */
+function apart([low, high]: Scale["domain"]): [number, number] {
+  if (high - low > 1e-6 * Math.max(Math.abs(low), Math.abs(high))) return [low, high];
+  return low === 0 ? [-1, 1] : [low - 0.05 * Math.abs(low), low + 0.05 * Math.abs(low)];
+}
+
+function roundSteps(low: number, high: number, most: number): number[] {
+  const least = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5].map((s) => s * power).find((s) => s >= least) ?? 10 * power;
+  const first = Math.ceil(low / step);
+  const count = Math.floor(high / step) - first + 1;
+  // Twelve digits leave out what 0.1 + 0.2 has too many of.
+  return Array.from({ length: Math.max(0, count) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+function powers(low: number, high: number, steps: readonly number[]): number[] {
+  const from = Math.floor(Math.log10(low));
+  const count = Math.ceil(Math.log10(high)) - from + 1;
+  const all = Array.from({ length: count }, (_, i) => steps.map((s) => Number((s * 10 ** (from + i)).toPrecision(6))));
+  return all.flat().filter((v) => v >= low && v <= high);
+}
+
+function thinned(values: readonly number[], most: number): number[] {
+  const every = Math.ceil(values.length / most);
+  return values.filter((_, i) => i % every === 0);
+}
+
+/** `2000000` as `2M`, `0.05`. */
+export function short(value: number): string {
+  const [unit, size] = (
+    [
+      ["T", 1e12],
+      ["G", 1e9],
+      ["M", 1e6],
+      ["k", 1e4],
+    ] as const
+  ).find(([, from]) => Math.abs(value) >= from) ?? ["", 1];
+  const shown = unit === "k" ? value / 1e3 : value / size;
+  return `${Number(shown.toPrecision(4))}${unit}`;
+}
+
+/** A unit of time in which values read well. */
+export function timeUnit(seconds: number): { readonly name: string; readonly size: number } {
+  if (seconds >= 1) return { name: "s", size: 1 };
+  if (seconds >= 1e-3) return { name: "ms", size: 1e-3 };
+  return seconds >= 1e-6 ? { name: "us", size: 1e-6 } : { name: "ns", size: 1e-9 };
+}
+
+// ---- Axes
+
+export interface Axis {
+  readonly scale: Scale;
+  readonly title: string;
+  readonly print?: (value: number) => string;
+}
+
+/** Ticks, grid and titles of both axes. */
+export function axes(x: Axis, y: Axis): Markup {
+  const [left, right] = x.scale.range;
+  const [bottom, top] = y.scale.range;
+  const xPrint = x.print ?? short;
+  const yPrint = y.print ?? short;
+  let free = Number.NEGATIVE_INFINITY;
+  const xTicks = x.scale.ticks.filter((value) => {
+    const [at, half] = [x.scale.at(value), widthOf(xPrint(value)) / 2];
+    if (at - half < free || at + half > WIDTH) return false;
+    free = at + half + 6;
+    return true;
+  });
+  return html`<g class="axes">
+<path class="grid" d="${x.scale.ticks.map((v) => `M${n(x.scale.at(v))} ${bottom}V${top}`).join("")}${y.scale.ticks.map((v) => `M${left} ${n(y.scale.at(v))}H${right}`).join("")}"/>
+<path class="frame" d="M${left} ${top}V${bottom}H${right}"/>
+${xTicks.map((v) => text(x.scale.at(v), bottom + 15, xPrint(v), { anchor: "middle" }))}
+${y.scale.ticks.map((v) => text(left - 6, y.scale.at(v) + 4, yPrint(v), { anchor: "end" }))}
+${text((left + right) / 2, bottom + 32, x.title, { anchor: "middle", kind: "title" })}
+${text(0, top - 10, y.title, { kind: "title" })}
+</g>`;
+}
+
+// ---- Marks
+
+export interface TextLook {
+  readonly anchor?: "start" | "middle" | "end";
+  readonly kind?: string;
+  /** Degrees about its own place. */
+  readonly turned?: number;
+}
+
+export function text(x: number, y: number, content: string, { anchor, kind, turned }: TextLook = {}): Markup {
+  return html`<text x="${n(x)}" y="${n(y)}"${anchor === undefined || anchor === "start" ? "" : html` text-anchor="${anchor}"`}${kind === undefined ? "" : html` class="${kind}"`}${turned === undefined ? "" : html` transform="rotate(${n(turned)} ${n(x)} ${n(y)})"`}>${content}</text>`;
+}
+
+const SHAPES: readonly ((x: number, y: number, r: number) => string)[] = [
+  (x, y, r) => `M${n(x - r)} ${n(y)}a${n(r)} ${n(r)} 0 1 0 ${n(2 * r)} 0a${n(r)} ${n(r)} 0 1 0 ${n(-2 * r)} 0z`,
+  (x, y, r) => `M${n(x - 0.9 * r)} ${n(y - 0.9 * r)}h${n(1.8 * r)}v${n(1.8 * r)}h${n(-1.8 * r)}z`,
+  (x, y, r) => `M${n(x)} ${n(y - 1.2 * r)}l${n(1.15 * r)} ${n(2 * r)}h${n(-2.3 * r)}z`,
+  (x, y, r) =>
+    `M${n(x)} ${n(y - 1.3 * r)}l${n(1.3 * r)} ${n(1.3 * r)}l${n(-1.3 * r)} ${n(1.3 * r)}l${n(-1.3 * r)} ${n(-1.3 * r)}z`,
+  (x, y, r) => `M${n(x)} ${n(y + 1.2 * r)}l${n(1.15 * r)} ${n(-2 * r)}h${n(-2.3 * r)}z`,
+];
+
+/** A mark of the colour and the shape of a series; colours and shapes repeat only together after forty. */
+export function mark(series: number, x: number, y: number, radius: number, kind = ""): Markup {
+  const shape = SHAPES[series % SHAPES.length] ?? SHAPES[0];
+  return html`<path class="${`mark ${seriesClass(series)} ${kind}`.trim()}" d="${shape?.(x, y, radius)}"/>`;
+}
+
+/** Colours there are; see page-style.ts. */
+export const COLOURS = 8;
+export const seriesClass = (series: number): string => `s${series % COLOURS}`;
+
+export const cross = (x: number, y: number, r = 3.5): string =>
+  `M${n(x - r)} ${n(y - r)}L${n(x + r)} ${n(y + r)}M${n(x - r)} ${n(y + r)}L${n(x + r)} ${n(y - r)}`;
+
+/** One drawing. @param label read out in its place */
+export function chart(label: string, height: number, parts: Markup): Markup {
+  return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${n(height)}" width="${WIDTH}" height="${n(height)}" role="img" aria-label="${label}">
+${parts}
+</svg>`;
+}
+
+/** A tenth of a pixel is fine enough. */
+export const n = (value: number): number => (Number.isFinite(value) ? Number(value.toFixed(1)) : 0);
+
+/**
+ * Places for labels of a line's height, each as near to where it wants to be as the others let it, in their order from the top.
+ * @param wanted ascending
+ */
+export function spread(wanted: readonly number[], top: number, bottom: number): number[] {
+  const gap = Math.min(LINE, (bottom - top) / Math.max(1, wanted.length - 1));
+  const places = [...wanted];
+  for (let i = 0; i < places.length; i++)
+    places[i] = Math.max(places[i] ?? 0, i === 0 ? top : (places[i - 1] ?? 0) + gap);
+  for (let i = places.length - 1; i >= 0; i--)
+    places[i] = Math.min(places[i] ?? 0, i === places.length - 1 ? bottom : (places[i + 1] ?? 0) - gap);
+  return places;
+}

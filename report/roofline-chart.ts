@@ -1,0 +1,108 @@
+/**
+ * @file The roofline: slopes for the levels of memory, flat lines for instructions, every trial under them.
+ *
+ * A slope carries its name along the line, a flat line at its right end; names that would touch are moved apart or share a label.
+ */
+
+import { html, type Markup } from "./html.ts";
+import { axes, chart, LINE, log, mark, n, short, spread, text, WIDTH, widthOf } from "./plot.ts";
+import type { Roofline } from "./report-data.ts";
+
+const LEFT = 52;
+const RIGHT = WIDTH - 10;
+const TOP = 30;
+const BOTTOM = 340;
+
+interface Named {
+  readonly name: string;
+  readonly rate: number;
+}
+
+/** The ceilings and what every trial reached under them; the best of a workload stands out. */
+export function rooflineChart(roofline: Roofline, seriesOf: (dtype: string) => number): Markup {
+  const { peaks, bandwidths, points } = roofline;
+  const highest = Math.max(...peaks.map((p) => p.operationsPerSecond), ...points.map((p) => p.operationsPerSecond));
+  const fastest = Math.max(...bandwidths.map((b) => b.bytesPerSecond));
+  const slowest = Math.min(...bandwidths.map((b) => b.bytesPerSecond));
+  const reached = points.map((p) => p.intensity);
+  const left = Math.min(highest / fastest / 4, ...reached.map((i) => i / 2));
+  const right = Math.max((2 * highest) / slowest, ...reached.map((i) => i * 2));
+  const bottom = Math.min(...points.map((p) => p.operationsPerSecond / 2), fastest * left);
+  const x = log([left, right], [LEFT, RIGHT]);
+  const y = log([bottom, highest * 1.8], [BOTTOM, TOP]);
+  const slope = (name: string, rate: number) => {
+    const from = Math.max(left, bottom / rate);
+    return { name, rate, from, x: x.at(from), y: y.at(rate * from), endX: x.at(highest / rate), endY: y.at(highest) };
+  };
+  const slopes = bandwidths.map((b) => slope(b.name, b.bytesPerSecond));
+  const marks = [...points].sort((a, b) => Number(a.best) - Number(b.best));
+  return chart(
+    `Roofline: ${peaks.length} instructions, ${bandwidths.length} levels of memory, ${points.length} trials`,
+    380,
+    html`${axes(
+      { scale: x, title: "operations a byte (each tensor moved once)" },
+      { scale: y, title: `operations a second ${roofline.of === "GPU" ? "of the GPU" : "a thread"}`, print: short },
+    )}
+<path class="slope" d="${slopes.map((s) => `M${n(s.x)} ${n(s.y)}L${n(s.endX)} ${n(s.endY)}`).join("")}"/>
+<path class="flat" d="${peaks.map((p) => `M${n(Math.max(LEFT, x.at(p.operationsPerSecond / fastest)))} ${n(y.at(p.operationsPerSecond))}H${RIGHT}`).join("")}"/>
+${slopeNames(slopes)}
+${flatNames(
+  peaks.map((p) => ({ name: p.name, rate: p.operationsPerSecond })),
+  y.at,
+)}
+${marks.map((p) => mark(seriesOf(p.dtype), x.at(p.intensity), y.at(p.operationsPerSecond), p.best ? 5 : 2.4, p.best ? "winner" : "trial"))}`,
+  );
+}
+
+interface Slope extends Named {
+  readonly x: number;
+  readonly y: number;
+  readonly endX: number;
+  readonly endY: number;
+}
+
+/** Along the lines, just above them; lines too near for a name between them share one. */
+function slopeNames(slopes: readonly Slope[]): Markup[] {
+  const sorted = slopes.toSorted((a, b) => b.rate - a.rate);
+  const shared: { names: string[]; slope: Slope }[] = [];
+  for (const slope of sorted) {
+    const above = shared.at(-1);
+    if (above && apart(above.slope, slope) < LINE + 3) above.names.push(slope.name);
+    else shared.push({ names: [slope.name], slope });
+  }
+  return shared.map(({ names, slope: s }) => {
+    const length = Math.hypot(s.endX - s.x, s.endY - s.y);
+    const [dx, dy] = [(s.endX - s.x) / length, (s.endY - s.y) / length];
+    const at = Math.min(14, Math.max(0, length - widthOf(names.join(", "))));
+    const degrees = (Math.atan2(dy, dx) * 180) / Math.PI;
+    return text(s.x + at * dx + 4 * dy, s.y + at * dy - 4 * dx, names.join(", "), { kind: "slope", turned: degrees });
+  });
+}
+
+/** Pixels between two parallel lines. */
+function apart(a: Slope, b: Slope): number {
+  const [dx, dy] = [a.endX - a.x, a.endY - a.y];
+  return Math.abs((b.endX - a.x) * dy - (b.endY - a.y) * dx) / Math.max(1e-9, Math.hypot(dx, dy));
+}
+
+/** At the right ends, each above its line; one that is moved away from it is led back. */
+function flatNames(lines: readonly Named[], at: (rate: number) => number): Markup[] {
+  const shared: { names: string[]; y: number }[] = [];
+  for (const { name, rate } of lines.toSorted((a, b) => b.rate - a.rate)) {
+    const above = shared.at(-1);
+    if (above && Math.abs(above.y - at(rate)) < 3) above.names.push(name);
+    else shared.push({ names: [name], y: at(rate) });
+  }
+  const places = spread(
+    shared.map((s) => s.y - 4),
+    TOP + 8,
+    BOTTOM - 4,
+  );
+  return shared.map(({ names: [first = "", ...more], y }, i) => {
+    const place = places[i] ?? y;
+    const label = more.length === 0 ? first : `${first} and ${more.length} more`;
+    const moved = Math.abs(place + 4 - y) > 3;
+    const end = RIGHT - 4 - widthOf(label);
+    return html`${moved ? html`<path class="leader" d="M${n(end - 2)} ${n(place - 4)}L${n(end - 14)} ${n(y)}"/>` : undefined}${text(RIGHT - 4, place, label, { anchor: "end", kind: "flat" })}`;
+  });
+}

@@ -1,0 +1,33 @@
+/**
+ * @file The colour and the mark of each data type: the same in every chart, table and heading of a page.
+ *
+ *     const series = seriesOfTypes(["u8s8", "f32"]);      series.of("f32") = 0      series.of("u8s8") = 1
+ */
+
+import { html, type Markup } from "./html.ts";
+import { mark } from "./plot.ts";
+
+export interface Series {
+  /** A number for each type; see {@link mark}. */
+  readonly of: (dtype: string) => number;
+  readonly types: readonly string[];
+}
+
+/** What most pages hold comes first, so that the same type mostly looks the same from page to page. */
+const USUAL = ["f32", "u8s8", "f16", "bf16", "s8", "f64", "tf32", "u8"];
+
+export function seriesOfTypes(types: readonly string[]): Series {
+  const present = [...new Set(types)].sort();
+  const known = [...USUAL, ...present.filter((t) => !USUAL.includes(t))];
+  return { of: (dtype) => Math.max(0, known.indexOf(dtype)), types: known.filter((t) => present.includes(t)) };
+}
+
+/** The mark of a type, beside its name. */
+export function swatch(series: Series, dtype: string): Markup {
+  return html`<svg class="swatch" viewBox="0 0 12 12" width="12" height="12" role="img" aria-label="${dtype}">${mark(series.of(dtype), 6, 6, 4.2)}</svg>`;
+}
+
+/** What the marks of a chart mean. */
+export function legend(series: Series): Markup {
+  return html`<ul class="legend">${series.types.map((t) => html`<li>${swatch(series, t)} ${t}</li>`)}</ul>`;
+}

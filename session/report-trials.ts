@@ -1,0 +1,31 @@
+/** @file What the parts of a report ask of trials, and how they sort them. */
+
+import type { TrialRecord } from "../db/index.ts";
+
+type Timed = Extract<TrialRecord["measurement"], { status: "ok" }>;
+export type TimedRecord = TrialRecord & { measurement: Timed };
+
+export function isTimed(trial: TrialRecord): trial is TimedRecord {
+  return trial.measurement.status === "ok";
+}
+
+/** What a search asked for, not what was measured again in its finals. */
+export function isSearched({ finals }: TrialRecord): boolean {
+  return finals === undefined;
+}
+
+/** In the order of the first of each. */
+export function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const k = key(item);
+    const group = groups.get(k);
+    if (group) group.push(item);
+    else groups.set(k, [item]);
+  }
+  return [...groups.values()];
+}
+
+export function inOrder(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
