@@ -10,6 +10,7 @@ import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
 import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
+import { examineNatives } from "../session/natives.ts";
 import { parseOptions } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
@@ -25,6 +26,7 @@ export function registerDoctor(command: Command, finish: (code: ExitCode) => voi
 async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode> {
   const findings = [
     ...(await examineMachine()),
+    ...(await examineNatives()),
     ...(await examineGpu()),
     ...(await examineCalibration(db)),
     ...(await examineGpuCalibration(db)),

@@ -6,9 +6,9 @@
  */
 
 import { existsSync } from "node:fs";
-import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { DatabaseError, type Environment, openDatabase, recordCalibration } from "../db/index.ts";
+import { type Environment, openDatabase, recordCalibration } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { calibratedGpu, calibrateGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
@@ -119,7 +119,7 @@ export async function examineGpuCalibration(database: string): Promise<readonly 
       db.close();
     }
   } catch (error) {
-    if (!(error instanceof UsageError || error instanceof DatabaseError)) throw error;
+    if (!(error instanceof UsageError || error instanceof MachineFault)) throw error;
     return [];
   }
 }

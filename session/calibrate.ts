@@ -5,8 +5,8 @@
  */
 
 import { existsSync } from "node:fs";
-import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
-import { calibrationOf, DatabaseError, type Environment, openDatabase } from "../db/index.ts";
+import { type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
+import { calibrationOf, type Environment, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
@@ -91,7 +91,7 @@ export async function examineCalibration(database: string): Promise<readonly Fin
       db.close();
     }
   } catch (error) {
-    if (!(error instanceof UsageError || error instanceof DatabaseError)) throw error;
+    if (!(error instanceof UsageError || error instanceof MachineFault)) throw error;
     return [{ ...common, status: "doubtful", detail: error.message, remedy: "name another database with --db" }];
   }
 }

@@ -44,6 +44,7 @@ import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
 import type { TunedKernel } from "./finals.ts";
 import { type Consent, checkConsent, checkFenced } from "./imported.ts";
+import { loadKoffi } from "./natives.ts";
 
 export { type BoundKernel, type KernelDescription, KernelError } from "../package/index.ts";
 
@@ -83,13 +84,7 @@ export async function load(
   if (fenced?.status === "wrong")
     throw new UsageError(fenced.because, { hint: "it is not run here; measure it here: automap tune" });
   const library = await compiledLibrary(build, sources, options.cache ?? cacheFolder("kernels"), { compiler, cores });
-  const { default: koffi } = await import("koffi").catch((error: unknown) => {
-    throw new EnvironmentError({
-      what: `koffi cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
-      why: "it calls the compiled kernel from Node",
-      remedy: "npm rebuild koffi, on a platform it supports (koffi.dev)",
-    });
-  });
+  const koffi = await loadKoffi();
   return bind(koffi, library, description, options.implementation ? { implementation: options.implementation } : {});
 }
 
