@@ -828,7 +828,7 @@ describe("the automap command as a process", () => {
     );
     expect(built.code, built.out + built.err).toBe(0);
     expect(existsSync(`${home}/dist/cli/main.js`)).toBe(true);
-  }, 60_000);
+  });
 
   it("sets the exit codes", () => {
     expect(shell("$AUTOMAP map conv2d --intrinsic amx").code).toBe(0);

@@ -24,7 +24,7 @@ beforeAll(async () => {
   const made = await createRunner({ threads: 1, flags: inFull([], ["-O1"]) });
   if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
   runner = made.runner;
-}, 60_000);
+});
 afterAll(() => runner.close());
 
 function intrinsic(name: string): Intrinsic {
@@ -158,5 +158,5 @@ describe("every kernel, compiled and run, equals its equation", () => {
     };
     expect(wrong.source).not.toBe(right.source);
     expect((await runner.measure(wrong, reference, QUICK)).status).toBe("wrong");
-  }, 60_000);
+  });
 });

@@ -121,4 +121,4 @@ it("two searches at once take turns on every core, say what they wait for, and r
       expect(conditions.load).toBeGreaterThanOrEqual(0);
     }
   }
-}, 120_000);
+});

@@ -194,7 +194,7 @@ describe("rows of vectors are equal to elements one by one, bit by bit", () => {
     { isa: ["avx512f"], features: avx512 },
     { isa: ["avx512f", "avx512_bf16"], features: [...avx512, "avx512bf16"] },
   ];
-  it.each(cases)("with $isa", { timeout: 120_000 }, async ({ isa, features }) => {
+  it.each(cases)("with $isa", async ({ isa, features }) => {
     const missing = isa.filter((i) => !nativeTarget().isa.includes(i));
     if (missing.length > 0) {
       console.log(`skipped: this CPU has no ${missing.join(", ")}`);

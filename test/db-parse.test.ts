@@ -21,6 +21,7 @@ import { OPERATORS } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn, textsIn } from "./support/forge.ts";
+import { inFull } from "./support/slow.ts";
 
 let shop: ReturnType<typeof workshop>;
 let db: Database;
@@ -183,12 +184,15 @@ function importForged(
 }
 
 describe("a text of a record", () => {
-  it.each(HOSTILE)("that is %s stands nowhere but where anything may be said", { timeout: 60_000 }, (_, text) => {
+  it.each(HOSTILE)("that is %s stands nowhere but where anything may be said", (_, text) => {
     const all = records();
+    const turn = HOSTILE.findIndex(([, other]) => other === text);
+    // Each text in some places and each place with some text; in full each with each.
     const places = all
       .filter(({ kind }) => kind !== "header")
       .flatMap((of) => textsIn(of).map((place) => ({ of, place })))
-      .filter(({ place }) => !["kind", "id"].includes(String(place.path[0])));
+      .filter(({ place }) => !["kind", "id"].includes(String(place.path[0])))
+      .filter((_place, i) => (i + turn) % inFull(1, 3) === 0);
     const { other, report, taken } = importForged(
       all,
       places.map(({ of, place }) => ({ of, change: (line) => plant(line, place, text) })),
@@ -248,13 +252,16 @@ describe("a number of a record", () => {
     );
   };
 
-  it("that cannot be is refused, and none makes anything slow", { timeout: 60_000 }, () => {
+  it("that cannot be is refused, and none makes anything slow", () => {
     const all = records();
     const changes = all
       .filter(({ kind }) => kind !== "header")
       .flatMap((of) => numbersIn(of).map((path) => ({ of, path })))
-      .flatMap(({ of, path }) =>
-        NUMBERS.map((number) => ({ of, change: (line: Line) => plant(line, { path, isName: false }, number) })),
+      .flatMap(({ of, path }, i) =>
+        NUMBERS.filter((_number, at) => (i + at) % inFull(1, 3) === 0).map((number) => ({
+          of,
+          change: (line: Line) => plant(line, { path, isName: false }, number),
+        })),
       );
     const { other, report } = importForged(all, changes);
     expect(report.rejected.length).toBeGreaterThan(changes.length / 2);

@@ -230,7 +230,7 @@ describe("an import", () => {
     other.close();
   });
 
-  it(`of ${FUZZED} fuzzed lines takes whole records only, and names every other line`, { timeout: 60_000 }, () => {
+  it(`of ${FUZZED} fuzzed lines takes whole records only, and names every other line`, () => {
     for (let i = 0; i < 20; i++) recordTrial(db, newTrial(60 + i, { trial: trial(measured(60 + i), i) }));
     fill(db);
     const [header = "", ...lines] = [...exportLines(db)];
@@ -342,7 +342,7 @@ describe("merging", () => {
     return held(into);
   };
 
-  it("is commutative, associative and idempotent", { timeout: 120_000 }, () => {
+  it("is commutative, associative and idempotent", () => {
     let turn = 0;
     fc.assert(
       fc.property(part, part, part, (a, b, c) => {

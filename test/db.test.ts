@@ -46,6 +46,7 @@ import {
   workshop,
 } from "./support/database.ts";
 import fc from "./support/property.ts";
+import { inFull } from "./support/slow.ts";
 
 let shop: ReturnType<typeof workshop>;
 let db: Database;
@@ -175,7 +176,7 @@ describe("a trial", () => {
         const { candidate: tried, prediction, measurement: result, at } = showTrial(memory, id);
         expect({ candidate: tried, prediction, measurement: result, at }).toEqual(given);
       }),
-      { numRuns: 60 },
+      { numRuns: inFull(60, 25) },
     );
     memory.close();
   });

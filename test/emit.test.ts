@@ -183,5 +183,5 @@ kernel.close();
     });
     const told = ts.getPreEmitDiagnostics(types).map((d) => ts.flattenDiagnosticMessageText(d.messageText, "\n"));
     expect(told).toEqual([expect.stringMatching(/'Float32Array.*'Int8Array/)]);
-  }, 60_000);
+  });
 });

@@ -163,7 +163,7 @@ beforeAll(async () => {
   };
   for (const [i, { name, want }] of asked.entries())
     outcomes.set(name, [...(outcomes.get(name) ?? []), outcome(runs[i], want)]);
-}, 120_000);
+});
 
 const always = (what: unknown): unknown[] => ADVERSE_ORDERS.map(() => what);
 const late = ADVERSE_ORDERS.map((o) => (o.copies === "late" ? "wrong" : "right"));

@@ -255,7 +255,7 @@ it("every schedule of every mapping applies the epilogue, twice in a row; so doe
     }
   }
   expect(ran).toBeGreaterThan(inFull(60, 30));
-}, 120_000);
+});
 
 it("stores whole blocks without a test, the output's contiguous axis innermost", () => {
   const on = intrinsic("avx512.vpdpbusd");
@@ -302,7 +302,7 @@ beforeAll(async () => {
   const made = await createRunner({ threads: 1, flags: inFull([], ["-O1"]) });
   if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
   runner = made.runner;
-}, 60_000);
+});
 afterAll(() => runner.close());
 
 /** The same kernel against the emulation header: what this CPU lacks runs too. */
@@ -398,7 +398,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
       ),
     );
     expect((await Promise.all(ran)).filter((problem) => problem !== undefined)).toEqual([]);
-  }, 120_000);
+  });
 
   it("a kernel that is wrong in its epilogue alone is caught", async () => {
     const on = intrinsic("avx512.vpdpbusd");
@@ -435,7 +435,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
       expect(right.source).toContain(from);
       expect([from, await of(sourceOf(right.source.replaceAll(from, to)))]).toEqual([from, "wrong"]);
     }
-  }, 60_000);
+  });
 });
 
 describe("the reference of a computation with an epilogue", () => {

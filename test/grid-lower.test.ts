@@ -104,7 +104,7 @@ function inputsFor(computation: Computation, random: Random): Inputs {
   );
 }
 
-const COUNT = Number(process.env["AUTOMAP_TEST_CASES"] ?? inFull(1250, 6));
+const COUNT = Number(process.env["AUTOMAP_TEST_CASES"] ?? inFull(1250, 4));
 
 describe("a schedule of blocks and warps", () => {
   for (const [name, computation] of COMPUTATIONS)

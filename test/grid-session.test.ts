@@ -16,7 +16,7 @@ import { emulatedRunner } from "./support/emulated-runner.ts";
 import { inFull } from "./support/slow.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 60 } as const;
-const COUNT = inFull(60, 2);
+const COUNT = inFull(60, 1);
 
 const { runner } = emulatedRunner();
 

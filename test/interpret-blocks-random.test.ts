@@ -12,7 +12,7 @@ import { faultsOf, pipeline, randomForm } from "./support/pipeline.ts";
 import { inFull } from "./support/slow.ts";
 import { scrambled } from "./support/warp-nest.ts";
 
-const FORMS = inFull(400, 8);
+const FORMS = inFull(400, 5);
 
 function someInputs(computation: Computation, random: Random): Inputs {
   const values = (count: number): number[] => Array.from({ length: count }, () => randomInteger(random, -3, 3));
@@ -55,7 +55,7 @@ it("accepts of nests gone astray only those that give one result in every order"
   let accepted = 0;
   let wrong = 0;
   let refused = 0;
-  while (accepted < inFull(1000, 20)) {
+  while (accepted < inFull(1000, 12)) {
     const { computation, nest: right } = pipeline({ ...randomForm(random), blocks: [1, 1], slices: 1 });
     const inputs = someInputs(computation, random);
     const expected = interpret(computation, inputs);

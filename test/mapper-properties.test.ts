@@ -117,7 +117,7 @@ describe("every mapping", () => {
     // The cases are worth something only if they reach every instruction and every difficulty.
     const rare = [...mapped, ...met].filter(([, times]) => times < CASES / 300);
     expect(rare).toEqual([]);
-  }, 120_000);
+  });
 });
 
 describe("every refusal", () => {
@@ -148,7 +148,7 @@ describe("every refusal", () => {
     const unmet = RULES.filter((name) => !rules.has(name));
     // Enumeration proposes no loop twice, leaves no axis without need and knows no schedules; a recurrence is no random computation.
     expect(unmet).toEqual(["unfed-axis", "schedule", "matched-twice", "recurrence"]);
-  }, 120_000);
+  });
 });
 
 function refusalProblem(given: Case, refusal: Refusal): string | undefined {

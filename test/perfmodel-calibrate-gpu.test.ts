@@ -87,7 +87,7 @@ describe("probes of a GPU", () => {
     `);
   });
 
-  it("run under emulation, every one of them, and what has no clock says nothing", { timeout: 120_000 }, async () => {
+  it("run under emulation, every one of them, and what has no clock says nothing", async () => {
     const made = await createCudaRunner({ workdir: folder, emulated: true });
     if (made.status === "environment") throw new Error(made.what);
     try {
@@ -106,21 +106,17 @@ describe("probes of a GPU", () => {
   });
 
   const nvcc = findProgram("nvcc");
-  it.skipIf(nvcc === undefined)(
-    "are what nvcc takes without a warning or a byte of stack",
-    { timeout: 300_000 },
-    async () => {
-      const libraries = gpuProbes(H100, ROWS).slice(inFull(0, 1));
-      for (const [i, { source }] of libraries.entries()) {
-        const file = join(folder, `probes_${i}.cu`);
-        writeFileSync(file, source);
-        const target = [...H100.compilerFlags, "-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v"];
-        const run = await runChild([nvcc ?? "", file, "-o", `${file}.so`, ...target], { timeLimitMs: 200_000 });
-        expect(run.status, run.stderr).toBe("ok");
-        expect(run.stderr).not.toMatch(/warning|C75\d\d|[1-9]\d* bytes (?:stack|spill)/);
-      }
-    },
-  );
+  it.skipIf(nvcc === undefined)("are what nvcc takes without a warning or a byte of stack", async () => {
+    const libraries = gpuProbes(H100, ROWS).slice(inFull(0, 1));
+    for (const [i, { source }] of libraries.entries()) {
+      const file = join(folder, `probes_${i}.cu`);
+      writeFileSync(file, source);
+      const target = [...H100.compilerFlags, "-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v"];
+      const run = await runChild([nvcc ?? "", file, "-o", `${file}.so`, ...target], { timeLimitMs: 200_000 });
+      expect(run.status, run.stderr).toBe("ok");
+      expect(run.stderr).not.toMatch(/warning|C75\d\d|[1-9]\d* bytes (?:stack|spill)/);
+    }
+  });
 });
 
 describe("a calibrated GPU", () => {

@@ -122,7 +122,8 @@ test("figures that were not measured keep the source they have", () => {
   for (const source of sources) expect(source).toMatch(/^(measured 20|assumed: |AMD |Intel |two )/);
 });
 
-test("this machine is measured, and the figures are possible", { timeout: 60_000 }, async (context) => {
+// Other work on the machine may fall between two figures that are compared: what is wrong is wrong twice.
+test("this machine is measured, and the figures are possible", { retry: 1 }, async (context) => {
   const compiler = await findCompiler();
   if (compiler.status === "environment") return context.skip(compiler.what);
   const target = nativeTarget();

@@ -104,7 +104,7 @@ describe("rows of plain C++", () => {
       }
     }
     expect(unmapped).toEqual([]);
-  }, 60_000);
+  });
 
   const EQUATIONS: Readonly<Record<string, Computation>> = {
     "a maximum of bytes": pooling("max=", "u8"),
@@ -125,7 +125,7 @@ describe("rows of plain C++", () => {
         budgetSeconds: 0.01,
       });
       expect(measured).toMatchObject({ status: "ok", instructions: 0 });
-    }, 60_000);
+    });
   }
 });
 
@@ -185,5 +185,5 @@ describe("an x86-64 without AVX", () => {
     const compiled = await compileKernel(kernel, { compiler, workdir: runner.workdir });
     if (compiled.status !== "compiled") throw new Error(compiled.log);
     expect(await avxIn(compiled.file)).toEqual([]);
-  }, 60_000);
+  });
 });

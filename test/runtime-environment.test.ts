@@ -78,7 +78,7 @@ describe("a search without objdump", () => {
     const installed = await commandLine(tune);
     expect(installed.code).toBe(0);
     expect(installed.err).toMatch(/^all trials made after \d+\.\d s: 2 kernels tried, 2 of them now, 0 failed$/m);
-  }, 60_000);
+  });
 });
 
 describe("a machine that fails in the middle of a search", () => {

@@ -119,7 +119,7 @@ describe("the compiled reference", () => {
       await expectEqual(computation, i);
     };
     await Promise.all(EQUATIONS.map((row, i) => limit(compare, row, i)));
-  }, 60_000);
+  });
 
   it("sums more outputs than it sums side by side, of one loop and of several, shared among threads", async () => {
     const sums = [
@@ -144,7 +144,7 @@ describe("the compiled reference", () => {
     const compare = (operator: Operator, i: number): Promise<void> =>
       expectEqual(small(operator, i % 2 === 0 ? "f32" : "u8s8"), i);
     await Promise.all(few.map((operator, i) => limit(compare, operator, i)));
-  }, 60_000);
+  });
 });
 
 // ------------------------------------------------------------------------------------------------- references

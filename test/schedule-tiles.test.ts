@@ -96,7 +96,7 @@ test("every order of loops over tiles computes the equation, twice in a row", ()
     }
   expect(ran.tiled).toBeGreaterThan(inFull(300, 25));
   expect(ran.passes).toBeGreaterThan(inFull(100, 10));
-}, 60_000);
+});
 
 test("an epilogue is applied by the last pass alone", () => {
   const random = seededRandom(23);

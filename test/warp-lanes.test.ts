@@ -81,7 +81,7 @@ describe("lanes of warps", () => {
     },
   );
 
-  it("are what tune searches for a stencil on a GPU", { timeout: 120_000 }, async () => {
+  it("are what tune searches for a stencil on a GPU", async () => {
     const ran = await fakeCuda(folder).commandLine(
       `tune 2d5pt --h 40 --w 40 --dtype f32 --target cuda --trials 3 --time 300 --db ${folder}/t.db --json`,
     );

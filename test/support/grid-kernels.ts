@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "vitest";
+import { ADVERSE_ORDERS as INTERPRETED_ORDERS } from "../../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
@@ -23,6 +24,7 @@ import { findProgram, runChild } from "../../runtime/child.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { toMemory } from "../../runtime/verify.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { inFull } from "./slow.ts";
 
 /** Small integers: every sum is exact in f32, in whatever order. */
 export function smallIntegers(computation: Computation, random: Random = seededRandom(3)): Inputs {
@@ -30,6 +32,10 @@ export function smallIntegers(computation: Computation, random: Random = seededR
     Float64Array.from({ length: count }, () => randomInteger(random, -3, 3));
   return Object.fromEntries(inputsOf(computation).map((t) => [t.name, drawn(elementCount(t))]));
 }
+
+/** An adverse order of threads for the case of a number, another for the next; in full all of them for each. */
+export const ordersInTurn = (turn: number): typeof INTERPRETED_ORDERS =>
+  INTERPRETED_ORDERS.filter((_, i) => inFull(true, i === turn % INTERPRETED_ORDERS.length));
 
 const CHANNELS_LAST = {
   conv1d: { in: "NLC", w: "KRC", y: "NPK" },
