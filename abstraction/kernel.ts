@@ -13,6 +13,7 @@
  * A CUDA kernel deals the parts itself. Pointers are the device's; what a function returns is a `cudaError_t`:
  *
  *     extern "C" unsigned long automap_workspace_bytes(void);
+ *     extern "C" int automap_allow(void);                                                         once a device: the shared memory that kernels ask for
  *     extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream);
  *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream);
  *
@@ -53,6 +54,16 @@ export interface Launch {
   readonly arguments: readonly string[];
 }
 
+/** What whoever calls a CUDA kernel must know beside its functions. */
+export interface CudaCall {
+  /** Of the workspace, whose contents do not matter before a call unless the kernel prepares; 0 when it needs none. */
+  readonly workspaceBytes: number;
+  /** Whether constants are packed or copied before the first call: else preparing does no more than `automap_allow`. */
+  readonly prepares: boolean;
+  /** Bytes at whose multiples tensors must begin, where that is more than their elements'. */
+  readonly aligned: Readonly<Record<string, number>>;
+}
+
 /** A generated program, and what it promises. */
 export interface Kernel {
   /** What it is written in. */
@@ -67,4 +78,6 @@ export interface Kernel {
   readonly arguments: readonly KernelArgument[];
   /** Of CM only. */
   readonly launches?: readonly Launch[];
+  /** Of CUDA only. */
+  readonly call?: CudaCall;
 }

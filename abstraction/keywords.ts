@@ -4,7 +4,7 @@
  *     isReserved("new", ["c++"])     true        isReserved("new", ["typescript"])     true        isReserved("in", ["c++"])     false
  */
 
-export type Language = "c++" | "cuda" | "cm" | "typescript";
+export type Language = "c++" | "cuda" | "cm" | "python" | "typescript";
 
 const words = (text: string): string[] => text.trim().split(/\s+/);
 
@@ -25,12 +25,18 @@ const TYPESCRIPT = words(`
   never new null number object of package private protected public readonly require return set static string super switch symbol
   this throw true try type typeof undefined unique unknown var void while with yield`);
 
+/** The Python Language Reference, Keywords. */
+const PYTHON = words(`
+  False None True and as assert async await break class continue def del elif else except finally for from global if import in is
+  lambda nonlocal not or pass raise return try while with yield`);
+
 const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
   "c++": new Set(C_FAMILY),
   /** Variables that every kernel has. CUDA C++ Programming Guide, Built-in Variables. */
   cuda: new Set([...C_FAMILY, ...words("blockDim blockIdx gridDim threadIdx warpSize")]),
   /** CM language specification, Data Types. */
   cm: new Set([...C_FAMILY, ...words("half matrix matrix_ref uchar uint ushort vector vector_ref")]),
+  python: new Set(PYTHON),
   typescript: new Set(TYPESCRIPT),
 };
 
@@ -44,7 +50,7 @@ const MACRO =
 /** Whether a word means something else wherever it stands in one of these languages. */
 export function isReserved(word: string, languages: readonly Language[]): boolean {
   if (languages.some((language) => RESERVED[language].has(word))) return true;
-  return languages.some((language) => language !== "typescript") && MACRO.test(word) && !word.endsWith("_");
+  return languages.some((language) => language !== "typescript" && language !== "python") && MACRO.test(word) && !word.endsWith("_");
 }
 
 /** The keywords of a language; tests try each as a name. */

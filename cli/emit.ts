@@ -2,7 +2,7 @@
  * @file `automap emit`: writes the kernel of a record as a package that needs nothing of automap's.
  *
  *     automap emit 3f9a1c77 --to conv2d
- *     automap emit 9b01d244 --to conv2d.cu
+ *     automap emit 9b01d244 --to conv2d.cu                a kernel in CUDA, its text alone
  *     automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove
  */
 
@@ -32,7 +32,16 @@ import { everyIntrinsic, intrinsicsNamed } from "../intrinsics/index.ts";
 import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { type Proof, portableSubject, provePackage, sealedPackage, subjectOf, writePackage } from "../session/emit.ts";
+import { findCudaDevice } from "../runtime/run/cuda-device.ts";
+import {
+  type Proof,
+  portableSubject,
+  proveCudaPackage,
+  provePackage,
+  sealedPackage,
+  subjectOf,
+  writePackage,
+} from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
@@ -58,7 +67,10 @@ type Options = z.infer<typeof options>;
 
 export function registerEmit(command: Command, finish: (code: ExitCode) => void): void {
   addSubjectOptions(command, "<record, operator or equation>")
-    .option("--to <folder>", "the folder to write; made when it is missing. For a kernel in CUDA the file, kernel.cu")
+    .option(
+      "--to <folder>",
+      "the folder to write; made when it is missing. Of a kernel in CUDA the text alone: kernel.cu",
+    )
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--name <name>", "of files and C functions (default: the operator's)")
     .option(
@@ -81,7 +93,7 @@ export function registerEmit(command: Command, finish: (code: ExitCode) => void)
         '  automap emit "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --portable --to product',
         "",
         "A record is named by the first digits of its id (automap db best lists them). Of an operator, the best record of exactly",
-        "that workload is taken. The package needs a C++ compiler and nothing of automap's.",
+        "that workload is taken. The package needs a C++ compiler, or nvcc for a kernel in CUDA, and nothing of automap's.",
       ].join("\n"),
     )
     .action(async (subject: string, raw: unknown, command: Command) => {
@@ -134,6 +146,7 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
 }
 
 async function prove({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
+  if (subject.gpu) return proveOnGpu({ subject, ...(imported && { imported }) }, given);
   const compiler = await findCompiler();
   if (compiler.status === "environment") return cannotProve(compiler);
   const fenced = imported && (await checkFenced(imported, compiler, { onWait: say }));
@@ -141,6 +154,15 @@ async function prove({ subject, imported }: Emitted, given: Options): Promise<Pr
   if (fenced?.status === "wrong") return { status: "wrong", said: fenced.because };
   const { name, threads, tuned } = subject;
   return provePackage(given.to, { name, threads, features: tuned?.features }, compiler, { onWait: say });
+}
+
+async function proveOnGpu({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
+  const device = await findCudaDevice();
+  if ("status" in device) return cannotProve(device);
+  const fenced = imported && (await checkFenced(imported, undefined, { onWait: say }));
+  if (fenced?.status === "environment") return cannotProve(fenced);
+  if (fenced?.status === "wrong") return { status: "wrong", said: fenced.because };
+  return proveCudaPackage(given.to, subject, device.nvcc.path, { onWait: say });
 }
 
 function cannotProve({ what, remedy }: EnvironmentProblem): "no compiler" {

@@ -14,18 +14,9 @@ import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import {
-  apart,
-  axisName,
-  type Code,
-  code,
-  Name,
-  type SourceText,
-  skeleton,
-  tensorName,
-} from "../abstraction/source-text.ts";
+import { apart, axisName, type Code, code, Name, skeleton, tensorName } from "../abstraction/source-text.ts";
 import type { SourceNotes } from "./cpp-frame.ts";
-import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
+import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
 import { ALL_LANES, CudaLanes } from "./lanes-cuda.ts";
 import { namedIn } from "./named.ts";
@@ -48,7 +39,7 @@ export function cudaSource(
   notes: SourceNotes,
   comments: readonly string[],
   { warps = 4 }: CudaOptions,
-): SourceText {
+): CudaProgram {
   checkLanes(nest, warps);
   const constants = constantTensors(nest, Object.values(computation.tensors));
   const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel =>

@@ -97,13 +97,16 @@ template <int BYTES, class T> static __device__ inline void copy_async_where(boo
     name: "driver_entry",
     feature: "tma",
     text: code`#include <cuda.h>
-/* A function of the driver, which nothing is linked with. */
-template <class F> static inline cudaError_t driver_entry(const char* name, F* entry) {
-  cudaDriverEntryPointQueryResult found;
-  if (*entry == nullptr)
-    if (cudaError_t error = cudaGetDriverEntryPointByVersion(name, (void**)entry, 12000, cudaEnableDefault, &found)) return error;
-  return *entry == nullptr ? cudaErrorNotSupported : cudaSuccess;
-}
+/* A function of the driver, which nothing is linked with; looked up once, whichever thread comes first. */
+template <class F> struct driver_entry {
+  F call = nullptr;
+  cudaError_t error;
+  explicit driver_entry(const char* name) {
+    cudaDriverEntryPointQueryResult found;
+    error = cudaGetDriverEntryPointByVersion(name, (void**)&call, 12000, cudaEnableDefault, &found);
+    if (error == cudaSuccess && call == nullptr) error = cudaErrorNotSupported;
+  }
+};
 static inline CUtensorMapDataType bits_of(unsigned bytes) {
   return bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32;
 }
@@ -115,10 +118,10 @@ static inline CUtensorMapSwizzle swizzle_of(unsigned span) {
     name: "describe_box",
     text: code`/* A tensor, innermost dimension first, and the box of it that the engine copies at once, its rows swizzled over their width. cuTensorMapEncodeTiled. */
 template <int RANK> static inline cudaError_t describe_box(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK], const uint64_t (&pitches)[RANK - 1], const unsigned (&box)[RANK]) {
-  static decltype(&cuTensorMapEncodeTiled) encode = nullptr;
-  if (cudaError_t error = driver_entry("cuTensorMapEncodeTiled", &encode)) return error;
+  static const driver_entry<decltype(&cuTensorMapEncodeTiled)> encode("cuTensorMapEncodeTiled");
+  if (encode.error != cudaSuccess) return encode.error;
   const cuuint32_t steps[] = {1, 1, 1, 1, 1};
-  const CUresult result = encode(map, bits_of(bytes), RANK, (void*)tensor, (const cuuint64_t*)extents, (const cuuint64_t*)pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box[0] * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode.call(map, bits_of(bytes), RANK, (void*)tensor, (const cuuint64_t*)extents, (const cuuint64_t*)pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box[0] * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }`,
   },
@@ -126,11 +129,11 @@ template <int RANK> static inline cudaError_t describe_box(CUtensorMap* map, con
     name: "describe_pixels",
     text: code`/* A tensor and the walk through it: along each dimension but the outer ones from a first place to a last one, that counted from the tensor's, in steps. cuTensorMapEncodeIm2col. */
 template <int RANK> static inline cudaError_t describe_pixels(CUtensorMap* map, const void* tensor, unsigned bytes, const uint64_t (&extents)[RANK], const uint64_t (&pitches)[RANK - 1], const int (&first)[RANK - 2], const int (&last)[RANK - 2], const unsigned (&step)[RANK - 2], unsigned columns, unsigned count) {
-  static decltype(&cuTensorMapEncodeIm2col) encode = nullptr;
-  if (cudaError_t error = driver_entry("cuTensorMapEncodeIm2col", &encode)) return error;
+  static const driver_entry<decltype(&cuTensorMapEncodeIm2col)> encode("cuTensorMapEncodeIm2col");
+  if (encode.error != cudaSuccess) return encode.error;
   cuuint32_t steps[] = {1, 1, 1, 1, 1};
   for (int i = 0; i < RANK - 2; i++) steps[i + 1] = step[i];
-  const CUresult result = encode(map, bits_of(bytes), RANK, (void*)tensor, (const cuuint64_t*)extents, (const cuuint64_t*)pitches, first, last, columns, count, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode.call(map, bits_of(bytes), RANK, (void*)tensor, (const cuuint64_t*)extents, (const cuuint64_t*)pitches, first, last, columns, count, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }`,
   },

@@ -7,7 +7,7 @@
 
 import { type Computation, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { C_TYPES } from "../abstraction/kernel.ts";
+import { C_TYPES, type CudaCall } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
   type Code,
@@ -81,9 +81,16 @@ export function pointersOf(computation: Computation, nest: LoopNest, { memory }:
     .map((pointer) => ({ ...pointer, name: tensorName(pointer.name) }));
 }
 
-export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): SourceText {
+/** The text, and what a caller must know of it. */
+export interface CudaProgram {
+  readonly source: SourceText;
+  readonly call: CudaCall;
+}
+
+export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): CudaProgram {
   const { prepare, run, constants = [] } = parts;
   const workspace = workspaceOf(nest);
+  const prepares = prepare.length > 0 || constants.length > 0;
   const kernels = [...prepare, ...run].map(kernelText);
   const asked = [...prepare, ...run].filter((k) => k.sharedBytes > 0).map(allowance);
   const uses = (all: readonly CudaKernel[]): boolean => all.some((k) => k.pointers.some((p) => !p.restrict));
@@ -98,16 +105,30 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...kernels,
     code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
     NOTHING,
-    code`extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {`,
-    ...(prepare.length === 0 && constants.length === 0 ? [code`  (void)tensors;`] : []),
-    code`  cudaError_t error = cudaMemsetAsync(workspace, 0, automap_workspace_bytes(), stream);`,
-    code`  if (error != cudaSuccess) return error;`,
-    ...indented([
-      ...asked.flat(),
-      ...constants.flatMap((t) => copyOf(computation, t)),
-      ...prepare.flatMap((k) => launchOf(computation, nest, k)),
-    ]),
+    code`extern "C" int automap_allow(void) {`,
+    ...(asked.length === 0 ? [] : [code`  cudaError_t error = cudaSuccess;`]),
+    ...indented(asked.flat()),
     code`  return cudaSuccess;`,
+    code`}`,
+    NOTHING,
+    code`extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {`,
+    ...indented(
+      prepares
+        ? [
+            code`cudaError_t error = (cudaError_t)automap_allow();`,
+            code`if (error != cudaSuccess) return error;`,
+            ...(workspace.buffers.length === 0
+              ? [code`(void)workspace;`]
+              : [
+                  code`error = cudaMemsetAsync(workspace, 0, ${workspace.bytes}, stream);`,
+                  code`if (error != cudaSuccess) return error;`,
+                ]),
+            ...constants.flatMap((t) => copyOf(computation, t)),
+            ...prepare.flatMap((k) => launchOf(computation, nest, k)),
+            code`return cudaSuccess;`,
+          ]
+        : [code`(void)workspace, (void)tensors, (void)stream;`, code`return automap_allow();`],
+    ),
     code`}`,
     NOTHING,
     code`extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {`,
@@ -119,7 +140,14 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     code`}`,
     NOTHING,
   ]);
-  return spell(text, "cuda");
+  return {
+    source: spell(text, "cuda"),
+    call: {
+      workspaceBytes: workspace.buffers.length > 0 ? workspace.bytes : 0,
+      prepares,
+      aligned: Object.fromEntries([...parts.aligned].filter(([, bytes]) => bytes > 1)),
+    },
+  };
 }
 
 /** Symbols in a namespace of their own: the headers of CUDA have functions called j0 and index. */

@@ -105,7 +105,7 @@ export function generateCuda(
   const aligned = new Map<string, number>();
   for (const k of kernels)
     for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
-  const source = cudaProgram(computation, nest, {
+  const program = cudaProgram(computation, nest, {
     comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
     prelude: [...forDevice([...preludeOf(intrinsic, nest), ...device]), ...portable],
     replaced,
@@ -114,8 +114,8 @@ export function generateCuda(
     aligned,
   });
   return {
+    ...program,
     language: "cuda",
-    source,
     features: [...new Set([...intrinsic.features, ...features])],
     promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation),

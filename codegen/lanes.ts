@@ -55,7 +55,7 @@ export function generateLanes(
         features: compilerFeatures(["avx512f"]),
       };
     case "cuda":
-      return { ...common, source: cudaSource(computation, whole, notes, comments, options), features: [] };
+      return { ...common, ...cudaSource(computation, whole, notes, comments, options), features: [] };
     case "cm":
       return { ...common, ...cmSource(computation, whole, notes, comments), features: [] };
     default:

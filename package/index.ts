@@ -3,11 +3,14 @@
  *
  *     packageFiles(subject)      conv2d.h, conv2d.cpp, conv2d_tuned.cpp, conv2d_portable.cpp, conv2d_test.cpp, build.sh, CMakeLists.txt,
  *                                README.md, package.json, kernel.json, index.js, index.d.ts, binding.js, binding.d.ts
+ *
+ * Of a kernel in CUDA the files of cuda/index.ts.
  */
 
 import type { SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { buildScript, cmakeText, readmeText } from "./build.ts";
+import { cudaPackageFiles } from "./cuda/index.ts";
 import type { KernelDescription } from "./files/binding.js";
 import { headerText, librarySource, tunedSource } from "./library.ts";
 import { assetText, portableSource } from "./portable.ts";
@@ -17,6 +20,7 @@ import type { EmitSubject } from "./subject.ts";
 import { descriptionOf as describe, descriptionText, indexText, indexTypes, packageJsonText } from "./wrapper.ts";
 
 export { type Build, type BuildStep, type BuildSubject, buildOf, libraryFile } from "./build.ts";
+export { cudaBuildOf } from "./cuda/index.ts";
 export {
   type BindOptions,
   type BoundKernel,
@@ -26,7 +30,7 @@ export {
   type NumberArray,
   type ParameterDescription,
 } from "./files/binding.js";
-export { type EmitSubject, packageName } from "./subject.ts";
+export { type EmitSubject, type GpuFacts, packageName } from "./subject.ts";
 export { PACKAGE_VERSION } from "./wrapper.ts";
 
 /** What a package is for whoever calls it without its files. */
@@ -36,6 +40,7 @@ export function descriptionOf(subject: EmitSubject): KernelDescription {
 
 /** Text of every file by name. */
 export function packageFiles(subject: EmitSubject): ReadonlyMap<string, SourceText> {
+  if (subject.gpu) return cudaPackageFiles(subject);
   const { name } = subject;
   const words = publicWords(subject);
   return new Map<string, SourceText>([

@@ -9,7 +9,7 @@
  */
 
 import { equationText } from "../abstraction/computation.ts";
-import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import {
   apart,
   type Code,
@@ -27,7 +27,7 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { extensionNamed } from "../targets/x86.ts";
-import { describeTensor, type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
+import { aboutParameter, type EmitSubject, type Parameter, parametersOf, pointerTo } from "./subject.ts";
 
 const MESSAGES = [
   ["OK", "ok"],
@@ -38,12 +38,9 @@ const MESSAGES = [
   ["NO_THREAD", "a thread could not be started"],
 ] as const;
 
-const pointer = ({ tensor, name, role }: Parameter): Code =>
-  code`${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
-
 /** What run and prepare take, by role. */
 function signatures(parameters: readonly Parameter[]): { prepare: Code; run: Code } {
-  const behind = (chosen: readonly Parameter[]): Code => join(chosen.map((p) => code`, ${pointer(p)}`));
+  const behind = (chosen: readonly Parameter[]): Code => join(chosen.map((p) => code`, ${pointerTo(p)}`));
   return {
     prepare: behind(parameters.filter((p) => p.role === "constant")),
     run: behind(parameters.filter((p) => p.role !== "constant")),
@@ -51,7 +48,7 @@ function signatures(parameters: readonly Parameter[]): { prepare: Code; run: Cod
 }
 
 /** The name of a package, for functions and for macros. */
-function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
+export function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
   return { name: identifier(name), upper: identifier(name.toUpperCase()) };
 }
 
@@ -62,14 +59,10 @@ export function headerText(subject: EmitSubject): Code {
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const { prepare, run } = signatures(parameters);
-  const about = (p: Parameter): (Code | string)[] => [
-    code`${p.name}   ${p.role}, ${p.elements} elements of ${C_TYPES[p.tensor.dtype]}${isHalf(p) ? code` (the bits of a ${p.tensor.dtype})` : NOTHING}, ${p.bytes} bytes`,
-    `${" ".repeat(p.name.wish.length)}   ${describeTensor(p.tensor)}`,
-  ];
   return code`${comment([
     `${subject.name}: ${equationText(computation)}`,
     "",
-    ...parameters.flatMap(about),
+    ...parameters.flatMap(aboutParameter),
     "",
     "Pointers need the alignment of their element type; with 64 bytes no load crosses a cache line. The output may not overlap an input. An element",
     "that the storage formula does not reach is neither read for its value nor promised to be kept.",
@@ -128,22 +121,23 @@ ${upper}_API const char* ${name}_message(int code);
 `;
 }
 
-const isHalf = ({ tensor }: Parameter): boolean => tensor.dtype === "f16" || tensor.dtype === "bf16";
-
 /** The tuned kernel with names of its own, so that two packages fit into one program. */
-export function tunedSource(subject: EmitSubject, kernel: Kernel): SourceText {
+export function tunedSource(
+  subject: EmitSubject,
+  { source, language }: Pick<Kernel, "source" | "language">,
+): SourceText {
   const { name } = namesOf(subject);
   const renamed = FUNCTIONS.reduce(
-    (source, word) => replaced(source, new RegExp(`\\bautomap_${word}\\b`, "g"), () => code`${name}_tuned_${word}`),
-    kernel.source,
+    (text, word) => replaced(text, new RegExp(`\\bautomap_${word}\\b`, "g"), () => code`${name}_tuned_${word}`),
+    source,
   );
   const hidden = replaced(renamed, /^extern "C" /gm, () => code`extern "C" __attribute__((visibility("hidden"))) `);
   if (subject.provenance.length === 0) return hidden;
-  return spell(linesOf([comment(subject.provenance), quoted(hidden)]), "c++");
+  return spell(linesOf([comment(subject.provenance), quoted(hidden)]), language);
 }
 
-/** Of the C interface of a kernel (abstraction/kernel.ts). */
-const FUNCTIONS = ["workspace_bytes", "prepare", "phases", "run"] as const;
+/** Of the C interfaces of kernels (abstraction/kernel.ts), and of a reference on a device. */
+const FUNCTIONS = ["workspace_bytes", "allow", "prepare", "phases", "run", "launch", "reference"] as const;
 
 /** Whether a kernel reads tensor `place` when it runs, and not only when it is prepared. */
 export function readsAtRun({ source }: Kernel, place: number): boolean {

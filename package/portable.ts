@@ -29,8 +29,18 @@ import { spell } from "../abstraction/spelling.ts";
 import { dataName, type Holding, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
+type Asset =
+  | "binding.d.ts"
+  | "binding.js"
+  | "cuda-test.h"
+  | "memory.h"
+  | "self-test.h"
+  | "torch-check.h"
+  | "torch_example.py"
+  | "torch_ext.py";
+
 /** A file that lies beside this one. */
-export function assetText(name: "binding.d.ts" | "binding.js" | "memory.h" | "self-test.h"): Code {
+export function assetText(name: Asset): Code {
   return trustedCode(readFileSync(new URL(`./files/${name}`, import.meta.url), "utf8"));
 }
 

@@ -9,9 +9,9 @@ import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } fro
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
+import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import { isReserved } from "../abstraction/keywords.ts";
-import { Name } from "../abstraction/source-text.ts";
+import { type Code, code, Name, NOTHING } from "../abstraction/source-text.ts";
 
 export interface EmitSubject {
   /** Of files and functions: an identifier of C. */
@@ -25,6 +25,16 @@ export interface EmitSubject {
   readonly provenance: readonly string[];
   /** Id of the record, when there is one. */
   readonly record?: string;
+  /** Where the tuned kernel is one in CUDA. */
+  readonly gpu?: GpuFacts;
+}
+
+/** What a package in CUDA is built for. */
+export interface GpuFacts {
+  /** Of the GPU that it was measured on, 90 for 9.0. */
+  readonly capability: number;
+  /** What the kernel was made of; PyTorch may have it too. */
+  readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
 }
 
 /** The typed array of JavaScript that holds elements as C does; 16-bit floats are their bits. */
@@ -72,6 +82,20 @@ function nameOf({ name }: Tensor): Name {
   return new Name("tensor", name === "in" ? "input" : name, name);
 }
 
+/** `const float* w` */
+export const pointerTo = ({ tensor, name, role }: Parameter): Code =>
+  code`${role === "output" ? "" : "const "}${C_TYPES[tensor.dtype]}* ${name}`;
+
+/** What a header says of a parameter. */
+export function aboutParameter({ name, role, elements, bytes, tensor }: Parameter): (Code | string)[] {
+  const { dtype } = tensor;
+  const bits = dtype === "f16" || dtype === "bf16" ? code` (the bits of a ${dtype})` : NOTHING;
+  return [
+    code`${name}   ${role}, ${elements} elements of ${C_TYPES[dtype]}${bits}, ${bytes} bytes`,
+    `${" ".repeat(name.wish.length)}   ${describeTensor(tensor)}`,
+  ];
+}
+
 /** Targets that CMake makes itself. Manual, add_custom_target and CMP0037. */
 const CMAKE_TARGETS = new Set([
   ...["all", "clean", "depend", "edit_cache", "help", "install", "list_install_components", "package"],
@@ -81,9 +105,9 @@ const CMAKE_TARGETS = new Set([
 /** The name of a package: what was asked for, or the operator's, `kernel_2d5pt` where C asks for a letter. @throws UsageError when it is no identifier */
 export function packageName(operator: string, asked?: string): string {
   const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_").replace(/^(?=\d)/, "kernel_");
-  if (!/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) || isReserved(name, ["c++"]))
+  if (!/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) || isReserved(name, ["c++", "python"]))
     throw new UsageError(`"${name}" cannot name a C function`, {
-      hint: "--name takes letters, digits and _, a letter first, no keyword of C",
+      hint: "--name takes letters, digits and _, a letter first, no keyword of C, C++ or Python",
     });
   if (CMAKE_TARGETS.has(name))
     throw new UsageError(`"${name}" is a target that CMake makes itself`, {

@@ -53,6 +53,14 @@ import {
 /** Threads of a block of the reference. */
 const THREADS = 256;
 
+/** Inputs as `draw` of harness/cuda-elements.h makes them. */
+export const INEXACT_SETS = ["random", "extreme"] as const;
+
+/** What a computation is checked on: where sums of floats are exact in any order, a lost term shows. */
+export function setsOf(computation: Computation): readonly ("exact" | (typeof INEXACT_SETS)[number])[] {
+  return isInteger(targetOf(computation).dtype) ? INEXACT_SETS : ["exact", ...INEXACT_SETS];
+}
+
 /**
  * The reference of a computation.
  * @throws UsageError when an epilogue is not monotone in the sum: then the ends of an interval say nothing of what lies between

@@ -11,6 +11,7 @@ import { dirname, join } from "node:path";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import {
   computationOf,
   DEFAULT_DATABASE,
@@ -20,11 +21,21 @@ import {
   shortId,
   type TrialRecord,
 } from "../db/index.ts";
-import { type BuildStep, type BuildSubject, buildOf, type EmitSubject, packageName } from "../package/index.ts";
+import {
+  type Build,
+  type BuildStep,
+  type BuildSubject,
+  buildOf,
+  cudaBuildOf,
+  type EmitSubject,
+  type GpuFacts,
+  packageName,
+} from "../package/index.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { toolProblem } from "../runtime/environment.ts";
+import { capabilityFor, capabilityOf, gpuTargetNamed } from "../targets/gpu.ts";
 import { kernelOfRecord } from "./kernel.ts";
 import { VERSION } from "./version.ts";
 
@@ -32,7 +43,7 @@ import { VERSION } from "./version.ts";
  * What a package of a record is made of.
  * @param name of files and functions; the operator's when left out
  * @param database that holds the record: named in the command that makes the package again
- * @throws UsageError when the record is of a failed trial, or its kernel is not C++
+ * @throws UsageError when the record is of a failed trial
  */
 export function subjectOf(
   trial: TrialRecord,
@@ -46,10 +57,6 @@ export function subjectOf(
     });
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
-  if (tuned.language !== "c++")
-    throw new UsageError(`trial ${id} is a kernel in CUDA: packages hold C++ so far`, {
-      hint: `automap emit ${id} --to kernel.cu writes its text alone`,
-    });
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
   const [low, high] = measurement.interval;
@@ -59,12 +66,23 @@ export function subjectOf(
     tuned,
     threads: conditions.threads,
     record: trial.id,
+    ...(tuned.language === "cuda" && { gpu: gpuFactsOf(trial, tuned) }),
     provenance: [
       `record    ${id}, ${trial.provenance === "here" ? "" : "imported, "}measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
       `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
       `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}${databaseOption(database)}`,
       `made by   automap ${VERSION}`,
     ],
+  };
+}
+
+/** The GPU that a record was measured on; one that its target does not name can do what its kernel needs. */
+function gpuFactsOf({ workload, environment }: TrialRecord, { features }: Kernel): GpuFacts {
+  const { operator: name, parameters } = workload;
+  const target = gpuTargetNamed(environment.target);
+  return {
+    capability: target ? capabilityOf(target) : capabilityFor(features).least,
+    operator: { name, parameters },
   };
 }
 
@@ -89,7 +107,10 @@ export function sealedPackage(
   files: ReadonlyMap<string, string>,
   seals = sealsOf(),
 ): ReadonlyMap<string, string> {
-  const facts = entriesOf(files.get("kernel.json") ?? "{}");
+  const description = files.get("kernel.json");
+  // What `load` does not load needs no seal.
+  if (description === undefined) return files;
+  const facts = entriesOf(description);
   const sources = new Map(sourceNames(subject).map((name) => [name, files.get(name) ?? ""]));
   const seal = seals.make(packageText(facts, sources));
   return new Map([...files, ["kernel.json", `${JSON.stringify({ ...facts, seal }, undefined, 2)}\n`]]);
@@ -161,7 +182,28 @@ export async function provePackage(
   compiler: Compiler,
   options: CoreOptions = {},
 ): Promise<Proof> {
-  const { objects, library, test } = buildOf(subject);
+  return proveBuild(folder, { build: buildOf(subject), threads: subject.threads, wrong: 1 }, compiler, options);
+}
+
+/** The same of a package in CUDA. @param nvcc by which it is compiled */
+export function proveCudaPackage(
+  folder: string,
+  subject: EmitSubject,
+  nvcc: string,
+  options: CoreOptions = {},
+): Promise<Proof> {
+  const proved = { build: cudaBuildOf(subject), threads: 1, wrong: 4 };
+  return proveBuild(folder, proved, { command: [nvcc] }, options);
+}
+
+/** @param proved `wrong` is the exit code of its test where an element is */
+async function proveBuild(
+  folder: string,
+  { build, threads, wrong }: { readonly build: Build; readonly threads: number; readonly wrong: number },
+  compiler: Pick<Compiler, "command">,
+  options: CoreOptions,
+): Promise<Proof> {
+  const { objects, library, test } = build;
   const cores = coresOf(options);
   mkdirSync(join(folder, "build"), { recursive: true });
   for (const steps of [objects, [library, test]]) {
@@ -170,13 +212,13 @@ export async function provePackage(
   }
   const run = await cores.working(
     (cpus) => runChild([join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS, cpus }),
-    subject.threads,
+    threads,
   );
   const fault = toolProblem(run, "proving");
   if (fault) throw fault;
   const said = `${run.stdout}${run.stderr}`.trimEnd();
   if (run.status === "ok") return { status: "right", said };
-  if (run.status === "failed" && run.exitCode === 1) return { status: "wrong", said };
+  if (run.status === "failed" && run.exitCode === wrong) return { status: "wrong", said };
   // A kernel that dies on its own test is wrong, however it dies.
   if (run.status === "crashed") return { status: "wrong", said: `${said}\n${explainRun(run)}`.trimStart() };
   return { status: "not tried", said: `${explainRun(run)}\n${said}` };
@@ -193,7 +235,7 @@ const COMPILE_LIMIT_MS = 120_000;
 export async function compileInFolder(
   folder: string,
   steps: readonly BuildStep[],
-  compiler: Compiler,
+  compiler: Pick<Compiler, "command">,
   cores: Pick<Cores, "working">,
 ): Promise<string | undefined> {
   const runs = await Promise.all(

@@ -17,7 +17,7 @@ import { constantValues } from "../operators/operator.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import type { CoreOptions } from "../runtime/cores.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../runtime/measure.ts";
-import type { CudaRunner, CudaTiming } from "../runtime/run/cuda.ts";
+import { type CudaRunner, type CudaTiming, createCudaRunner } from "../runtime/run/cuda.ts";
 import { kernelOfRecord } from "./kernel.ts";
 
 export interface Consent {
@@ -74,15 +74,22 @@ function fixedOf({ workload }: TrialRecord): { readonly fixed?: Inputs } {
 const MOST_POINTS = 1e11;
 const MOST_BYTES = 2 ** 32;
 /** One batch is enough: what counts is that the kernel is right and ends. */
-const ONCE: MeasureOptions = { budgetSeconds: 0.001, batches: [1, 1] };
+const ONCE: MeasureOptions & CudaTiming = { budgetSeconds: 0.001, batches: [1, 1] };
 
 export type Fenced =
   | { readonly status: "right" }
   | { readonly status: "wrong"; readonly because: string }
   | EnvironmentProblem;
 
-/** Runs the kernel of an imported record in a process of its own, before it is run in any other: wrong is what is not right, dies or hangs. */
-export async function checkFenced(trial: TrialRecord, compiler: Compiler, options: CoreOptions = {}): Promise<Fenced> {
+/**
+ * Runs the kernel of an imported record in a process of its own, before it is run in any other: wrong is what is not right, dies or hangs.
+ * @param compiler of C++; found when left out
+ */
+export async function checkFenced(
+  trial: TrialRecord,
+  compiler: Compiler | undefined,
+  options: CoreOptions = {},
+): Promise<Fenced> {
   const record = `record ${shortId(trial.id)} was imported`;
   const computation = computationOf(trial.workload);
   const points = pointCount(computation);
@@ -92,17 +99,25 @@ export async function checkFenced(trial: TrialRecord, compiler: Compiler, option
       status: "wrong",
       because: `${record} and is too large to be checked: ${points.toExponential(1)} points, ${bytes.toExponential(1)} bytes`,
     };
-  const made = await createRunner({ ...options, threads: trial.conditions.threads, compiler });
-  if (made.status === "environment") return made;
-  try {
-    const measured = await measureRecorded(made.runner, trial, ONCE);
-    return measured.status === "ok"
-      ? { status: "right" }
-      : {
-          status: "wrong",
-          because: `${record}, and its kernel ended as ${measured.status} in a process of its own\n${measured.log}`,
-        };
-  } finally {
-    await made.runner.close();
+  const measured = await measureOnce(trial, compiler, options);
+  if (measured.status === "environment" || measured.status === "ok")
+    return measured.status === "ok" ? { status: "right" } : measured;
+  const because = `${record}, and its kernel ended as ${measured.status} in a process of its own\n${measured.log}`;
+  return { status: "wrong", because };
+}
+
+/** On a CPU or on the GPU that is here. */
+async function measureOnce(
+  trial: TrialRecord,
+  compiler: Compiler | undefined,
+  options: CoreOptions,
+): Promise<Measurement | EnvironmentProblem> {
+  if (kernelOfRecord(trial).language === "cuda") {
+    const made = await createCudaRunner(options.onWait ? { onWait: options.onWait } : {});
+    if (made.status === "environment") return made;
+    return measureRecordedOnGpu(made.runner, trial, ONCE).finally(() => made.runner.close());
   }
+  const made = await createRunner({ ...options, threads: trial.conditions.threads, ...(compiler && { compiler }) });
+  if (made.status === "environment") return made;
+  return measureRecorded(made.runner, trial, ONCE).finally(() => made.runner.close());
 }

@@ -119,10 +119,6 @@ function loadableRecord(trial: TrialRecord, options: LoadOptions): Loadable {
 }
 
 function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): EmitSubject {
-  if (kernel.language !== "c++")
-    throw new UsageError(`${shortId(id)} is a kernel in CUDA: only kernels in C++ are loaded so far`, {
-      hint: "best.kernel.source is its text, with the interface of abstraction/kernel.ts",
-    });
   return {
     name: packageName(computation.name),
     computation,
@@ -134,7 +130,11 @@ function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): Em
 }
 
 function loadableOf(subject: EmitSubject): Loadable {
-  const { name, threads, tuned } = subject;
+  const { name, threads, tuned, record = "" } = subject;
+  if (tuned && tuned.language !== "c++")
+    throw new UsageError(`${shortId(record)} is a kernel in CUDA: only kernels in C++ are loaded into Node`, {
+      hint: `automap emit ${shortId(record)} --to DIR writes a package for C, C++ and PyTorch`,
+    });
   return {
     build: { name, threads, features: tuned?.features },
     description: descriptionOf(subject),

@@ -6,7 +6,7 @@
  */
 
 import type { Target } from "../abstraction/machine.ts";
-import { featuresOfCapability, NVIDIA_TARGETS } from "./nvidia.ts";
+import { featuresOfCapability, NVIDIA, NVIDIA_TARGETS } from "./nvidia.ts";
 
 /** Whether kernels run as a grid of blocks on a machine. */
 export function isGpu(machine: Pick<Target, "levels">): boolean {
@@ -25,6 +25,28 @@ export function gpuTargetNamed(name: string): Target | undefined {
 export function gpuTargetOf({ name, capability }: { readonly name: string; readonly capability: number }): Target {
   const words = name.toLowerCase().split(/[^a-z0-9]+/);
   return NVIDIA_TARGETS.find((t) => words.includes(t.name)) ?? nearest(capability);
+}
+
+/** Compute capabilities that features are named after, 90 for 9.0, the least first. */
+const capabilitiesIn = (features: readonly string[]): number[] =>
+  features.flatMap((name) => (/^sm_\d+$/.test(name) ? [Number(name.slice(3))] : [])).sort((a, b) => a - b);
+
+/** The newest of those that features are named after which a machine has. @throws Error for a machine that is no GPU */
+export function capabilityOf({ isa, name }: Pick<Target, "isa" | "name">): number {
+  const newest = capabilitiesIn(isa).at(-1);
+  if (newest === undefined) throw new Error(`internal: ${name} has no compute capability`);
+  return newest;
+}
+
+/** The GPUs that have all of some features: from a compute capability on, or only those of one. @throws Error when none has */
+export function capabilityFor(features: readonly string[]): { readonly least: number; readonly only: boolean } {
+  const has = (capability: number): boolean => {
+    const known = new Set(featuresOfCapability(capability));
+    return features.every((name) => known.has(name));
+  };
+  const least = capabilitiesIn(NVIDIA.features.map((f) => f.name)).find(has);
+  if (least === undefined) throw new Error(`internal: no GPU has all of ${features.join(", ")}`);
+  return { least, only: !has(Number.POSITIVE_INFINITY) };
 }
 
 /** What a compute capability can do, with the sizes and rates of the newest machine of the table that can do no more. */

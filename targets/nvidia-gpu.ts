@@ -28,9 +28,11 @@ const WARP_LANES: LaneVector = {
   lanesByBytes: false,
 };
 
-/** What compilers are told of a compute capability, 90 for 9.0: Hopper's own instructions need the architecture's own name. */
+/** What compilers call a compute capability, 90 for 9.0: Hopper's own instructions need the architecture's own name. */
+export const architectureName = (capability: number): string => (capability === 90 ? "90a" : String(capability));
+
 export function architectureFlag(capability: number): string {
-  const name = capability === 90 ? "90a" : String(capability);
+  const name = architectureName(capability);
   return `-gencode=arch=compute_${name},code=sm_${name}`;
 }
 

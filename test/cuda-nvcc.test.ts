@@ -74,7 +74,7 @@ describe(`nvcc${nvcc === undefined ? " (skipped: no nvcc on the PATH)" : ""}`, (
     "compiles kernels of every kind for sm_%s without a warning or a byte of stack",
     async (architecture, samples) => {
       const { text, names } = programOf(samples);
-      expect(names.length).toBe(3 * samples.length);
+      expect(names.length).toBe(4 * samples.length);
       const file = join(folder, `${architecture}.cu`);
       writeFileSync(file, text);
       const target = `-gencode=arch=compute_${architecture},code=sm_${architecture}`;

@@ -90,7 +90,7 @@ const WORDS = [
   ...new Set(
     [
       ...wordsIn(USUAL),
-      ...(["c++", "cuda", "cm", "typescript"] as const).flatMap(keywordsOf),
+      ...(["c++", "cuda", "cm", "python", "typescript"] as const).flatMap(keywordsOf),
       ...wordsIn(OTHER_LANGUAGES),
       ...ownWords(),
     ].filter(isWord),

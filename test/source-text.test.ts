@@ -262,7 +262,7 @@ describe("a name is spelled", () => {
   });
 
   it("as no keyword of its language", () => {
-    for (const language of ["c++", "cuda", "cm", "typescript"] as const)
+    for (const language of ["c++", "cuda", "cm", "python", "typescript"] as const)
       for (const word of keywordsOf(language)) expect(spell(code`${tensorName(word)}`, language)).toBe(`${word}_`);
   });
 });

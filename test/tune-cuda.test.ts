@@ -11,6 +11,7 @@ import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { calibrateGpuHere, examineGpuCalibration } from "../session/calibrate-gpu.ts";
+import { load } from "../session/load.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
 import { type FakeCudaOptions, fakeCuda, H100_SMI } from "./support/fake-cuda.ts";
@@ -126,11 +127,16 @@ describe("a record of a GPU", () => {
     expect(out).toMatch(/ns {2}-> .*(same|faster|slower)/);
   });
 
-  it("is no package yet, which is said, but a text", async () => {
-    const { code, err } = await machine.commandLine(`emit ${winner()} --to ${folder}/package --db ${database}`);
-    expect(code).toBe(2);
-    expect(err).toContain("is a kernel in CUDA: packages hold C++ so far");
-    expect(err).toContain("--to kernel.cu writes its text alone");
+  it("is a package, and not a function of Node", async () => {
+    const { code, out } = await machine.commandLine(`emit ${winner()} --to ${folder}/package --db ${database}`);
+    expect([code, out]).toEqual([0, expect.stringContaining("build/matmul_test")]);
+    expect(readFileSync(join(folder, "package", "matmul.h"), "utf8")).toContain(`record    ${winner().slice(0, 12)}`);
+    const text = readFileSync(join(folder, "package", "torch_example.py"), "utf8");
+    expect(text).toContain("of_torch = lambda x, w: torch.matmul(x, w)");
+    await expect(load(winner(), { database })).rejects.toThrow("only kernels in C++ are loaded into Node");
+  });
+
+  it("is a text alone", async () => {
     const file = join(folder, "emitted.cu");
     const written = await machine.commandLine(`emit ${winner()} --to ${file} --db ${database}`);
     expect([written.code, written.out]).toEqual([0, expect.stringContaining(`${file}: matmul m 16 n 16 k 32`)]);

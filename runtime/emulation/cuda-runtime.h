@@ -1,5 +1,5 @@
 /*
- * The rest of CUDA's runtime library that harness/cuda.cu calls, on a machine without a GPU: memory of host and device is one and ends at
+ * The rest of CUDA's runtime library that harness/cuda.cu and packages call, on a machine without a GPU: memory of host and device is one and ends at
  * a page that may not be touched; streams run at once; a graph remembers nothing and takes no time. Times mean nothing here.
  */
 #ifndef AUTOMAP_EMULATION_CUDA_RUNTIME_H
@@ -38,6 +38,13 @@ static inline const char* cudaGetErrorName(cudaError_t error) {
 }
 static inline const char* cudaGetErrorString(cudaError_t) { return "of the emulated device"; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+static inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+/* As runtime/run/cuda-device.ts describes the emulated device. */
+static inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  return *value = which == cudaDevAttrComputeCapabilityMajor ? 9 : 0, cudaSuccess;
+}
 static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaGetLastError() { return cudaSuccess; }

@@ -53,13 +53,16 @@ export type CompileFailure = "compile-failed" | "missing-instruction" | "out-of-
 const COMPILE_LIMIT_MS = 120_000;
 const LOG_CHARACTERS = 4000;
 
+/** How nvcc makes the code of a text, wherever it is linked: an epilogue and a reference round every operation as written, without contraction. */
+export const NVCC_CODE = {
+  kernel: ["-O3", "-fmad=false"],
+  reference: ["-O2", "-fmad=false"],
+} as const;
 /** Shared objects that a running process opens. */
 const SHARED = ["-shared", "-Xcompiler", "-fPIC"];
-/** A reference rounds every operation as written: no contraction. */
 const NVCC_FLAGS = {
-  // An epilogue rounds every operation as written; matrix products are instructions.
-  kernel: ["-O3", "-fmad=false", ...SHARED, "-Xptxas", "-v"],
-  reference: ["-O2", "-fmad=false", ...SHARED],
+  kernel: [...NVCC_CODE.kernel, ...SHARED, "-Xptxas", "-v"],
+  reference: [...NVCC_CODE.reference, ...SHARED],
   probe: ["-O3", ...SHARED],
   program: ["-O2", "-ldl"],
 } as const;

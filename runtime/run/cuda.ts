@@ -15,15 +15,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
-import {
-  type Computation,
-  inputsOf,
-  memoryElements,
-  outputOf,
-  targetOf,
-  tensorOf,
-} from "../../abstraction/computation.ts";
-import { isInteger } from "../../abstraction/dtype.ts";
+import { type Computation, inputsOf, memoryElements, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -34,7 +26,7 @@ import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine } from "../environment.ts";
 import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
-import { cudaReferenceSource } from "../reference-cuda.ts";
+import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
 import { summarise } from "../statistics.ts";
 import { toMemory } from "../verify.ts";
 import { Builder, type Compiling, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
@@ -148,8 +140,7 @@ async function makeRunner(
   const sharing = { signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) };
   const toolchain = options.emulated ? emulatedToolchain(device) : nvccToolchain(device);
   const builder = new Builder(toolchain, workdir, options.jobs ?? availableParallelism(), shareCores(sharing));
-  const program = await readFile(fileURLToPath(new URL("../harness/cuda.cu", import.meta.url)), "utf8");
-  const harness = await builder.build(program, "program");
+  const harness = await builder.build(await measuringProgram(), "program");
   if (harness.status !== "built")
     return {
       status: "environment",
@@ -171,6 +162,14 @@ async function makeRunner(
     gpu: shareCores({ ...sharing, cores: [gpu], what: "GPU" }),
   };
   return { status: "ready", runner: new LocalCudaRunner(place, options) };
+}
+
+/** One text, as the builder takes it. */
+async function measuringProgram(): Promise<string> {
+  const text = (name: string): Promise<string> =>
+    readFile(fileURLToPath(new URL(`../harness/${name}`, import.meta.url)), "utf8");
+  const [program, elements] = await Promise.all([text("cuda.cu"), text("cuda-elements.h")]);
+  return program.replace('#include "cuda-elements.h"\n', () => elements);
 }
 
 /** Where and with what a runner measures. */
@@ -235,11 +234,9 @@ class LocalCudaRunner implements CudaRunner {
       return {
         ...{ computation, seed, file: built.file, bounds: join(folder, "bounds") },
         // Sums of small integers are exact; an operator's own fractions make them inexact.
-        sets:
-          isInteger(targetOf(computation).dtype) ||
-          Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
-            ? ["random", "extreme"]
-            : ["exact", "random", "extreme"],
+        sets: Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
+          ? INEXACT_SETS
+          : setsOf(computation),
         fixed: Object.fromEntries(await Promise.all(files)),
       };
     });

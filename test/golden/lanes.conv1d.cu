@@ -40,9 +40,14 @@ static __global__ void __launch_bounds__(128) phase_0(float* __restrict__ out, c
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
 
+extern "C" int automap_allow(void) {
+  return cudaSuccess;
+}
+
 extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {
-  cudaError_t error = cudaMemsetAsync(workspace, 0, automap_workspace_bytes(), stream);
+  cudaError_t error = (cudaError_t)automap_allow();
   if (error != cudaSuccess) return error;
+  (void)workspace;
   error = cudaMemcpyToSymbolAsync(constants::w, tensors[2], 20, 0, cudaMemcpyDefault, stream);
   if (error != cudaSuccess) return error;
   return cudaSuccess;

@@ -1,0 +1,104 @@
+/**
+ * @file A program that proves a package on the GPU it is on: every element against a plain kernel of the equation.
+ *
+ *     $ build/conv2d_test
+ *     conv2d: right on exact, random and extreme data, called, in a graph and from two threads
+ *
+ * Inputs, bounds and comparison are those of the measuring program (runtime/harness/cuda-elements.h).
+ */
+
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { C_TYPES } from "../../abstraction/kernel.ts";
+import {
+  apart,
+  type Code,
+  code,
+  comment,
+  join,
+  lines,
+  list,
+  NOTHING,
+  type SourceText,
+  stringLiteral,
+} from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
+import { cudaReferenceSource, setsOf } from "../../runtime/reference-cuda.ts";
+import { harnessText } from "../../runtime/reference-source.ts";
+import { tunedSource } from "../library.ts";
+import { assetText } from "../portable.ts";
+import type { Parameter } from "../subject.ts";
+import { alignmentOf, type CudaSubject, codeOf, constantsOf } from "./subject.ts";
+
+const TYPES = {
+  u8: "U8",
+  s8: "S8",
+  u16: "U16",
+  s16: "S16",
+  u32: "U32",
+  s32: "S32",
+  f16: "F16",
+  bf16: "BF16",
+  tf32: "F32",
+  f32: "F32",
+  f64: "F64",
+} as const satisfies Record<DType, string>;
+const SETS = { exact: "EXACT", random: "RANDOM", extreme: "EXTREME" } as const;
+
+/** The equation as a kernel, in a file of its own. */
+export function referenceSource({ subject }: CudaSubject): SourceText {
+  const source = cudaReferenceSource(subject.computation);
+  return tunedSource({ ...subject, provenance: [] }, { source, language: "cuda" });
+}
+
+export function selfTestSource(cuda: CudaSubject): SourceText {
+  const { subject, name, parameters, call } = cuda;
+  const places = [...parameters].sort((a, b) => a.place - b.place);
+  const tensor = (p: Parameter): Code => {
+    const { dtype, name: said } = p.tensor;
+    const tf32 = dtype === "tf32" ? "true" : "false";
+    const aligned = alignmentOf(cuda, p) ?? bytesOf(dtype);
+    return code`  {${list([stringLiteral(said), code`${TYPES[dtype]}`, code`${tf32}`, code`${p.elements}`, code`${p.bytes}`, code`${aligned}`])}},`;
+  };
+  const wrapper = (word: "prepare" | "run", given: readonly Parameter[]): Code => {
+    const pointers = given.map(
+      ({ role, tensor: { dtype }, place }) =>
+        code`(${role === "output" ? "" : "const "}${C_TYPES[dtype]}*)tensors[${place}]`,
+    );
+    return code`static int ${word}_it(void* const* tensors, void* workspace, size_t bytes, cudaStream_t stream) {
+  return ${name}_${word}(${list([...pointers, code`workspace`, code`bytes`, code`stream`])});
+}`;
+  };
+  const codes = (["UNSUPPORTED", "NULL", "WORKSPACE", "MISALIGNED"] as const).map((word) => codeOf(cuda, word));
+  const text = lines([
+    comment([
+      `Proves ${subject.name}: every element against a plain kernel of the equation, on data drawn on the GPU, in guarded memory.`,
+      "",
+      `  build/${subject.name}_test [seed]      exit code 0: right, 4: wrong, 6: it could not be tried`,
+      "",
+      "Floats may differ from the equation by (terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number): a bound",
+      "for any order of summation, with or without fused multiply-adds (Higham, Accuracy and Stability, section 4.2).",
+    ]),
+    code`#include "${name}.h"`,
+    NOTHING,
+    code`#include <cuda_runtime.h>`,
+    code`#include <cmath>`,
+    apart(harnessText("cuda-elements.h")),
+    apart(assetText("cuda-test.h")),
+    code`extern "C" int ${name}_tuned_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);`,
+    ...(call.prepares ? [wrapper("prepare", constantsOf(cuda))] : []),
+    wrapper("run", parameters),
+    NOTHING,
+    code`int main(int count, char** words) {`,
+    code`  const Package package = {${stringLiteral(subject.name)}, {`,
+    ...places.map(tensor),
+    code`  }, {${join(
+      setsOf(subject.computation).map((set) => code`${SETS[set]}`),
+      code`, `,
+    )}}, ${name}_workspace_bytes(), ${name}_supported, ${call.prepares ? "prepare_it" : "nullptr"}, run_it, ${name}_message, ${name}_tuned_reference,`,
+    code`    ${list(codes)}};`,
+    code`  return prove(package, count > 1 ? strtoull(words[1], nullptr, 0) : 1);`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "cuda");
+}

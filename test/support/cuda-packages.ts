@@ -1,0 +1,111 @@
+/** @file Packages of kernels in CUDA, made without a search, and built with no GPU: by nvcc where it is, or with the headers of the emulation. */
+
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import { generateCuda } from "../../codegen/cuda.ts";
+import { lowerGrid } from "../../mapper/lower/grid.ts";
+import type { GridContext } from "../../mapper/schedule/grid-context.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
+import { type EmitSubject, packageName } from "../../package/index.ts";
+import { type ChildRun, runChild } from "../../runtime/child.ts";
+import { emulationFolder } from "../../runtime/emulation.ts";
+import { kernelFor } from "../../session/kernel.ts";
+import { rankByModel } from "../../session/rank.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { convolutionF16, gridContextOf } from "./grid-kernels.ts";
+
+const H100 = nvidiaTarget("h100");
+
+const subjectOf = (
+  computation: Computation,
+  tuned: Kernel,
+  operator?: NonNullable<EmitSubject["gpu"]>["operator"],
+): EmitSubject => ({
+  ...{ name: packageName(computation.name), computation, tuned, threads: 1, provenance: ["a test"] },
+  gpu: { capability: 90, ...(operator && { operator }) },
+});
+
+const gridKernel = (context: GridContext, schedule: GridSchedule): Kernel =>
+  generateCuda(context.mapping.computation, context.intrinsic, lowerGrid(context, schedule), { lines: [] });
+
+const WGMMA: GridSchedule = {
+  ...{ tile: { m: 64, n: 32, k: 64 }, warps: { m: 1, n: 1 }, stage: 3, swizzle: "spans", transfer: "engine" },
+  ...{ order: 1, fragments: "across", store: "direct" },
+};
+const MMA: GridSchedule = {
+  ...{ tile: { m: 32, n: 16, k: 16 }, warps: { m: 2, n: 1 }, stage: 2, swizzle: "swizzled", transfer: "async" },
+  ...{ order: 1, fragments: "inline", store: "direct" },
+};
+
+/** A product whose tiles the copy engine brings, parts of its sum meeting in a cluster. */
+export function engineMatmul(): EmitSubject {
+  const parameters = { m: 70, n: 40, k: 256 };
+  const computation = instantiate(operatorNamed("matmul"), {
+    ...{ parameters, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+  });
+  const context = gridContextOf(computation, "wgmma.m64n32k16.f32.f16", "m <- m; n <- n; k <- k");
+  const kernel = gridKernel(context, { ...WGMMA, split: { parts: 4, through: "cluster" } });
+  return subjectOf(computation, kernel, { name: "matmul", parameters });
+}
+
+/** A convolution of two launches, parts of its sum meeting in the workspace, on any GPU since sm_80. */
+export function splitConvolution(): EmitSubject {
+  const parameters = { n: 1, c: 64, k: 16, h: 4, w: 4, r: 3, s: 3, stride: 1, pad: 1, dilation: 1, groups: 1 };
+  const computation = convolutionF16("conv2d", parameters);
+  const context = gridContextOf(computation, "mma.m16n8k16.f32.f16", "m <- p,q; n <- k; k <- c");
+  const kernel = gridKernel(context, { ...MMA, split: { parts: 4, through: "memory" } });
+  return subjectOf(computation, kernel, { name: "conv2d", parameters });
+}
+
+/** What the model likes best of an operator, on an H100. */
+export function ranked(
+  operator: string,
+  dtype: string,
+  parameters: Readonly<Record<string, number>>,
+  kinds: "lanes" | "mappings",
+): EmitSubject {
+  const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(dtype) });
+  const found = rankByModel(computation, { machine: H100, kinds, count: 1 });
+  const [best] = "refused" in found ? [] : found;
+  if (!best) throw new Error(`nothing maps ${operator}`);
+  return subjectOf(computation, kernelFor(computation, best.candidate, H100));
+}
+
+/** A filter on the lanes of warps, whose weights lie in constant memory: they are prepared. */
+export const filter = (): EmitSubject => ranked("conv2d-single", "f32", { h: 20, w: 40, r: 3, s: 3, pad: 1 }, "lanes");
+
+/** A kernel of threads. */
+export const depthwise = (): EmitSubject =>
+  ranked("depthwise-conv2d", "f16", { n: 1, c: 8, h: 9, w: 9, m: 1, r: 3, s: 3 }, "mappings");
+
+/** The runtime library's headers as an emulation has them. */
+function emulationHeaders(folder: string): string {
+  const include = join(folder, "emulated");
+  mkdirSync(include, { recursive: true });
+  for (const name of ["cuda_runtime.h", "cuda_runtime_api.h"])
+    writeFileSync(join(include, name), '#include "cuda-runtime.h"\n');
+  return include;
+}
+
+/** Builds the library and the test of a package for the emulated device, and runs the test. */
+export async function proveEmulated(folder: string, name: string): Promise<ChildRun> {
+  const include = emulationHeaders(folder);
+  const parts = ["", "_tuned", "_test", "_reference"];
+  const flags = ["-std=c++17", "-O0", "-w", "-ffp-contract=off", "-fwrapv", "-DAUTOMAP_EMULATED_CUDA="];
+  const sources = ["-I", include, "-I", emulationFolder(), "-include", "cuda_runtime.h", "-x", "c++"];
+  const built = await Promise.all(
+    parts.map((part) =>
+      runChild(["g++", ...flags, ...sources, "-c", `${name}${part}.cu`, "-o", `${name}${part}.o`], {
+        ...{ timeLimitMs: 120_000, cwd: folder },
+      }),
+    ),
+  );
+  const failed = built.find((run) => run.status !== "ok");
+  if (failed) return failed;
+  const objects = parts.map((part) => `${name}${part}.o`);
+  const linked = await runChild(["g++", ...objects, "-pthread", "-o", "test"], { timeLimitMs: 60_000, cwd: folder });
+  return linked.status === "ok" ? runChild(["./test"], { timeLimitMs: 120_000, cwd: folder }) : linked;
+}
