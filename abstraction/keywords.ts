@@ -50,7 +50,11 @@ const MACRO =
 /** Whether a word means something else wherever it stands in one of these languages. */
 export function isReserved(word: string, languages: readonly Language[]): boolean {
   if (languages.some((language) => RESERVED[language].has(word))) return true;
-  return languages.some((language) => language !== "typescript" && language !== "python") && MACRO.test(word) && !word.endsWith("_");
+  return (
+    languages.some((language) => language !== "typescript" && language !== "python") &&
+    MACRO.test(word) &&
+    !word.endsWith("_")
+  );
 }
 
 /** The keywords of a language; tests try each as a name. */

@@ -54,7 +54,7 @@ interface Strided {
 function stridedOf({ tensor, elements }: Parameter): Strided {
   const form = affineForm(tensor.storage);
   const flat: Strided = { sizes: [elements], strides: [1] };
-  if (!form || form.constant !== 0) return flat;
+  if (form?.constant !== 0) return flat;
   const strides = tensor.dims.map(({ name }) => form.terms.get(name) ?? 0);
   if (strides.some((stride, d) => stride < 0 || (stride === 0 && (tensor.dims[d]?.extent ?? 1) > 1))) return flat;
   return { sizes: tensor.dims.map((d) => d.extent), strides };
