@@ -227,30 +227,8 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       const slot = scope.slot(e.name);
       return (env) => env[slot] ?? 0;
     }
-    case "access": {
-      const { values, unknown, watch, element } = scope.buffer(e.tensor);
-      const place = compilePlace(e, scope);
-      const identity = unknown ?? scope.identity;
-      if (element)
-        return (env) => {
-          const at = place(env);
-          return at < 0 ? identity : element(at);
-        };
-      if (watch)
-        return (env) => {
-          const at = place(env);
-          if (at < 0) {
-            watch.outside(e);
-            return identity;
-          }
-          watch.read(at);
-          return values[at] ?? identity;
-        };
-      return (env) => {
-        const at = place(env);
-        return at < 0 ? identity : (values[at] ?? identity);
-      };
-    }
+    case "access":
+      return compileRead(e, scope);
     case "cast": {
       // A literal without a typed neighbour is what it says, as in C: `sat_s8(200)` is 127.
       const value = compileValue(e.value, scope, "f64");
@@ -297,6 +275,32 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
     default:
       return e satisfies never;
   }
+}
+
+/** An element, or what stands for it outside its tensor. */
+function compileRead(e: Access, scope: Scope): Evaluate {
+  const { values, unknown, watch, element } = scope.buffer(e.tensor);
+  const place = compilePlace(e, scope);
+  const identity = unknown ?? scope.identity;
+  if (element)
+    return (env) => {
+      const at = place(env);
+      return at < 0 ? identity : element(at);
+    };
+  if (watch)
+    return (env) => {
+      const at = place(env);
+      if (at < 0) {
+        watch.outside(e);
+        return identity;
+      }
+      watch.read(at);
+      return values[at] ?? identity;
+    };
+  return (env) => {
+    const at = place(env);
+    return at < 0 ? identity : (values[at] ?? identity);
+  };
 }
 
 function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype: DType): Evaluate {

@@ -5,8 +5,9 @@
 import { isInteger, wrap } from "./dtype.ts";
 import { identityOf } from "./equation.ts";
 import type { Buffer, Registers } from "./evaluate.ts";
-import { type Intrinsic, operandOf, tilePlaces, tileRowElements } from "./intrinsic.ts";
+import { type Intrinsic, operandOf } from "./intrinsic.ts";
 import type { VectorFile } from "./loop-nest.ts";
+import { tilePlaces, tileRowElements } from "./memory-tile.ts";
 
 /** Registers that all hold 0. */
 export function registersOf(intrinsic: Intrinsic, operandName: string, count: number): Registers {

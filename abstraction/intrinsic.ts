@@ -17,7 +17,7 @@ import { boundsOf, type Extents, evaluateIndex, offendingPart, pointsOf } from "
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { UsageError } from "./error.ts";
-import { axesIn, type Expr, number, printExpr, substitute } from "./expression.ts";
+import { axesIn, type Expr, printExpr } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
 import { parseExpr, spanOf } from "./parse.ts";
 import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
@@ -316,56 +316,6 @@ function findElements(intrinsic: Intrinsic, operand: Operand): number {
       ...sizesOf(operand),
     })[1] + 1
   );
-}
-
-/** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
-export function tileOffset(operand: Operand): Expr {
-  if (operand.storage === undefined)
-    return rowMajor(operand.layout === "row" ? operand.dims : [...operand.dims].reverse());
-  return substitute(operand.storage, new Map(operand.broadcast.map((axis) => [axis, number(0)])), "index");
-}
-
-/** Elements a memory tile of the operand takes. */
-export function tileElements(operand: Operand): number {
-  return boundsOf(tileOffset(operand), sizesOf(operand))[1] + 1;
-}
-
-const knownPlaces = new WeakMap<Intrinsic, Map<string, Int32Array>>();
-
-/** Place in a memory tile of each logical element, in row-major order; worked out once an instruction. */
-export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Array {
-  const known = knownPlaces.get(intrinsic) ?? new Map<string, Int32Array>();
-  knownPlaces.set(intrinsic, known);
-  const before = known.get(operandName);
-  if (before) return before;
-  const operand = operandOf(intrinsic, operandName);
-  const offset = tileOffset(operand);
-  const names = operand.dims.map((d) => d.name);
-  const list: number[] = [];
-  for (const point of pointsOf(names, sizesOf(operand))) list.push(evaluateIndex(offset, point));
-  const places = Int32Array.from(list);
-  known.set(operandName, places);
-  return places;
-}
-
-/**
- * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. The storage formula says how long a
- * row is, by its longest step: 64 in `tile[64*(k/4) + 4*n + k%4]`.
- * @returns all elements of the tile where the instruction loads it in one piece
- */
-export function tileRowElements(operand: Operand): number {
-  const strided = operand.load?.includes("{stride}") || operand.store?.includes("{stride}");
-  return strided ? longestStep(tileOffset(operand)) : tileElements(operand);
-}
-
-/** The largest factor of a sum of products; 1 where there is none. */
-function longestStep(offset: Expr): number {
-  if (offset.kind !== "binary") return 1;
-  const { op, left, right } = offset;
-  if (op === "+") return Math.max(longestStep(left), longestStep(right));
-  if (op !== "*") return 1;
-  const [factor, of] = left.kind === "number" ? [left, right] : [right, left];
-  return factor.kind === "number" ? factor.value * longestStep(of) : 1;
 }
 
 /** The text of a row as code, its braces filled. */

@@ -10,7 +10,8 @@
  */
 
 import { bytesOf } from "./dtype.ts";
-import { type Intrinsic, type Operand, tilePlaces } from "./intrinsic.ts";
+import type { Intrinsic, Operand } from "./intrinsic.ts";
+import { tilePlaces } from "./memory-tile.ts";
 import { type Code, code } from "./source-text.ts";
 
 /** Bytes that one row of the layout spans; with 16 nothing is exchanged. */

@@ -27,9 +27,9 @@ import {
   type Operand,
   operandOf,
   type RowText,
-  tileOffset,
 } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
+import { tileOffset } from "../abstraction/memory-tile.ts";
 import { type Code, code, indented, list, Name } from "../abstraction/source-text.ts";
 import { clearRegister, declareRegister } from "../targets/registers.ts";
 import type { CopyContext } from "./cuda-copies.ts";

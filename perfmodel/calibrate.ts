@@ -12,16 +12,10 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
-import {
-  fillTemplate,
-  type Intrinsic,
-  type Operand,
-  operandOf,
-  tileElements,
-  tileRowElements,
-} from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { tileElements, tileRowElements } from "../abstraction/memory-tile.ts";
 import {
   apart,
   type Code,

@@ -23,10 +23,10 @@ import {
   operandOf,
   type RowText,
   readsShared,
-  tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, type Target } from "../abstraction/machine.ts";
 import { printTile } from "../abstraction/matrix-view.ts";
+import { tileRowElements } from "../abstraction/memory-tile.ts";
 import {
   apart,
   type Code,

@@ -19,8 +19,9 @@ import {
 import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
 import { type Access, access, accessesIn, axesIn, binary, type Expr, number, walk } from "../abstraction/expression.ts";
-import { type Operand, tileOffset, tileRowElements } from "../abstraction/intrinsic.ts";
+import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { tileOffset, tileRowElements } from "../abstraction/memory-tile.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
 import { partsPackedIn, scheduledParts } from "../mapper/match/conditions.ts";
 import { defineProblem } from "../mapper/match/problem.ts";

@@ -7,8 +7,9 @@
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { access } from "../abstraction/expression.ts";
-import { type Operand, tileRowElements } from "../abstraction/intrinsic.ts";
+import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { tileRowElements } from "../abstraction/memory-tile.ts";
 import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { reachInPlace } from "../mapper/schedule/reach.ts";
 import { writesVectorRows } from "../targets/index.ts";

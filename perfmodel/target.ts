@@ -8,7 +8,7 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Intrinsic, type Operand, tileElements } from "../abstraction/intrinsic.ts";
+import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import {
   type Figure,
   levelOf,
@@ -18,6 +18,7 @@ import {
   type Target,
   unitCost,
 } from "../abstraction/machine.ts";
+import { tileElements } from "../abstraction/memory-tile.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import type { Calibration, Measured } from "./calibrate.ts";
 

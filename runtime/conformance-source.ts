@@ -30,12 +30,10 @@ import {
   readsShared,
   registerElements,
   sizesOf,
-  tileElements,
-  tilePlaces,
-  tileRowElements,
 } from "../abstraction/intrinsic.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { printTile } from "../abstraction/matrix-view.ts";
+import { tileElements, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import {
   apart,

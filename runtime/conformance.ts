@@ -19,9 +19,10 @@ import { z } from "zod";
 import { access, axis } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { type Intrinsic, tileElements, tileOffset } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
 import type { Family } from "../abstraction/machine.ts";
+import { tileElements, tileOffset } from "../abstraction/memory-tile.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import {
   apart,

@@ -11,11 +11,8 @@ import {
   operandOf,
   printStorage,
   registerElements,
-  tileElements,
-  tileOffset,
-  tilePlaces,
-  tileRowElements,
 } from "../abstraction/intrinsic.ts";
+import { tileElements, tileOffset, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { textOf } from "./support/source.ts";

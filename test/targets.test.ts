@@ -2,8 +2,9 @@
 
 import { describe, expect, it } from "vitest";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { defineIntrinsic, registerElements, tileRowElements } from "../abstraction/intrinsic.ts";
+import { defineIntrinsic, registerElements } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate, unitCost } from "../abstraction/machine.ts";
+import { tileRowElements } from "../abstraction/memory-tile.ts";
 import { declarationHash } from "../db/identity.ts";
 import { INTRINSICS, instructionsOf, intrinsicsNamed } from "../intrinsics/index.ts";
 import { calibratable } from "../perfmodel/calibrate.ts";

@@ -22,9 +22,10 @@ import {
   printExpr,
   substitute,
 } from "../../abstraction/expression.ts";
-import { type Operand, tileElements, tileOffset, tileRowElements } from "../../abstraction/intrinsic.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { type Conditions, partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import { defineProblem, type Problem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";

@@ -15,9 +15,10 @@
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import { type Equation, identityOf } from "../../abstraction/equation.ts";
 import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
-import { type Operand, operandOf, tileOffset } from "../../abstraction/intrinsic.ts";
+import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../match/conditions.ts";
 import { clearOutput } from "../match/elements.ts";
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "../match/physical.ts";

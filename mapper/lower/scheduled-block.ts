@@ -11,8 +11,8 @@
  */
 
 import { access, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
-import { tileElements, tileRowElements } from "../../abstraction/intrinsic.ts";
 import type { MemoryTile, RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
+import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
 import { isInside } from "../schedule/borders.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";

@@ -27,8 +27,9 @@ import {
   number,
   substitute,
 } from "../../abstraction/expression.ts";
-import { type Operand, tileElements, tileOffset } from "../../abstraction/intrinsic.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 import { storedSum } from "../match/conditions.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "../schedule/dimensions.ts";
 

@@ -10,9 +10,10 @@
  */
 
 import { axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";
-import { type Operand, tileElements, tileOffset } from "../../abstraction/intrinsic.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
 import { fuseRowMajor, rowMajor } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 
 /** One axis of the instruction and the loops fused to feed it. */
 export interface FusedAxis {

@@ -9,7 +9,8 @@ import { type AffineForm, affineForm, boundsOf, pointsOf } from "../../abstracti
 import { type Computation, tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
-import { type Intrinsic, type Operand, sizesOf, tilePlaces, tileRowElements } from "../../abstraction/intrinsic.ts";
+import { type Intrinsic, type Operand, sizesOf } from "../../abstraction/intrinsic.ts";
+import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
