@@ -6,6 +6,7 @@
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/loop-nest.ts";
@@ -15,6 +16,7 @@ import { GRID, gridProblem } from "../mapper/schedule/grid.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { repackings } from "../mapper/schedule/repack.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import {
@@ -66,10 +68,33 @@ const CASES: readonly (readonly [Convolution, Record<string, number>, string, st
   ],
 ];
 
-const subjects = CASES.map(([name, parameters, instruction, matching, schedule], i) => ({
-  ...{ name: `${i} ${name} ${JSON.stringify(parameters)}, ${matching}`, schedule },
-  context: gridContextOf(convolutionF16(name, parameters, false), instruction, matching),
-}));
+const transposed = (parameters: Record<string, number>): Computation =>
+  instantiate(operatorNamed("transposed-conv2d"), {
+    ...{ parameters, types: parseDataTypes("f16"), epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
+  });
+
+/** The weights of a transposed convolution lie along their outputs; with a stride its images are read where it divides. */
+const TRANSPOSED: readonly (readonly [Record<string, number>, GridSchedule])[] = [
+  [
+    { n: 1, c: 64, k: 16, h: 4, w: 5, r: 3, s: 3, stride: 1, pad: 1 },
+    { ...WGMMA, transfer: "async" },
+  ],
+  [
+    { n: 1, c: 64, k: 16, h: 3, w: 4, r: 4, s: 4, stride: 2, pad: 1 },
+    { ...WGMMA, transfer: "async", repack: ["a"] },
+  ],
+];
+
+const subjects = [
+  ...CASES.map(([name, parameters, instruction, matching, schedule], i) => ({
+    ...{ name: `${i} ${name} ${JSON.stringify(parameters)}, ${matching}`, schedule },
+    context: gridContextOf(convolutionF16(name, parameters, false), instruction, matching),
+  })),
+  ...TRANSPOSED.map(([parameters, schedule]) => ({
+    ...{ name: `transposed-conv2d ${JSON.stringify(parameters)}`, schedule },
+    context: gridContextOf(transposed(parameters), wgmma, "m <- k; n <- n,p,q; k <- c"),
+  })),
+];
 
 /** Small ones of each kind: engines, groups, windows, compacted strides. */
 const INTERPRETED = inFull(

@@ -67,9 +67,8 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   return [...alike.values()].flatMap((all) => {
     const kept = all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT);
     // Rows of a window have gaps between them, so that other widths fit it.
-    const mostUsed = (c: GridContext): number =>
-      Math.max(...repackings(c).map((names) => bestUsed(repackedContext(c, { repack: names }), MOST_KEPT)));
-    const used = new Map(all.map((c) => [c, Math.floor(20 * mostUsed(c))]));
+    const copied = (c: GridContext): GridContext => repackedContext(c, { repack: repackings(c).at(-1) });
+    const used = new Map(all.map((c) => [c, Math.floor(20 * bestUsed(copied(c), MOST_KEPT))]));
     const windows = all.filter((c) => (used.get(c) ?? 0) > 0 && !kept.includes(c));
     windows.sort((a, b) => (used.get(b) ?? 0) - (used.get(a) ?? 0) || size(b) - size(a));
     return [...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT)];

@@ -131,6 +131,7 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
   if (typeof derived === "string") return derived;
   const moved = derived.inputs.find((i) => i.operand === operand);
   const isWider = moved?.contiguous === "sum" && moved.width > width;
+  if (isWider) contextsOf(plain).set(name, derived);
   return isWider ? form : `a copy of ${source.name} would move no more of it at once`;
 }
 
@@ -214,13 +215,18 @@ function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridConte
 
 const knownContexts = new WeakMap<GridContext, Map<string, GridContext | string>>();
 
+function contextsOf(plain: GridContext): Map<string, GridContext | string> {
+  const contexts = knownContexts.get(plain) ?? new Map<string, GridContext | string>();
+  knownContexts.set(plain, contexts);
+  return contexts;
+}
+
 /** What is decided about, once it is known which inputs are copied; or why they cannot be. Worked out once a context. */
 function seen(context: GridContext, { repack: names }: Pick<GridSchedule, "repack">): GridContext | string {
   const plain = plainOf(context);
   if (names === undefined) return plain;
   const key = names.join();
-  const contexts = knownContexts.get(plain) ?? new Map<string, GridContext | string>();
-  knownContexts.set(plain, contexts);
+  const contexts = contextsOf(plain);
   const known = contexts.get(key);
   if (known !== undefined) return known;
   const found = plain.inputs.filter((i) => names.includes(i.operand.name));
