@@ -71,6 +71,8 @@ export interface Rewriting {
   readonly kind: (typeof REWRITINGS)[number];
   /** What each loop of the user's equation is in the new ones, `p = p*2+p_phase-1`. */
   readonly places: readonly string[];
+  /** Loops over the phases of strides. */
+  readonly phases: readonly string[];
 }
 
 /** A tensor of a computation as it is written down. */

@@ -15,7 +15,14 @@
  */
 
 import { type AffineForm, affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
-import { type Axis, type Computation, outputOf, type Rewriting, targetOf } from "../../abstraction/computation.ts";
+import {
+  type Axis,
+  type Computation,
+  outputOf,
+  pointCount,
+  type Rewriting,
+  targetOf,
+} from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import {
   accessesIn,
@@ -30,17 +37,29 @@ import {
   rewrite,
   substitute,
 } from "../../abstraction/expression.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
 
 /**
- * The forms of a computation that mappings are looked for in. One whose taps are turned round takes the place of the one it is of; phases stand beside
- * it, for a search to choose.
+ * The forms of a computation that mappings are looked for in. Taps that are turned round, and phases with fewer points, take the place of the
+ * computation; where a stride is longer than its taps phases stand beside it, for a search to choose.
  */
 export function formsOf(computation: Computation): readonly Computation[] {
   const phases = rewrittenAs(computation, "phases");
-  if (typeof phases !== "string") return [phases, computation];
+  if (typeof phases !== "string")
+    return pointCount(phases) < pointCount(computation) ? [phases] : [phases, computation];
   const reversed = rewrittenAs(computation, "reversed");
   return [typeof reversed === "string" ? computation : reversed];
+}
+
+/** Mappings of which phases feed one axis beside another loop, all of them, or none: with some of them there would be several times as many. */
+export function phasesTogether(found: readonly Mapping[]): readonly Mapping[] {
+  const together = found.filter(({ computation, matching }) => {
+    const phases = computation.rewriting?.phases ?? [];
+    const fed = Object.values(matching).filter((loops) => loops.some((l) => phases.includes(l)));
+    return fed.every((loops) => loops.length > phases.length && phases.every((l) => loops.includes(l)));
+  });
+  return together.length > 0 ? together : found;
 }
 
 /** The computation in other loops; or why it is not written so, in one sentence. */
@@ -56,7 +75,7 @@ export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): 
     const found = inPhase ? normal(substitute(inPhase, turned.places, "index")) : turned.places.get(name);
     return found ? [`${name} = ${printExpr(found, "index")}`] : [];
   });
-  return { ...turned.computation, rewriting: { kind, places } };
+  return { ...turned.computation, rewriting: { kind, places, phases } };
 }
 
 /** A computation in other loops, and what loops became in them. */
