@@ -36,8 +36,8 @@ export function registerCalibrate(command: Command, finish: (code: ExitCode) => 
       "--target <machine>",
       `cpu (default), cuda for this machine's GPU, or that GPU by name: ${GPU_NAMES.join(", ")}, sm_89`,
     )
-    .option("--db <file>", "where it is kept, and tune finds it (default: automap.db in this directory)")
-    .option("--force", "measure again although the database has a calibration of this machine")
+    .option("--db <file>", "the database that stores it for tune (default: automap.db in this directory)")
+    .option("--force", "measure again even if the database has a calibration of this machine")
     .option("--json", "print a JSON document")
     .addHelpText(
       "after",

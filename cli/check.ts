@@ -29,9 +29,9 @@ type Options = z.infer<typeof options>;
 
 export function registerCheck(command: Command, finish: (code: ExitCode) => void): void {
   command
-    .option("--baseline <file>", "the database to hold against")
+    .option("--baseline <file>", "the database to compare with")
     .option("--db <file>", "the database to check (default: automap.db in this directory)")
-    .option("--max-regression <share>", "slower by no more than this is accepted (default: 3%)")
+    .option("--max-regression <share>", "the largest slowdown that is accepted (default: 3%)")
     .option("--op <operator>", "only this operator")
     .option("--require-all", "a workload of the baseline without a result fails too")
     .option("--junit <file>", "write the result as JUnit XML")
@@ -44,8 +44,8 @@ export function registerCheck(command: Command, finish: (code: ExitCode) => void
         "  automap check --baseline main.db --db branch.db --max-regression 3%",
         "  automap check --baseline main.db --junit check.xml",
         "",
-        "Workloads are matched by computation, threads, cache state and CPU. A regression is one that the 95 % intervals",
-        "bear out: the new interval begins above the end of the old one by more than the allowed share.",
+        "Workloads are matched by computation, threads, cache state and CPU. A slowdown is a regression if the 95 % intervals",
+        "show it: the new interval begins above the end of the old one by more than the allowed share.",
         "Exit codes: 0 accepted, 5 regression, 1 nothing to compare.",
       ].join("\n"),
     )

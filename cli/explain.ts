@@ -43,9 +43,9 @@ export function registerExplain(command: Command, finish: (code: ExitCode) => vo
   addMappingOptions(command)
     .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
-    .option("--svg <file>", "draw the mapping into an SVG file too")
+    .option("--svg <file>", "also write a drawing of the mapping as SVG")
     .option("--nest", "print the lowered loop nest")
-    .option("--candidate <which>", "tell where the time of a recorded kernel goes: best, or a record's id")
+    .option("--candidate <which>", "break down the time of a recorded kernel: best, or the id of a record")
     .option("--db <file>", "the database of that record (default: automap.db in this directory)")
     .addHelpText(
       "after",

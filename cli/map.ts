@@ -71,7 +71,7 @@ export function registerMap(command: Command, finish: (code: ExitCode) => void):
         "  automap map depthwise-conv2d --intrinsic avx512 --layout NHWC",
         '  automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --intrinsic amx --json',
         "",
-        "Exit code 3 means that nothing maps; the reasons are printed, most hopeful first.",
+        "Exit code 3 means that nothing maps; the reasons are printed, the easiest to mend first.",
       ].join("\n"),
     )
     .action((subject: string, raw: unknown, command: Command) => {

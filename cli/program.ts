@@ -27,17 +27,17 @@ interface CommandFile {
 const COMMANDS: readonly CommandFile[] = [
   {
     name: "tune",
-    summary: "search mappings and schedules on this machine and keep the fastest",
+    summary: "search mappings and schedules on this machine, and keep the fastest kernel",
     load: async () => (await import("./tune.ts")).registerTune,
   },
   {
     name: "map",
-    summary: "list the mappings of an operator onto an instruction, and why the others are refused",
+    summary: "list the mappings of an operator onto an instruction, and why other matches are refused",
     load: async () => (await import("./map.ts")).registerMap,
   },
   {
     name: "explain",
-    summary: "draw one mapping: matrices, fused indices, addresses, waste; or show why a match is refused",
+    summary: "draw a mapping with its matrices, indices, addresses and waste, or show why a match is refused",
     load: async () => (await import("./explain.ts")).registerExplain,
   },
   {
@@ -53,50 +53,52 @@ const COMMANDS: readonly CommandFile[] = [
   },
   {
     name: "intrinsic",
-    summary: "the instructions automap knows",
+    summary: "list, show and check instructions",
     load: async () => (await import("./intrinsic.ts")).registerIntrinsic,
   },
   {
     name: "operator",
-    summary: "the operators automap knows",
+    summary: "list and show operators",
     load: async () => (await import("./operator.ts")).registerOperator,
     needsNone: true,
   },
   {
     name: "doctor",
-    summary: "tell what this machine can do, what is missing and what to install",
+    summary: "say what this machine can do, what is missing, and what to install",
     load: async () => (await import("./doctor.ts")).registerDoctor,
     needsNone: true,
   },
   {
     name: "db",
-    summary: "what was tried: the best, every trial, one record; export, merge, verify",
+    summary: "query recorded trials; export, import, merge, verify and prune them",
     load: async () => (await import("./db.ts")).registerDb,
   },
   {
     name: "report",
-    summary: "what a database holds, as one HTML page",
+    summary: "write an HTML report of a database",
     load: async () => (await import("./report.ts")).registerReport,
   },
   {
     name: "replay",
-    summary: "make a search's decisions again from its records, with no hardware",
+    summary: "repeat the decisions of a search from its records, without hardware",
     load: async () => (await import("./replay.ts")).registerReplay,
   },
   {
     name: "check",
-    summary: "fail when the best of a workload became slower than in a baseline database",
+    summary: "fail when the best kernel of a workload is slower than in a baseline database",
     load: async () => (await import("./check.ts")).registerCheck,
   },
   {
     name: "cache",
     summary: "what was compiled and is kept: show it, clear it",
     load: async () => (await import("./cache.ts")).registerCache,
+    needsNone: true,
   },
   {
     name: "calibrate",
-    summary: "measure this machine's bandwidths and instruction rates for the model",
+    summary: "measure this machine's bandwidths and instruction rates for the latency model",
     load: async () => (await import("./calibrate.ts")).registerCalibrate,
+    needsNone: true,
   },
 ];
 

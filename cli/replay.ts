@@ -33,7 +33,7 @@ export function registerReplay(command: Command, finish: (code: ExitCode) => voi
         "  automap replay --db automap.db",
         "  automap replay 3f9a1c77",
         "",
-        "The same seed, strategy and answers give the same candidates with the same predictions to the last bit;",
+        "The same seed, strategy and answers give the same candidates with bit-identical predictions;",
         "exit code 1 when they do not, with the first trial that differs.",
       ].join("\n"),
     )

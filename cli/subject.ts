@@ -38,13 +38,16 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
       "--dtype <types>",
       "element types: f16, bf16, u8s8 ..., or by tensor: a=u8,b=s8 (default: what the instruction takes)",
     )
-    .option("--sum <type>", "type sums are formed in (default: s32 for integers, f32 for f16, bf16, tf32)")
+    .option("--sum <type>", "type of the accumulator (default: s32 for integers, f32 for f16, bf16, tf32)")
     .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KCRS (default: row-major)")
     .option(
       "--epilogue <name or equation>",
-      `made of each element before it is stored: ${EPILOGUE_NAMES.join(", ")}, or an equation in quotes`,
+      `applied to each element before it is stored: ${EPILOGUE_NAMES.join(", ")}, or an equation in quotes`,
     )
-    .option("--intrinsic <name>", "an instruction or a family of them (`automap intrinsic list`); by default all")
+    .option(
+      "--intrinsic <name>",
+      "an instruction or a family of instructions (`automap intrinsic list`); all by default",
+    )
     .allowUnknownOption()
     .allowExcessArguments();
 }
