@@ -18,7 +18,7 @@ const product = (where: string, heads = 1): Computation =>
 function issuesOf(computation: Computation): number {
   const [intrinsic] = intrinsicsNamed("amx.tdpbusd");
   if (!intrinsic) throw new Error("no amx.tdpbusd");
-  const counts = mappings(computation, intrinsic).valid.map(
+  const counts = mappings(computation, intrinsic, { reasons: false }).valid.map(
     (m) => createCounts(m)(plainSchedule(m))?.issues ?? Number.POSITIVE_INFINITY,
   );
   return Math.min(...counts);

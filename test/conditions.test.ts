@@ -60,7 +60,7 @@ function named(name: string): Intrinsic {
 
 /** The mapping `n <- j` of a product onto a multiply-add with one factor broadcast. */
 function rows(computation: Computation): Mapping {
-  const mapping = mappings(computation, named("avx512.fma.f32.broadcast")).valid.find(
+  const mapping = mappings(computation, named("avx512.fma.f32.broadcast"), { reasons: false }).valid.find(
     (m) => printMatching(m.matching) === "n <- j",
   );
   if (!mapping) throw new Error("nothing maps");
@@ -144,7 +144,7 @@ describe("triangles and bands", () => {
     let scheduled = 0;
     while (computations < COMPUTATIONS) {
       const { computation, intrinsic } = randomTriangle(random);
-      const { valid } = mappings(computation, intrinsic);
+      const { valid } = mappings(computation, intrinsic, { reasons: false });
       if (valid.length === 0) continue;
       computations++;
       const inputs = smallInputs(computation, random);
@@ -316,7 +316,7 @@ describe("compiled", () => {
       const random = seededRandom(7);
       const reference = await runner.reference(computation, 3);
       for (let n = 0; n < inFull(6, 1); n++) {
-        const mapping = pick(random, mappings(computation, intrinsic).valid);
+        const mapping = pick(random, mappings(computation, intrinsic, { reasons: false }).valid);
         const schedule = randomSchedule(mapping, random, THREADS);
         const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
         const measured = await runner.measure(kernel, reference, {
@@ -344,7 +344,7 @@ describe("compiled", () => {
           extents: { i: k === 100 ? 70 : 64, j: 40, k },
           tensors: { x, y, c },
         });
-        const mapping = mappings(computation, named(on)).valid.find((m) =>
+        const mapping = mappings(computation, named(on), { reasons: false }).valid.find((m) =>
           printMatching(m.matching).includes("m <- i"),
         );
         if (!mapping) throw new Error("nothing maps");
@@ -383,7 +383,9 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
         extents: { i: 32, j: 48, k },
         tensors: { x, y, c },
       });
-      const mapping = mappings(computation, named(on)).valid.find((m) => printMatching(m.matching).includes("m <- i"));
+      const mapping = mappings(computation, named(on), { reasons: false }).valid.find((m) =>
+        printMatching(m.matching).includes("m <- i"),
+      );
       if (!mapping) throw new Error("nothing maps");
       const made = await createRunner({ flags: inFull([], ["-O1"]) });
       if (made.status === "environment") throw new Error(made.what);
@@ -414,7 +416,7 @@ describe("what is refused", () => {
 
   it("is refused by tuning with the reason that no schedule keeps to it, though it maps", () => {
     const tied = product("k <= i + j");
-    expect(mappings(tied, named("avx512.fma.f32.broadcast")).valid).toHaveLength(2);
+    expect(mappings(tied, named("avx512.fma.f32.broadcast"), { reasons: false }).valid).toHaveLength(2);
     expect(space(tied, "avx512.fma.f32.broadcast")).toMatchInlineSnapshot(
       `"schedule: the condition ties k, i and j together, and no operand is indexed by all of them"`,
     );
@@ -478,7 +480,7 @@ describe("schedules", () => {
       [wide, named("avx512.vpdpbusd")],
     ] as const) {
       let simplest = 0;
-      for (const mapping of mappings(computation, on).valid) {
+      for (const mapping of mappings(computation, on, { reasons: false }).valid) {
         const first = Object.fromEntries(placementsOf(mapping).map((c) => [c.operand, c.open[0] ?? "tiled"]));
         if (scheduleProblem(mapping, { ...plainSchedule(mapping), placement: first }) !== undefined) simplest++;
         for (const schedule of [plainSchedule(mapping), randomSchedule(mapping, random)])
@@ -486,7 +488,7 @@ describe("schedules", () => {
       }
       expect(simplest).toBeGreaterThan(0);
     }
-    const [lost] = mappings(product("k <= i + j"), named("avx512.fma.f32.broadcast")).valid;
+    const [lost] = mappings(product("k <= i + j"), named("avx512.fma.f32.broadcast"), { reasons: false }).valid;
     if (!lost) throw new Error("nothing maps");
     expect(() => randomSchedule(lost, random)).toThrow("no schedule: the condition ties k, i and j together");
   });

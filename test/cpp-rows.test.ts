@@ -35,7 +35,8 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
     epilogue,
   });
   const [on] = intrinsicsNamed(name);
-  const mapping = on && mappings(computation, on).valid.find((m) => printMatching(m.matching).includes("n <- k"));
+  const mapping =
+    on && mappings(computation, on, { reasons: false }).valid.find((m) => printMatching(m.matching).includes("n <- k"));
   if (!on || !mapping) throw new Error(`${name} does not take n <- k`);
   const candidate = { intrinsic: name, matching: mapping.matching, operands: {}, schedule: plainSchedule(mapping) };
   return generate(candidate, mapping).source;

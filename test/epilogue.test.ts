@@ -235,7 +235,7 @@ it("every schedule of every mapping applies the epilogue, twice in a row; so doe
     for (const name of ["avx512.fma.f32", "avx512.vpdpbusd", "avx512.vdpbf16ps", "amx.tdpbusd", "toy.2x2x2"]) {
       const on = intrinsic(name);
       const computation = typed(row, on, pick(random, NAMES));
-      const { valid } = mappings(computation, on);
+      const { valid } = mappings(computation, on, { reasons: false });
       if (valid.length === 0) continue;
       const inputs = smallInputs(computation, random);
       const expected = interpret(computation, inputs);
@@ -262,7 +262,9 @@ it("stores whole blocks without a test, the output's contiguous axis innermost",
   const parameters = { c: 4, k: 40, h: 2, w: 2, r: 1, s: 1, pad: 0 };
   const stores = (layouts: string): string => {
     const computation = typed({ operator: "conv2d", parameters, layouts }, on, "requantize");
-    const mapping = mappings(computation, on).valid.find((m) => printMatching(m.matching) === "n <- k   k <- c");
+    const mapping = mappings(computation, on, { reasons: false }).valid.find(
+      (m) => printMatching(m.matching) === "n <- k   k <- c",
+    );
     if (!mapping) throw new Error("no mapping");
     const schedule = {
       order: ["n", "p", "q", "k", "r", "s", "c"],
@@ -313,7 +315,7 @@ function emulated(kernel: Kernel, on: Intrinsic): Kernel {
 }
 
 async function measured(computation: Computation, on: Intrinsic, random: Random): Promise<string | undefined> {
-  const { valid } = mappings(computation, on);
+  const { valid } = mappings(computation, on, { reasons: false });
   const mapping = valid[Math.floor(random() * valid.length)];
   if (!mapping) return "no mapping";
   const schedule = randomSchedule(mapping, random);
@@ -345,7 +347,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
       const names = inFull(NAMES, [NAMES[ON.indexOf(name) % NAMES.length] ?? "bf16"]);
       const ran = names.map((epilogue) => {
         const i = NAMES.indexOf(epilogue);
-        const rows = CASES.filter((row) => mappings(typed(row, on, epilogue), on).valid.length > 0);
+        const rows = CASES.filter((row) => mappings(typed(row, on, epilogue), on, { reasons: false }).valid.length > 0);
         const row = rows[(i * 2) % rows.length];
         return row ? measured(typed(row, on, epilogue), on, random) : "nothing maps";
       });
@@ -403,7 +405,7 @@ describe("every kernel with an epilogue, compiled and run, equals its equations"
   it("a kernel that is wrong in its epilogue alone is caught", async () => {
     const on = intrinsic("avx512.vpdpbusd");
     const computation = typed({ operator: "matmul", parameters: { m: 4, n: 32, k: 8 } }, on, "requantize");
-    const [mapping] = mappings(computation, on).valid;
+    const [mapping] = mappings(computation, on, { reasons: false }).valid;
     if (!mapping) throw new Error("no mapping");
     const schedule = randomSchedule(mapping, seededRandom(1));
     const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);

@@ -37,7 +37,7 @@ const TARGET = nvidiaTarget("h100");
 
 function contextsOf(computation: Computation, names: readonly string[]): GridContext[] {
   return names.flatMap(intrinsicsNamed).flatMap((intrinsic) =>
-    mappings(computation, intrinsic).valid.flatMap((mapping) => {
+    mappings(computation, intrinsic, { reasons: false }).valid.flatMap((mapping) => {
       const context = gridContext(mapping, gridLimits(TARGET));
       return typeof context === "string" ? [] : [context];
     }),

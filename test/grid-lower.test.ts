@@ -65,7 +65,7 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
 
 function contextsOf(computation: Computation): GridContext[] {
   return INTRINSICS.filter((i) => i.scope === "warp").flatMap((intrinsic) =>
-    mappings(computation, intrinsic).valid.flatMap((mapping) => {
+    mappings(computation, intrinsic, { reasons: false }).valid.flatMap((mapping) => {
       const context = gridContext(mapping, LIMITS);
       return typeof context === "string" ? [] : [context];
     }),
@@ -160,7 +160,7 @@ describe("a schedule of blocks and warps", () => {
   it("is refused with a sentence where it does not fit", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("matmul", { m: 256, n: 256, k: 256 }, "f16");
-    const mapping = mma && mappings(computation, mma).valid[0];
+    const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
     const fits: GridSchedule = {
@@ -179,7 +179,7 @@ describe("a schedule of blocks and warps", () => {
   it("reads as a program", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("matmul", { m: 64, n: 64, k: 128 }, "f16", { epilogue: "c[m,n] = f16(out[m,n])" });
-    const mapping = mma && mappings(computation, mma).valid[0];
+    const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
     const schedule: GridSchedule = {
@@ -229,7 +229,9 @@ describe("a schedule of blocks and warps", () => {
   it("prints where the ring has more stages than the sum has steps", () => {
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
     const computation = operator("conv2d", { n: 1, c: 16, k: 16, h: 8, w: 8, r: 1, s: 1, pad: 0 }, "f16");
-    const mapping = mma && mappings(computation, mma).valid.find((m) => printMatching(m.matching).endsWith("k <- c"));
+    const mapping =
+      mma &&
+      mappings(computation, mma, { reasons: false }).valid.find((m) => printMatching(m.matching).endsWith("k <- c"));
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
     const { rows, columns } = context;
@@ -250,7 +252,9 @@ describe("a schedule of blocks and warps", () => {
       ...{ layouts: { in: "NHWC", w: "KRSC", y: "NPQK" }, epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" },
     });
     const along = (matching: RegExp): readonly string[] => {
-      const mapping = mma && mappings(computation, mma).valid.find((m) => matching.test(printMatching(m.matching)));
+      const mapping =
+        mma &&
+        mappings(computation, mma, { reasons: false }).valid.find((m) => matching.test(printMatching(m.matching)));
       const context = mapping && gridContext(mapping, LIMITS);
       if (!context || typeof context === "string") throw new Error("no context");
       const schedule: GridSchedule = {
@@ -273,7 +277,7 @@ describe("a schedule of blocks and warps", () => {
   it("has every legal combination among all, each once", () => {
     const computation = operator("matmul", { m: 16, n: 8, k: 16 }, "f16");
     const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    const mapping = mma && mappings(computation, mma).valid[0];
+    const mapping = mma && mappings(computation, mma, { reasons: false }).valid[0];
     const context = mapping && gridContext(mapping, LIMITS);
     if (!context || typeof context === "string") throw new Error("no context");
     const all = [...allSchedules(GRID, context)].map(printGridSchedule);

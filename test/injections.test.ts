@@ -11,13 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import {
-  computationOf as computationOfRecord,
-  openDatabase,
-  recordTrial,
-  showTrial,
-  type TrialRecord,
-} from "../db/index.ts";
+import { openDatabase, recordTrial, showTrial, type TrialRecord } from "../db/index.ts";
 import { packageFiles } from "../package/index.ts";
 import { junit } from "../report/junit.ts";
 import { reportPage } from "../report/page.ts";
@@ -25,7 +19,6 @@ import { PAGE_SCRIPT } from "../report/page-script.ts";
 import { runChild } from "../runtime/child.ts";
 import { provePackage, subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
-import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { type Line, type Path, plant, textsIn } from "./support/forge.ts";
@@ -211,10 +204,10 @@ function changed(record: TrialRecord, place: Place, text: string): TrialRecord {
 /** Of the package: what becomes of an operator's name that is used for it, sinks.test.ts asks. */
 const NAME = "probe";
 
-/** Every file made of a record, and the kernel as `load` makes it. */
+/** Every file made of a record, and the kernel alone, which is what `load` takes. */
 function programsOf(record: TrialRecord): Map<string, string> {
-  const kernel = kernelFor(computationOfRecord(record.workload), record.candidate);
-  return new Map<string, string>([...packageFiles(subjectOf(record, { name: NAME })), ["loaded.cpp", kernel.source]]);
+  const subject = subjectOf(record, { name: NAME });
+  return new Map<string, string>([...packageFiles(subject), ["loaded.cpp", subject.tuned?.source ?? ""]]);
 }
 
 /** An unknown word among these is the last of the known ones: another program, but none that holds the word. */

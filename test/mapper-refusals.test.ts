@@ -204,7 +204,7 @@ describe("the refusals, as users read them", () => {
       "
       combine | saturating.s16 saturates, the equation wraps; a sum of up to 65280 may pass 32767 | -"
     `);
-    expect(mappings(bytes(1), named("saturating.s16")).valid).toHaveLength(1);
+    expect(mappings(bytes(1), named("saturating.s16"), { reasons: false }).valid).toHaveLength(1);
   });
 
   it("of a sum that is to be clamped", () => {
@@ -216,8 +216,8 @@ describe("the refusals, as users read them", () => {
       combine | the equation clamps its whole sum once, avx512.vpdpbusd never clamps; a sum of up to 2284800000 may pass 2147483647 | -
       combine | the equation clamps its whole sum once, avx512.vpdpbusds clamps after every issue; a sum of up to 2284800000 may pass 2147483647 | -"
     `);
-    expect(mappings(clamped(64), vpdpbusd).valid).toHaveLength(1);
-    expect(mappings(clamped(64), named("avx512.vpdpbusds")).valid).toHaveLength(1);
+    expect(mappings(clamped(64), vpdpbusd, { reasons: false }).valid).toHaveLength(1);
+    expect(mappings(clamped(64), named("avx512.vpdpbusds"), { reasons: false }).valid).toHaveLength(1);
   });
 });
 
@@ -358,7 +358,7 @@ describe("a mapping that would give wrong results is refused", () => {
       axis-kind | i is kept, axis k of addup.s32 is summed | i may feed i"
     `);
     const whole = compute("out[i] += x[i,k] + y[i]", { i: 2, k: 2 }, { x: "s32", y: "s32" });
-    expect(mappings(whole, named("addup.s32")).valid).toHaveLength(1);
+    expect(mappings(whole, named("addup.s32"), { reasons: false }).valid).toHaveLength(1);
   });
 
   it("where the condition drops one operand and leaves another in the sum", () => {
@@ -378,7 +378,7 @@ describe("a mapping that would give wrong results is refused", () => {
       "
       operand-types | b of holes.s8 is s8, which does not hold 200 | -"
     `);
-    expect(mappings(scaled(100), named("holes.s8")).valid.length).toBeGreaterThan(0);
+    expect(mappings(scaled(100), named("holes.s8"), { reasons: false }).valid.length).toBeGreaterThan(0);
   });
 
   it("where the last of several values assigned to one element wins", () => {
@@ -431,7 +431,7 @@ describe("a mapping that would give wrong results is refused", () => {
       "
       combine | the equation clamps its whole sum once, saturating.s16 clamps after every issue; a sum of up to 130560 may pass 32767 | -"
     `);
-    expect(mappings(folded("i*2+j"), named("saturating.s16")).valid.length).toBeGreaterThan(0);
+    expect(mappings(folded("i*2+j"), named("saturating.s16"), { reasons: false }).valid.length).toBeGreaterThan(0);
   });
 });
 

@@ -405,7 +405,7 @@ describe("names that a lowering makes", () => {
     if (!on) throw new Error("no such row");
     const inputs = inputsOfAll(computation);
     const want = [...interpret(computation, inputs)];
-    const { valid } = mappings(computation, on);
+    const { valid } = mappings(computation, on, { reasons: false });
     expect(valid.some((m) => m.matching["n"]?.join("_") === "i_j")).toBe(true);
     for (const mapping of valid) {
       const got = [...interpretNest(lowerSchedule(mapping, plainSchedule(mapping, 1)), computation, inputs)];

@@ -29,7 +29,9 @@ function convolution(name: string, k: number, epilogue?: string): Mapping {
     ...(epilogue === undefined ? {} : { epilogue }),
   });
   const wanted = name.startsWith("amx") ? "m <- q   n <- k   k <- c" : "n <- k   k <- c";
-  const mapping = mappings(computation, intrinsic(name)).valid.find((m) => printMatching(m.matching) === wanted);
+  const mapping = mappings(computation, intrinsic(name), { reasons: false }).valid.find(
+    (m) => printMatching(m.matching) === wanted,
+  );
   if (!mapping) throw new Error(`no mapping ${wanted}`);
   return mapping;
 }

@@ -67,7 +67,7 @@ function* cases(): Generator<{ label: string; valid: readonly Mapping[] }> {
       const [c, a, b] = intrinsic.operands;
       const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
       const computation = instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
-      const { valid } = mappings(computation, intrinsic);
+      const { valid } = mappings(computation, intrinsic, { reasons: false });
       if (valid.length > 0) yield { label: `${operator} on ${name}`, valid };
     }
 }
@@ -112,7 +112,9 @@ test("what a condition leaves out is counted as lowering leaves it out", () => {
   const seen = { skipped: 0, masked: 0, edges: 0 };
   for (let i = 0; i < inFull(600, 120); i++) {
     const { computation, intrinsic } = randomTriangle(random);
-    const valid = mappings(computation, intrinsic).valid.filter((m) => unschedulable(m) === undefined);
+    const valid = mappings(computation, intrinsic, { reasons: false }).valid.filter(
+      (m) => unschedulable(m) === undefined,
+    );
     if (valid.length === 0) continue;
     const mapping = pick(random, valid);
     let schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);
@@ -149,7 +151,7 @@ test("with an epilogue every element goes by way of the scratch block", () => {
     extents: { m: 7, n: 40, k: 16 },
     tensors: { a: { dtype: "u8" }, b: { dtype: "s8", constant: true }, c: { dtype: "s32" }, scale: { dtype: "f32" } },
   });
-  const { valid } = mappings(computation, intrinsic);
+  const { valid } = mappings(computation, intrinsic, { reasons: false });
   for (let i = 0; i < 30; i++) {
     const mapping = pick(random, valid);
     const schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);

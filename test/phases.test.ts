@@ -319,7 +319,7 @@ describe("a kernel of threads in phases", () => {
       false,
     );
     const [thread] = intrinsicsNamed("thread.fma.f32.f16");
-    const [mapping] = thread ? mappings(phasesOf(stated), thread).valid : [];
+    const [mapping] = thread ? mappings(phasesOf(stated), thread, { reasons: false }).valid : [];
     if (!mapping) throw new Error("nothing maps");
     const context = threadContext(mapping, gridLimits(TARGET));
     if (typeof context === "string") throw new Error(context);

@@ -70,7 +70,7 @@ function predicted(microseconds: number): Trial["prediction"] {
 }
 
 /** The best mapping under its plain schedule, but for the register block. */
-const [MAPPING] = mappings(CONV.computation, VNNI ?? fail()).valid;
+const [MAPPING] = mappings(CONV.computation, VNNI ?? fail(), { reasons: false }).valid;
 
 function tried(block: number): Candidate {
   const { intrinsic, matching, binding } = MAPPING ?? fail();

@@ -46,7 +46,7 @@ function* crossing(random: Random, draws: number): Generator<{ mapping: Mapping;
     const [c, a, b] = intrinsic.operands;
     const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
     const computation = instantiate(operatorNamed(operator), { parameters, types, layouts: "NHWC" });
-    const open = mappings(computation, intrinsic).valid.flatMap((mapping) =>
+    const open = mappings(computation, intrinsic, { reasons: false }).valid.flatMap((mapping) =>
       placementsOf(mapping).flatMap((choice) =>
         choice.borders.length > 0 && choice.open.includes("in-place") ? [{ mapping, operand: choice.operand }] : [],
       ),

@@ -36,7 +36,7 @@ function* cases(): Generator<{ label: string; computation: Computation; valid: R
     const [c, a, b] = intrinsic.operands;
     const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
     const computation = instantiate(operatorNamed("conv2d"), { parameters, types, layouts: "NHWC" });
-    const valid = mappings(computation, intrinsic).valid.filter((m) => spreadable(m).size > 0);
+    const valid = mappings(computation, intrinsic, { reasons: false }).valid.filter((m) => spreadable(m).size > 0);
     yield { label: on, computation, valid };
   }
 }
@@ -79,7 +79,7 @@ test("a 7x7 image takes 4 tiles of 16 rows spread over rows of 9, and 7 row by r
   const parameters = { c: 64, k: 16, h: 7, w: 7, r: 3, s: 3 };
   const types = { inputs: ["u8", "s8"], sum: "s32" } as const;
   const computation = instantiate(operatorNamed("conv2d"), { parameters, types, layouts: "NHWC" });
-  const mapping = mappings(computation, intrinsic).valid.find(
+  const mapping = mappings(computation, intrinsic, { reasons: false }).valid.find(
     (m) => printMatching(m.matching) === "m <- p,q   n <- k   k <- c",
   );
   if (!mapping) throw new Error("no mapping");

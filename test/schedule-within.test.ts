@@ -116,7 +116,10 @@ describe("a copy made inside a loop", () => {
     });
     const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
     const mapping =
-      intrinsic && mappings(computation, intrinsic).valid.find((m) => printMatching(m.matching).trim() === "n <- q");
+      intrinsic &&
+      mappings(computation, intrinsic, { reasons: false }).valid.find(
+        (m) => printMatching(m.matching).trim() === "n <- q",
+      );
     if (!mapping) throw new Error("n <- q does not map");
     const schedule: Schedule = {
       order: ["n", "g", "p", "k", "q", "c", "r", "s"],
@@ -181,7 +184,7 @@ describe("a copy made once a call", () => {
       )?.operand;
     const mapping =
       intrinsic &&
-      mappings(computation, intrinsic).valid.find(
+      mappings(computation, intrinsic, { reasons: false }).valid.find(
         (m) => windowsOf(m) && m.matching.k?.includes("s") && !m.matching.k.includes("r"),
       );
     if (!mapping) throw new Error("no windows of the image");

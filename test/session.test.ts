@@ -15,14 +15,20 @@ import { rankByModel } from "../session/rank.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { hasFeature, nativeTarget } from "../targets/index.ts";
 import type { TuneEvent } from "../tuner/search.ts";
+import { withCalibration } from "./support/fake-runner.ts";
+import { requireCompiler } from "./support/packages.ts";
 
 const matmul = instantiate(operatorNamed("matmul"), {
   parameters: { m: 32, n: 32, k: 32 },
   types: parseDataTypes("f32"),
 });
 let folder: string;
-beforeAll(() => {
+/** A database of its own that takes the machine as calibrated: the first session calibrates it, which is enough. */
+let calibrated: (name: string) => string;
+beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "automap session "));
+  const compiler = await requireCompiler();
+  calibrated = (name) => withCalibration(join(folder, `${name}.db`), compiler);
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -30,7 +36,7 @@ describe("a session", () => {
   it.each(["mappings", "lanes"] as const)(
     "ends with a verified kernel, and goes on from its database without measuring any of its %s twice",
     async (kinds) => {
-      const database = join(folder, `${kinds}.db`);
+      const database = kinds === "mappings" ? join(folder, "new.db") : calibrated(kinds);
       const options = { trials: 3, seconds: 60, seed: 5, database, kinds };
       const first = await tuneComputation({ computation: matmul }, options);
       if (!("best" in first) || !first.best) throw new Error(`no kernel: ${first.status}`);
@@ -78,7 +84,7 @@ describe("a session", () => {
       const own = registerIntrinsic(declared);
       const outcome = await tuneComputation(
         { computation: matmul },
-        { intrinsics: [own], trials: 2, seconds: 60, database: ":memory:", kinds: "mappings" },
+        { intrinsics: [own], trials: 2, seconds: 60, database: calibrated(kind), kinds: "mappings" },
       );
       expect(outcome).toMatchObject({ best: { measurement: { status: "ok" }, kernel: { promises: own.mnemonic } } });
       if (own.mnemonic !== undefined && "best" in outcome)
@@ -94,7 +100,7 @@ describe("a session", () => {
       {
         trials: 500,
         seconds: 60,
-        database: ":memory:",
+        database: calibrated("stopped"),
         signal: controller.signal,
         onEvent: (e) => e.kind === "trial" && controller.abort(),
       },
@@ -135,7 +141,7 @@ describe("a session", () => {
       extents: { i: 8 },
       tensors: { x: "f32", y: "f32" },
     });
-    const outcome = await tuneComputation({ computation: sums }, { database: ":memory:", seconds: 5 });
+    const outcome = await tuneComputation({ computation: sums }, { database: calibrated("sums"), seconds: 5 });
     expect(outcome).toMatchObject({ status: "nothing-maps" });
     expect("refused" in outcome && outcome.refused[0]?.because).toContain("y reads itself");
   });

@@ -68,7 +68,9 @@ function lowered(name: string, extents: Record<string, number>, schedule: GridSc
   const [intrinsic] = intrinsicsNamed(name);
   const mapping =
     intrinsic &&
-    mappings(computation, intrinsic).valid.find((m) => printMatching(m.matching) === "m <- m   n <- n   k <- k");
+    mappings(computation, intrinsic, { reasons: false }).valid.find(
+      (m) => printMatching(m.matching) === "m <- m   n <- n   k <- k",
+    );
   const context = mapping && gridContext(mapping, HOPPER);
   if (!context || typeof context === "string") throw new Error(`no mapping onto ${name}`);
   return { computation, nest: lowerGrid(context, schedule) };

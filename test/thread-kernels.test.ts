@@ -75,7 +75,7 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
 ];
 
 function contextOf(computation: Computation): ThreadContext {
-  const [mapping] = THREADS.flatMap((intrinsic) => mappings(computation, intrinsic).valid);
+  const [mapping] = THREADS.flatMap((intrinsic) => mappings(computation, intrinsic, { reasons: false }).valid);
   if (!mapping) throw new Error(`${computation.name} has no instruction of one thread`);
   const context = threadContext(mapping, LIMITS);
   if (typeof context === "string") throw new Error(context);

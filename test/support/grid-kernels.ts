@@ -63,7 +63,7 @@ export function gridContextOf(
 ): GridContext {
   const [intrinsic] = intrinsicsNamed(instruction);
   if (!intrinsic) throw new Error(`no row ${instruction}`);
-  const named = mappings(computation, intrinsic).valid.map(
+  const named = mappings(computation, intrinsic, { reasons: false }).valid.map(
     (mapping) => [printMatching(mapping.matching).replaceAll(/ {2,}/g, "; "), mapping] as const,
   );
   const found = named.find(([name]) => name === matching)?.[1];

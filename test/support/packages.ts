@@ -40,7 +40,9 @@ export function plainCandidate(
   threads = 1,
 ): Omit<Plain, "kernel"> | undefined {
   for (const intrinsic of intrinsics) {
-    const mapping = mappings(computation, intrinsic).valid.find((m) => unschedulable(m) === undefined);
+    const mapping = mappings(computation, intrinsic, { reasons: false }).valid.find(
+      (m) => unschedulable(m) === undefined,
+    );
     if (!mapping) continue;
     const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
     const { matching } = mapping;
