@@ -10,7 +10,7 @@
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, readsShared } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
@@ -68,7 +68,8 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
     const kept = all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT);
     // Rows of a window have gaps between them, so that other widths fit it.
     const copied = (c: GridContext): GridContext => repackedContext(c, { repack: repackings(c).at(-1) });
-    const used = new Map(all.map((c) => [c, Math.floor(20 * bestUsed(copied(c), MOST_KEPT))]));
+    const shifted = all.filter((c) => c.outerSums.length > 0 && c.inputs.some((i) => readsShared(i.operand)));
+    const used = new Map(shifted.map((c) => [c, Math.floor(20 * bestUsed(copied(c), MOST_KEPT))]));
     const windows = all.filter((c) => (used.get(c) ?? 0) > 0 && !kept.includes(c));
     windows.sort((a, b) => (used.get(b) ?? 0) - (used.get(a) ?? 0) || size(b) - size(a));
     return [...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT)];

@@ -11,10 +11,17 @@
 import { z } from "zod";
 import { affineForm, type Extents } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Axis, extentsOf, memoryElements, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import {
+  type Axis,
+  type Computation,
+  extentsOf,
+  memoryElements,
+  type Tensor,
+  tensorOf,
+} from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesOf } from "../../abstraction/equation.ts";
-import { type Access, axis, binary, type Expr, number, rewrite } from "../../abstraction/expression.ts";
+import { type Access, axis, binary, type Expr, number, printExpr, rewrite } from "../../abstraction/expression.ts";
 import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { identifier } from "../../abstraction/schema.ts";
@@ -75,18 +82,34 @@ export interface Picked {
 /** The mapping as it is without copies. */
 const plainOf = (context: GridContext): GridContext => context.repacked?.plain ?? context;
 
-const knownForms = new WeakMap<GridInput, RepackedInput | string>();
+const knownForms = new WeakMap<Computation, Map<string, RepackedInput | string>>();
 
-/** How an input could be copied; or why that is of no use, in one sentence. Worked out once an input. */
+/**
+ * How an input could be copied; or why that is of no use, in one sentence. Worked out once for all instructions of a family, which differ in their
+ * extents alone.
+ */
 function repackedForm(plain: GridContext, input: GridInput): RepackedInput | string {
-  const form = knownForms.get(input) ?? findForm(plain, input);
-  knownForms.set(input, form);
+  const { computation, matching } = plain.mapping;
+  const forms = knownForms.get(computation) ?? new Map<string, RepackedInput | string>();
+  knownForms.set(computation, forms);
+  const { operand, value, contiguous, width, conditions } = input;
+  const key = JSON.stringify([
+    operand.name,
+    operand.dtype,
+    printExpr(value),
+    contiguous,
+    width,
+    conditions.length,
+    matching,
+  ]);
+  const form = forms.get(key) ?? findForm(plain, input);
+  forms.set(key, form);
   return form;
 }
 
 function findForm(plain: GridContext, input: GridInput): RepackedInput | string {
   const { operand, value, conditions, width } = input;
-  const { computation } = plain.mapping;
+  const { computation, matching } = plain.mapping;
   const { name } = operand;
   if (value.kind !== "access" || conditions.length > 0)
     return `${name} is computed, and a copy of it would be no tensor's`;
@@ -97,42 +120,62 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
 
   // 1. Dimensions along the sum, as its loops follow one another; of the others, those that lie innermost.
   const forms = value.index.map(affineForm);
-  const summed = (plain.sum.dimension?.loops ?? []).flatMap((l) =>
-    source.dims.filter((_, i) => forms[i]?.terms.has(l.name) ?? false),
-  );
+  const loops = plain.sum.dimension?.loops ?? [];
+  const summed = loops.flatMap((l) => source.dims.filter((_, i) => forms[i]?.terms.has(l.name) ?? false));
   const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));
   const last = byPitch.findLastIndex((d) => summed.includes(d));
   const along = byPitch.slice(last + 1).filter((d) => d.extent > 1);
   if (summed.length === 0 || along.length === 0 || new Set(summed).size < summed.length)
     return `${source.name} has its neighbours along ${plain.sum.axis} side by side`;
-  const others = byPitch.filter((d) => !summed.includes(d));
 
-  // 2. Of every dimension those places that strides reach.
+  // 2. It must be worth it: in the copy more neighbours move at once.
+  const { access, copy, picked } = copyOf(computation, value, summed);
+  const extents = extentsOf(computation);
+  const fed = new Set(Object.values(matching).flat());
+  const most = MOST_BYTES / bytesOf(copy.dtype);
+  const moved = runAlong(access, plain.sum.dimension, () => copy, most, { extents, fed });
+  if (moved <= width) return `a copy of ${source.name} would move no more of it at once`;
+  const inCopy = (all: readonly Dimension[]): Dimension[] =>
+    all.flatMap((d) => copy.dims.filter((c) => c.name === d.name));
+  const outer = byPitch.filter((d) => !summed.includes(d) && !along.includes(d));
+  return {
+    ...{ operand: name, source, copy, access, picked },
+    ...{ summed: inCopy(summed), along: inCopy(along), outer: inCopy(outer) },
+  };
+}
+
+type Copied = Pick<RepackedInput, "copy" | "access" | "picked">;
+
+const knownCopies = new WeakMap<Computation, Map<string, Copied>>();
+
+/** A tensor with some of its dimensions innermost, and how it is read: one for all mappings that sum along them. */
+function copyOf(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
+  const copies = knownCopies.get(computation) ?? new Map<string, Copied>();
+  knownCopies.set(computation, copies);
+  const key = JSON.stringify([value.tensor, summed.map((d) => d.name)]);
+  const found = copies.get(key) ?? makeCopy(computation, value, summed);
+  copies.set(key, found);
+  return found;
+}
+
+function makeCopy(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
+  const source = tensorOf(computation, value.tensor);
+  const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));
+  // Of every dimension those places that strides reach.
   const kept = value.index.map((e, i) => reached(e, source.dims[i]?.extent ?? 1, extentsOf(computation)));
   const dims = source.dims.map((d, i) => ({ name: d.name, extent: kept[i]?.extent ?? d.extent }));
-  const inCopy = (all: readonly Dimension[]): Dimension[] => all.flatMap((d) => dims.filter((c) => c.name === d.name));
-  const digits = inCopy([...others, ...summed]).map((d) => ({ index: axis(d.name), extent: d.extent }));
-  const copy: Tensor = {
-    ...source,
-    name: copyName(plain, source),
-    dims,
-    storage: fuseRowMajor(digits),
-    constant: false,
-  };
-
-  // 3. The copy must be worth it.
-  const form: RepackedInput = {
-    ...{ operand: name, source, copy, summed: inCopy(summed), along: inCopy(along) },
-    access: { ...value, tensor: copy.name, index: kept.map((k) => k.index) },
+  const inOrder = [...byPitch.filter((d) => !summed.includes(d)), ...summed];
+  const digits = inOrder.map(({ name }) => ({
+    index: axis(name),
+    extent: dims.find((d) => d.name === name)?.extent ?? 1,
+  }));
+  let name = `${source.name}_packed`;
+  while (name in computation.tensors) name += "_";
+  return {
+    copy: { ...source, name, dims, storage: fuseRowMajor(digits), constant: false },
+    access: { ...value, tensor: name, index: kept.map((k) => k.index) },
     picked: Object.fromEntries(dims.map((d, i) => [d.name, kept[i] ?? { first: 0, step: 1 }])),
-    outer: inCopy(others.filter((d) => !along.includes(d))),
   };
-  const derived = derive(plain, [form]);
-  if (typeof derived === "string") return derived;
-  const moved = derived.inputs.find((i) => i.operand === operand);
-  const isWider = moved?.contiguous === "sum" && moved.width > width;
-  if (isWider) contextsOf(plain).set(name, derived);
-  return isWider ? form : `a copy of ${source.name} would move no more of it at once`;
 }
 
 /**
@@ -161,12 +204,6 @@ function pitchOf(tensor: Tensor, { name }: Dimension): number {
   return next === undefined ? Number.POSITIVE_INFINITY : next - first;
 }
 
-function copyName({ mapping }: GridContext, { name }: Tensor): string {
-  let free = `${name}_packed`;
-  while (free in mapping.computation.tensors) free += "_";
-  return free;
-}
-
 /** Neighbours of a tensor along some of its dimensions, fused, that move at once. */
 export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   const loops = dims.map(({ name, extent }): Axis => ({ name, extent, kind: "spatial" }));
@@ -188,11 +225,29 @@ export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
 /** The context of the same mapping with copies in place of the tensors. */
 function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridContext | string {
   const { computation, binding } = plain.mapping;
-  const replaced = (e: Expr): Expr =>
-    rewrite(e, (node) => {
-      const form = node.kind === "access" ? inputs.find((i) => i.source.name === node.tensor) : undefined;
-      return form && node.kind === "access" ? form.access : node;
-    });
+  const copied = Object.entries(binding).map(([operand, bound]) => [operand, inCopies(bound, inputs)] as const);
+  const mapping: Mapping = {
+    ...{ ...plain.mapping, computation: withCopies(computation, inputs), binding: Object.fromEntries(copied) },
+  };
+  const context = gridContext(mapping, plain.limits);
+  return typeof context === "string" ? context : { ...context, repacked: { plain, inputs } };
+}
+
+/** What is read of tensors, read of their copies. */
+function inCopies(e: Expr, inputs: readonly RepackedInput[]): Expr {
+  return rewrite(e, (node) => {
+    const form = node.kind === "access" ? inputs.find((i) => i.source.name === node.tensor) : undefined;
+    return form ? form.access : node;
+  });
+}
+
+const knownComputations = new WeakMap<Computation, Map<string, Computation>>();
+
+/** One for all mappings with the same copies: what is worked out of a computation is then shared too. */
+function withCopies(computation: Computation, inputs: readonly RepackedInput[]): Computation {
+  const all = knownComputations.get(computation) ?? new Map<string, Computation>();
+  knownComputations.set(computation, all);
+  const key = inputs.map(({ copy }) => `${copy.name} ${printExpr(copy.storage)}`).join();
   const { epilogue, equation } = computation;
   const isStillRead = (name: string): boolean =>
     epilogue !== undefined && accessesOf(epilogue.equation).some((a) => a.tensor === name);
@@ -200,33 +255,24 @@ function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridConte
     const form = inputs.find((i) => i.source === t);
     return [...(form ? [form.copy] : []), ...(!form || isStillRead(t.name) ? [t] : [])];
   });
-  const mapping: Mapping = {
-    ...plain.mapping,
-    computation: {
-      ...computation,
-      equation: { ...equation, value: replaced(equation.value) },
-      tensors: Object.fromEntries(tensors.map((t) => [t.name, t])),
-    },
-    binding: Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, replaced(bound)])),
+  const found = all.get(key) ?? {
+    ...computation,
+    equation: { ...equation, value: inCopies(equation.value, inputs) },
+    tensors: Object.fromEntries(tensors.map((t) => [t.name, t])),
   };
-  const context = gridContext(mapping, plain.limits);
-  return typeof context === "string" ? context : { ...context, repacked: { plain, inputs } };
+  all.set(key, found);
+  return found;
 }
 
 const knownContexts = new WeakMap<GridContext, Map<string, GridContext | string>>();
-
-function contextsOf(plain: GridContext): Map<string, GridContext | string> {
-  const contexts = knownContexts.get(plain) ?? new Map<string, GridContext | string>();
-  knownContexts.set(plain, contexts);
-  return contexts;
-}
 
 /** What is decided about, once it is known which inputs are copied; or why they cannot be. Worked out once a context. */
 function seen(context: GridContext, { repack: names }: Pick<GridSchedule, "repack">): GridContext | string {
   const plain = plainOf(context);
   if (names === undefined) return plain;
   const key = names.join();
-  const contexts = contextsOf(plain);
+  const contexts = knownContexts.get(plain) ?? new Map<string, GridContext | string>();
+  knownContexts.set(plain, contexts);
   const known = contexts.get(key);
   if (known !== undefined) return known;
   const found = plain.inputs.filter((i) => names.includes(i.operand.name));
