@@ -10,6 +10,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
 import { best, countTrials, differencesOf, type Filter, POLICIES, queryTrials, SORTS } from "../db/index.ts";
+import { failuresDocument, printFailures } from "./db/failures.ts";
 import { registerFiles } from "./db/files.ts";
 import {
   addFile,
@@ -19,31 +20,60 @@ import {
   filterOptions,
   queryOptions,
   readFilter,
+  readInstructions,
   readTrialFilter,
 } from "./db/filters.ts";
 import { countFields, type Here, printDifference, readPolicy, thisMachine } from "./db/here.ts";
-import { csvOf, printTrials, summarise } from "./db/records.ts";
+import { bestOfLayers, layersAsked, layersSchema } from "./db/layers.ts";
+import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "./db/records.ts";
 import { compareRecords, showRecord } from "./db/show.ts";
-import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
+import { parseOptions, unexpected } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const bestOptions = filterOptions.extend({
   trust: z.string().default("exact").transform(readPolicy),
+  layers: z.string().min(1).optional(),
   csv: z.boolean().optional(),
+});
+
+const twice = (word: string, before: readonly string[] | undefined = []): readonly string[] => [...before, word];
+/** Filters of other commands that `compare` takes in pairs. */
+const PAIRS: Readonly<Record<string, string>> = {
+  "--run": "given twice: two runs of one computation",
+  "--intrinsic": "given twice: the best with each, of every computation that has both",
+};
+const pairOption = z.array(z.string()).optional();
+const compareOptions = filterOptions.extend({ run: pairOption, intrinsic: pairOption });
+
+const differs = z.array(differenceSchema);
+const queryDocument = documentOf({ trials: z.array(summarySchema) });
+const staleDocument = documentOf({ trials: z.array(summarySchema.extend({ differs })) });
+const bestDocument = documentOf({
+  trust: z.enum(POLICIES),
+  trials: z.array(summarySchema),
+  layers: layersSchema,
+  stale: z
+    .array(z.strictObject({ id: z.string(), differs }))
+    .meta({ description: "those used although a field of their world differs" }),
+  leftOut: z.number().int().meta({ description: "trials that --trust leaves out" }),
 });
 
 /** @param here the world records are held against */
 export function registerDb(db: Command, finish: (code: ExitCode) => void, here: Here = thisMachine): void {
-  addFilters(db.command("best"))
+  addFilters(db.command("best"), bestDocument)
     .summary("the fastest trial of each computation, environment and thread count")
     .option("--trust <policy>", `whose records count: ${POLICIES.join(", ")} (default: exact, this very machine)`)
+    .option("--layers <file>", "of each line of a list: a name, or words as conv2d --c 64 --dtype u8s8")
     .option("--csv", "print comma-separated values")
     .addHelpText(
       "after",
       [
         "",
         "Examples:",
+        "  automap db best --name model/layer1,model/layer2",
+        "  automap db best --layers layers.txt --csv",
         "  automap db best --op conv2d --c 64 --dtype u8s8",
         "  automap db best --trust isa",
         "",
@@ -54,7 +84,7 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
     .action(async (raw: unknown, command: Command) =>
       finish(await runBest(parseOptions(bestOptions, raw), command, here)),
     );
-  addStatus(addFilters(db.command("query").alias("list")))
+  addStatus(addFilters(db.command("query").alias("list"), queryDocument))
     .summary("the trials that match, failures too")
     .option("--sort <key>", `${SORTS.join(", ")} (default: time, fastest first)`)
     .option("--top <k>", "no more than the first k of each computation")
@@ -74,13 +104,37 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
     .argument("<id>", "its first digits, as automap db query prints them")
     .addHelpText("after", "\nExample:\n  automap db show 3f9a1c77d0e2")
     .action(async (id: string, raw: unknown) => finish(await runShow(id, parseOptions(fileOptions, raw), here)));
-  addFile(db.command("compare"))
-    .summary("two records of one computation: the difference with its interval, or a tie")
-    .argument("<a>", "the first digits of an id")
-    .argument("<b>", "the first digits of an id")
-    .addHelpText("after", "\nExample:\n  automap db compare 3f9a1c77d0e2 77d0e2a803b1")
-    .action((a: string, b: string, raw: unknown) => finish(runCompare([a, b], parseOptions(fileOptions, raw))));
-  addStatus(addFilters(db.command("stale")))
+  const compare = addFilters(db.command("compare"), compareDocument);
+  for (const option of compare.options) {
+    const pair = PAIRS[option.long ?? ""];
+    if (pair === undefined) continue;
+    option.description = pair;
+    option.argParser(twice);
+  }
+  compare
+    .summary(
+      "two records, two runs or two instructions: the difference with its interval, or a tie; and what they share",
+    )
+    .argument("[a]", "the first digits of an id")
+    .argument("[b]", "the first digits of an id")
+    .addHelpText(
+      "after",
+      [
+        "",
+        "Examples:",
+        "  automap db compare 3f9a1c77d0e2 77d0e2a803b1",
+        "  automap db compare --run 3f9a1c77 --run 77d0e2a8",
+        "  automap db compare --intrinsic vnni --intrinsic amx --op conv2d",
+      ].join("\n"),
+    )
+    .action((_a: unknown, _b: unknown, raw: unknown, command: Command) =>
+      finish(runCompare(parseOptions(compareOptions, raw), command)),
+    );
+  addStatus(addFilters(db.command("failures"), failuresDocument))
+    .summary("what failed, by reason, the most frequent first")
+    .addHelpText("after", "\nExample:\n  automap db failures --op conv2d --since 7d")
+    .action((raw: unknown, command: Command) => finish(runFailures(parseOptions(queryOptions, raw), command)));
+  addStatus(addFilters(db.command("stale"), staleDocument))
     .summary("records that this machine may not trust, and which field differs")
     .addHelpText("after", "\nExample:\n  automap db stale --op conv2d")
     .action(async (raw: unknown, command: Command) =>
@@ -92,10 +146,12 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
 async function runBest(given: z.infer<typeof bestOptions>, command: Command, here: Here): Promise<ExitCode> {
   if (given.json && given.csv) throw new UsageError("--json and --csv exclude each other");
   const world = await here();
+  const asked = layersAsked(given);
   return withDatabase(given.db, (db) => {
-    const filter = readFilter(db, given, command);
+    const filter = readFilter(db, asked ? { ...given, name: undefined } : given, command);
     const trust = { ...world, policy: given.trust };
-    const trials = best(db, { ...filter, trusted: trust });
+    const layers = asked && bestOfLayers(db, asked, filter, trust);
+    const trials = layers ? layers.flatMap(({ best: first }) => first ?? []) : best(db, { ...filter, trusted: trust });
     const differs = new Map(trials.map((t) => [t.id, differencesOf(t, world)]));
     const { limit: _, ...unlimited } = filter;
     const leftOut = given.trust === "any" ? 0 : countTrials(db, { ...unlimited, status: "ok", stale: trust });
@@ -103,6 +159,9 @@ async function runBest(given: z.infer<typeof bestOptions>, command: Command, her
       printJson({
         trust: given.trust,
         trials: trials.map(summarise),
+        ...(layers && {
+          layers: layers.map(({ layer, best: first }) => ({ layer, best: first ? summarise(first) : null })),
+        }),
         stale: trials.flatMap(({ id }) => (differs.get(id)?.length ? [{ id, differs: differs.get(id) }] : [])),
         leftOut,
       });
@@ -110,6 +169,7 @@ async function runBest(given: z.infer<typeof bestOptions>, command: Command, her
     else if (given.trust === "exact") printTrials(trials);
     else
       printTrials(trials, { title: "differs", of: ({ id }) => (differs.get(id) ?? []).map((d) => d.field).join(", ") });
+    for (const { layer, best: first } of layers ?? []) if (!first) say(`automap: ${layer}: no trial matches`);
     if (leftOut > 0) sayLeftOut({ ...unlimited, stale: trust }, leftOut);
     return EXIT.ok;
 
@@ -143,9 +203,37 @@ async function runShow(id: string, given: z.infer<typeof fileOptions>, here: Her
   return EXIT.ok;
 }
 
-function runCompare(ids: readonly [string, string], given: z.infer<typeof fileOptions>): ExitCode {
-  withDatabase(given.db, (db) => compareRecords(db, ids, given.json ?? false));
-  return EXIT.ok;
+function runCompare({ run, intrinsic, ...given }: z.infer<typeof compareOptions>, command: Command): ExitCode {
+  const ids = run || intrinsic ? undefined : command.args;
+  const pairs = [run, intrinsic, ids].filter((pair) => pair !== undefined);
+  const [pair] = pairs;
+  const [a, b, more] = pair ?? [];
+  if (pairs.length !== 1 || a === undefined || b === undefined || more !== undefined)
+    throw new UsageError("compare needs two of one kind: two records, two --run or two --intrinsic", {
+      hint: "for example automap db compare --run 3f9a1c77 --run 77d0e2a8",
+    });
+  const json = given.json ?? false;
+  return withDatabase(given.db, (db) => {
+    if (pair === ids) compareRecords(db, [a, b], json);
+    else if (pair === run) {
+      const [stray] = command.args;
+      if (stray !== undefined)
+        throw unexpected(stray, command, "a run has its computation; only --intrinsic takes filters");
+      compareSides(db, sidesOfRuns(db, [a, b]), { json, isOneWorld: false });
+    } else {
+      const filter = readFilter(db, given, command);
+      const side = (word: string) => ({ label: word, filter: { ...filter, intrinsic: readInstructions(db, word) } });
+      compareSides(db, [side(a), side(b)], { json, isOneWorld: true });
+    }
+    return EXIT.ok;
+  });
+}
+
+function runFailures(given: z.infer<typeof queryOptions>, command: Command): ExitCode {
+  return withDatabase(given.db, (db) => {
+    printFailures(db, readTrialFilter(db, given, command), given.json ?? false);
+    return EXIT.ok;
+  });
 }
 
 async function runStale(given: z.infer<typeof queryOptions>, command: Command, here: Here): Promise<ExitCode> {

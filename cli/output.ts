@@ -5,7 +5,8 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { CommanderError } from "commander";
+import { type Command, CommanderError } from "commander";
+import { z } from "zod";
 import { MachineFault, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { indent, MARKED, table, WIDTH } from "../report/text.ts";
@@ -32,6 +33,22 @@ export function print(text: string): void {
 
 export function printJson(document: Readonly<Record<string, unknown>>): void {
   print(JSON.stringify({ schemaVersion: SCHEMA_VERSION, ...document }, undefined, 2));
+}
+
+/** A document of `--json`, as `--json-schema` tells it. */
+export function documentOf<T extends z.ZodRawShape>(parts: T): z.ZodObject {
+  return z.strictObject({ schemaVersion: z.literal(SCHEMA_VERSION), ...parts });
+}
+
+/** Adds `--json` and `--json-schema`, which needs nothing else of the line. */
+export function addJson(command: Command, document: z.ZodType): Command {
+  return command
+    .option("--json", "print a JSON document")
+    .option("--json-schema", "print the JSON schema of that document, and do nothing else")
+    .on("option:json-schema", () => {
+      print(JSON.stringify(z.toJSONSchema(document), undefined, 2));
+      throw new CommanderError(EXIT.ok, "automap.schema", "");
+    });
 }
 
 /** Progress and remarks, never data. */

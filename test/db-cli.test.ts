@@ -109,9 +109,14 @@ describe("automap db query", () => {
         "trials": [
           {
             "at": "2026-11-21T09:00:00.000Z",
+            "cache": "warm",
             "dtype": "u8s8",
             "epilogue": null,
             "id": "ID0",
+            "interval": [
+              58.1875,
+              64.3125,
+            ],
             "intrinsic": "avx512.vpdpbusd",
             "layout": null,
             "microseconds": 61.25,
@@ -119,6 +124,7 @@ describe("automap db query", () => {
             "operator": "conv2d",
             "predictedMicroseconds": 55,
             "provenance": "here",
+            "run": null,
             "shape": {
               "c": 64,
               "dilation": 1,
@@ -147,11 +153,11 @@ describe("automap db query", () => {
 
   it("prints comma-separated values", async () => {
     expect((await automap("db query --csv")).out).toMatchInlineSnapshot(`
-      "id,operator,shape,dtype,target,intrinsic,status,microseconds,predictedMicroseconds,at,workload,name,types,layout,epilogue,threads,provenance
-      ID3,matmul,k 256  m 128  n 64,f16->f16,native,amx.tdpbusd,ok,8,,2026-11-21T12:00:00.000Z,"matmul m 128 n 64 k 256, f16->f16",,f16->f16,,,1,here
-      ID0,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,ok,61.25,55,2026-11-21T09:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
-      ID2,conv2d,c 256  k 64  n 1  p 14  q 14  r 3  s 3  dilation 1  groups 1  h 14  pad 1  stride 1  w 14,u8s8,native,avx512.vpdpbusd,ok,500,,2026-11-21T11:00:00.000Z,"conv2d c 256 h 14 w 14 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
-      ID1,conv2d,c 64  k 64  n 1  p 56  q 56  r 3  s 3  dilation 1  groups 1  h 56  pad 1  stride 1  w 56,u8s8,native,avx512.vpdpbusd,crashed,,,2026-11-21T10:00:00.000Z,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",,u8s8->s32,,,1,here
+      "id,run,name,workload,operator,k,m,n,c,p,q,r,s,dilation,groups,h,pad,stride,w,dtype,types,layout,epilogue,threads,cache,target,provenance,intrinsic,status,microseconds,low,high,predictedMicroseconds,at
+      ID3,,,"matmul m 128 n 64 k 256, f16->f16",matmul,256,128,64,,,,,,,,,,,,f16->f16,f16->f16,,,1,warm,native,here,amx.tdpbusd,ok,8,7.6,8.4,,2026-11-21T12:00:00.000Z
+      ID0,,,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",conv2d,64,,1,64,56,56,3,3,1,1,56,1,1,56,u8s8,u8s8->s32,,,1,warm,native,here,avx512.vpdpbusd,ok,61.25,58.1875,64.3125,55,2026-11-21T09:00:00.000Z
+      ID2,,,"conv2d c 256 h 14 w 14 k 64 r 3 s 3 pad 1, u8s8->s32",conv2d,64,,1,256,14,14,3,3,1,1,14,1,1,14,u8s8,u8s8->s32,,,1,warm,native,here,avx512.vpdpbusd,ok,500,475,525,,2026-11-21T11:00:00.000Z
+      ID1,,,"conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1, u8s8->s32",conv2d,64,,1,64,56,56,3,3,1,1,56,1,1,56,u8s8,u8s8->s32,,,1,warm,native,here,avx512.vpdpbusd,crashed,,,,,2026-11-21T10:00:00.000Z
       "
     `);
   });
@@ -194,7 +200,7 @@ describe("automap db query", () => {
   });
 
   it.each([
-    ["--status broken", "unknown --status; it is one of ok, wrong, compile-failed"],
+    ["--status broken", "unknown --status\n  known: ok, wrong, compile-failed"],
     ["--sort speed", "unknown --sort; it is one of time, predicted, at"],
     ["--top 0", "--top must be a positive integer"],
     ["--limit x", "--limit must be a positive integer"],

@@ -29,7 +29,7 @@ import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
 import { optionsOf, positiveInteger, unexpected } from "../options.ts";
-import { say } from "../output.ts";
+import { addJson, say } from "../output.ts";
 
 export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 
@@ -49,20 +49,20 @@ export const filterOptions = fileOptions.extend({
 });
 
 export const queryOptions = filterOptions.extend({
-  status: z.enum(STATUSES, { error: `unknown --status; it is one of ${STATUSES.join(", ")}` }).optional(),
+  status: z.enum(STATUSES, { error: `unknown --status\n  known: ${STATUSES.join(", ")}` }).optional(),
   sort: z.enum(SORTS, { error: `unknown --sort; it is one of ${SORTS.join(", ")}` }).optional(),
   top: positiveInteger("--top").optional(),
   csv: z.boolean().optional(),
 });
 
-export function addFile(command: Command): Command {
-  return command
-    .option("--db <file>", `the database (default: ${DEFAULT_DATABASE} in this directory)`)
-    .option("--json", "print a JSON document");
+/** @param document of `--json`, where its schema is told */
+export function addFile(command: Command, document?: z.ZodType): Command {
+  const given = command.option("--db <file>", `the database (default: ${DEFAULT_DATABASE} in this directory)`);
+  return document ? addJson(given, document) : given.option("--json", "print a JSON document");
 }
 
-export function addFilters(command: Command): Command {
-  return addFile(command)
+export function addFilters(command: Command, document?: z.ZodType): Command {
+  return addFile(command, document)
     .option("--op <operator>", "an operator's name or alias")
     .option("--name <name>", "what was tuned under this --name, and whatever else is the same computation")
     .option("--dtype <types>", "types of the inputs: f16, u8s8; of the sum or the output too: f16->f16")
@@ -122,7 +122,7 @@ export function readTrialFilter(db: Database, given: z.infer<typeof queryOptions
 }
 
 /** A name of the table, a family or a feature; another name may still be one in the file. */
-function readInstructions(db: Database, word: string): readonly string[] {
+export function readInstructions(db: Database, word: string): readonly string[] {
   if (intrinsicsIn(db).includes(word)) return [word];
   return intrinsicsNamed(word).map((i) => i.name);
 }

@@ -2,48 +2,54 @@
  * @file Records to text: rows of a table, a document, comma-separated values.
  */
 
-import {
-  labelOf,
-  type Provenance,
-  shapeOf,
-  shortId,
-  type TrialRecord,
-  type WorkloadRecord,
-  wordsOf,
-} from "../../db/index.ts";
+import { z } from "zod";
+import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, wordsOf } from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
 import { printTime, table } from "../../report/text.ts";
 import { print, say } from "../output.ts";
 
-export interface Summary {
-  readonly id: string;
-  /** All that makes the workload another than any other, in one line. */
-  readonly workload: string;
-  /** The user's own for it. */
-  readonly name: string | null;
-  readonly operator: string;
-  readonly shape: Readonly<Record<string, number>>;
-  readonly dtype: string;
-  /** Of the inputs and of what is stored. */
-  readonly types: string;
-  readonly layout: string | null;
-  readonly epilogue: string | null;
-  readonly threads: number;
-  readonly target: string;
-  readonly provenance: Provenance;
-  readonly intrinsic: string;
-  readonly status: string;
-  readonly microseconds: number | null;
-  readonly predictedMicroseconds: number | null;
-  readonly at: string;
-}
+const id = z.string().meta({ description: "hash of its facts: 32 hexadecimal digits" });
+const interval = z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" });
+
+/** A trial as documents and tables have it. */
+export const summarySchema = z.strictObject({
+  id,
+  run: id.nullable(),
+  workload: z.string().meta({ description: "all that makes the workload another than any other, in one line" }),
+  name: z.string().nullable().meta({ description: "the user's own for it" }),
+  operator: z.string(),
+  shape: z.record(z.string(), z.number().int()).meta({ description: "extents of axes and values of parameters" }),
+  dtype: z.string().meta({ description: "as --dtype reads it" }),
+  types: z.string().meta({ description: "of the inputs and of what is stored" }),
+  layout: z.string().nullable(),
+  epilogue: z.string().nullable(),
+  threads: z.number().int(),
+  cache: z.string().meta({ description: "warm: the call before has just used the data" }),
+  target: z.string(),
+  provenance: z.enum(["here", "imported"]),
+  intrinsic: z.string(),
+  status: z.string().meta({ description: "ok, or how it failed" }),
+  microseconds: z.number().nullable().meta({ description: "median of a call; null when it failed" }),
+  interval: interval.nullable(),
+  predictedMicroseconds: z.number().nullable().meta({ description: "null where the model could not say" }),
+  at: z.string().meta({ description: "when it was measured, ISO 8601" }),
+});
+export type Summary = z.infer<typeof summarySchema>;
+
+/** A field in which the record's world is another. */
+export const differenceSchema = z.strictObject({
+  field: z.string(),
+  recorded: z.string().optional(),
+  here: z.string().optional(),
+});
 
 export function summarise(trial: TrialRecord): Summary {
-  const { id, workload, environment, provenance, conditions, intrinsic, measurement, prediction, at } = trial;
+  const { id, run, workload, environment, provenance, conditions, intrinsic, measurement, prediction, at } = trial;
   const { types, layout, epilogue } = wordsOf(workload);
   return {
     id,
+    run: run ?? null,
     workload: labelOf(workload),
     name: workload.name ?? null,
     operator: workload.operator,
@@ -53,11 +59,13 @@ export function summarise(trial: TrialRecord): Summary {
     layout: layout || null,
     epilogue: epilogue || null,
     threads: conditions.threads,
+    cache: conditions.cache,
     target: environment.target,
     provenance,
     intrinsic,
     status: measurement.status,
     microseconds: measurement.status === "ok" ? microseconds(measurement.median) : null,
+    interval: measurement.status === "ok" ? intervalOf(measurement.interval) : null,
     predictedMicroseconds: prediction === undefined ? null : microseconds(prediction.seconds),
     at: new Date(at).toISOString(),
   };
@@ -69,8 +77,12 @@ export function typesOf({ workload }: TrialRecord): string {
 }
 
 /** To the picosecond: what lies below is the noise of the conversion. */
-function microseconds(seconds: number): number {
+export function microseconds(seconds: number): number {
   return Number((seconds * 1e6).toFixed(6));
+}
+
+function intervalOf([low, high]: readonly [number, number]): [number, number] {
+  return [microseconds(low), microseconds(high)];
 }
 
 export function details({
@@ -88,29 +100,24 @@ export function details({
   return { run: run ?? null, ...facts, finals: finals ?? null };
 }
 
+/** Columns of comma-separated values on either side of those of the shape. */
+const CSV = [
+  ["id", "run", "name", "workload", "operator"],
+  ["dtype", "types", "layout", "epilogue", "threads", "cache", "target", "provenance", "intrinsic", "status"],
+] as const satisfies (keyof Summary)[][];
+
+/** One line a trial, one column each axis and parameter that any of them has, and one each end of the interval. */
 export function csvOf(trials: readonly Summary[]): string {
-  const columns = [
-    "id",
-    "operator",
-    "shape",
-    "dtype",
-    "target",
-    "intrinsic",
-    "status",
-    "microseconds",
-    "predictedMicroseconds",
-    "at",
-    "workload",
-    "name",
-    "types",
-    "layout",
-    "epilogue",
-    "threads",
-    "provenance",
-  ] as const satisfies (keyof Summary)[];
-  const cell = (value: Summary[keyof Summary]): string =>
-    csvCell(typeof value === "object" && value !== null ? printShape(value) : value);
-  return [columns.join(","), ...trials.map((t) => columns.map((c) => cell(t[c])).join(","))].join("\n");
+  const shape = [...new Set(trials.flatMap((trial) => Object.keys(trial.shape)))];
+  const [before, after] = CSV;
+  const head = [...before, ...shape, ...after, "microseconds", "low", "high", "predictedMicroseconds", "at"];
+  const rows = trials.map((trial) => [
+    ...before.map((column) => trial[column]),
+    ...shape.map((axis) => trial.shape[axis] ?? null),
+    ...after.map((column) => trial[column]),
+    ...[trial.microseconds, ...(trial.interval ?? [null, null]), trial.predictedMicroseconds, trial.at],
+  ]);
+  return [head.join(","), ...rows.map((cells) => cells.map(csvCell).join(","))].join("\n");
 }
 
 /** One line a trial; `more` adds a column. */

@@ -235,7 +235,7 @@ function timed({ id, measurement }: TrialRecord): Timed {
   });
 }
 
-function differing(a: TrialRecord, b: TrialRecord): string[] {
+export function differing(a: TrialRecord, b: TrialRecord): string[] {
   const conditions = (["threads", "cache"] as const)
     .filter((name) => a.conditions[name] !== b.conditions[name])
     .map((name) => `${name} ${a.conditions[name]} and ${b.conditions[name]}`);

@@ -1,0 +1,88 @@
+/**
+ * @file `automap db failures`: what failed, by reason.
+ *
+ *     count  status          reason                                           instructions  latest
+ *     12     compile-failed  error: inlining failed in call to '_mm512_...'   avx512.vnni   3f9a1c77d0e2
+ *
+ * Two failures have one reason when they ended alike and their logs begin alike, numbers but signals and names of files left out.
+ */
+
+import { z } from "zod";
+import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
+import { table, WIDTH } from "../../report/text.ts";
+import { documentOf, print, printJson, say } from "../output.ts";
+
+export const failuresDocument = documentOf({
+  failures: z.array(
+    z.strictObject({
+      status: z.string().meta({ description: "how they ended" }),
+      reason: z.string().meta({ description: "what their logs begin with; # is a number" }),
+      count: z.number().int(),
+      intrinsics: z.array(z.string()),
+      workloads: z.number().int().meta({ description: "of so many computations" }),
+      latest: z.string().meta({ description: "id of the latest" }),
+    }),
+  ),
+});
+
+interface Reason {
+  readonly status: string;
+  readonly reason: string;
+  readonly trials: readonly TrialRecord[];
+}
+
+export function printFailures(db: Database, filter: TrialFilter, json: boolean): void {
+  const reasons = reasonsOf(queryTrials(db, { ...filter, sort: "at" }));
+  if (json) {
+    printJson({
+      failures: reasons.map(({ status, reason, trials }) => ({
+        ...{ status, reason, count: trials.length, intrinsics: intrinsicsOf(trials) },
+        workloads: new Set(trials.map(({ workload }) => workload.computation)).size,
+        latest: trials[0]?.id ?? "",
+      })),
+    });
+    return;
+  }
+  if (reasons.length === 0) {
+    say("automap: no trial that matches failed");
+    return;
+  }
+  const rows = reasons.map(({ status, reason, trials }) => {
+    const [first = "", ...others] = intrinsicsOf(trials);
+    const instructions = others.length === 0 ? first : `${first} and ${others.length} more`;
+    return [String(trials.length), status, shortId(trials[0]?.id ?? ""), instructions, reason];
+  });
+  print(table([["count", "status", "latest", "instructions", "reason"], ...rows], WIDTH));
+}
+
+/** The most frequent first; of each the latest trial first. */
+function reasonsOf(trials: readonly TrialRecord[]): Reason[] {
+  const groups = new Map<string, Reason>();
+  for (const trial of trials) {
+    const { measurement } = trial;
+    if (measurement.status === "ok") continue;
+    const { status } = measurement;
+    const reason = reasonIn(measurement.log);
+    const key = `${status}\n${reason}`;
+    groups.set(key, { status, reason, trials: [...(groups.get(key)?.trials ?? []), trial] });
+  }
+  return [...groups.values()].sort((a, b) => b.trials.length - a.trials.length);
+}
+
+const LONGEST = 160;
+
+/** The line that names an error, else the first; without what differs from one kernel to the next. */
+function reasonIn(log: string): string {
+  const lines = log.split("\n").filter((line) => line.trim() !== "");
+  const line = lines.find((text) => /\b(?:error|Error)\b/.test(text)) ?? lines[0] ?? "no log";
+  return line
+    .trim()
+    .replaceAll(/\S*\/\S+/g, "FILE")
+    .replace(/^\S+?:\d+:(?:\d+:)?\s*/, "")
+    .replaceAll(/(?<!signal |[\w.])-?(?:0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w)/gi, "#")
+    .slice(0, LONGEST);
+}
+
+function intrinsicsOf(trials: readonly TrialRecord[]): string[] {
+  return [...new Set(trials.map(({ intrinsic }) => intrinsic))];
+}

@@ -1,0 +1,202 @@
+/**
+ * @file `automap db compare` of two runs, or of two instructions: the best of each computation on either side, and what they share.
+ *
+ *     automap db compare --run 3f9a1c77 --run 77d0e2a8
+ *     automap db compare --intrinsic vnni --intrinsic amx --op conv2d
+ */
+
+import { z } from "zod";
+import { candidateKey } from "../../abstraction/candidate.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import {
+  best,
+  type Database,
+  type Filter,
+  labelOf,
+  queryTrials,
+  shortId,
+  showRun,
+  type TrialRecord,
+} from "../../db/index.ts";
+import { counted, printTime, table } from "../../report/text.ts";
+import { compareTimes, median, summariseDifference } from "../../runtime/statistics.ts";
+import { documentOf, print, printJson, say } from "../output.ts";
+import { microseconds, summarise, summarySchema } from "./records.ts";
+import { differing } from "./show.ts";
+
+export interface Side {
+  readonly label: string;
+  readonly filter: Filter;
+}
+
+const pairSchema = z.strictObject({
+  a: summarySchema,
+  b: summarySchema,
+  verdict: z.enum(["a", "b", "tie"]).meta({ description: "which is faster; tie where the intervals overlap" }),
+  difference: z.strictObject({
+    microseconds: z.number().meta({ description: "b - a" }),
+    interval: z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" }),
+    ratio: z.number().meta({ description: "b / a" }),
+  }),
+});
+
+/** Of two records, or of two sides. */
+export const compareDocument = z.union([
+  documentOf(pairSchema.shape),
+  documentOf({
+    sides: z.tuple([z.string(), z.string()]),
+    both: z.array(pairSchema).meta({ description: "computations that both have a time of" }),
+    only: z.tuple([z.array(summarySchema), z.array(summarySchema)]).meta({ description: "what only a has, only b" }),
+    candidates: z
+      .strictObject({
+        both: z.number().int(),
+        onlyA: z.number().int(),
+        onlyB: z.number().int(),
+        ratio: z.number().nullable().meta({ description: "median of b / a of those that both tried and that worked" }),
+      })
+      .nullable()
+      .meta({ description: "of two runs; null of two instructions" }),
+  }),
+]);
+
+/** The two runs as sides. @throws UsageError where they are of different computations */
+export function sidesOfRuns(db: Database, prefixes: readonly [string, string]): readonly [Side, Side] {
+  const [a, b] = [showRun(db, prefixes[0]), showRun(db, prefixes[1])];
+  if (a.workload.computation !== b.workload.computation)
+    throw new UsageError("the two runs are of different computations: their times say nothing about each other", {
+      hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
+    });
+  const side = ({ id }: typeof a): Side => ({ label: `run ${shortId(id)}`, filter: { run: id } });
+  return [side(a), side(b)];
+}
+
+type Ok = Extract<TrialRecord["measurement"], { status: "ok" }>;
+type Timed = TrialRecord & { readonly measurement: Ok };
+type Pair = readonly [Timed, Timed];
+
+/** @param isOneWorld whether times are of one side only when their environments agree, as those of instructions */
+export function compareSides(
+  db: Database,
+  sides: readonly [Side, Side],
+  { json, isOneWorld }: { readonly json: boolean; readonly isOneWorld: boolean },
+): void {
+  const keyOf = ({ workload, conditions, environment }: TrialRecord): string =>
+    JSON.stringify([workload.computation, conditions.threads, conditions.cache, isOneWorld ? environment : ""]);
+  const [a, b] = sides.map(
+    ({ filter }) =>
+      new Map(best(db, filter).flatMap((trial) => (isTimed(trial) ? [[keyOf(trial), trial] as const] : []))),
+  ) as [Map<string, Timed>, Map<string, Timed>]; // two sides
+  const both = [...a].flatMap(([key, left]): Pair[] => {
+    const right = b.get(key);
+    return right ? [[left, right]] : [];
+  });
+  const only = [
+    [...a].flatMap(([key, trial]) => (b.has(key) ? [] : [trial])),
+    [...b].flatMap(([key, trial]) => (a.has(key) ? [] : [trial])),
+  ] as const;
+  const candidates = isOneWorld ? undefined : sharedCandidates(db, sides);
+  if (json)
+    printJson({
+      sides: sides.map(({ label }) => label),
+      both: both.map(pairOf),
+      only: only.map((trials) => trials.map(summarise)),
+      candidates: candidates ?? null,
+    });
+  else print(describe(sides, both, only, candidates));
+  for (const [left, right] of both)
+    for (const difference of differing(left, right)) say(`automap: not under the same conditions: ${difference}`);
+  if (both.length === 0) say("automap: there is no computation that both have a time of");
+}
+
+function isTimed(trial: TrialRecord): trial is Timed {
+  return trial.measurement.status === "ok";
+}
+
+/** Of the resamples; any would do, but the answer must not change from one call to the next. */
+const SEED = 1;
+
+function pairOf([a, b]: Pair): z.infer<typeof pairSchema> {
+  const { median: middle, interval } = summariseDifference(b.measurement.samples, a.measurement.samples, SEED);
+  const verdict = compareTimes(b.measurement, a.measurement);
+  return {
+    a: summarise(a),
+    b: summarise(b),
+    verdict: verdict === "tie" ? "tie" : verdict === "faster" ? "b" : "a",
+    difference: {
+      microseconds: microseconds(middle),
+      interval: [microseconds(interval[0]), microseconds(interval[1])],
+      ratio: b.measurement.median / a.measurement.median,
+    },
+  };
+}
+
+interface Shared {
+  readonly both: number;
+  readonly onlyA: number;
+  readonly onlyB: number;
+  readonly ratio: number | null;
+}
+
+function sharedCandidates(db: Database, [a, b]: readonly [Side, Side]): Shared {
+  const tried = ({ filter }: Side): Map<string, TrialRecord> =>
+    new Map(
+      queryTrials(db, filter)
+        .filter(({ finals }) => finals === undefined)
+        .map((trial) => [candidateKey(trial.candidate), trial]),
+    );
+  const [left, right] = [tried(a), tried(b)];
+  const shared = [...left].flatMap(([key, trial]) => {
+    const other = right.get(key);
+    return other ? [[trial, other] as const] : [];
+  });
+  const ratios = shared.flatMap(([one, other]) =>
+    isTimed(one) && isTimed(other) ? [other.measurement.median / one.measurement.median] : [],
+  );
+  return {
+    both: shared.length,
+    onlyA: left.size - shared.length,
+    onlyB: right.size - shared.length,
+    ratio: ratios.length === 0 ? null : median(ratios),
+  };
+}
+
+function describe(
+  [a, b]: readonly [Side, Side],
+  both: readonly Pair[],
+  only: readonly [readonly Timed[], readonly Timed[]],
+  candidates: Shared | undefined,
+): string {
+  const size = (us: number): string => `${us < 0 ? "-" : ""}${printTime(Math.abs(us) * 1e-6)}`;
+  const timeText = ({ measurement, intrinsic }: Timed): string => `${printTime(measurement.median)} ${intrinsic}`;
+  const rows = both.map((pair) => {
+    const { verdict, difference } = pairOf(pair);
+    const share = `${(100 * Math.abs(difference.ratio - 1)).toFixed(1)} %`;
+    const [low, high] = difference.interval;
+    const [left, right] = pair;
+    return [
+      labelOf(left.workload),
+      timeText(left),
+      timeText(right),
+      `${size(difference.microseconds)} (${size(low)} to ${size(high)})`,
+      verdict === "tie" ? "tie" : `${verdict} is faster, ${share}`,
+    ];
+  });
+  const listed = (name: string, trials: readonly Timed[]): string[] =>
+    trials.length === 0 ? [] : [`only ${name}  ${trials.map(({ workload }) => labelOf(workload)).join("; ")}`];
+  return [
+    table([
+      ["a", a.label],
+      ["b", b.label],
+    ]),
+    ...(rows.length === 0 ? [] : ["", table([["workload", "a", "b", "b - a (95 %)", ""], ...rows])]),
+    "",
+    `both    ${counted(both.length, "computation")}`,
+    ...listed("a", only[0]),
+    ...listed("b", only[1]),
+    ...(candidates
+      ? [
+          `tried   ${counted(candidates.both, "candidate")} by both${candidates.ratio === null ? "" : `, which take ${candidates.ratio.toFixed(3)} of a's time in b (median)`}; ${candidates.onlyA} by a only, ${candidates.onlyB} by b only`,
+        ]
+      : []),
+  ].join("\n");
+}
