@@ -56,7 +56,7 @@ ${SERIES}
 .chart .bar{fill:var(--series)}.line{stroke:var(--faint);opacity:.4}.chart .line-fast{fill:none;stroke:var(--series);stroke-width:1.3;opacity:.85}
 .line-best{stroke:var(--ink);stroke-width:2.2}
 .swatch{vertical-align:-.05em;margin-right:.25em}.legend{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:.25rem 0;padding:0;list-style:none;font-size:.875rem}
-.winner-parts{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}.winner-parts>*{max-width:100%;min-width:0}.winner-parts .drawing{flex:1 1 34rem}.drawing{overflow-x:auto}.drawing>svg{max-width:100%;height:auto}.drawing>svg{min-width:34rem}
+.winner-parts{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}.winner-parts>*{max-width:100%;min-width:0}.winner-parts .drawing{flex:1 1 34rem}.drawing{overflow-x:auto}.drawing>svg{max-width:100%;height:auto}.drawing>svg:not(.chart){min-width:34rem}.outline{stroke:var(--faint)}
 `;
 
 /** On a narrow screen a row is a card, its cells lines with the column's name before them, and the heads a list of what to sort by. */

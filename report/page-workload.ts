@@ -3,6 +3,7 @@
 import { convergenceChart, runsChart } from "./charts.ts";
 import { type Column, dataTable } from "./data-table.ts";
 import { haveShares, importanceChart, parallelChart } from "./decision-charts.ts";
+import { gridChart } from "./draw-grid.ts";
 import { drawLanesSvg } from "./draw-lanes.ts";
 import { drawMappingSvg } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
@@ -19,7 +20,7 @@ export function subjectSection(subject: Subject, index: number, series: Series):
 <h3>${swatch(series, dtype)}${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
 ${equation === what ? undefined : html`<p><code>${equation}</code></p>`}
 ${convergencePart(subject, series.of(dtype))}
-${best ? bestPart(best) : html`<p>Every trial failed.</p>`}
+${best ? bestPart(best, series.of(dtype)) : html`<p>Every trial failed.</p>`}
 ${decisionsPart(subject, series.of(dtype))}
 ${reasonTable("Trials that failed", "status", failures)}
 ${refusals === undefined ? undefined : reasonTable("Matches that the mapper refuses on this machine's instructions", "rule", refusals)}
@@ -41,7 +42,7 @@ ${timed.some((t) => t.after !== undefined) ? convergenceChart(subject, series, "
 
 // ---- The best
 
-function bestPart(best: Best): Markup {
+function bestPart(best: Best, series: number): Markup {
   const { drawing, predicted, clock } = best;
   const [low, high] = best.interval;
   const facts: readonly (readonly [string, string])[] = [
@@ -52,14 +53,16 @@ function bestPart(best: Best): Markup {
   return html`<h4>The best: ${printTime(best.seconds)} <small>${printInterval(low, high)}</small></h4>
 <div class="winner-parts"><table class="facts"><caption>Record <code>${best.id.slice(0, 12)}</code></caption><tbody>
 ${facts.map(([name, text]) => html`<tr><th scope="row">${name}</th><td>${text}</td></tr>\n`)}</tbody></table>
-${drawingPart(drawing)}</div>
+${drawingPart(drawing, series)}</div>
 ${levelsPart(best)}`;
 }
 
-function drawingPart(drawing: Drawing): Markup {
+function drawingPart(drawing: Drawing, series: number): Markup {
   switch (drawing.kind) {
     case "mapping":
-      return html`<figure class="drawing">${trusted(drawMappingSvg(drawing.mapping))}<figcaption>Loops of the operator feed axes of the instruction, which index its operands.</figcaption></figure>`;
+      return html`<figure class="drawing">${trusted(drawMappingSvg(drawing.mapping))}
+${drawing.grid && gridChart(drawing.mapping, drawing.grid, series)}
+<figcaption>Loops of the operator feed axes of the instruction, which index its operands.${drawing.grid && " Below, how blocks, and what issues instructions in them, share the output."}</figcaption></figure>`;
     case "lanes":
       return html`<figure class="drawing">${trusted(drawLanesSvg(drawing.design))}<figcaption>One row of the window on one vector: which element of data x, weights w and sums z each lane has in hand, step by step. An element keeps its colour, so that what moves is a slant and what stays a bar.</figcaption></figure>`;
     case "none":

@@ -4,7 +4,7 @@
  *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
  */
 
-import type { LaneDataflow } from "../abstraction/candidate.ts";
+import type { GridSchedule, LaneDataflow } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { DeviceClock, LevelCost } from "../abstraction/trial.ts";
 import type { DecisionShare } from "./importance.ts";
@@ -101,7 +101,12 @@ export interface Best {
 
 /** What can be drawn of a candidate, or why nothing can. */
 export type Drawing =
-  | { readonly kind: "mapping"; readonly mapping: Mapping }
+  | {
+      readonly kind: "mapping";
+      readonly mapping: Mapping;
+      /** How blocks and warps share it; undefined where there are none. */
+      readonly grid: Pick<GridSchedule, "tile" | "warps" | "stage"> | undefined;
+    }
   | { readonly kind: "lanes"; readonly design: LaneDrawing }
   | { readonly kind: "none"; readonly because: string };
 

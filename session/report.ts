@@ -179,7 +179,10 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
 function drawingOf({ workload, candidate }: TrialRecord): Drawing {
   try {
     const computation = computationOf(workload);
-    if (candidate.kind !== "lanes") return { kind: "mapping", mapping: mappingOf(computation, candidate) };
+    if (candidate.kind !== "lanes") {
+      const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
+      return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
+    }
     const { dataflow, lanes, rolled } = candidate.schedule;
     const taps = tapsOf(computation, rolled);
     if (!taps.ok) return { kind: "none", because: taps.refusal.because };
