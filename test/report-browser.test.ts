@@ -1,0 +1,142 @@
+/** @file The report in a real browser: tables sort by keyboard, nothing is wider than a narrow screen, no labels touch, nothing complains. */
+
+import { writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openDatabase } from "../db/index.ts";
+import { reportPage } from "../report/page.ts";
+import { gatherReport } from "../session/report.ts";
+import { BROWSER, Browser, openPage, type Page } from "./support/browser.ts";
+import { workshop } from "./support/database.ts";
+import { recordSearches } from "./support/searches.ts";
+
+const shop = workshop();
+const HTML = shop.path("report.html");
+let browser: Browser;
+
+/** Labels of a chart that touch: their corners as they are drawn, turned ones included, held against each other by separating axes. */
+const TOUCHING = `(() => {
+  const cornersOf = (text) => {
+    const box = text.getBBox(), m = text.getScreenCTM();
+    const inset = 1;
+    return [[box.x + inset, box.y + inset], [box.x + box.width - inset, box.y + inset], [box.x + box.width - inset, box.y + box.height - inset], [box.x + inset, box.y + box.height - inset]]
+      .map(([x, y]) => [m.a * x + m.c * y + m.e, m.b * x + m.d * y + m.f]);
+  };
+  const apart = (a, b) => [a, b].some((of) => of.some(([x, y], i) => {
+    const [nextX, nextY] = of[(i + 1) % 4];
+    const [nx, ny] = [y - nextY, nextX - x];
+    const along = (points) => points.map(([px, py]) => px * nx + py * ny);
+    const [left, right] = [along(a), along(b)];
+    return Math.max(...left) <= Math.min(...right) || Math.max(...right) <= Math.min(...left);
+  }));
+  return [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+    const texts = [...chart.querySelectorAll("text")].map((text) => ({ text: text.textContent, corners: cornersOf(text) }));
+    return texts.flatMap((a, i) => texts.slice(i + 1).filter((b) => !apart(a.corners, b.corners)).map((b) => a.text + " | " + b.text + " in " + chart.getAttribute("aria-label")));
+  });
+})()`;
+
+/** Labels that stand out of their chart. */
+const OUTSIDE = `[...document.querySelectorAll("svg.chart text")].filter((text) => {
+  const [own, chart] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+  return own.left < chart.left - 1 || own.right > chart.right + 1 || own.bottom > chart.bottom + 1;
+}).map((text) => text.textContent + " in " + text.ownerSVGElement.getAttribute("aria-label"))`;
+
+const COLUMN = (title: string) =>
+  `[...document.querySelectorAll("#best thead th")].findIndex((th) => th.textContent === "${title}")`;
+const VALUES = (title: string) =>
+  `[...document.querySelectorAll("#best tbody tr")].map((row) => Number(row.cells[${COLUMN(title)}].dataset.v))`;
+
+describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
+  beforeAll(() => {
+    const file = shop.path("searches.db");
+    recordSearches(file);
+    const db = openDatabase(file, { readonly: true });
+    writeFileSync(HTML, reportPage(gatherReport(db, {}, 1)));
+    db.close();
+    browser = new Browser(BROWSER ?? "");
+  }, 60_000);
+  afterAll(async () => {
+    await browser.close();
+    shop.remove();
+  });
+
+  it.each([
+    ["a wide screen", { width: 1280 }],
+    ["a narrow one", { width: 400 }],
+    ["a narrow one in the dark", { width: 400, dark: true }],
+    ["paper", { width: 720, paper: true }],
+  ])(
+    "fits %s: no label touches another, nothing is cut off",
+    async (_, how) => {
+      const page = await openPage(browser, HTML, how);
+      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBeGreaterThan(12);
+      expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
+        0,
+      );
+      expect(await page.evaluate(TOUCHING)).toEqual([]);
+      expect(await page.evaluate(OUTSIDE)).toEqual([]);
+      expect(page.complaints).toEqual([]);
+    },
+    60_000,
+  );
+
+  it("would see labels that touch, and one that stands out", async () => {
+    const page = await openPage(browser, HTML, { width: 1280 });
+    await page.evaluate(`{
+      const [first, second, third] = document.querySelectorAll("svg.chart text");
+      for (const at of ["x", "y", "text-anchor"]) second.setAttribute(at, first.getAttribute(at));
+      third.setAttribute("x", "2000");
+    }`);
+    expect(await page.evaluate(TOUCHING)).not.toEqual([]);
+    expect(await page.evaluate(OUTSIDE)).not.toEqual([]);
+  }, 60_000);
+
+  it("reads at 400 pixels: no text is smaller than nine of them", async () => {
+    const page = await openPage(browser, HTML, { width: 400 });
+    const least = await page.evaluate(
+      "Math.min(...[...document.querySelectorAll('svg.chart text')].map((t) => parseFloat(getComputedStyle(t).fontSize) * Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b)))",
+    );
+    expect(least).toBeGreaterThan(9);
+  }, 60_000);
+
+  it("sorts a table by keyboard, up and down, and says so", async () => {
+    const page = await openPage(browser, HTML, { width: 1280 });
+    const sorted = async (): Promise<unknown> =>
+      page.evaluate(
+        `[document.querySelectorAll("#best thead th")[${COLUMN("time")}].getAttribute("aria-sort"), ${VALUES("time")}]`,
+      );
+    await focusOn(page, "time");
+    await page.press("Enter");
+    const up = (await page.evaluate(VALUES("time"))) as number[]; // a list of numbers, by the expression
+    expect(up.length).toBe(3);
+    expect(up).toEqual(up.toSorted((a, b) => a - b));
+    expect(await sorted()).toEqual(["ascending", up]);
+    await page.press("Enter");
+    expect(await sorted()).toEqual(["descending", up.toReversed()]);
+    // The head of the next column is one step of the keyboard away.
+    await page.press("Tab");
+    expect(await page.evaluate("document.activeElement.textContent")).toBe("G op/s");
+  }, 60_000);
+
+  it("unfolds for the printer, and folds again", async () => {
+    const page = await openPage(browser, HTML, { width: 720 });
+    const folded = "document.querySelectorAll('details:not([open])').length";
+    const before = await page.evaluate(folded);
+    expect(before).toBeGreaterThan(5);
+    await page.evaluate("dispatchEvent(new Event('beforeprint'))");
+    expect(await page.evaluate(folded)).toBe(0);
+    await page.evaluate("dispatchEvent(new Event('afterprint'))");
+    expect(await page.evaluate(folded)).toBe(before);
+  }, 60_000);
+
+  it("runs nothing that is planted in it", async () => {
+    const page = await openPage(browser, HTML, { width: 400 });
+    await page.evaluate(
+      `{ const planted = document.createElement("script"); planted.textContent = "globalThis.planted = 1"; document.body.append(planted); }`,
+    );
+    expect(await page.evaluate("typeof globalThis.planted")).toBe("undefined");
+    expect(page.complaints.join()).toContain("Content Security Policy");
+  }, 60_000);
+});
+
+const focusOn = (page: Page, title: string): Promise<unknown> =>
+  page.evaluate(`document.querySelectorAll("#best thead th")[${COLUMN(title)}].querySelector("button").focus()`);
