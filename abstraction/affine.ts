@@ -1,5 +1,5 @@
 /**
- * @file Index arithmetic: affine forms, the bounds they reach, and what may stand in an index.
+ * @file Index arithmetic: affine forms, their bounds, and which expressions are legal as an index.
  *
  *     affineForm(p*2 + r - 1)  =  { constant: -1, terms: { p: 2, r: 1 } }
  *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]

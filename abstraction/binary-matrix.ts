@@ -1,5 +1,5 @@
 /**
- * @file 0/1 matrices that know what their rows and columns are called, and their Boolean algebra (on ml-matrix).
+ * @file Binary matrices with named rows and columns, and their Boolean algebra (on ml-matrix).
  *
  *             n k p q c r s
  *     image   1 0 1 1 1 1 1

@@ -1,5 +1,5 @@
 /**
- * @file An element-wise equation over what a computation sums, applied where the result is stored.
+ * @file Epilogues: an element-wise equation over the sums of a computation, applied where the result is stored.
  *
  *     out[n,k,p,q] += s32(in[n,c,p+r,q+s]) * s32(w[k,c,r,s])
  *     res[n,k,p,q] = sat_u8(round(f32(out[n,k,p,q]) * scale[k] + bias[k]))

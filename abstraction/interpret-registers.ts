@@ -1,5 +1,5 @@
 /**
- * @file What registers of instructions and vectors of lanes hold while a nest is interpreted.
+ * @file The contents of instruction registers and lane vectors while a nest is interpreted.
  */
 
 import { isInteger, wrap } from "./dtype.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Words that name nothing in a language, and macros that its headers may define.
+ * @file Words that cannot be names in generated code: keywords of each language, and macros of its headers.
  *
  *     isReserved("new", ["c++"])     true        isReserved("new", ["typescript"])     true        isReserved("in", ["c++"])     false
  */

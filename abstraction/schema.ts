@@ -1,5 +1,5 @@
 /**
- * @file What data from elsewhere may hold under the names of the notation.
+ * @file Schemas of data from outside: names, words, and the options of public functions.
  *
  *     identifier.parse("p_q")        "p_q"
  *     identifier.parse("k*\/")       refused: is no name of the notation

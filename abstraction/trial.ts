@@ -1,5 +1,5 @@
 /**
- * @file What was tried, what the model said, what the machine said.
+ * @file A trial: the candidate, the prediction of the model, and the measurement.
  */
 
 import type { Candidate } from "./candidate.ts";

@@ -1,5 +1,5 @@
 /**
- * @file `automap cache show|clear`: what was compiled and is kept, how much it may be, and away with it.
+ * @file `automap cache show|clear`: shows the size and the limit of the cache of compiled files, and empties it.
  *
  *     automap cache show
  *     automap cache clear

@@ -1,5 +1,5 @@
 /**
- * @file `automap check`: the gate of a build. Fails when a workload's best became slower than the baseline's by more than is allowed.
+ * @file `automap check`: a gate for CI. Fails when the best kernel of a workload is slower than the baseline's by more than is allowed.
  *
  *     automap check --baseline old.db --db new.db --max-regression 3%
  *     automap check --baseline old.db --junit check.xml

@@ -1,5 +1,5 @@
 /**
- * @file `automap emit`: writes the kernel of a record as a package that needs nothing of automap's.
+ * @file `automap emit`: writes the kernel of a record as a package that does not depend on automap.
  *
  *     automap emit 3f9a1c77 --to conv2d
  *     automap emit 9b01d244 --to conv2d.cu                a kernel in CUDA, its text alone

@@ -1,5 +1,5 @@
 /**
- * @file Files a command reads and writes: checked before the work, written beside and renamed, so that no half of one is left.
+ * @file Files that a command reads and writes: checked before the work, written under a temporary name, then renamed.
  *
  *     checkWritable("--to", "kernel.cpp")                  before a search
  *     writeOutput("--to", "kernel.cpp", source)            after it

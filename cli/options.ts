@@ -1,5 +1,5 @@
 /**
- * @file Options of a command line, checked by a schema, and the extents among them that no schema can name.
+ * @file Options of a command line, checked by a schema, and extents and parameters, whose names depend on the operator.
  *
  *     parseOptions(z.object({ top: positiveInteger("--top").optional() }), raw)
  */

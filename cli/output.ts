@@ -1,5 +1,5 @@
 /**
- * @file What commands share at the edge: exit codes, where output goes, and how an error is said.
+ * @file Shared by all commands: exit codes, output streams, and the text of errors.
  *
  * stdout is data, stderr is progress and errors. Colour only on a terminal and without NO_COLOR.
  */

@@ -1,5 +1,5 @@
 /**
- * @file What each lane of a warp holds: the storage formula of an operand turned round.
+ * @file Which elements each lane of a warp holds: the inverse of an operand's storage formula.
  *
  *     mma.m16n8k16 c      frag[4*(4*(m%8) + n/2) + 2*(m/8) + n%2]
  *     heldElements        [lane/4, 2*(lane%4)], [lane/4, 2*(lane%4)+1], [lane/4+8, 2*(lane%4)], [lane/4+8, 2*(lane%4)+1]

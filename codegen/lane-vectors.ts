@@ -1,5 +1,5 @@
 /**
- * @file Statements on lanes as operations on whole vectors: what AVX-512 and CM have in common.
+ * @file Statements on lanes as operations on whole vectors: the part that AVX-512 and CM share.
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b+lane] * w[q]      ->    Z0 = fma(load(x + 16 * b), splat(w[q]), shift(Z0, -1))

@@ -1,5 +1,5 @@
 /**
- * @file Values as a reader writes them: no parentheses that C does not need, no casts to what C computes anyway.
+ * @file Expressions printed without redundant parentheses and casts.
  *
  *     a * b + c * -2.0f
  */

@@ -1,5 +1,5 @@
 /**
- * @file Index arithmetic made short: quotients and remainders of sums fall apart into what they divide and what is left.
+ * @file Simplifies index arithmetic: quotients and remainders of sums are split into the part that is divisible and the rest.
  *
  *     (64*warp + 16*i + lane%16) % 8          ->    lane % 8
  *     (16*part + 8*(lane/16)) / 8             ->    2*part + lane/16

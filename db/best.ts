@@ -1,5 +1,5 @@
 /**
- * @file The question asked most: which kernel to use.
+ * @file The best kernel of each computation.
  *
  *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */

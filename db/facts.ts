@@ -1,5 +1,5 @@
 /**
- * @file What makes a record the record it is: by table the facts that its id is the hash of, a list a version.
+ * @file The facts of a record, of which its id is the hash: for each table, a list of columns a version.
  *
  *     trials     1: run workload environment candidate ... at        2: comparison place        3: load        4: clock
  *

@@ -1,5 +1,5 @@
 /**
- * @file The names a file holds: what a filter can be asked for, and what a misspelt one is compared with.
+ * @file The names that a file contains, which filters accept and misspelt ones are compared with.
  */
 
 import { identifier } from "../abstraction/schema.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Who a record is: the hash of its canonical JSON, the same in every file, so that merging two of them is a union.
+ * @file The id of a record: the hash of its canonical JSON. It is the same in every file, so merging two files is a union.
  *
  *     idOf({ seed: 1, pad: 0 }) === idOf({ pad: 0, seed: 1 })
  */

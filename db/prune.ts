@@ -1,5 +1,5 @@
 /**
- * @file Takes trials out for good: the one thing that deletes facts. The best of each computation stays unless it is asked for.
+ * @file Deletes trials: the only function that deletes facts. It keeps the best of each computation unless asked otherwise.
  *
  *     pruneTrials(db, { until: lastYear }, { reason: "older than a year" })     { trials: 12000, runs: 75, ... }
  */

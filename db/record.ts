@@ -1,5 +1,5 @@
 /**
- * @file The records as the program sees them: a trial with its world, a run, a workload.
+ * @file The records as the program sees them: a trial with its environment, a run, a workload.
  *
  *     { id, operator: "conv2d", parameters: { c: 64, ... }, equation: "out[n,k,p,q] += ...", dtype: "u8s8", ... }
  */

@@ -1,5 +1,5 @@
 /**
- * @file What is written down about a search, as tables; each change of them is one migration, kept as it was first shipped.
+ * @file The tables of the database. Each change is one migration, kept as it was first shipped.
  *
  *     environments   the machine and the tools: every number holds for one of these
  *     workloads      the computation that was tuned

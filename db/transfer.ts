@@ -1,5 +1,5 @@
 /**
- * @file Records between files: export writes JSON lines, import checks each line as what it is, a stranger's claim.
+ * @file Records between files: export writes JSON lines; import checks each line, which may come from anybody.
  *
  *     {"kind":"header","format":"automap-records","version":1}
  *     {"kind":"environment","id":"9c0f...","target":"native","cpu":"...","isa":["avx512f"], ...}

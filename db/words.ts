@@ -1,5 +1,5 @@
 /**
- * @file What workloads are called, and those that words choose: by types, layout, epilogue and the user's own name.
+ * @file Labels of workloads, and filters by types, layout, epilogue and the user's own name.
  *
  *     labelOf(trial.workload)                                    "conv2d c 64 h 56 ..., u8s8->u8, NHWC, requantize"
  *     workloadsWhere(db, { layout: "NHWC", epilogue: "relu" })   a condition on a row of workloads

@@ -1,5 +1,5 @@
 /**
- * @file A workload in words: what a table, a test report or a chart calls it.
+ * @file The label of a workload in tables, test reports and charts.
  *
  *     conv2d c 64 k 64 h 56 w 56 r 3 s 3 pad 1, u8s8->u8, NHWC, requantize
  *     c[m,n] += s32(a[m,k]) * s32(b[k,n]), m 64 n 64 k 64, u8s8->s32

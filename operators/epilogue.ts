@@ -1,5 +1,5 @@
 /**
- * @file What is made of an operator's output before it is stored, by name or as an equation.
+ * @file Epilogues of an operator, applied to its output before it is stored, by name or as an equation.
  *
  *     requantize      res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k] + bias[k], 0)))
  *

@@ -1,5 +1,5 @@
 /**
- * @file The equation as plain C++ that any machine runs: chosen where the CPU lacks what the tuned kernel wants.
+ * @file The equation as plain C++ for any machine, used where the CPU lacks the features of the tuned kernel.
  *
  *     extern "C" void conv2d_portable_run(void* workspace, void* const* tensors, int phase, int part, int parts)
  *

@@ -1,5 +1,5 @@
 /**
- * @file The words by which others know the tensors of a package: the same in the C header, in TypeScript, in kernel.json and in the README.
+ * @file The public names of the tensors of a package, the same in the C header, in TypeScript, in kernel.json and in the README.
  *
  *     publicWords(subject).word(parameter.name)      `input` for a tensor `in`, `new_` for one called `new`
  */

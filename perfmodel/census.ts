@@ -1,5 +1,5 @@
 /**
- * @file How many register blocks a condition leaves work in, and how many lie across its edge.
+ * @file Counts the register blocks in which a condition leaves points, and those that lie across its edge.
  *
  *     c[i,j] += a[i,k] * b[k,j] where j <= i, 512 x 512, block i 8, j 2 of 16      64 x 16 blocks: 576 with work, 64 of them masked
  *

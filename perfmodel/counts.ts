@@ -1,5 +1,5 @@
 /**
- * @file What the lowered nest of a schedule does, counted without lowering it: products over dimensions.
+ * @file Operation counts of a schedule, computed as products over dimensions without lowering it.
  *
  *     createCounts(mapping)(schedule)      { issues: 1806336, loads: { a: 903168, b: 161280 }, stores: 12544, ... }
  */

@@ -1,5 +1,5 @@
 /**
- * @file The least time a machine as calibrated needs for a computation. A kernel that took less shows the calibration wrong.
+ * @file The least time that a calibrated machine needs for a computation. A faster kernel contradicts the calibration.
  *
  *     instruction   its issues for the points that count, at the rate measured from registers
  *     l1 .. dram    what must be read from there, at the rate measured there: of each input the elements that are read, once, less

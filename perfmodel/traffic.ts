@@ -1,5 +1,5 @@
 /**
- * @file What the caches of a CPU fetch and give back under a schedule: the loops from the register block outwards, level by level.
+ * @file Memory traffic of each cache of a CPU under a schedule, level by level from the register block outwards.
  *
  *     traffic.read({ read: 0, written: 0, resident })
  *     traffic.layers[0].readCycles        of what the first level fetches from the second, one thread and call

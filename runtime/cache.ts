@@ -1,5 +1,5 @@
 /**
- * @file Where programs keep what they can make again, and how much of it.
+ * @file The cache of compiled files: where it is, and how large it may become.
  *
  *     cacheFolder("runtime")                              ~/.cache/automap/runtime
  *     await examineCache(folder)                          [{ names: ["0f3a...so", "0f3a...cpp"], bytes: 81234, usedAt, inUse: false }, ...]

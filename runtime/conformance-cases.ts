@@ -1,5 +1,5 @@
 /**
- * @file Operands to try an instruction on, and what its equation makes of them.
+ * @file Test operands of an instruction, and the results that its equation gives for them.
  *
  *     casesOf(vpdpbusd, random)      random, small, extreme ... the largest u8 by the largest s8 onto the largest s32
  *

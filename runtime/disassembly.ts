@@ -1,5 +1,5 @@
 /**
- * @file Whether the compiler really used the instruction a mapping promised.
+ * @file Checks that the compiled code contains the instruction that a mapping promises.
  *
  *     await countInstruction("kernel.so", "vpdpbusd")      24
  */

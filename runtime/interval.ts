@@ -1,5 +1,5 @@
 /**
- * @file What an epilogue can make of a sum that is not known exactly: interval arithmetic, every operation rounded as it is written.
+ * @file Bounds of an epilogue over a sum that is known only approximately: interval arithmetic, each operation rounded as written.
  *
  *     out in [3.4, 3.6]      sat_u8(round(out))      [3, 4]
  *     out in [-1, 2]         max(out, 0) * scale     [-4, 0] where scale is -2

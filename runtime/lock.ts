@@ -1,5 +1,5 @@
 /**
- * @file Locks between the processes of a machine, held as long as the holder lives: however it ends, it has let go.
+ * @file Locks between the processes of a machine. A lock is released when its holder ends, however it ends.
  *
  *     const lock = await tryLock("core/3", "process 4711 measures");      undefined: somebody has it
  *     await untilFree("core/3", { onHolder: say });                       says "process 4711 measures", and returns when it has let go

@@ -1,5 +1,5 @@
 /**
- * @file What a right CUDA kernel must answer, computed on the device: the equation as a plain kernel, a thread an element of the output.
+ * @file The expected output of a CUDA kernel, computed on the device by a plain kernel of the equation, one thread an element.
  *
  *     cudaReferenceSource(conv2d)      extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t)
  *

@@ -1,5 +1,5 @@
 /**
- * @file A computation that reads past its tensors' borders as one that does not: the border is laid around the inputs.
+ * @file Rewrites a computation that reads outside its tensors: the border becomes part of the inputs.
  *
  *     out[p] += w[r] * in[p + r - 1]      p < 56, r < 3      ->      in[p + r]      in[58]: 0, the 56 elements, 0
  *

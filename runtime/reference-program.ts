@@ -1,5 +1,5 @@
 /**
- * @file What an equation's outputs are, from a compiled program: number for number what `interpret` computes, a hundred times faster.
+ * @file The expected outputs of an equation, computed by a compiled program: the same numbers as `interpret`, a hundred times faster.
  *
  *     await interpretCompiled(conv2d, inputs, { compiler, workdir })      Float64Array, row-major
  *

@@ -1,5 +1,5 @@
 /**
- * @file What samples of a run time say: the median, how sure it is, and when two are a tie.
+ * @file Statistics of run-time samples: the median, its confidence interval, and when two medians tie.
  *
  *     summarise([1.2e-5, 1.1e-5, 1.3e-5, ...], 1)      { median: 1.2e-5, interval: [1.15e-5, 1.25e-5] }
  *

@@ -1,5 +1,5 @@
 /**
- * @file What a right kernel must answer: inputs from a seed, the expected output, and how far each element may be off.
+ * @file The reference of a kernel: inputs from a seed, the expected output, and the error bound of each element.
  *
  *     const reference = await referenceFor(conv2d, 1, { compiler, workdir });
  *     reference.sets[1]      { name: "random", inputs: { in: bytes, w: bytes }, expected, tolerance }

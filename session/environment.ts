@@ -1,5 +1,5 @@
 /**
- * @file The world of a search as its records name it: a CPU with its compiler, or a GPU with its driver and nvcc.
+ * @file The environment of a search as its records name it: a CPU with its compiler, or a GPU with its driver and nvcc.
  *
  *     environmentOf(runner)                            { target: "Intel(R) Xeon(R) ...", compiler: { path: "/usr/bin/g++", ... }, ... }
  *     gpuEnvironment(runner.device, nvidiaTarget("h100"))     { cpu: "NVIDIA H100 80GB HBM3 (1980 MHz, 700 W)", driver: "580.159 (CUDA 13.0)", ... }

@@ -1,5 +1,5 @@
 /**
- * @file From a candidate to code, whatever kind of candidate it is.
+ * @file Generates the code of a candidate of any kind.
  *
  *     kernelFor(computationOf(trial.workload), trial.candidate).source
  */

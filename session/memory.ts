@@ -1,5 +1,5 @@
 /**
- * @file What a search needs of the memory of this machine, told before it is taken.
+ * @file The memory that a search needs, checked before it is allocated.
  *
  *     checkMemory(conv2d)     throws: the inputs and answers of conv2d need 1.9 TB while they are drawn; this machine has 7.8 GB
  */

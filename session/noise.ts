@@ -1,5 +1,5 @@
 /**
- * @file How far a set of trials can be believed, from their raw samples.
+ * @file The noise of a set of trials, from their raw samples.
  *
  *     interval    how wide the 95 % interval of a median is, as a share of it
  *     drift       the median of the second half of a trial's batches over that of the first: a machine that heats, or is shared

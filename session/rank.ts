@@ -1,5 +1,5 @@
 /**
- * @file What the model alone expects of the kernels of a computation: nothing is compiled, nothing measured.
+ * @file Ranks the kernels of a computation by the model alone: nothing is compiled or measured.
  *
  *     rankByModel(conv2d, { machine: nvidiaTarget("h100"), count: 1 })         the kernel expected to be the fastest, or why nothing maps
  */

@@ -1,5 +1,5 @@
 /**
- * @file A search gone through again from its records: the same space, model, seed and strategy, every answer from the database.
+ * @file Repeats a search from its records: the same space, model, seed and strategy, with every measurement from the database.
  *
  *     const replay = await replayRun(db, "3f9a1c77");
  *     replay.divergence          undefined: the same candidates in the same order, each with the same prediction to the last bit

@@ -1,4 +1,4 @@
-/** @file What is there without asking: plain C++, which a compiler turns into code of every CPU, and accelerators on paper. */
+/** @file Targets that every machine has: plain C++ for any CPU, and accelerators that exist on paper only. */
 
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Family } from "../abstraction/machine.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Breeds candidates under the model, where thousands cost nothing, and hands out few to be measured.
+ * @file Evolves candidates under the model, which is cheap to evaluate, and proposes the best few for measurement.
  *
  *     measured best, last population, random ones  ->  generations under the model  ->  the best | the most different | random
  *

@@ -1,4 +1,4 @@
-/** @file Draws candidates blindly: what every other strategy must beat. */
+/** @file Draws candidates at random: the baseline of every other strategy. */
 
 import { defineStrategy, drawUntried } from "./strategy.ts";
 

@@ -1,5 +1,5 @@
 /**
- * @file Who won. A failed run never does.
+ * @file Trials of a search, and the choice of the winner. A failed trial never wins.
  *
  * The **leader** is the trial with the lowest median. Trials whose 95 % intervals overlap with the leader's tie with it, and the
  * three of them with the lowest medians are the **finalists**. Among finalists the shorter prediction wins, then the key that sorts

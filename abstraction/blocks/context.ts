@@ -1,5 +1,5 @@
 /**
- * @file What the statements of a block are compiled with, and what a warp of it is while it runs.
+ * @file The context in which the statements of a block are compiled, and the state of one of its warps while it runs.
  */
 
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";

@@ -1,5 +1,5 @@
 /**
- * @file What is wrong with a nest, said so that its author finds both statements.
+ * @file Errors of a nest, such as a race, with the statements that cause them.
  *
  *     a_ring[stage 0, m 0, k 0] is read before what writes it has ended
  *       copy 32 x 16 by 8, async, by block          a_ring[0,m,k] = x[32*m_tile+m,k]

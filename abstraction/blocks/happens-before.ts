@@ -1,5 +1,5 @@
 /**
- * @file What has ended before what: vector clocks of the warps of a block.
+ * @file The happens-before order of the warps of a block, by vector clocks.
  *
  *     const order = new HappensBefore(2);
  *     const write = order.now(0);                  lane 5 of warp 0 writes

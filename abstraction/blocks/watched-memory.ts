@@ -1,5 +1,5 @@
 /**
- * @file Memory that knows who wrote and read each of its elements, and objects to what has no order.
+ * @file Memory that records who wrote and read each element, and reports accesses that nothing orders.
  *
  *     judge.startBlock(0, 4);                          four warps
  *     judge.begin(site, 0, counters); judge.lane = 3;

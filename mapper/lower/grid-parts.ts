@@ -1,5 +1,5 @@
 /**
- * @file Sums split among blocks: each block drains its partial sums to where they meet, and they are added in the order of the parts.
+ * @file Sums split among blocks: each block stores its partial sums where they are combined, and they are added in a fixed order.
  *
  *     for at cluster split in 0..4                             through cluster: lines of the tile have an owner among the blocks
  *       ...

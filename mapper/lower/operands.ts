@@ -1,5 +1,5 @@
 /**
- * @file Where the operands of a schedule lie: in the tensor, in a copy, or tile by tile; what fills the copies, and when.
+ * @file The memory from which the operands of a schedule are loaded: the tensor, a copy, or tiles; and the loops that fill the copies.
  *
  *     in padded          pack      for n, h, w, c: in_padded[...] <- in[...]             once a call; zeros around it stay
  *     w tiled            prepare   for k, c, n_inner, k_inner: b_tiles[...] <- w[...]    ahead of time: w is constant

@@ -1,5 +1,5 @@
 /**
- * @file What every part of lowering a schedule asks: where a block stands, which registers and loops it has, and what they are called.
+ * @file Shared by all parts of lowering a schedule: the position of a block, its registers and loops, and their names.
  *
  *     q in blocks of 12, the third:      outer 2, count 12, its loop `q_block`, accumulators 12*k_block + q_block
  */

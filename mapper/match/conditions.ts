@@ -1,5 +1,5 @@
 /**
- * @file Conditions between loops: who keeps the points out where one fails, and what a schedule leaves out because of it.
+ * @file Conditions between loops: which input or output excludes the points where a condition fails, and which work a schedule skips.
  *
  *     c[i,j] += a[i,k] * b[k,j] where j <= i          block i 6, j 2 of 16
  *       for i_outer, j_outer

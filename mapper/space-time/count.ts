@@ -1,5 +1,5 @@
 /**
- * @file How many transforms there are before any are called equal, counted without listing them.
+ * @file Counts transforms without enumerating them, before equal designs are merged.
  *
  *     conv1d, entries in -1 .. 1:  81 transforms, 48 of full rank, 40 unimodular
  *     GEMM, entries in -2 .. 2:    1,953,125 transforms, 1,647,744 of full rank, 135,408 unimodular

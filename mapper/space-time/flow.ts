@@ -1,5 +1,5 @@
 /**
- * @file What a system of recurrences says, apart from the directions it was written with.
+ * @file The content of a system of recurrences, independent of the directions in which it was written.
  *
  *     X[c,q] = select(q == 0 or c == 15, x[c+q], X[c+1,q-1])     X is x[c+q] at every point, passed on along (-1, 1)
  *     Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]

@@ -1,5 +1,5 @@
 /**
- * @file The designs that no other beats in everything: PEs, steps, registers, length of shifts.
+ * @file The Pareto set of designs: no other design is better in PEs, steps, registers and length of shifts.
  */
 
 import type { Design } from "./design.ts";

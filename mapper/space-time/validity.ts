@@ -1,5 +1,5 @@
 /**
- * @file Whether a space-time transform may be used: no two points share a PE and a step, and nothing is read before it is made.
+ * @file Validity of a space-time transform: no two points share a PE and a step, and no value is read before it is computed.
  *
  *     loops (c 16, p 5, q 5), allocation [1 0 1], schedule [0 1 4]
  *     refused: points (0,4,0) and (0,0,1) both run on PE 0 or 1 ...
