@@ -9,7 +9,7 @@
  * built or tried. A line a step; the end of a log where it failed.
  */
 
-import { appendFileSync, mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -42,6 +42,7 @@ const SUBJECTS: readonly (readonly [name: string, words: string, epilogue: strin
 ];
 
 const root = values.keep ?? mkdtempSync(join(tmpdir(), "automap-cuda-packages-"));
+mkdirSync(root, { recursive: true });
 const database = join(root, "packages.db");
 let [failed, wrong] = [0, 0];
 

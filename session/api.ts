@@ -144,12 +144,12 @@ const emitOptions = z.strictObject({
 } satisfies Record<keyof EmitOptions, z.ZodType>);
 
 /**
- * Writes the kernel of a record as a package of C++ that needs nothing of automap's: sources, header, build script, CMakeLists.txt, a
- * wrapper for Node and a test of every element. Nothing is built or run.
+ * Writes the kernel of a record as a package that needs nothing of automap's: sources, header, build script, CMakeLists.txt, a test of
+ * every element, and a wrapper for Node or, of a kernel in CUDA, an operator of PyTorch. Nothing is built or run.
  * @param record the first digits of its id
  * @param folder made when it is missing
  * @returns the names of the files
- * @throws UsageError when there is no such record, it is of a failed trial or of a kernel in CUDA, or the folder is not empty
+ * @throws UsageError when there is no such record, it is of a failed trial, or the folder is not empty
  */
 export function emit(record: string, folder: string, options: EmitOptions = {}): readonly string[] {
   checkOptions(emitOptions, options, "emit");

@@ -11,7 +11,6 @@ import { dirname, join } from "node:path";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
 import {
   computationOf,
   DEFAULT_DATABASE,
@@ -35,7 +34,7 @@ import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
 import { toolProblem } from "../runtime/environment.ts";
-import { capabilityFor, capabilityOf, gpuTargetNamed } from "../targets/gpu.ts";
+import { capabilityOf, gpuTargetNamed } from "../targets/gpu.ts";
 import { kernelOfRecord } from "./kernel.ts";
 import { VERSION } from "./version.ts";
 
@@ -43,7 +42,7 @@ import { VERSION } from "./version.ts";
  * What a package of a record is made of.
  * @param name of files and functions; the operator's when left out
  * @param database that holds the record: named in the command that makes the package again
- * @throws UsageError when the record is of a failed trial
+ * @throws UsageError when the record is of a failed trial, or of a GPU that nvcc cannot be told of
  */
 export function subjectOf(
   trial: TrialRecord,
@@ -66,7 +65,7 @@ export function subjectOf(
     tuned,
     threads: conditions.threads,
     record: trial.id,
-    ...(tuned.language === "cuda" && { gpu: gpuFactsOf(trial, tuned) }),
+    ...(tuned.language === "cuda" && { gpu: gpuFactsOf(trial) }),
     provenance: [
       `record    ${id}, ${trial.provenance === "here" ? "" : "imported, "}measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
       `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
@@ -76,14 +75,18 @@ export function subjectOf(
   };
 }
 
-/** The GPU that a record was measured on; one that its target does not name can do what its kernel needs. */
-function gpuFactsOf({ workload, environment }: TrialRecord, { features }: Kernel): GpuFacts {
+/** @throws UsageError when the GPU that a record was measured on is none that compilers have a name for */
+function gpuFactsOf({ id, workload, environment }: TrialRecord): GpuFacts {
   const { operator: name, parameters } = workload;
   const target = gpuTargetNamed(environment.target);
-  return {
-    capability: target ? capabilityOf(target) : capabilityFor(features).least,
-    operator: { name, parameters },
-  };
+  if (!target)
+    throw new UsageError(
+      `trial ${shortId(id)} was measured on ${environment.target}, for which nvcc has no name here`,
+      {
+        hint: "--to kernel.cu writes the text of its kernel alone",
+      },
+    );
+  return { capability: capabilityOf(target), operator: { name, parameters } };
 }
 
 /** A package of the equation alone. */

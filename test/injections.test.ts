@@ -20,6 +20,7 @@ import { runChild } from "../runtime/child.ts";
 import { provePackage, subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { gatherReport } from "../session/report.ts";
+import { proveEmulated, recordOnGpu } from "./support/cuda-packages.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { type Line, type Path, plant, textsIn } from "./support/forge.ts";
 import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
@@ -81,6 +82,7 @@ beforeAll(async () => {
   honest = [
     { kind: "mapped", record: showTrial(db, mapped) },
     { kind: "lanes", record: showTrial(db, lanes) },
+    { kind: "CUDA", record: recordOnGpu(shop.path("gpu.db"), environment) },
   ];
   db.close();
 });
@@ -114,6 +116,13 @@ function bareScript(text: string): string {
   return words.join(" ");
 }
 
+/** Python without remarks and with empty literals. */
+const barePython = (text: string): string =>
+  text.replaceAll(
+    /#[^\n]*|"""[\s\S]*?"""|'''[\s\S]*?'''|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'/g,
+    (found) => (found.startsWith("#") ? "" : '""'),
+  );
+
 /** A POSIX shell's words: what stands in single quotes or behind # is no command. Double quotes are kept, since they are obeyed. */
 const bareShell = (text: string): string => text.replaceAll(/'[^']*'|(?<=^|\s)#[^\n]*/g, "");
 
@@ -142,7 +151,8 @@ function bareMarkup(text: string): string {
 }
 
 function bareOf(file: string, text: string): string {
-  if (/\.(cpp|h)$/.test(file)) return bareCpp(text);
+  if (/\.(cpp|cu|h)$/.test(file)) return bareCpp(text);
+  if (file.endsWith(".py")) return barePython(text);
   if (/\.(js|ts)$/.test(file)) return bareScript(text);
   if (file.endsWith(".sh")) return bareShell(text);
   if (file.endsWith(".json")) return bareJson(text);
@@ -164,6 +174,7 @@ describe("the readers of this test", () => {
     // biome-ignore lint/suspicious/noTemplateCurlyInString: a template is what is read.
     expect(bareScript("const a = `x ${f({ b: 1 })} y`; // c\n'd'")).toContain("f ( { b : ");
     expect(bareShell("a 'b' \"$(c)\" # d")).toBe('a  "$(c)" ');
+    expect(barePython('a = [\'b # c\', "d\\"e"] # f\n"""g\nh"""\ni')).toBe('a = ["", ""] \n""\ni');
     // biome-ignore lint/suspicious/noTemplateCurlyInString: CMake refers so.
     expect(bareCmake('a(b "c" # d\n [[e]] "${f}")')).toBe("a(b   \n   ${f})");
     expect(bareMarkup("<a href='x>y' on=\"z\">b</a>")).toBe('<a href="" on="">\n</a>');
@@ -210,8 +221,8 @@ function programsOf(record: TrialRecord): Map<string, string> {
   return new Map<string, string>([...packageFiles(subject), ["loaded.cpp", subject.tuned?.source ?? ""]]);
 }
 
-/** An unknown word among these is the last of the known ones: another program, but none that holds the word. */
-const WORDS = new Set(["dataflow", "weights", "borders"]);
+/** An unknown word among these is the last of the known ones, or none: another program, but none that holds the word. */
+const WORDS = new Set(["dataflow", "weights", "borders", "operator", "transfer", "fragments", "store", "swizzle"]);
 
 function same({ path }: Place, made: string, expected: string | undefined): boolean {
   return WORDS.has(String(path.at(-1))) ? !/planted|CMAKE_COMMAND/.test(made) : made === expected;
@@ -220,49 +231,76 @@ function same({ path }: Place, made: string, expected: string | undefined): bool
 describe("a text of a record", () => {
   const taken: { readonly kind: string; readonly place: Place; readonly text: string }[] = [];
 
-  it.each(["mapped", "lanes"])("changes no program made of a %s kernel but its comments and literals", (kind) => {
-    const record = honest.find((h) => h.kind === kind)?.record;
-    if (!record) throw new Error(`no record of ${kind}`);
-    const expected = new Map([...programsOf(record)].map(([file, text]) => [file, bareOf(file, text)]));
-    const wrong: string[] = [];
-    let refused = 0;
-    for (const [i, place] of placesIn(record).entries())
-      for (const text of inFull(HOSTILE, [HOSTILE[(7 * i) % HOSTILE.length] ?? ""])) {
-        let files: Map<string, string>;
-        try {
-          files = programsOf(changed(record, place, text));
-        } catch {
-          refused++;
-          continue;
+  it.each(["mapped", "lanes", "CUDA"])(
+    "changes no program made of a %s kernel but its comments and literals",
+    (kind) => {
+      const record = honest.find((h) => h.kind === kind)?.record;
+      if (!record) throw new Error(`no record of ${kind}`);
+      const expected = new Map([...programsOf(record)].map(([file, text]) => [file, bareOf(file, text)]));
+      const wrong: string[] = [];
+      let refused = 0;
+      for (const [i, place] of placesIn(record).entries())
+        for (const text of inFull(HOSTILE, [HOSTILE[(7 * i) % HOSTILE.length] ?? ""])) {
+          let files: Map<string, string>;
+          try {
+            files = programsOf(changed(record, place, text));
+          } catch {
+            refused++;
+            continue;
+          }
+          taken.push({ kind, place, text });
+          for (const [file, made] of files)
+            if (!same(place, bareOf(file, made), expected.get(file)))
+              wrong.push(`${place.path.join(".")} ${JSON.stringify(text)} in ${file}`);
         }
-        taken.push({ kind, place, text });
-        for (const [file, made] of files)
-          if (!same(place, bareOf(file, made), expected.get(file)))
-            wrong.push(`${place.path.join(".")} ${JSON.stringify(text)} in ${file}`);
+      expect(wrong.slice(0, 20)).toEqual([]);
+      expect(Math.min(refused, taken.filter((t) => t.kind === kind).length)).toBeGreaterThan(50);
+    },
+  );
+
+  /** All that is taken, in one record: some are taken alone and not together, or are gone with the place they stood in. */
+  function plantedIn(kind: string): TrialRecord {
+    const all = taken.filter((t) => t.kind === kind);
+    let record = honest.find((h) => h.kind === kind)?.record;
+    if (!record || all.length === 0) throw new Error("the test before says what is taken");
+    let planted = 0;
+    for (const { place, text } of all) {
+      try {
+        const next = changed(record, place, text);
+        programsOf(next);
+        record = next;
+        planted++;
+      } catch {
+        // Refused.
       }
-    expect(wrong.slice(0, 20)).toEqual([]);
-    expect(Math.min(refused, taken.filter((t) => t.kind === kind).length)).toBeGreaterThan(50);
+    }
+    expect(planted).toBeGreaterThan(40);
+    return record;
+  }
+
+  it("that no program of a CUDA kernel refuses is not obeyed when all of them are built and run on the emulated device", async () => {
+    const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");
+    try {
+      writePackage(folder, packageFiles(subjectOf(plantedIn("CUDA"), { name: NAME })));
+      const proof = await proveEmulated(folder, NAME);
+      expect([proof.status, proof.stdout]).toEqual(["ok", expect.stringContaining("probe: right on")]);
+      const run = (...command: string[]) => runChild(command, { timeLimitMs: 120_000, cwd: folder });
+      expect((await run("env", "NVCC=true", "sh", "build.sh")).status).toBe("ok");
+      const parse = "import ast, sys\nfor f in sys.argv[1:]: ast.parse(open(f).read())";
+      const parsed = await run("python3", "-c", parse, "torch_ext.py", "torch_example.py").catch(() => undefined);
+      expect(["ok", undefined, "missing"], parsed?.stderr).toContain(parsed?.status);
+      const found = readdirSync(join(folder, ".."), { recursive: true, encoding: "utf8" });
+      expect(found.filter((file) => file.includes("planted"))).toEqual([]);
+      expect(existsSync("planted")).toBe(false);
+    } finally {
+      rmSync(join(folder, ".."), { recursive: true, force: true });
+    }
   });
 
   it.each(["mapped", "lanes"])(
     "that no program of a %s kernel refuses is not obeyed when all of them are built and run",
     async (kind) => {
-      const all = taken.filter((t) => t.kind === kind);
-      let record = honest.find((h) => h.kind === kind)?.record;
-      if (!record || all.length === 0) throw new Error("the test before says what is taken");
-      let planted = 0;
-      for (const { place, text } of all) {
-        // Some are taken alone and not together, or are gone with the place they stood in.
-        try {
-          const next = changed(record, place, text);
-          programsOf(next);
-          record = next;
-          planted++;
-        } catch {
-          // Refused.
-        }
-      }
-      expect(planted).toBeGreaterThan(40);
+      const record = plantedIn(kind);
       const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");
       try {
         const subject = subjectOf(record, { name: NAME });

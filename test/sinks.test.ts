@@ -23,6 +23,7 @@ import { csvCell } from "../report/csv.ts";
 import { subjectOf, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import { commandLine } from "./support/command-line.ts";
+import { recordOnGpu } from "./support/cuda-packages.ts";
 import { MACHINE, newTrial, trial, workshop } from "./support/database.ts";
 import { forgedLines, plant, recordsIn, textsIn } from "./support/forge.ts";
 import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
@@ -168,17 +169,18 @@ describe("names of files", () => {
     },
   );
 
-  it("of a package are its folder's own", async () => {
-    const file = shop.path("plain.db");
+  it.each(["C++", "CUDA"])("of a package in %s are its folder's own", async (language) => {
+    const file = shop.path(`${language}.db`);
     const compiler = await requireCompiler();
-    const id = recordPlain(
-      file,
-      computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }),
-      environmentOf({ compiler }),
-    );
-    const db = openDatabase(file, { readonly: true });
-    const record = showTrial(db, id);
-    db.close();
+    const environment = environmentOf({ compiler });
+    const plain = (): TrialRecord => {
+      const id = recordPlain(file, computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }), environment);
+      const db = openDatabase(file, { readonly: true });
+      const record = showTrial(db, id);
+      db.close();
+      return record;
+    };
+    const record = language === "CUDA" ? recordOnGpu(file, environment) : plain();
     const folder = mkdtempSync(join(tmpdir(), "automap sinks "));
     for (const [i, text] of OBEYED.entries()) {
       let files: ReadonlyMap<string, string>;

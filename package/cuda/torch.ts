@@ -180,15 +180,22 @@ function ofTorch({ operator, subject }: CudaSubject): Code | undefined {
   const value = epilogue?.equation.value;
   if (!operator || (value && !(value.kind === "cast" && value.value.kind === "access"))) return undefined;
   const { name, parameters: p } = operator;
-  const number = (key: string): Code => code`${Object.hasOwn(p, key) ? Number(p[key]) : 1}`;
-  const each = (keys: readonly string[]): Code => code`(${list(keys.map(number))},)`;
+  const number = (key: string): number | undefined => (Object.hasOwn(p, key) ? p[key] : undefined);
   const convolution = (
     step: readonly string[],
     border: readonly string[],
     weights = code`w`,
     groups = "groups",
-  ): Code =>
-    code`F.conv${step.length}d(x, ${weights}, stride=${each(step)}, padding=${each(border)}, dilation=${number("dilation")}, groups=${number(groups)})`;
+  ): Code | undefined => {
+    const values = [...step, ...border, "dilation", groups].map(number);
+    // A record of a program need not tell all of them.
+    if (!values.every(Number.isSafeInteger)) return undefined;
+    const all = values.map((value) => code`${value ?? 1}`);
+    const rank = step.length;
+    const [steps, borders] = [list(all.slice(0, rank)), list(all.slice(rank, 2 * rank))];
+    const [dilation = NOTHING, count = NOTHING] = all.slice(2 * rank);
+    return code`F.conv${rank}d(x, ${weights}, stride=(${steps},), padding=(${borders},), dilation=${dilation}, groups=${count})`;
+  };
   switch (name) {
     case "matmul":
     case "matvec":

@@ -6,6 +6,8 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { generateCuda } from "../../codegen/cuda.ts";
+import { type Environment, openDatabase, recordTrial, showTrial, type TrialRecord } from "../../db/index.ts";
+import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import type { GridContext } from "../../mapper/schedule/grid-context.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
@@ -15,6 +17,7 @@ import { emulationFolder } from "../../runtime/emulation.ts";
 import { kernelFor } from "../../session/kernel.ts";
 import { rankByModel } from "../../session/rank.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { measured, trial } from "./database.ts";
 import { convolutionF16, gridContextOf } from "./grid-kernels.ts";
 
 const H100 = nvidiaTarget("h100");
@@ -80,6 +83,29 @@ export const filter = (): EmitSubject => ranked("conv2d-single", "f32", { h: 20,
 /** A kernel of threads. */
 export const depthwise = (): EmitSubject =>
   ranked("depthwise-conv2d", "f16", { n: 1, c: 8, h: 9, w: 9, m: 1, r: 3, s: 3 }, "mappings");
+
+/** A product on the tensor cores of an H100, as a record. */
+export function recordOnGpu(file: string, environment: Environment): TrialRecord {
+  const parameters = { m: 16, n: 16, k: 32 };
+  const computation = instantiate(operatorNamed("matmul"), {
+    ...{ parameters, types: parseDataTypes("f16"), epilogue: "c[m,n] = f16(out[m,n])" },
+  });
+  const intrinsics = intrinsicsNamed("mma.m16n8k16.f32.f16");
+  const found = rankByModel(computation, { machine: H100, intrinsics, kinds: "mappings", count: 1 });
+  const [best] = "refused" in found ? [] : found;
+  if (!best) throw new Error("nothing maps the product");
+  const db = openDatabase(file);
+  const id = recordTrial(db, {
+    workload: { computation, parameters },
+    environment: { ...environment, target: "h100" },
+    trial: trial(measured(900), 1, best.candidate),
+    conditions: { threads: 1, cache: "warm" },
+    ...(best.mapping && { intrinsic: best.mapping.intrinsic }),
+  });
+  const record = showTrial(db, id);
+  db.close();
+  return record;
+}
 
 /** The runtime library's headers as an emulation has them. */
 function emulationHeaders(folder: string): string {
