@@ -6,10 +6,21 @@
  *     spawn(process.execPath, [join(folder, "main.js")]);
  */
 
-import { copyFileSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { dirname, extname, join, resolve } from "node:path";
 import ts from "typescript";
-import { importsOf, readSource } from "./imports.ts";
+import { readSource } from "./imports.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 
@@ -20,23 +31,37 @@ export function compileProgram(folder: string, entries: readonly string[]): void
   for (let file = left.pop(); file !== undefined; file = left.pop()) {
     if (written.has(file)) continue;
     written.add(file);
-    const source = readSource(file);
     mkdirSync(join(folder, dirname(file)), { recursive: true });
-    const { outputText } = ts.transpileModule(source, {
-      fileName: file,
-      compilerOptions: {
-        target: ts.ScriptTarget.ES2023,
-        module: ts.ModuleKind.ESNext,
-        verbatimModuleSyntax: true,
-        rewriteRelativeImportExtensions: true,
-      },
-    });
-    writeFileSync(join(folder, file.replace(/\.ts$/, ".js")), outputText);
-    left.push(...importsOf(file, source).flatMap(({ to, erased }) => (erased || !to.endsWith(".ts") ? [] : [to])));
+    const text = erased(file);
+    writeFileSync(join(folder, file.replace(/\.ts$/, ".js")), text);
+    const next = ts.preProcessFile(text).importedFiles.filter(({ fileName }) => fileName.startsWith("."));
+    left.push(...next.map(({ fileName }) => join(dirname(file), fileName.replace(/\.js$/, ".ts"))));
   }
   for (const room of new Set([...written].map((file) => dirname(file)))) copyData(room, folder);
   copyFileSync(join(ROOT, "package.json"), join(folder, "package.json"));
   symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
+}
+
+/** A source without its types, kept for whoever asks next. */
+function erased(file: string): string {
+  const source = readSource(file);
+  const compilerOptions = {
+    target: ts.ScriptTarget.ES2023,
+    module: ts.ModuleKind.ESNext,
+    verbatimModuleSyntax: true,
+    rewriteRelativeImportExtensions: true,
+  };
+  const hash = createHash("sha256")
+    .update(JSON.stringify([ts.version, compilerOptions, file, source]))
+    .digest("hex");
+  const kept = join(process.env["XDG_CACHE_HOME"] ?? tmpdir(), "test programs", `${hash}.js`);
+  if (existsSync(kept)) return readFileSync(kept, "utf8");
+  const { outputText } = ts.transpileModule(source, { fileName: file, compilerOptions });
+  mkdirSync(dirname(kept), { recursive: true });
+  // Two may write it at once: each a file of its own, of which the last stays.
+  writeFileSync(`${kept}.${process.pid}`, outputText);
+  renameSync(`${kept}.${process.pid}`, kept);
+  return outputText;
 }
 
 function copyData(room: string, folder: string): void {
