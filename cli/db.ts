@@ -104,6 +104,21 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
     .argument("<id>", "its first digits, as automap db query prints them")
     .addHelpText("after", "\nExample:\n  automap db show 3f9a1c77d0e2")
     .action(async (id: string, raw: unknown) => finish(await runShow(id, parseOptions(fileOptions, raw), here)));
+  registerCompare(db, finish);
+  addStatus(addFilters(db.command("failures"), failuresDocument))
+    .summary("what failed, by reason, the most frequent first")
+    .addHelpText("after", "\nExample:\n  automap db failures --op conv2d --since 7d")
+    .action((raw: unknown, command: Command) => finish(runFailures(parseOptions(queryOptions, raw), command)));
+  addStatus(addFilters(db.command("stale"), staleDocument))
+    .summary("records that this machine may not trust, and which field differs")
+    .addHelpText("after", "\nExample:\n  automap db stale --op conv2d")
+    .action(async (raw: unknown, command: Command) =>
+      finish(await runStale(parseOptions(queryOptions, raw), command, here)),
+    );
+  registerFiles(db, finish, here);
+}
+
+function registerCompare(db: Command, finish: (code: ExitCode) => void): void {
   const compare = addFilters(db.command("compare"), compareDocument);
   for (const option of compare.options) {
     const pair = PAIRS[option.long ?? ""];
@@ -130,17 +145,6 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
     .action((_a: unknown, _b: unknown, raw: unknown, command: Command) =>
       finish(runCompare(parseOptions(compareOptions, raw), command)),
     );
-  addStatus(addFilters(db.command("failures"), failuresDocument))
-    .summary("what failed, by reason, the most frequent first")
-    .addHelpText("after", "\nExample:\n  automap db failures --op conv2d --since 7d")
-    .action((raw: unknown, command: Command) => finish(runFailures(parseOptions(queryOptions, raw), command)));
-  addStatus(addFilters(db.command("stale"), staleDocument))
-    .summary("records that this machine may not trust, and which field differs")
-    .addHelpText("after", "\nExample:\n  automap db stale --op conv2d")
-    .action(async (raw: unknown, command: Command) =>
-      finish(await runStale(parseOptions(queryOptions, raw), command, here)),
-    );
-  registerFiles(db, finish, here);
 }
 
 async function runBest(given: z.infer<typeof bestOptions>, command: Command, here: Here): Promise<ExitCode> {
