@@ -9,7 +9,7 @@ import type { GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { GRID, gridProblem } from "../mapper/schedule/grid.ts";
@@ -27,6 +27,7 @@ import {
   gridContextOf,
   NVCC,
   smallIntegers,
+  withoutStatements,
 } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -96,6 +97,10 @@ const subjects = [
   })),
 ];
 
+function fail(): never {
+  throw new Error("no such subject");
+}
+
 /** Small ones of each kind: engines, groups, windows, compacted strides. */
 const INTERPRETED = inFull(
   subjects,
@@ -115,6 +120,22 @@ describe("inputs that are copied ahead", () => {
   });
 
   it("are right on the emulated device", () => expectRightEmulated(subjects), 120_000);
+
+  it("are awaited, and their tiles too: one barrier too few is found", () => {
+    const [, { context, schedule } = fail()] = subjects;
+    const { computation } = context.mapping;
+    const nest = lowerGrid(context, schedule);
+    const inputs = smallIntegers(computation);
+    const [copies = fail(), ...others] = nest.body;
+    const run = (body: readonly Statement[]) => () => interpretNest({ ...nest, body }, computation, inputs);
+    expect(run([copies, ...others.filter((s) => s.kind !== "barrier")])).toThrow(
+      /_packed\[.*is read before what writes it has ended.*missing: a barrier of the (whole call|block)/s,
+    );
+    const apart = withoutStatements({ ...nest, body: [copies] }, (s) => s.kind === "barrier").body;
+    expect(run([...apart, ...others])).toThrow(
+      /_turned\[.*is read before what writes it has ended.*missing: a barrier of the block/s,
+    );
+  });
 
   it("read as a program", () => {
     const { context, schedule } = subjects[2] ?? {};
