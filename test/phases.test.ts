@@ -283,6 +283,13 @@ const GRIDS = [
     16,
     schedule(64, 64, { store: "staged" }),
   ],
+  [
+    { c: 64, k: 64, h: 3, w: 4, r: 1, s: 1, stride: 2, pad: 0 },
+    false,
+    "m <- k; n <- p,q; k <- c",
+    16,
+    schedule(64, 16, { transfer: "plain" }),
+  ],
 ] as const;
 
 function gridOf([parameters, last, matching, width, how]: (typeof GRIDS)[number]) {

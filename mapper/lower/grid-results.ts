@@ -10,7 +10,7 @@
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
-import { outputOf } from "../../abstraction/computation.ts";
+import { extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
@@ -114,7 +114,9 @@ export function widthOf(
 ): number {
   // Between the rows of a window there are gaps.
   if (window?.input.kept === line) return 1;
-  const run = runAlong(storedAt(computation), line.dimension, () => outputOf(computation), MOST_STORED);
+  const run = runAlong(storedAt(computation), line.dimension, () => outputOf(computation), MOST_STORED, {
+    extents: extentsOf(computation),
+  });
   return run > 0 && lineExtent % run === 0 && context.stored === undefined ? run : 1;
 }
 

@@ -6,7 +6,7 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { affineForm, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { extentsOf, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -192,7 +192,7 @@ function placeAt(tensor: Tensor, name: string, place: number): number {
 /**
  * Elements along a dimension, up to `most`, that lie side by side in memory, begin at a multiple of their number, and are inside the
  * tensor or outside together: what one thread moves at once. 1 where neighbours do lie side by side but nothing more is certain.
- * @param mapped what the instruction makes of all loops, where neighbours may lie in several of them fused; of the innermost alone when left out
+ * @param mapped extents of all loops; and those that feed the instruction, where neighbours may lie in several of them fused
  * @returns 0 where neighbours lie apart
  */
 export function runAlong(
@@ -200,14 +200,15 @@ export function runAlong(
   dimension: LoopDimension | undefined,
   tensorNamed: (name: string) => Tensor,
   most: number,
-  mapped?: MappedLoops,
+  mapped: Partial<MappedLoops> & Pick<MappedLoops, "extents">,
 ): number {
   if (value.kind !== "access" || !dimension) return 0;
   const loop = dimension.loops.at(-1);
   if (!loop) return 0;
   const tensor = tensorNamed(value.tensor);
-  const dense = mapped ? denseRun(value, dimension, tensor, mapped, most) : 1;
-  if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most));
+  const { extents, fed } = mapped;
+  const dense = fed ? denseRun(value, dimension, tensor, { extents, fed }, most) : 1;
+  if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most, { extents }));
   const forms = value.index.map(affineForm);
   const moved = forms.filter((form) => !form || form.terms.has(loop.name));
   const place = forms.findIndex((form) => form?.terms.get(loop.name) === 1);
@@ -216,8 +217,11 @@ export function runAlong(
   if (moved.length !== 1 || !form || !along) return 0;
   const steps = placesAlong(tensor, along.name);
   if (steps[1] === undefined || steps[1] - (steps[0] ?? 0) !== 1) return 0;
-  // What the instruction pads reaches beyond a dimension of one element: it is not read there, but addressed.
-  const reaching = (i: number): boolean => [...(forms[i]?.terms.keys() ?? [])].some((l) => mapped?.fed.has(l) ?? false);
+  // What the instruction pads reaches beyond a dimension of one element, as phases without a tap do: it is not read there, but addressed.
+  const reaching = (i: number): boolean => {
+    const [min, max] = boundsOf(value.index[i] ?? number(0), extents);
+    return min < 0 || max > 0 || [...(forms[i]?.terms.keys() ?? [])].some((l) => fed?.has(l) ?? false);
+  };
   const others = tensor.dims.flatMap((d, i) => {
     if (d === along) return [];
     return [d.extent === 1 && reaching(i) ? [placeAt(tensor, d.name, 1)] : placesAlong(tensor, d.name)];

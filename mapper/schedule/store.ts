@@ -8,7 +8,7 @@
  */
 
 import { z } from "zod";
-import { type Computation, outputOf } from "../../abstraction/computation.ts";
+import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Access } from "../../abstraction/expression.ts";
@@ -21,19 +21,22 @@ const WRITTEN_BYTES = 16;
 /** Why four lanes cannot exchange what they hold; undefined when they can. */
 export function quadsProblem({ mapping, team, columns }: GridContext): string | undefined {
   const output = outputOf(mapping.computation);
+  const extents = extentsOf(mapping.computation);
   if (team !== "warpgroup") return "four lanes exchange what a warpgroup holds";
   if (bytesOf(output.dtype) !== 2) return `results of ${bytesOf(output.dtype)} bytes are not exchanged, those of 2 are`;
   const atOnce = WRITTEN_BYTES / bytesOf(output.dtype);
   if (columns.extent % (QUAD * atOnce) !== 0)
     return `${columns.extent} columns are not divided among four lanes by ${atOnce}`;
-  if (runAlong(storedAt(mapping.computation), columns.dimension, () => output, atOnce) < atOnce)
+  if (runAlong(storedAt(mapping.computation), columns.dimension, () => output, atOnce, { extents }) < atOnce)
     return `results of ${atOnce} columns do not lie side by side`;
   return undefined;
 }
 
 /** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
 export function runsAlongRows({ mapping, rows }: GridContext): boolean {
-  return runAlong(storedAt(mapping.computation), rows.dimension, () => outputOf(mapping.computation), 1) > 0;
+  const { computation } = mapping;
+  const extents = extentsOf(computation);
+  return runAlong(storedAt(computation), rows.dimension, () => outputOf(computation), 1, { extents }) > 0;
 }
 
 /** The element of the output where a point's result is stored. */

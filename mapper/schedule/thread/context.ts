@@ -5,7 +5,7 @@
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
-import { type Axis, outputOf, type Tensor, targetOf, tensorOf } from "../../../abstraction/computation.ts";
+import { type Axis, extentsOf, outputOf, type Tensor, targetOf, tensorOf } from "../../../abstraction/computation.ts";
 import { conjunctsOf } from "../../../abstraction/condition.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../../abstraction/elements.ts";
@@ -61,7 +61,7 @@ export function threadContext(mapping: Mapping, limits: GridLimits): ThreadConte
     const most = MOST_BYTES / bytesOf(tensor.dtype);
     const loops = new Set(access.index.flatMap((e) => axesIn(e)));
     const widths = dimensionsOf(mapping).flatMap((d): [string, number][] => {
-      const width = runAlong(access, d, () => tensor, most);
+      const width = runAlong(access, d, () => tensor, most, { extents: extentsOf(computation) });
       return width > 1 ? [[d.name, width]] : [];
     });
     return { access, tensor, strides: stridesOf(access, tensor, loops), loops, widths: new Map(widths) };
