@@ -34,8 +34,8 @@ th,td{padding:.25rem 1rem .25rem 0;text-align:left;vertical-align:top;border-bot
 thead th{color:var(--soft);vertical-align:bottom}tbody th{font-weight:600}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .whole{white-space:nowrap}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.facts td{overflow-wrap:anywhere}
-.wide,.carded{overflow-x:auto}.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
-thead button{all:unset;cursor:pointer;white-space:nowrap}thead button:hover{color:var(--link)}
+.wide,.carded{overflow-x:auto}.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.pair caption{max-width:min(24rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
+thead button{all:unset;cursor:pointer}.wide thead th{white-space:normal}thead button:hover{color:var(--link)}
 thead button:focus-visible,.wide:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 thead button::after{content:"\\2195";opacity:.4;margin-left:.25em}
 [aria-sort=ascending] button::after{content:"\\2191";opacity:1}[aria-sort=descending] button::after{content:"\\2193";opacity:1}

@@ -79,6 +79,13 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     60_000,
   );
 
+  it("needs no scrolling sideways on a wide screen", async () => {
+    const page = await openPage(browser, HTML, { width: 1280 });
+    const scrolled =
+      "[...document.querySelectorAll('.wide, .carded')].filter((e) => e.scrollWidth > e.clientWidth).length";
+    expect(await page.evaluate(scrolled)).toBe(0);
+  }, 60_000);
+
   it("would see labels that touch, and one that stands out", async () => {
     const page = await openPage(browser, HTML, { width: 1280 });
     await page.evaluate(`{
