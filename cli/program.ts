@@ -11,7 +11,7 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { table } from "../report/text.ts";
 import { VERSION } from "../session/version.ts";
-import { EXIT, type ExitCode, reportError } from "./output.ts";
+import { EXIT, type ExitCode, print, reportError } from "./output.ts";
 
 type Register = (command: Command, finish: (code: ExitCode) => void) => void;
 
@@ -89,6 +89,11 @@ const COMMANDS: readonly CommandFile[] = [
     load: async () => (await import("./check.ts")).registerCheck,
   },
   {
+    name: "completion",
+    summary: "what a shell needs to complete commands, options, names and ids",
+    load: async () => (await import("./completion.ts")).registerCompletion,
+  },
+  {
     name: "cache",
     summary: "what was compiled and is kept: show it, clear it",
     load: async () => (await import("./cache.ts")).registerCache,
@@ -113,11 +118,20 @@ export async function run(words: readonly string[]): Promise<ExitCode> {
     code = result;
   };
   try {
+    if (words[0] === "completion" && words[1] === "--of") return await offer(words.slice(2));
     await (await programFor(words, finish)).parseAsync(words, { from: "user" });
     return code;
   } catch (error) {
     return reportError(error);
   }
+}
+
+/** Prints what could stand for the last word of a line: asked by the shell, for whom nothing on it is executed. */
+async function offer(line: readonly string[]): Promise<ExitCode> {
+  const { completionsOf } = await import("./completion.ts");
+  const found = completionsOf(await programFor(line, () => undefined), line);
+  if (found.length > 0) print(found.join("\n"));
+  return EXIT.ok;
 }
 
 async function programFor(words: readonly string[], finish: (code: ExitCode) => void): Promise<Command> {

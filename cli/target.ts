@@ -12,13 +12,13 @@ import { localGpu } from "../session/workplace.ts";
 import { gpuTargetNamed, NVIDIA_TARGETS, nativeTarget } from "../targets/index.ts";
 
 export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
-const NAMES = ["cpu", "cuda", ...GPU_NAMES];
+export const TARGET_NAMES = ["cpu", "cuda", ...GPU_NAMES];
 /** What others call this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 
 export const TARGET_OPTION = [
   "--target <machine>",
-  `what kernels are for: ${NAMES.join(", ")}, or a GPU's compute capability as sm_89 (default cpu)`,
+  `what kernels are for: ${TARGET_NAMES.join(", ")}, or a GPU's compute capability as sm_89 (default cpu)`,
 ] as const;
 
 /**
@@ -35,6 +35,8 @@ export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> 
   const target = gpuTargetNamed(name);
   if (target) return target;
   throw new UsageError(`--target: no machine "${name}"`, {
-    hint: GPU_WORDS.includes(name.toLowerCase()) ? "--target cuda is this machine's GPU" : suggestion(name, NAMES),
+    hint: GPU_WORDS.includes(name.toLowerCase())
+      ? "--target cuda is this machine's GPU"
+      : suggestion(name, TARGET_NAMES),
   });
 }

@@ -65,7 +65,7 @@ function rankedText(ranked: readonly Expected[], machine: Target): string {
  * Says what came of a search, then writes what was asked for: a disk that is full takes no result away.
  * @param measured kernels that this call measured
  */
-export function conclude(outcome: TuneOutcome, given: TuneWords, measured: number): ExitCode {
+export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measured: number): ExitCode {
   switch (outcome.status) {
     case "nothing-maps": {
       say("nothing maps; the reasons, most hopeful first");
@@ -80,7 +80,7 @@ export function conclude(outcome: TuneOutcome, given: TuneWords, measured: numbe
     }
     default: {
       const { best, unrecorded } = outcome;
-      for (const line of surroundings(outcome)) say(line);
+      if (!given.quiet) for (const line of surroundings(outcome)) say(line);
       if (given.json) printJson(tuneDocument(outcome));
       else if (best) print(describeBest(best, outcome));
       if (!best) say(whyNone(outcome));
@@ -113,7 +113,7 @@ function whyNone({ status, failed, trials }: Found): string {
       ? "no kernel was tried: it was stopped before the first was measured"
       : "no kernel was tried: the time was up before the first was measured; give more of it with --time";
   const counts = Object.entries(failed).map(([why, count]) => `${count} ${why}`);
-  return `no kernel worked: ${counts.join(", ")}; AUTOMAP_DEBUG=1 shows their logs`;
+  return `no kernel worked: ${counts.join(", ")}; --verbose shows their logs, or automap db failures`;
 }
 
 function describeBest(best: TunedKernel, outcome: Found): string {

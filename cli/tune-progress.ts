@@ -22,7 +22,7 @@ const ENDINGS: Readonly<Record<TuneStatus, string>> = {
 };
 
 /** A line when a kernel is the fastest so far, and one a round otherwise. @param operations of one call */
-export function progressOf(operations: number): (event: TuneEvent<Candidate>) => void {
+export function progressOf(operations: number, verbose = false): (event: TuneEvent<Candidate>) => void {
   let failures = 0;
   return (event) => {
     switch (event.kind) {
@@ -38,9 +38,15 @@ export function progressOf(operations: number): (event: TuneEvent<Candidate>) =>
       case "trial":
         if (event.trial.measurement.status !== "ok") {
           failures++;
-          if ((process.env["AUTOMAP_DEBUG"] ?? "") !== "")
+          if (verbose || (process.env["AUTOMAP_DEBUG"] ?? "") !== "")
             say(`trial ${event.number}: ${event.trial.measurement.status}: ${event.trial.measurement.log}`);
-        }
+        } else if (verbose)
+          say(
+            style(
+              "dim",
+              `trial ${event.number}: ${printTime(event.trial.measurement.median)}  ${candidateText(event.trial.candidate)}`,
+            ),
+          );
         break;
       case "best": {
         const { measurement, candidate } = event.trial;

@@ -54,6 +54,8 @@ const options = subjectOptions.extend({
     .optional(),
   to: z.string().min(1).optional(),
   modelOnly: z.boolean().optional(),
+  quiet: z.boolean().default(false),
+  verbose: z.boolean().default(false),
   json: z.boolean().optional(),
 });
 export type TuneWords = z.infer<typeof options>;
@@ -77,6 +79,8 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
     )
     .option("--to <file>", "write the source of the fastest kernel there")
     .option("--model-only", "rank candidates by the model and measure nothing: needs no compiler and no device")
+    .option("-q, --quiet", "say nothing on the way: only the result, and what is wrong")
+    .option("-v, --verbose", "say what became of every kernel, with the log of those that failed")
     .option("--json", "print a JSON document at the end")
     .addHelpText(
       "after",
@@ -97,6 +101,8 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
 }
 
 async function runTune(subject: string, command: Command, given: TuneWords): Promise<ExitCode> {
+  if (given.quiet && given.verbose) throw new UsageError("--quiet and --verbose exclude each other");
+  const remark = given.quiet ? (): void => undefined : say;
   // 1. What, for which machine, with which instructions.
   const parameters = readParameters(command);
   const machine = await readTarget(
@@ -119,13 +125,13 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   if (!given.modelOnly) {
     if (!isGpu(machine)) checkMemory(chosen.computation);
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
-    if (notice !== undefined) say(notice);
+    if (notice !== undefined) remark(notice);
   }
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? counted(instructions, "instruction") : `${intrinsics.length} rows of plain C++`;
   const label = workloadLabel(describeWorkload(chosen), given.name);
-  say(`${label} on ${machine.name}: ${choice} to choose from`);
-  if (chosen.assumed.length > 0) say(style("dim", `by default: ${chosen.assumed.join(" ")}`));
+  remark(`${label} on ${machine.name}: ${choice} to choose from`);
+  if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
   if (given.modelOnly) return rank(chosen.computation, { intrinsics, machine }, given);
 
   // 2. The search, which a first Ctrl-C ends and a second one kills.
@@ -140,7 +146,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     controller.abort();
   };
   process.on("SIGINT", onInterrupt);
-  const progress = progressOf(operationsOf(chosen.computation));
+  const progress = given.quiet ? undefined : progressOf(operationsOf(chosen.computation), given.verbose);
   let measured = 0;
   const outcome = await tuneComputation(
     { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed, name: given.name },
@@ -150,9 +156,9 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       signal: controller.signal,
       onEvent: (event) => {
         if (event.kind === "trial" && !event.known) measured++;
-        progress(event);
+        progress?.(event);
       },
-      onNotice: say,
+      onNotice: remark,
       ...(given.trials === undefined ? {} : { trials: given.trials }),
       ...(given.time === undefined ? {} : { seconds: given.time }),
       ...(given.seed === undefined ? {} : { seed: given.seed }),
