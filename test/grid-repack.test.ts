@@ -106,6 +106,11 @@ const INTERPRETED = inFull(
   subjects,
   subjects.filter((_, i) => [1, 3, 4, 5].includes(i)),
 );
+/** Every operator, stride and kind of copy. */
+const EMULATED = inFull(
+  subjects,
+  subjects.filter((_, i) => ![1, 2, 5, 7].includes(i)),
+);
 
 describe("inputs that are copied ahead", () => {
   it.each(INTERPRETED)("equal the equation: $name", ({ context, schedule }) => {
@@ -119,7 +124,7 @@ describe("inputs that are copied ahead", () => {
       expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual([...expected]);
   });
 
-  it("are right on the emulated device", () => expectRightEmulated(subjects), 120_000);
+  it("are right on the emulated device", () => expectRightEmulated(EMULATED), 120_000);
 
   it("are awaited, and their tiles too: one barrier too few is found", () => {
     const [, { context, schedule } = fail()] = subjects;
@@ -233,10 +238,11 @@ describe("what is copied", () => {
 });
 
 describe.skipIf(NVCC === undefined)("nvcc", () => {
-  it.each([
+  const layers = [
     ["conv2d", { n: 16, c: 64, k: 64, h: 56, w: 56 }, "m <- k; n <- n,p,q; k <- c"],
     ["conv2d", { n: 16, c: 128, k: 256, h: 28, w: 28, r: 1, s: 1, pad: 0, stride: 2 }, "m <- k; n <- n,p,q; k <- c"],
-  ] as const)(
+  ] as const;
+  it.each(layers.slice(0, inFull(layers.length, 1)))(
     "takes both kernels without a warning, spills or serialised products: %s %o",
     (name, parameters, matching) => {
       const context = gridContextOf(convolutionF16(name, parameters, false), "wgmma.m64n128k16.f32.f16", matching);
