@@ -38,46 +38,46 @@ export const line = z.discriminatedUnion("kind", [
 export type Line = z.infer<typeof line>;
 type Found = Extract<Line, { kind: "case" }>;
 
+/** A configuration in both layouts. */
 interface Row {
   readonly found: Found;
   readonly batch: string;
-  /** Seconds of automap, of PyTorch in the layout stated, of its best form. */
-  readonly own: number | undefined;
-  readonly same: number | undefined;
-  readonly best: readonly [form: string, seconds: number] | undefined;
+  /** Seconds of automap with channels first and last; operators without channels have the first only. */
+  readonly first: number | undefined;
+  readonly last: number | undefined;
+  /** Of PyTorch: its form that lies as automap's first, the fastest with channels last, the fastest of all. */
+  readonly peer: number | undefined;
+  readonly peerLast: number | undefined;
+  readonly peerBest: readonly [form: string, seconds: number] | undefined;
 }
 
 const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(2));
 const times = (ratio: number | undefined): string => (ratio === undefined ? "" : ratio.toFixed(2));
 const over = (peer: number | undefined, own: number | undefined): number | undefined =>
   peer === undefined || own === undefined ? undefined : peer / own;
+const least = (all: readonly (number | undefined)[]): number | undefined => {
+  const known = all.filter((x) => x !== undefined);
+  return known.length === 0 ? undefined : Math.min(...known);
+};
 
 function geomean(ratios: readonly (number | undefined)[]): number | undefined {
   const known = ratios.filter((r) => r !== undefined);
   return known.length === 0 ? undefined : Math.exp(known.reduce((sum, r) => sum + Math.log(r), 0) / known.length);
 }
 
-/** The tables of all lines: geomeans, then every configuration. Of a configuration that was searched twice the faster counts. */
+const RATIOS = [
+  ["channels first, over PyTorch's", (r: Row) => (r.last === undefined ? undefined : over(r.peer, r.first))],
+  ["channels last, over PyTorch's", (r: Row) => over(r.peerLast, r.last)],
+  ["faster layout, over PyTorch's NCHW", (r: Row) => over(r.peer, least([r.first, r.last]))],
+  ["faster layout, over its best form", (r: Row) => over(r.peerBest?.[1], least([r.first, r.last]))],
+] as const;
+
+/** The tables of all lines: geomeans, then every configuration. Of what was timed twice, automap or PyTorch, the faster counts. */
 export function report(lines: readonly Line[]): string {
   const of = <K extends Line["kind"]>(kind: K): Extract<Line, { kind: K }>[] =>
     lines.filter((l): l is Extract<Line, { kind: K }> => l.kind === kind);
-  const [device, library] = [of("device")[0], of("library")[0]];
-  const byId = new Map<string, Found>();
-  for (const found of of("case")) {
-    const known = byId.get(found.id)?.best?.median;
-    const own = found.best?.median;
-    if (!byId.has(found.id) || (own !== undefined && (known === undefined || own < known))) byId.set(found.id, found);
-  }
-  const rows = [...byId.values()].map((found): Row => {
-    const forms = Object.entries(of("peer").find((p) => p.id === found.id)?.forms ?? {});
-    const best = [...forms].sort(([, a], [, b]) => a - b)[0];
-    const batch =
-      found.id.split("@")[1] ??
-      (found.params["n"] !== undefined && found.op !== "gmm" && found.op !== "scn"
-        ? String(found.params["n"])
-        : "none");
-    return { found, batch, own: found.best?.median, same: forms[0]?.[1], best };
-  });
+  const [devices, library] = [of("device"), of("library")[0]];
+  const rows = [...new Set(of("case").map((found) => found.id))].map((id) => rowOf(id, of("case"), of("peer")));
   const ops = [...new Set(rows.map((r) => r.found.op))];
   const groups = [
     ...ops.map((op) => [op, rows.filter((r) => r.found.op === op)] as const),
@@ -85,36 +85,63 @@ export function report(lines: readonly Line[]): string {
     ["all", rows] as const,
   ];
   const summary = groups.map(([name, some]) => {
-    const [same, best] = [some.map((r) => over(r.same, r.own)), some.map((r) => over(r.best?.[1], r.own))];
-    const slow = best.filter((r) => r !== undefined && r < 0.8).length;
-    const verified = some.filter((r) => r.own !== undefined).length;
-    return `| ${[name, some.length, verified, times(geomean(same)), times(geomean(best)), slow].join(" | ")} |`;
+    const slow = some.filter((r) => (RATIOS[3][1](r) ?? 1) < 0.8).length;
+    const verified = some.filter((r) => least([r.first, r.last]) !== undefined).length;
+    return `| ${[name, some.length, verified, ...RATIOS.map(([, ratio]) => times(geomean(some.map(ratio)))), slow].join(" | ")} |`;
   });
-  const table = rows.map(({ found, own, same, best, batch }) => {
-    const { id, params, because } = found;
+  const table = rows.map((row) => {
+    const { found, batch, first, last, peer, peerLast, peerBest } = row;
+    const { id, params, because, layout, measured } = found;
     const what = Object.entries(params)
       .map(([k, v]) => `${k} ${v}`)
       .join(", ");
     const kernel = found.best
-      ? `${found.best.instruction}; ${found.best.mapping}${found.best.mapping ? "; " : ""}${found.best.schedule}`
+      ? `${layout === "last" ? "channels last; " : ""}${found.best.instruction}; ${found.best.mapping}${found.best.mapping ? "; " : ""}${found.best.schedule}`
       : (because ?? "");
-    const ratios = [times(over(same, own)), times(over(best?.[1], own))];
-    return `| ${[id, what, batch, us(own), us(same), us(best?.[1]), best?.[0] ?? "", ...ratios, found.measured, kernel.replaceAll("|", "/").replaceAll("\n", " ")].join(" | ")} |`;
+    const seconds = [first, last, peer, peerLast, peerBest?.[1]].map(us);
+    const ratios = RATIOS.slice(2).map(([, ratio]) => times(ratio(row)));
+    return `| ${[id, what, batch, ...seconds, peerBest?.[0] ?? "", ...ratios, measured, kernel.replaceAll("|", "/").replaceAll("\n", " ")].join(" | ")} |`;
   });
+  const budgets = [...new Set(devices.map((d) => `${d.seconds} s`))].join(" or ");
+  const [device] = devices;
   return [
     "# The operators of AMOS's evaluation on a GPU, beside PyTorch",
     "",
-    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc}; PyTorch ${library?.torch}, cuDNN ${library?.cudnn}. f16 inputs and outputs, f32 sums, NCHW; a search of ${device?.seconds} s and the time to enumerate mappings a configuration, seed ${device?.seed}. Microseconds of one call in a CUDA graph, inputs in the last cache where they fit, medians. Ratios are PyTorch / automap: above 1 automap is faster. PyTorch runs on the same GPU in the same call: in the layout stated (the first form of bench/peers/torch-operators.py) and in the best of its forms in any layout. Every kernel equals the reference in every element of three sets of inputs. Configurations of equal parameters are one row, under the first of their names; a batch of 16 is of operators whose configurations say 1.`,
+    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc}; PyTorch ${library?.torch}, cuDNN ${library?.cudnn}. f16 inputs and outputs, f32 sums; a search of ${budgets} and the time to enumerate mappings a configuration and layout, seed ${device?.seed}. Microseconds of one call in a CUDA graph, inputs in the last cache where they fit, medians. Ratios are PyTorch / automap: above 1 automap is faster. PyTorch runs on the same GPU in the same call, in every form of bench/peers/torch-operators.py. Channels first is NCHW with filters KCRS, channels last NHWC with filters KRSC, for automap and PyTorch alike. Every kernel equals the reference in every element of three sets of inputs. Configurations of equal parameters are one row, under the first of their names; a batch of 16 is of operators whose configurations say 1. The kernel, and how many were measured, are of the faster layout.`,
     "",
-    "    node dist/bench/cuda-suite.js --batches 1,16 --seconds ... --shard 1/4 --out FILE.jsonl",
+    "    node dist/bench/cuda-suite.js --layout first --batches 1,16 --seconds ... --shard 1/8 --out FILE.jsonl",
     "",
-    "| | configurations | verified | over PyTorch, same layout | over its best form | below 0.8 of that |",
-    "|---|---|---|---|---|---|",
+    `| | configurations | verified | ${RATIOS.map(([name]) => name).join(" | ")} | below 0.8 of that |`,
+    "|---|---|---|---|---|---|---|---|",
     ...summary,
     "",
-    "| configuration | parameters | batch | automap us | PyTorch us | best form us | best form | ratio | ratio, best form | kernels measured | kernel |",
-    "|---|---|---|---|---|---|---|---|---|---|---|",
+    "| configuration | parameters | batch | automap, first us | last us | PyTorch, first us | last us | best form us | best form | ratio to NCHW | to the best form | kernels measured | kernel |",
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ...table,
     "",
   ].join("\n");
+}
+
+function rowOf(id: string, cases: readonly Found[], peers: readonly Extract<Line, { kind: "peer" }>[]): Row {
+  const all = cases.filter((found) => found.id === id);
+  const fastest = (some: readonly Found[]): Found | undefined =>
+    some.toSorted(
+      (a, b) => (a.best?.median ?? Number.POSITIVE_INFINITY) - (b.best?.median ?? Number.POSITIVE_INFINITY),
+    )[0];
+  const found = fastest(all);
+  if (!found) throw new Error(`internal: ${id} is of no line`);
+  const forms = new Map<string, number>();
+  for (const peer of peers.filter((p) => p.id === id))
+    for (const [form, seconds] of Object.entries(peer.forms))
+      forms.set(form, Math.min(seconds, forms.get(form) ?? Number.POSITIVE_INFINITY));
+  const batched = found.params["n"] !== undefined && found.op !== "gmm" && found.op !== "scn";
+  const medianOf = (layout: Found["layout"]): number | undefined =>
+    fastest(all.filter((one) => one.layout === layout))?.best?.median;
+  return {
+    found,
+    batch: id.split("@")[1] ?? (batched ? String(found.params["n"]) : "none"),
+    ...{ first: medianOf("first"), last: medianOf("last"), peer: [...forms.values()][0] },
+    peerLast: least([...forms].flatMap(([form, seconds]) => (form.includes("channels last") ? [seconds] : []))),
+    peerBest: [...forms].sort(([, a], [, b]) => a - b)[0],
+  };
 }
