@@ -6,8 +6,8 @@
  *     node dist/bench/gpu-accuracy.js ... --prior perfmodel/prior-h100.ts
  *
  * Trials are those that bench/cuda-grid.ts and bench/cuda-suite.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
- * within a case and a file. `alone` is the model without any trial; `others` is corrected by the trials of all other cases, whatever
- * file they are in; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
+ * within a case and a file. `alone` is the model without any trial; `others` is corrected by trials of other cases: the
+ * cases fall into ten parts, and each is judged by what the other nine taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
  */
 
 import { readFileSync, writeFileSync } from "node:fs";
@@ -36,6 +36,9 @@ const TRIAL = z.object({
   candidate: z.custom<GridCandidate>((value) => z.object({ kind: z.literal("grid") }).safeParse(value).success),
   median: z.number(),
 });
+
+/** Parts of the cases that are judged by the others. */
+const FOLDS = 10;
 
 interface Group {
   readonly name: string;
@@ -75,9 +78,12 @@ function costsIn({ case: name, suite, candidate }: z.infer<typeof TRIAL>): Obser
 function print(): void {
   const judged = (correction: Correction, points: readonly Observation[]): Judged[] =>
     points.map(({ costs, measuredSeconds }) => ({ predicted: apply(correction, costs), measured: measuredSeconds }));
-  const others = groups.map(({ name }) =>
-    fitCorrection(groups.filter((other) => other.name !== name).flatMap(({ points }) => points)),
+  const names = [...new Set(groups.map(({ name }) => name))];
+  const foldOf = (name: string): number => names.indexOf(name) % FOLDS;
+  const byFold = Array.from({ length: Math.min(FOLDS, names.length) }, (_, fold) =>
+    fitCorrection(groups.filter(({ name }) => foldOf(name) !== fold).flatMap(({ points }) => points)),
   );
+  const others = groups.map(({ name }) => byFold[foldOf(name)]);
   const schemes = {
     alone: groups.map(({ points }) => judged(NO_CORRECTION, points)),
     others: groups.map(({ points }, g) => judged(others[g] ?? NO_CORRECTION, points)),
