@@ -6,16 +6,18 @@
  *     node dist/bench/gpu-accuracy.js ... --prior perfmodel/prior-h100.ts
  *
  * Trials are those that bench/cuda-grid.ts and bench/cuda-suite.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
- * within a case and a file. `alone` is the model without any trial; `others` is corrected by trials of other cases: the
+ * within a case and a file. `alone` is the model without any trial; `prior` as it begins a search, with the prior in the tree; `others` is corrected by trials of other cases: the
  * cases fall into ten parts, and each is judged by what the other nine taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
  */
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { gunzipSync } from "node:zlib";
 import { z } from "zod";
 import type { GridCandidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { apply, type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
+import { priorOf } from "../perfmodel/grid.ts";
 import { choiceOnGpu, costsOnGpu } from "../session/grid-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
@@ -53,7 +55,8 @@ if (values.prior !== undefined)
 
 function groupsOf(file: string): Group[] {
   const byCase = new Map<string, Observation[]>();
-  for (const line of readFileSync(file, "utf8").split("\n")) {
+  const bytes = readFileSync(file);
+  for (const line of (file.endsWith(".gz") ? gunzipSync(bytes) : bytes).toString("utf8").split("\n")) {
     const trial = TRIAL.safeParse(line === "" ? undefined : JSON.parse(line)).data;
     if (!trial) continue;
     const costs = costsIn(trial);
@@ -86,6 +89,7 @@ function print(): void {
   const others = groups.map(({ name }) => byFold[foldOf(name)]);
   const schemes = {
     alone: groups.map(({ points }) => judged(NO_CORRECTION, points)),
+    prior: groups.map(({ points }) => judged(priorOf(target) ?? NO_CORRECTION, points)),
     others: groups.map(({ points }, g) => judged(others[g] ?? NO_CORRECTION, points)),
     half: groups.map(({ points }, g) => {
       const middle = points.length >> 1;
@@ -100,8 +104,10 @@ function print(): void {
     });
     return `| ${name} | ${cells.join(" | ")} |`;
   };
-  console.log("| case | trials | alone: pairs | recall | others: pairs | recall | half: pairs | recall |");
-  console.log("|---|---|---|---|---|---|---|---|");
+  console.log(
+    "| case | trials | alone: pairs | recall | prior: pairs | recall | others: pairs | recall | half: pairs | recall |",
+  );
+  console.log("|---|---|---|---|---|---|---|---|---|---|");
   for (const [g, { name, points }] of groups.entries())
     console.log(row(`${name} | ${points.length}`, (all) => [all[g] ?? []]));
   const count = groups.reduce((sum, { points }) => sum + points.length, 0);
