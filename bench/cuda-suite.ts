@@ -184,18 +184,13 @@ async function searched(one: Case): Promise<Line> {
 }
 
 function keepTrial(one: Case, { candidate, measurement, prediction }: TrialOf<Candidate>, at: number): void {
-  if (values.trials === undefined || measurement.status !== "ok") return;
-  const { median, interval } = measurement;
+  if (values.trials === undefined) return;
   const { op, params, layout, id } = one;
-  const told = {
-    kind: "trial",
-    case: `${id} ${layout}`,
-    suite: { op, params, layout },
-    candidate,
-    median,
-    interval,
-    at,
-  };
+  const came =
+    measurement.status === "ok"
+      ? { status: "ok", median: measurement.median, interval: measurement.interval }
+      : { status: measurement.status, log: measurement.log.slice(0, 300) };
+  const told = { kind: "trial", case: `${id} ${layout}`, suite: { op, params, layout }, candidate, ...came, at };
   appendFileSync(values.trials, `${JSON.stringify({ ...told, uncorrected: prediction?.uncorrectedSeconds })}\n`);
 }
 
