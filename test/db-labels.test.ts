@@ -142,7 +142,9 @@ describe("workloads that differ are told apart", () => {
   it("by the report", async () => {
     const page = shop.path("report.html");
     expect((await commandLine(["report", "--db", FILE, "-o", page])).code).toBe(0);
-    const headings = [...readFileSync(page, "utf8").matchAll(/<h3>(.*?)<\/h3>/g)].map(([, text]) => text);
+    const headings = [...readFileSync(page, "utf8").matchAll(/<h3>(?:<svg.*?<\/svg>)?(.*?)<\/h3>/g)].map(
+      ([, text]) => text,
+    );
     expect(new Set(headings).size).toBe(LABELS.length);
     expect(headings).toContain(
       "conv2d <small>c 64  h 56  w 56  k 64  r 3  s 3  pad 1, u8s8-&gt;u8, NHWC, requantize, 1 thread</small>",
