@@ -127,25 +127,16 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
   }
+  // From the first line that is read on, Ctrl-C ends a search and says how to go on.
+  const interrupts = given.modelOnly ? undefined : heardInterrupts();
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? counted(instructions, "instruction") : `${intrinsics.length} rows of plain C++`;
   const label = workloadLabel(describeWorkload(chosen), given.name);
   remark(`${label} on ${machine.name}: ${choice} to choose from`);
   if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
-  if (given.modelOnly) return rank(chosen.computation, { intrinsics, machine }, given);
+  if (!interrupts) return rank(chosen.computation, { intrinsics, machine }, given);
 
-  // 2. The search, which a first Ctrl-C ends and a second one kills.
-  const controller = new AbortController();
-  let interrupts = 0;
-  const onInterrupt = (): void => {
-    if (++interrupts > 1) {
-      say(commandToGoOn());
-      process.exit(EXIT.interrupted);
-    }
-    say("finishing the kernel under way; Ctrl-C again stops at once");
-    controller.abort();
-  };
-  process.on("SIGINT", onInterrupt);
+  // 2. The search.
   const progress = given.quiet ? undefined : progressOf(operationsOf(chosen.computation), given.verbose);
   let measured = 0;
   const outcome = await tuneComputation(
@@ -153,7 +144,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     {
       intrinsics,
       machine,
-      signal: controller.signal,
+      signal: interrupts.signal,
       onEvent: (event) => {
         if (event.kind === "trial" && !event.known) measured++;
         progress?.(event);
@@ -167,10 +158,26 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       ...(given.db === undefined ? {} : { database: given.db }),
       ...(strategy ? { strategy } : {}),
     },
-  ).finally(() => process.off("SIGINT", onInterrupt));
+  ).finally(interrupts.end);
 
   // 3. What came of it.
   return conclude(outcome, given, measured);
+}
+
+/** A first Ctrl-C ends the search, a second one the process. */
+function heardInterrupts(): { readonly signal: AbortSignal; readonly end: () => void } {
+  const controller = new AbortController();
+  let count = 0;
+  const onInterrupt = (): void => {
+    if (++count > 1) {
+      say(commandToGoOn());
+      process.exit(EXIT.interrupted);
+    }
+    say("finishing the kernel under way; Ctrl-C again stops at once");
+    controller.abort();
+  };
+  process.on("SIGINT", onInterrupt);
+  return { signal: controller.signal, end: () => process.off("SIGINT", onInterrupt) };
 }
 
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */
