@@ -7,7 +7,6 @@ import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -24,6 +23,7 @@ import {
   convolutionF16,
   expectCompiled,
   expectRightEmulated,
+  expectRightInterpreted,
   gridContextOf,
   NVCC,
   smallIntegers,
@@ -114,14 +114,8 @@ const EMULATED = inFull(
 
 describe("inputs that are copied ahead", () => {
   it.each(INTERPRETED)("equal the equation: $name", ({ context, schedule }) => {
-    expect(gridProblem(context, schedule)).toBeUndefined();
     expect(predictGrid(context, schedule, HOPPER)?.seconds).toBeGreaterThan(0);
-    const { computation } = context.mapping;
-    const nest = lowerGrid(context, schedule);
-    const inputs = smallIntegers(computation);
-    const expected = interpret(computation, inputs);
-    for (const order of ADVERSE_ORDERS.slice(0, inFull(6, 1)))
-      expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual([...expected]);
+    expectRightInterpreted({ context, schedule }, ADVERSE_ORDERS.slice(0, inFull(6, 1)));
   });
 
   it("are right on the emulated device", () => expectRightEmulated(EMULATED), 120_000);

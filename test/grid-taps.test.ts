@@ -15,6 +15,7 @@ import {
   convolutionF16,
   expectCompiled,
   expectRightEmulated,
+  expectRightInterpreted,
   gridContextOf,
   NVCC,
   ordersInTurn,
@@ -78,14 +79,8 @@ describe("taps that are windows of what is staged once", () => {
   it.each(CASES.map((one, i) => [...one, i] as const))(
     "equal the equation: %s %o, %s",
     (name, parameters, mapping, how, turn) => {
-      const computation = convolutionF16(name, parameters);
-      const context = contextOf(computation, mapping);
-      expect(gridProblem(context, how)).toBeUndefined();
-      const nest = lowerGrid(context, how);
-      const inputs = smallIntegers(computation);
-      const expected = interpret(computation, inputs);
-      for (const order of ordersInTurn(turn))
-        expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual([...expected]);
+      const context = contextOf(convolutionF16(name, parameters), mapping);
+      expectRightInterpreted({ context, schedule: how }, ordersInTurn(turn));
     },
   );
 

@@ -4,17 +4,16 @@ import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { number } from "../abstraction/expression.ts";
-import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type Copy, type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { gridProblem } from "../mapper/schedule/grid.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { viewForm } from "../mapper/schedule/views.ts";
 import {
   convolutionF16,
   expectCompiled,
   expectRightEmulated,
+  expectRightInterpreted,
   gridContextOf,
   NVCC,
   ordersInTurn,
@@ -46,14 +45,8 @@ describe("an engine that fetches the tiles of a convolution", () => {
   it.each(CASES.map((one, i) => [...one, i] as const))(
     "brings what the equation asks for: %s %o, %s",
     (name, parameters, mapping, turn) => {
-      const computation = convolutionF16(name, parameters);
-      const context = contextNamed(computation, mapping);
-      expect(gridProblem(context, SCHEDULE)).toBeUndefined();
-      const nest = lowerGrid(context, SCHEDULE);
-      const inputs = smallIntegers(computation);
-      const expected = interpret(computation, inputs);
-      for (const order of ordersInTurn(turn))
-        expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual([...expected]);
+      const context = contextNamed(convolutionF16(name, parameters), mapping);
+      expectRightInterpreted({ context, schedule: SCHEDULE }, ordersInTurn(turn));
     },
   );
 

@@ -11,6 +11,7 @@ import { ADVERSE_ORDERS as INTERPRETED_ORDERS } from "../../abstraction/blocks/r
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
+import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { printMatching } from "../../abstraction/mapping.ts";
 import { type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
@@ -18,6 +19,7 @@ import { generateCuda } from "../../codegen/cuda.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
+import { gridProblem } from "../../mapper/schedule/grid.ts";
 import { type GridContext, gridContext, gridLimits } from "../../mapper/schedule/grid-context.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { findProgram, runChild } from "../../runtime/child.ts";
@@ -106,6 +108,20 @@ export async function expectRightEmulated(subjects: readonly GridSubject[]): Pro
     const run = runs[i];
     expect(run?.status === "ok" ? [...run.output] : run?.log, name).toEqual([...right]);
   }
+}
+
+/** The schedule stands, and what it is lowered to gives what the equation says in each order of threads. */
+export function expectRightInterpreted(
+  { context, schedule }: Omit<GridSubject, "name">,
+  orders: typeof INTERPRETED_ORDERS,
+): void {
+  const { computation } = context.mapping;
+  expect(gridProblem(context, schedule)).toBeUndefined();
+  const nest = lowerGrid(context, schedule);
+  const inputs = smallIntegers(computation);
+  const expected = [...interpret(computation, inputs)];
+  expect(orders).not.toEqual([]);
+  for (const order of orders) expect([...interpretNest(nest, computation, inputs, 1, order)]).toEqual(expected);
 }
 
 /** nvcc, where there is one. */
