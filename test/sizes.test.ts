@@ -17,7 +17,6 @@ const LONGER: Readonly<Record<string, number>> = {
   "mapper/lower/operands.ts OperandPlacement": 305,
   "mapper/lower/threads.ts Threads": 370,
   "package/library.ts librarySource": 152,
-  "perfmodel/calibrate.ts": 511,
   "targets/nvidia.ts": 455,
 };
 

@@ -43,11 +43,11 @@ describe("code`...`", () => {
     const outside: string = "x";
     const maybe: string | Code = outside;
     const word: "x" | undefined = outside === "x" ? "x" : undefined;
-    // @ts-expect-error: any text
+    // @ts-expect-error: any text is refused
     expect(textOf(code`${outside}`)).toBe("x");
-    // @ts-expect-error: text put together
+    // @ts-expect-error: text put together is refused
     expect(textOf(code`${`${outside}y`}`)).toBe("xy");
-    // @ts-expect-error: perhaps text
+    // @ts-expect-error: what may be text is refused
     expect(textOf(code`${maybe}`)).toBe("x");
     // @ts-expect-error: a finished source is quoted, or not at all
     expect(textOf(code`${sourceOf("x")}`)).toBe("x");
