@@ -196,6 +196,10 @@ export async function tuneComputation(
       hint: "letters, digits and . _ - + / :, no more than 80",
     });
   for (const intrinsic of options.intrinsics ?? []) checkKnown(intrinsic);
+  if (options.keeps && options.database !== ":memory:")
+    throw new UsageError("a search of some mappings only is kept in memory: no record says which", {
+      hint: 'database: ":memory:"',
+    });
   try {
     const { threads = 1, runner, machine = nativeTarget(), onNotice } = options;
     if (!isGpu(machine)) checkMemory(subject.computation);
@@ -255,10 +259,6 @@ async function prepare(
   options: TuneComputationOptions,
 ): Promise<Prepared | { readonly refused: readonly Reason[] }> {
   const { threads = 1, seed = 1, kinds = "all", keeps, machine = nativeTarget() } = options;
-  if (keeps && db.path !== ":memory:")
-    throw new UsageError("a search of some mappings only is kept in memory: no record says which", {
-      hint: 'database: ":memory:"',
-    });
   const started = Date.now();
   const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);

@@ -1,6 +1,6 @@
 /** @file A session on a GPU that answers at once: what it proposes, keeps, resumes and replays does not depend on how kernels are measured. */
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
@@ -99,6 +99,18 @@ describe("a session on a GPU", () => {
     expect(found.best?.kernel.language).toBe("cuda");
     // Instructions of warps and of threads are tried in one search.
     expect(new Set(found.trials.map((t) => t.candidate.kind))).toEqual(new Set(["grid", "threads"]));
+  });
+
+  it("searches the mappings that the caller keeps, and records no search of some only", async () => {
+    const isTurned = (matching: Readonly<Record<string, readonly string[]>>): boolean => matching["m"]?.join() === "n";
+    const keeps: TuneComputationOptions["keeps"] = ({ matching }) => isTurned(matching);
+    const found = await search(":memory:", fakeGpu(), { keeps });
+    const matchings = found.trials.map(({ candidate }) => ("matching" in candidate ? candidate.matching : {}));
+    expect(matchings).toHaveLength(40);
+    expect(matchings.every(isTurned)).toBe(true);
+    const file = join(folder, "some.db");
+    await expect(search(file, fakeGpu(), { keeps })).rejects.toThrow("is kept in memory");
+    expect(existsSync(file)).toBe(false);
   });
 
   it("goes on where it was stopped, and measures nothing twice", async () => {
