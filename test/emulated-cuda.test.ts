@@ -90,6 +90,27 @@ const across = (barrier: string, block = "1 - blockIdx.x"): Kernel =>
   );
 const EXCHANGED = [...REVERSED.slice(64), ...REVERSED.slice(0, 64)];
 
+/** A box of 64 floats of each block, from a place of its row on. */
+const boxed = (first: number): string => `
+  float* s = (float*)dynamic_shared();
+  uint64_t* full = (uint64_t*)(dynamic_shared() + 512);
+  init_arrivals(full, 1);
+  CUtensorMap map;
+  describe_box<2>(&map, in, 4, {64, 2}, {256}, {32, 1});
+  if (t == 0) {
+    expect_bytes(full, 128);
+    copy_box<2>(s, &map, {${first}, (int)blockIdx.x}, full);
+  }
+  await_arrival(full, 0);
+  // Rows of 128 bytes are swizzled: the first one is as it was.
+  out[block + t] = s[t % 32];`;
+/** Four floats on; zeros before the first. */
+const beginsAt = (first: number): number[] =>
+  INPUT.map((_, i) => {
+    const at = first + (i % 32);
+    return at < 0 ? 0 : (INPUT[64 * Math.floor(i / 64) + at] ?? 0);
+  });
+
 const sumOf = (from: number): number => INPUT.slice(from, from + 32).reduce((a, b) => a + b, 0);
 
 const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: readonly number[] }>> = {
@@ -115,6 +136,9 @@ const CASES: Readonly<Record<string, { readonly kernel: Kernel; readonly want: r
   "across a cluster": { kernel: across("barrier_of_cluster();"), want: EXCHANGED },
   "across a cluster, a block's barrier": { kernel: across("__syncthreads();"), want: EXCHANGED },
   "beyond a cluster": { kernel: across("barrier_of_cluster();", "2"), want: EXCHANGED },
+  "a box": { kernel: kernel(boxed(4), "", 1024), want: beginsAt(4) },
+  "a box from before the tensor": { kernel: kernel(boxed(-4), "", 1024), want: beginsAt(-4) },
+  "a box off its pieces": { kernel: kernel(boxed(-1), "", 1024), want: beginsAt(-1) },
   deadlock: { kernel: kernel("if (t == 5) __syncthreads(); else __syncwarp(); out[block + t] = 0;"), want: INPUT },
   "a crooked copy": {
     kernel: kernel("__shared__ float s[64]; copy_async<16>(&s[t], &in[0]); out[block + t] = 0;"),
@@ -205,6 +229,13 @@ describe("asynchronous copies", () => {
   );
 });
 
+describe("the engine", () => {
+  it("brings a box from any multiple of 16 bytes, zeros where it is outside", () => {
+    expect(outcomes.get("a box")).toEqual(always("right"));
+    expect(outcomes.get("a box from before the tensor")).toEqual(always("right"));
+  });
+});
+
 describe("a warp", () => {
   it("takes rows of matrices from the addresses its lanes name, turned or not", () => {
     expect(outcomes.get("matrices")).toEqual(always("right"));
@@ -232,6 +263,7 @@ describe("what no GPU would go through with", () => {
   it.each([
     ["deadlock", /nobody can go on: thread 0 waits for its warp; thread 5 waits for its block; thread 6 waits/],
     ["beyond a cluster", /a block of the cluster has no such memory/],
+    ["a box off its pieces", /the engine begins at multiples of 16 bytes along the innermost dimension/],
     ["a crooked copy", /thread \d+ of block [01]: cp.async wants shared memory, aligned to its size/],
     ["matrices in global memory", /ldmatrix wants rows in shared memory, aligned to 16 bytes/],
   ])("ends the program with a sentence: %s", (name, sentence) => {

@@ -110,6 +110,11 @@ describe("a walk of pixels", () => {
     expect(pixels(({ walks }) => ({ walks: walks.map((w) => ({ ...w, count: w.count - 1 })) }))).toMatch(brings);
     expect(pixels(({ walks }) => ({ walks: walks.map((w) => ({ ...w, step: 1 })) }))).toMatch(brings);
     expect(faultOf(changed((view) => ({ ...view, at: view.at.map(() => number(0)) })))).toMatch(brings);
+    const shifted = ({ at: [, ...others], ...view }: NonNullable<Copy["view"]>) => ({
+      ...view,
+      at: [number(7), ...others],
+    });
+    expect(faultOf(changed(shifted))).toBe("the engine begins at multiples of 16 bytes along c, not at 14");
   });
 });
 
@@ -139,6 +144,19 @@ describe("what an engine cannot be told of", () => {
     ).toMatchInlineSnapshot(
       `"w has 6 bytes from one r to the next, no multiple of 16; in has 12 bytes from one h to the next, no multiple of 16"`,
     );
+  });
+
+  it("is refused where taps or borders begin between pieces of 16 bytes, as they did where H100s met an illegal instruction", () => {
+    const layer = (more: Record<string, number>): string =>
+      reasonOf(
+        convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 56, w: 56, r: 1, ...more }, false),
+        "m <- k; n <- q; k <- c",
+      );
+    const [border, tap] = [layer({ s: 1, pad: 1 }), layer({ s: 3, pad: 0 })];
+    expect(border).toBe("tiles of in begin 2 bytes off along w, and an engine begins at multiples of 16");
+    expect(tap).toContain("tiles of in begin 2 bytes off along w, and an engine begins at multiples of 16");
+    expect(layer({ s: 1, pad: 0 })).not.toContain("tiles of in");
+    expect(layer({ s: 3, pad: 8, dilation: 8 })).not.toContain("tiles of in");
   });
 });
 

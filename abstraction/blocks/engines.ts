@@ -8,10 +8,11 @@
  * for again before every warp has awaited its last use.
  */
 
+import { bytesOf } from "../dtype.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
-import { type Access, accessesIn, type Expr } from "../expression.ts";
+import { type Access, accessesIn, type Expr, number } from "../expression.ts";
 import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
-import { type TensorView, viewedCoordinates } from "../tensor-view.ts";
+import { BEGINNING_BYTES, type TensorView, viewedCoordinates } from "../tensor-view.ts";
 import {
   type BlockContext,
   elementAt,
@@ -164,8 +165,8 @@ function compileView(
 function compileBox({ axes, equation, view }: Copy, site: Standing, context: BlockContext): (warp: Warp) => () => void {
   const { scope, scratch, inputs } = context;
   const { target, value } = equation;
-  if (scratch.get(target.tensor)?.scope !== "shared")
-    throw malformed(site, `an engine fills shared memory, and ${target.tensor} is none`);
+  const ring = scratch.get(target.tensor);
+  if (ring?.scope !== "shared") throw malformed(site, `an engine fills shared memory, and ${target.tensor} is none`);
   const { source, asked } = sourceOf(value, site);
   const isTensor = inputs.has(source.tensor) || scratch.get(source.tensor)?.outside !== undefined;
   if (!isTensor) throw malformed(site, `an engine copies what zeros lie around, and ${source.tensor} has none`);
@@ -177,6 +178,8 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
   const origin: Evaluate = compilePlace(source, scope);
   const isAsked: Evaluate = asked ? compileIndex(asked, scope) : () => 1;
   const brings = compileView(view, tensor, context);
+  const [inner] = view.dims;
+  const begins = compileIndex(view.at[0] ?? number(0), scope);
   const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
   const size = axes.reduce((product, a) => product * a.extent, 1);
   const columns = axes.at(-1)?.extent ?? 1;
@@ -185,6 +188,12 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
     const places = new Int32Array(size);
     const origins = new Int32Array(size);
     const brought = brings(warp);
+    const begun = begins(warp.env) * bytesOf(ring.dtype);
+    if (begun % BEGINNING_BYTES !== 0)
+      throw malformedAt(
+        ...([site, context, warp] as const),
+        `the engine begins at multiples of ${BEGINNING_BYTES} bytes along ${inner?.name}, not at ${begun}`,
+      );
     for (let e = 0; e < size; e++) {
       let rest = e;
       for (const { slot, extent } of digits.toReversed()) {

@@ -8,10 +8,10 @@
  */
 
 import { type AffineForm, affineForm, evaluateIndex } from "../../abstraction/affine.ts";
-import { type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, extentsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
-import type { PixelRows, ViewedDimension } from "../../abstraction/tensor-view.ts";
+import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
 import type { GridContext, GridInput } from "./grid-context.ts";
 
 /** A tensor's dimension as an engine counts it, and how the loops index it. */
@@ -48,7 +48,7 @@ export function viewForm(context: GridContext, input: GridInput): ViewForm | str
 }
 
 function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | string {
-  const { kept, contiguous } = input;
+  const { operand, kept, contiguous } = input;
   const viewed = viewedDims(mapping.computation, input);
   if (typeof viewed === "string") return viewed;
   const { access: value, dims } = viewed;
@@ -61,6 +61,14 @@ function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | s
   const along = dims.filter((d) => d.form.terms.has(column.name));
   if (along.length !== 1 || along[0] !== inner || inner.form.terms.get(column.name) !== 1)
     return `${column.name} does not run along ${inner.name}, whose neighbours lie side by side in ${value.tensor}`;
+
+  // Tiles along it are whole pieces; borders, and what other loops add, must be so too.
+  const extents = extentsOf(mapping.computation);
+  const added = [...inner.form.terms].filter(([name]) => name !== column.name && extents[name] !== 1);
+  const off = [inner.form.constant, ...added.map(([, by]) => by)].map((n) => Math.abs(n) * bytesOf(operand.dtype));
+  const odd = off.find((n) => n % BEGINNING_BYTES !== 0);
+  if (odd !== undefined)
+    return `tiles of ${value.tensor} begin ${odd} bytes off along ${inner.name}, and an engine begins at multiples of ${BEGINNING_BYTES}`;
 
   // 2. Of the summed axis, what lies beyond its end must be 0: the tensor ends there too.
   const [summed, ...others] = sum.dimension?.loops ?? [];
