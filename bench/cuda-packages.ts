@@ -30,7 +30,7 @@ const { values } = parseArgs({
 
 const CLI = fileURLToPath(new URL("../cli/main.js", import.meta.url));
 const STEP_LIMIT_MS = 400_000;
-const LOG_CHARACTERS = 1500;
+const LOG_CHARACTERS = 4000;
 
 const PIXELS = "y[n,k,p,q] = f16(out[n,k,p,q])";
 /** A name, what is tuned, and how the sum is rounded to what PyTorch gives. */
@@ -65,6 +65,16 @@ async function step(name: string, what: string, command: readonly string[], cwd 
   if (run.status === "failed" && run.exitCode === 4) wrong++;
   tell(`${said}\n${run.stderr.trim()}`.slice(-LOG_CHARACTERS));
   return false;
+}
+
+/** A program again under cuda-gdb, where it is: the frames of C++ of a crash. */
+async function traced(command: readonly string[], cwd: string): Promise<void> {
+  const gdb = findProgram("cuda-gdb");
+  if (gdb === undefined) return;
+  const run = await runChild([gdb, "-batch", "-ex", "run", "-ex", "backtrace 40", "--args", ...command], {
+    ...{ timeLimitMs: STEP_LIMIT_MS, cwd },
+  });
+  tell(run.stdout.trim().slice(-2 * LOG_CHARACTERS));
 }
 
 /** What is emitted of a subject, by the name of its package. */
@@ -116,7 +126,9 @@ async function main(): Promise<void> {
   // 3. Proofs, and calls from PyTorch.
   for (const { name, library, torch } of built) {
     if (library) await step(name, "its own test", [join(root, name, "build", `${name}_test`)]);
-    if (torch) await step(name, "torch_example.py", [values.python, "torch_example.py"], join(root, name));
+    const example = [values.python, "torch_example.py"];
+    if (torch && !(await step(name, "torch_example.py", example, join(root, name))))
+      await traced(example, join(root, name));
   }
 
   // 4. The other ways to build, of one package.

@@ -1,9 +1,12 @@
 
-import sys
-
 import torch_ext
 
 CALLS = 20
+
+
+def step(what):
+    """Said at once: after a crash, the last line is where it was."""
+    print(f"{torch_ext.NAME}: {what}", file=sys.stderr, flush=True)
 
 
 def drawn(whole):
@@ -55,31 +58,43 @@ def expect(right, what):
 def main():
     torch.manual_seed(1)
     operator = torch_ext.operator
+    step("drawing inputs on the GPU")
     exact = drawn(whole=True)
+    torch.cuda.synchronize()
+    step("the first call")
     eager = operator(*exact)
+    torch.cuda.synchronize()
+    step("the second call")
     expect(torch.equal(eager, operator(*exact)), "two calls differ")
+    step("a CUDA graph")
     graph, within = captured(lambda: operator(*exact))
     within.zero_()
     graph.replay()
     torch.cuda.synchronize()
     expect(torch.equal(eager, within), "a call in a CUDA graph differs")
+    step("wrong inputs")
     for wrong in ([exact[0][:0], *exact[1:]], [exact[0].cpu(), *exact[1:]], [exact[0].to(torch.complex64), *exact[1:]]):
         try:
             operator(*wrong)
         except (RuntimeError, NotImplementedError):
             continue
         expect(False, "a wrong input is not refused")
-    torch.library.opcheck(operator.default, tuple(exact), test_utils=("test_schema", "test_faketensor", "test_autograd_registration"))
+    for check in ("test_schema", "test_faketensor", "test_autograd_registration"):
+        step(f"opcheck {check}")
+        torch.library.opcheck(operator.default, tuple(exact), test_utils=check)
+    step("timing")
     said = f"{torch_ext.NAME}: the same in a CUDA graph, {seconds(lambda: operator(*exact)) * 1e6:.2f} us a call"
     if of_torch is None:
         print(f"{said}; PyTorch has no operator of its own to compare with")
         return
+    step("PyTorch's operator")
     doubles = of_torch(*(t.double() for t in exact))
     expect(doubles.shape == eager.shape, f"its output has the shape {list(eager.shape)}, PyTorch's {list(doubles.shape)}")
     expect(torch.equal(doubles.to(eager.dtype), eager), "small integers give other sums than PyTorch's operator on doubles")
     if not all(t.is_floating_point() for t in exact):
         print(f"{said}; equal to PyTorch's operator on small integers")
         return
+    step("random data")
     inputs = drawn(whole=False)
     own, other = operator(*inputs).double(), of_torch(*inputs).double()
     doubles = of_torch(*(t.double() for t in inputs))
@@ -90,3 +105,4 @@ def main():
 
 
 main()
+step("all is done")
