@@ -99,6 +99,7 @@ export function torchSource(cuda: CudaSubject, words: Spelling): SourceText {
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
+#include <string>
 #include <vector>
 
 namespace {
