@@ -84,6 +84,17 @@ export function pairsApart(a: Readonly<Record<string, unknown>>, b: Readonly<Rec
   return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => a[name] !== b[name]).length;
 }
 
+/** Why values by axis are not one of each axis, and of no other. */
+export function namesProblem(
+  decision: string,
+  of: Readonly<Record<string, number>>,
+  axes: readonly { readonly axis: string }[],
+): string | undefined {
+  const same = Object.keys(of).length === axes.length && axes.every(({ axis }) => Object.hasOwn(of, axis));
+  if (same) return undefined;
+  return `${decision} is of ${Object.keys(of).join(", ") || "nothing"}, not of ${axes.map((a) => a.axis).join(", ")}`;
+}
+
 /** Axes of an instruction, or loops of a computation that is dealt to threads. */
 const MOST_AXES = 8;
 

@@ -23,6 +23,7 @@ export const fragments: GridDecision<"fragments"> = {
   values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),
   print: (value) => value,
   traits: (schedule) => [`fragments ${schedule.fragments}`],
+  problem: fragmentsProblem,
 };
 
 /** Steps whose products may run while another is awaited: their stages are not free yet. */
@@ -41,7 +42,7 @@ export function partsOf({ sum }: GridContext, size: Readonly<Record<string, numb
 }
 
 /** Why fragments cannot be fetched across steps; undefined when they can. */
-export function fragmentsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+function fragmentsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   if (context.intrinsic.asynchronous) {
     if (schedule.fragments === "ahead") return `${context.intrinsic.name} has no fragments to be fetched ahead`;
     return schedule.fragments === "across" && schedule.stage < 3

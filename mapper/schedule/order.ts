@@ -18,4 +18,8 @@ export const order: GridDecision<"order"> = {
   values: () => [1, 2, 4, 8, 16, 32, MOST],
   suits: (context, schedule, taken) => keptTiles(context, context.rows, schedule) % taken === 0,
   print: String,
+  problem: (context, schedule) => {
+    const tiles = keptTiles(context, context.rows, schedule);
+    return tiles % schedule.order === 0 ? undefined : `${tiles} row tiles are not taken ${schedule.order} at a time`;
+  },
 };

@@ -28,6 +28,7 @@ export const persistent: GridDecision<"persistent"> = {
   suits: (context, schedule, blocks) => blocks === undefined || blocks < tilesOf(context, schedule),
   print: (blocks) => (blocks === undefined ? undefined : `${blocks} blocks`),
   traits: ({ persistent: blocks }) => (blocks === undefined ? [] : ["persistent"]),
+  problem: persistentProblem,
 };
 
 /** Tiles that a block takes one after another. */
@@ -36,7 +37,7 @@ export function turnsOf(context: GridContext, schedule: GridSchedule): number {
 }
 
 /** Why blocks cannot take tiles in turn; undefined when they can. */
-export function persistentProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+function persistentProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   const { persistent: blocks } = schedule;
   if (blocks === undefined) return undefined;
   const { intrinsic, outer } = context;

@@ -47,6 +47,7 @@ export const repack: GridDecision<"repack"> = {
   values: repackings,
   print: (names) => names?.join(", "),
   traits: ({ repack: names }) => (names ? [`repack ${names.length}`] : []),
+  problem: repackProblem,
 };
 
 /** Which inputs may be copied: none, each by itself, all. */
@@ -297,7 +298,7 @@ export function repackedContext(context: GridContext, schedule: Pick<GridSchedul
 }
 
 /** Why inputs cannot be copied ahead; undefined when they can. */
-export function repackProblem(context: GridContext, schedule: Pick<GridSchedule, "repack">): string | undefined {
+function repackProblem(context: GridContext, schedule: Pick<GridSchedule, "repack">): string | undefined {
   const found = seen(context, schedule);
   if (typeof found === "string") return found;
   const bytes = copiedBytes(found);

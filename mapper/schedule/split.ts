@@ -45,6 +45,7 @@ export const split: GridDecision<"split"> = {
   print: (value) => value && `${value.parts} through ${value.through}`,
   traits: ({ split: value }) => (value ? [`split through ${value.through}`] : []),
   worthTrying: (context, schedule) => schedule.split === undefined || isWorthwhile(context, schedule),
+  problem: splitProblem,
 };
 
 /** Parts of the sum, each a block's: 1 where nothing is split. */
@@ -123,7 +124,7 @@ export function receivedElements(context: GridContext, schedule: GridSchedule): 
 }
 
 /** Why a sum cannot be split as a schedule says; undefined when it can. */
-export function splitProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+function splitProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   if (!schedule.split) return undefined;
   const { parts, through } = schedule.split;
   const steps = stepsOf(context, schedule.tile);

@@ -58,4 +58,11 @@ export const store: GridDecision<"store"> = {
   // Parts of a sum lie where they meet as lanes hold them.
   tidy: (_, schedule) => (schedule.split ? "direct" : schedule.store),
   traits: (schedule) => [`store ${schedule.store}`],
+  problem: (context, schedule) => {
+    if (schedule.store === "quads") return quadsProblem(context);
+    const secret = context.intrinsic.operands.find((o) => o.storage === undefined);
+    return secret && schedule.store === "direct"
+      ? `which lane holds which element of ${secret.name} is not known`
+      : undefined;
+  },
 };

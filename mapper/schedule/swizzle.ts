@@ -8,11 +8,13 @@
  */
 
 import { z } from "zod";
+import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
-import type { GridDecision } from "./grid-context.ts";
+import type { GridContext, GridDecision } from "./grid-context.ts";
 
 const VALUES = ["swizzled", "padded", "plain", "spans"] as const;
 
@@ -29,7 +31,32 @@ export const swizzle: GridDecision<"swizzle"> = {
   },
   print: (value) => value,
   traits: (schedule) => [`swizzle ${schedule.swizzle}`],
+  problem: (context, schedule) => {
+    const { intrinsic, inputs, sum } = context;
+    const secret = intrinsic.operands.find((o) => o.storage === undefined);
+    if (secret && schedule.swizzle === "swizzled")
+      return `${intrinsic.name} loads ${secret.name} by itself, in rows that are not swizzled`;
+    if (intrinsic.operands.some(readsShared) !== (schedule.swizzle === "spans"))
+      return `${intrinsic.name} ${schedule.swizzle === "spans" ? "does not read" : "reads"} rows cut in spans`;
+    for (const { operand, kept, contiguous } of inputs) {
+      const row = extentOf(contiguous === "sum" ? sum.axis : kept.axis, schedule.tile) * bytesOf(operand.dtype);
+      if (row % PIECE_BYTES !== 0) return `rows of ${operand.name} have ${row} bytes, no multiple of ${PIECE_BYTES}`;
+    }
+    return spanProblem(context, schedule);
+  },
 };
+
+/** Why an instruction could not read its part of a tile by itself: it begins at a span, or has room within one. */
+function spanProblem({ inputs, intrinsic }: GridContext, schedule: GridSchedule): string | undefined {
+  for (const { operand, kept, contiguous } of inputs) {
+    if (!readsShared(operand) || contiguous === "sum") continue;
+    const whole = extentOf(kept.axis, schedule.tile);
+    const span = spanOf(whole, bytesOf(operand.dtype));
+    const within = span % kept.extent === 0 || kept.extent % span === 0 || whole === kept.extent;
+    if (!within) return `${intrinsic.name} would read ${kept.extent} ${kept.axis} across spans of ${span}`;
+  }
+  return undefined;
+}
 
 /** Bytes that move together: a row of `ldmatrix`, a copy of the widest kind. */
 export const PIECE_BYTES = 16;

@@ -39,6 +39,7 @@ export const taps: GridDecision<"taps"> = {
   print: (value) => value,
   goesWith: "repack",
   traits: ({ taps: how }) => (how === undefined ? [] : [`taps ${how}`]),
+  problem: tapsProblem,
 };
 
 /** A dimension of the tensor that the window goes along. */
@@ -225,7 +226,7 @@ export function bestUsed(context: GridContext, mostKept: number): number {
 }
 
 /** Why taps cannot be windows of what is staged once; undefined when they can. */
-export function tapsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+function tapsProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   if (schedule.taps === undefined) return undefined;
   const form = windowForm(context);
   if (typeof form === "string") return form;

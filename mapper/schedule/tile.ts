@@ -8,7 +8,9 @@
 
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
-import { byAxis, printPairs } from "./decision.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { byAxis, namesProblem, printPairs } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
 
 /** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
@@ -29,7 +31,32 @@ export const tile: GridDecision<"tile"> = {
       ),
     ),
   print: printPairs,
+  problem: (context, schedule) => {
+    const { rows, columns, sum } = context;
+    const strange = namesProblem("tile", schedule.tile, [rows, columns, sum]);
+    if (strange !== undefined) return strange;
+    if (extentOf(sum.axis, schedule.tile) % sum.extent !== 0)
+      return `tile ${sum.axis} ${schedule.tile[sum.axis]} is no multiple of ${sum.extent}`;
+    return secretProblem(context, schedule);
+  },
 };
+
+/** Where tiles begin that an instruction loads by itself (CUDA C++ Programming Guide, Warp Matrix Functions: 256 bits). */
+const SECRET_TILE_BYTES = 32;
+
+/** Why tiles that an instruction loads by itself begin where it cannot; undefined when they do not. */
+function secretProblem({ inputs, sum, intrinsic }: GridContext, { tile: size }: GridSchedule): string | undefined {
+  const beside = inputs.find((input) => {
+    const along = input.contiguous === "sum" ? sum : input.kept;
+    const tiles = extentOf(along.axis, size) / along.extent;
+    const bytes = along.extent * bytesOf(input.operand.dtype);
+    return input.operand.storage === undefined && tiles > 1 && bytes % SECRET_TILE_BYTES !== 0;
+  });
+  return (
+    beside &&
+    `tiles of ${beside.operand.name} would begin beside multiples of ${SECRET_TILE_BYTES} bytes, which ${intrinsic.name} asks for`
+  );
+}
 
 /** Powers of two times the instruction's extent, none more than twice what there is; and the sizes that leave nothing over. */
 function keptTiles({ extent, elements }: GridAxis): number[] {

@@ -43,4 +43,10 @@ export const transfer: GridDecision<"transfer"> = {
   },
   print: (value) => value,
   goesWith: "repack",
+  problem: (context, schedule) => {
+    if (schedule.transfer === "engine") return engineProblem(context, schedule.tile);
+    return schedule.transfer === "async" && context.inputs.every((i) => i.asyncWidth === undefined)
+      ? "neither input can be copied asynchronously"
+      : undefined;
+  },
 };

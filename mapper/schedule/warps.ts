@@ -8,8 +8,9 @@
  */
 
 import { z } from "zod";
-import { byAxis, printPairs } from "./decision.ts";
-import type { GridDecision } from "./grid-context.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { byAxis, namesProblem, printPairs } from "./decision.ts";
+import type { GridAxis, GridDecision } from "./grid-context.ts";
 import { fragmentsAlong } from "./tile.ts";
 
 /** Warps of a block along an axis at most. */
@@ -28,10 +29,21 @@ export const warps: GridDecision<"warps"> = {
     );
   },
   // Most combinations fail by this alone.
-  suits: ({ rows, columns }, { tile }, warps) =>
-    [rows, columns].every((a) => {
-      const along = fragmentsAlong(a, { tile, warps });
-      return Number.isInteger(along) && along >= 1;
-    }),
+  suits: ({ rows, columns }, { tile }, warps) => [rows, columns].every((a) => isDivided(a, { tile, warps })),
   print: printPairs,
+  problem: ({ rows, columns }, schedule) => {
+    const strange = namesProblem("warps", schedule.warps, [rows, columns]);
+    if (strange !== undefined) return strange;
+    const left = [rows, columns].find((a) => !isDivided(a, schedule));
+    return (
+      left &&
+      `tile ${left.axis} ${schedule.tile[left.axis]} is no multiple of ${schedule.warps[left.axis]} warps of ${left.extent}`
+    );
+  },
 };
+
+/** Whether each warp has as many whole tiles of the instruction along an axis. */
+function isDivided(along: GridAxis, schedule: Pick<GridSchedule, "tile" | "warps">): boolean {
+  const tiles = fragmentsAlong(along, schedule);
+  return Number.isInteger(tiles) && tiles >= 1;
+}
