@@ -11,16 +11,16 @@
 
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { parseArgs } from "node:util";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import { type TuneOutcome, tuneComputation } from "../session/tune.ts";
+import { readOptions } from "./options.ts";
 import { layersNamed } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     ops: { type: "string", default: "c2d" },
     types: { type: "string", default: "u8s8" },

@@ -16,7 +16,6 @@ import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, openDatabase, queryTrials, showTrial, type TrialRecord } from "../db/index.ts";
@@ -24,8 +23,9 @@ import { percent, table } from "../report/text.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { isTie, median, summariseRatio } from "../runtime/statistics.ts";
 import { kernelFor } from "../session/kernel.ts";
+import { readOptions } from "./options.ts";
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = readOptions({
   allowPositionals: true,
   options: {
     "at-once": { type: "string", default: "1,2,4" },

@@ -23,7 +23,6 @@
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { type Computation, defineComputation, equationText, pointCount } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -38,8 +37,9 @@ import { tuneComputation } from "../session/tune.ts";
 import { nativeTarget } from "../targets/native.ts";
 import { type Bound, boundsOn } from "./conditions-bound.ts";
 import { mostOf, pageOf, type Row } from "./conditions-report.ts";
+import { readOptions } from "./options.ts";
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = readOptions({
   allowPositionals: true,
   options: {
     count: { type: "string", default: "200" },

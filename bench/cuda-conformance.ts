@@ -8,8 +8,11 @@
 import { writeFileSync } from "node:fs";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { cudaConformanceSource } from "../runtime/conformance.ts";
+import { readOptions } from "./options.ts";
 
-const [file = "check.cu"] = process.argv.slice(2);
+const {
+  positionals: [file = "check.cu"],
+} = readOptions({ allowPositionals: true });
 writeFileSync(
   file,
   cudaConformanceSource(

@@ -16,15 +16,15 @@ import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { casesNamed, type Layer } from "./cuda-cases.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     cases: { type: "string", default: "gemm-4096,conv-16-64x56-nhwc,conv-16-64x56-nchw" },
     seconds: { type: "string", default: "60" },

@@ -13,11 +13,11 @@ import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { openDatabase, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
 import { explainRun, findProgram, runChild } from "../runtime/child.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     /** Seconds of each search. */
     time: { type: "string", default: "5" },

@@ -15,7 +15,6 @@ import { appendFileSync, mkdtempSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { parseArgs } from "node:util";
 import pLimit from "p-limit";
 import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
@@ -29,8 +28,9 @@ import { isRefusals, sessionSpace } from "../session/space.ts";
 import { usableIntrinsics } from "../session/tune.ts";
 import { localGpu } from "../session/workplace.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     kernels: { type: "string", default: "200" },
     seconds: { type: "string", default: "240" },

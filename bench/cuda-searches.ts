@@ -12,7 +12,6 @@
  */
 
 import { appendFileSync, readFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { scheduleText } from "../report/describe-candidate.ts";
@@ -20,8 +19,9 @@ import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation, usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { type Case, casesNamed } from "./cuda-cases.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     cases: { type: "string", default: "resnet18-16-nhwc" },
     searches: { type: "string", default: "all:30,all:150" },

@@ -13,7 +13,6 @@
 
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
@@ -25,8 +24,9 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
+import { readOptions } from "./options.ts";
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = readOptions({
   allowPositionals: true,
   options: {
     filters: { type: "string", default: "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20" },

@@ -14,7 +14,6 @@ import { spawn } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -26,9 +25,10 @@ import { nvidiaTarget } from "../targets/nvidia.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { CHANNELS_LAST, suiteComputation } from "./cuda-suite-cases.ts";
 import { type Case, type Line, line, report } from "./cuda-suite-report.ts";
+import { readOptions } from "./options.ts";
 import { layersNamed, suiteLayers } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     /** Operators and ids; all when left out. */
     cases: { type: "string" },

@@ -11,7 +11,6 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
@@ -21,9 +20,10 @@ import { runChild } from "../runtime/child.ts";
 import { portableSubject, writePackage } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
+import { readOptions } from "./options.ts";
 import { suiteLayers } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: { ops: { type: "string" }, types: { type: "string", default: "u8s8,bf16,f32" }, keep: { type: "string" } },
 });
 const operators = [...new Set(suiteLayers().map((c) => c.op))].filter(

@@ -13,7 +13,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -31,8 +30,9 @@ import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { runEmulated } from "../runtime/emulated-kernel.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({ options: { nvcc: { type: "string" }, only: { type: "string" } } });
+const { values } = readOptions({ options: { nvcc: { type: "string" }, only: { type: "string" } } });
 
 interface Subject {
   readonly label: string;

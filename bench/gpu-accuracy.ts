@@ -11,7 +11,6 @@
  */
 
 import { readFileSync, writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { gunzipSync } from "node:zlib";
 import { z } from "zod";
 import type { GridCandidate } from "../abstraction/candidate.ts";
@@ -23,8 +22,9 @@ import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { caseNamed } from "./cuda-cases.ts";
 import { type Configuration, suiteComputation } from "./cuda-suite-cases.ts";
+import { readOptions } from "./options.ts";
 
-const { values, positionals: files } = parseArgs({
+const { values, positionals: files } = readOptions({
   allowPositionals: true,
   options: { target: { type: "string", default: "h100" }, prior: { type: "string" } },
 });

@@ -9,7 +9,6 @@
  * run in adverse orders, where a race is an error. The command prints one line a kind, and fails, exit code 1, at the first that is wrong.
  */
 
-import { parseArgs } from "node:util";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
@@ -28,8 +27,9 @@ import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { type OperandTypes, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     cpu: { type: "string", default: "10000" },
     grid: { type: "string", default: "1250" },

@@ -17,7 +17,6 @@
 
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { parseArgs } from "node:util";
 import { type Computation, outputOf, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -33,12 +32,13 @@ import { summariseRatio } from "../runtime/statistics.ts";
 import { calibrateMachine } from "../session/calibrate.ts";
 import { nativeIntrinsics, operationsOf, tuneComputation } from "../session/tune.ts";
 import { type LayerRow, type LayerTime, layerTables, timeText } from "./layers-report.ts";
+import { readOptions } from "./options.ts";
 import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "./peers/onednn.ts";
 import { randomSetOnly, withConstant } from "./peers/reference.ts";
 import { rooflineOf } from "./roofline.ts";
 import { layersNamed } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     ops: { type: "string", default: "c2d" },
     types: { type: "string", default: "f32,bf16,u8s8" },

@@ -19,7 +19,6 @@
 
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { parseArgs } from "node:util";
 import type { MappedCandidate } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { computationOf, type Database, labelOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
@@ -28,8 +27,9 @@ import { type Costs, createTerms } from "../perfmodel/model.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { mappingOf, recordedMachine } from "../session/recorded.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     db: { type: "string", multiple: true, default: ["bench.db"] },
     out: { type: "string" },

@@ -11,7 +11,6 @@
 
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { parseArgs } from "node:util";
 import { type Computation, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -21,10 +20,11 @@ import { summarise, summariseRatio } from "../runtime/statistics.ts";
 import type { ReferenceSet } from "../runtime/verify.ts";
 import { load } from "../session/load.ts";
 import { tuneComputation } from "../session/tune.ts";
+import { readOptions } from "./options.ts";
 import { loadOnnxRuntime, onnxOverhead, onnxPeer } from "./peers/onnxruntime.ts";
 import { layersNamed } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     ops: { type: "string", default: "c2d" },
     types: { type: "string", default: "f32,u8s8" },

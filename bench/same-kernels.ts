@@ -13,7 +13,6 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
 import { candidateKey, type MappedCandidate } from "../abstraction/candidate.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -21,9 +20,10 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
 import type * as Automap from "../automap.ts";
 import { kernelFlags } from "../runtime/compiler.ts";
+import { readOptions } from "./options.ts";
 import { suiteLayers } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     other: { type: "string" },
     each: { type: "string", default: "4" },

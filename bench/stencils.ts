@@ -13,7 +13,6 @@
 
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { parseArgs } from "node:util";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -37,9 +36,10 @@ import { summariseRatio } from "../runtime/statistics.ts";
 import type { Reference } from "../runtime/verify.ts";
 import { nativeTarget } from "../targets/native.ts";
 import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+import { readOptions } from "./options.ts";
 import { filter2dKernel, loopsKernel, type Peer } from "./peers/loops.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     cases: { type: "string", default: "conv2,conv5,conv9,conv31,conv3x3,conv5x5,conv9x9,2d5pt,2d9pt,3d7pt,3d27pt" },
     sizes: { type: "string", default: "1024,8192" },

@@ -12,7 +12,6 @@
  */
 
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick } from "../abstraction/random.ts";
@@ -25,8 +24,9 @@ import { leavesApart, type SearchSpace } from "../tuner/space.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { inOrder, secondsOf } from "../tuner/trials.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     db: { type: "string", default: "recorded.db" },
     seeds: { type: "string", default: "20" },
