@@ -6,7 +6,7 @@
  *     await provePackage("conv2d", "conv2d", compiler);        builds it and runs its own test
  */
 
-import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
@@ -146,10 +146,23 @@ export function writePackage(folder: string, files: ReadonlyMap<string, string>,
         `${folder} is not empty: it holds ${held.slice(0, 3).join(", ")}${held.length > 3 ? " ..." : ""}`,
         { hint: "name another folder, or add --force to write into this one" },
       );
-    for (const [name, text] of files) {
-      mkdirSync(dirname(join(folder, name)), { recursive: true });
-      writeFileSync(join(folder, name), text);
+    const draft = join(folder, `.automap-${process.pid}.part`);
+    // The first folder that was missing, be it the package's own or one above.
+    const made = mkdirSync(draft, { recursive: true }) ?? draft;
+    try {
+      for (const [name, text] of files) {
+        mkdirSync(dirname(join(draft, name)), { recursive: true });
+        writeFileSync(join(draft, name), text);
+      }
+      for (const name of files.keys()) {
+        mkdirSync(dirname(join(folder, name)), { recursive: true });
+        renameSync(join(draft, name), join(folder, name));
+      }
+    } catch (error) {
+      rmSync(made, { recursive: true, force: true });
+      throw error;
     }
+    rmSync(draft, { recursive: true });
   } catch (error) {
     if (error instanceof UsageError) throw error;
     throw new EnvironmentError(

@@ -1,9 +1,10 @@
 /** @file `automap emit` on the command line: which record it takes, what it refuses, and with which exit code. */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
@@ -136,5 +137,33 @@ describe("automap emit", () => {
       code: 6,
       err: expect.stringContaining("name a record by its id"),
     });
+  });
+});
+
+describe("a package that cannot be written to its end", () => {
+  const files = (last: string): ReadonlyMap<string, string> =>
+    new Map([
+      ["conv.h", "new"],
+      ["cmake/conv.cmake", "new"],
+      [last, "no system takes this name"],
+    ]);
+  const TOO_LONG = "x".repeat(300);
+
+  it("leaves no folder behind, nor those above it that it made", () => {
+    expect(() => writePackage(at("above/half"), files(TOO_LONG))).toThrow(
+      /above\/half cannot be written: the name is too/,
+    );
+    expect(existsSync(at("above"))).toBe(false);
+  });
+
+  it("leaves what was there as it was", () => {
+    mkdirSync(at("there"));
+    writeFileSync(at("there/conv.h"), "old");
+    expect(() => writePackage(at("there"), files(TOO_LONG), true)).toThrow(EnvironmentError);
+    expect(readdirSync(at("there"))).toEqual(["conv.h"]);
+    expect(readFileSync(at("there/conv.h"), "utf8")).toBe("old");
+    writePackage(at("there"), files("conv.cpp"), true);
+    expect(readdirSync(at("there")).sort()).toEqual(["cmake", "conv.cpp", "conv.h"]);
+    expect(readFileSync(at("there/conv.h"), "utf8")).toBe("new");
   });
 });
