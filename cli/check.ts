@@ -7,7 +7,16 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { best, type Database, DEFAULT_DATABASE, labelOf, queryTrials, shortId, type TrialRecord } from "../db/index.ts";
+import {
+  best,
+  type Database,
+  DEFAULT_DATABASE,
+  databaseOption,
+  labelOf,
+  queryTrials,
+  shortId,
+  type TrialRecord,
+} from "../db/index.ts";
 import { junit } from "../report/junit.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
@@ -119,7 +128,9 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
         : style("red", "not accepted: nothing was compared"),
     ...findings
       .filter(failed)
-      .flatMap(({ after }) => (after ? [indent(`automap db show ${shortId(after.id)} --db ${given.db}`)] : [])),
+      .flatMap(({ after }) =>
+        after ? [indent(`automap db show ${shortId(after.id)}${databaseOption(given.db)}`)] : [],
+      ),
   ].join("\n");
 }
 

@@ -9,7 +9,16 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
-import { best, countTrials, differencesOf, type Filter, POLICIES, queryTrials, SORTS } from "../db/index.ts";
+import {
+  best,
+  countTrials,
+  databaseOption,
+  differencesOf,
+  type Filter,
+  POLICIES,
+  queryTrials,
+  SORTS,
+} from "../db/index.ts";
 import { failuresDocument, printFailures } from "./db/failures.ts";
 import { registerFiles } from "./db/files.ts";
 import {
@@ -183,7 +192,7 @@ async function runBest(given: z.infer<typeof bestOptions>, command: Command, her
       );
       const wider = given.trust === "exact" ? "--trust isa or --trust any uses them" : "--trust any uses them";
       say(
-        `automap: ${count} stale trials were left out, they differ in ${fields}; automap db stale lists them, ${wider}`,
+        `automap: ${count} stale trials were left out, they differ in ${fields}; automap db stale${databaseOption(given.db)} lists them, ${wider}`,
       );
     }
   });

@@ -12,6 +12,7 @@ import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
 import { UsageError } from "../abstraction/error.ts";
+import { shellWord } from "../abstraction/text.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
 
 /** Gives a command, or each of its subcommands, the option; the declarations are registered before the command runs. */
@@ -28,6 +29,11 @@ export function addDeclarations(command: Command): void {
         if (Array.isArray(files)) for (const file of files) await declareFrom(String(file));
       });
   }
+}
+
+/** ` --declare mine.mjs` behind a command to paste, for each that this one was given. */
+export function declareOption({ declare = [] }: { readonly declare?: readonly string[] | undefined }): string {
+  return declare.map((file) => ` --declare ${shellWord(file)}`).join("");
 }
 
 async function declareFrom(file: string): Promise<void> {

@@ -45,6 +45,7 @@ import {
 import { environmentOf } from "../session/environment.ts";
 import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
+import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
@@ -69,7 +70,7 @@ export function registerEmit(command: Command, finish: (code: ExitCode) => void)
   addSubjectOptions(command, "<record, operator or equation>")
     .option(
       "--to <folder>",
-      "the folder to write; made when it is missing. Of a kernel in CUDA the text alone: kernel.cu",
+      "the folder to write, made when it is missing; a name that ends in .cu is a file for the text of a CUDA kernel alone",
     )
     .option("--db <file>", "database of trials (default automap.db)")
     .option("--name <name>", "of files and C functions (default: the operator's)")
@@ -89,11 +90,14 @@ export function registerEmit(command: Command, finish: (code: ExitCode) => void)
         "",
         "Examples:",
         "  automap emit 3f9a1c77 --to conv2d",
+        "  automap emit 9b01d244 --to conv2d.cu",
         "  automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove",
         '  automap emit "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --portable --to product',
         "",
         "A record is named by the first digits of its id (automap db best lists them). Of an operator, the best record of exactly",
-        "that workload is taken. The package needs a C++ compiler, or nvcc for a kernel in CUDA, and nothing of automap's.",
+        "that workload is taken. The package holds sources, a C header, a build script, CMakeLists.txt and a test; that of a C++",
+        "kernel also a wrapper for Node, that of a CUDA kernel also a PyTorch operator. It needs a C++ compiler, or nvcc for CUDA,",
+        "and no part of automap.",
       ].join("\n"),
     )
     .action(async (subject: string, raw: unknown, command: Command) => {
@@ -177,9 +181,10 @@ interface Emitted {
 }
 type Chosen = Emitted | { readonly code: ExitCode };
 
-function emitted(trial: TrialRecord, { name, db }: Options): Emitted {
+function emitted(trial: TrialRecord, given: Options): Emitted {
+  const { name, db } = given;
   return {
-    subject: subjectOf(trial, { name, database: db }),
+    subject: subjectOf(trial, { name, database: db, declared: declareOption(given) }),
     ...(trial.provenance === "here" ? {} : { imported: trial }),
   };
 }
@@ -201,12 +206,13 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
 }
 
 /** The text of a kernel alone. @throws UsageError when it is not in CUDA */
-function writeCuda(trial: TrialRecord, { to, force, json }: Options): Chosen {
+function writeCuda(trial: TrialRecord, given: Options): Chosen {
+  const { to, force, json, db } = given;
   const { language, source } = kernelOfRecord(trial);
   const id = shortId(trial.id);
   if (language !== "cuda")
     throw new UsageError(`trial ${id} is a kernel in C++: ${to} names no folder for its package`, {
-      hint: `automap emit ${id} --to DIR`,
+      hint: `automap emit ${id} --to DIR${databaseOption(db)}${declareOption(given)}`,
     });
   if (existsSync(to) && !force)
     throw new UsageError(`${to} is there already`, { hint: "name another file, or add --force to write over it" });
@@ -277,7 +283,7 @@ function noRecord(
   given: Options,
   world: Parameters<typeof differencesOf>[1] | undefined,
 ): UsageError {
-  const tune = ["automap tune", shellWord(word), ...words, ...sameOptions(given)].join(" ");
+  const tune = `${["automap tune", shellWord(word), ...words, ...sameOptions(given)].join(" ")}${declareOption(given)}`;
   const held = computations.reduce((sum, computation) => sum + countTrials(db, { computation, status: "ok" }), 0);
   const others = computations.flatMap((computation) => best(db, { computation }));
   const [near] = others;
@@ -293,8 +299,8 @@ function noRecord(
   );
 }
 
-function emitText({ id }: TrialRecord, { to, db }: Options): string {
-  return `automap emit ${shortId(id)} --to ${shellWord(to)}${databaseOption(db)}`;
+function emitText({ id }: TrialRecord, given: Options): string {
+  return `automap emit ${shortId(id)} --to ${shellWord(given.to)}${databaseOption(given.db)}${declareOption(given)}`;
 }
 
 function worldText(policy: Policy, threads: number): string {

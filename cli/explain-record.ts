@@ -7,7 +7,16 @@
 
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { best, type Database, DEFAULT_DATABASE, labelOf, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import {
+  best,
+  type Database,
+  DEFAULT_DATABASE,
+  databaseOption,
+  labelOf,
+  shortId,
+  showTrial,
+  type TrialRecord,
+} from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
@@ -39,7 +48,7 @@ export function explainBest(computation: Computation, given: Given): ExitCode {
     const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) });
     if (trial) return explain(db, trial, given);
     throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
-      hint: "types, layout and extents must be those it was tuned with; automap db best lists what there is",
+      hint: `types, layout and extents must be those it was tuned with; automap db best${databaseOption(db.path)} lists what there is`,
     });
   });
 }
@@ -70,21 +79,24 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
     explained.status === "unknown"
       ? `the model cannot explain it: ${explained.because}`
       : [
-          `the model now, uncorrected, ${ratesText(explained)}`,
+          `the model now, uncorrected, ${ratesText(explained, path)}`,
           indent(explainPrediction(explained.prediction, explained.costs)),
           ...comparison(trial, explained.prediction.seconds),
           ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
         ].join("\n"),
     "",
-    `record   automap db show ${shortId(id)} --db ${path}`,
+    `record   automap db show ${shortId(id)}${databaseOption(path)}`,
   ].join("\n");
 }
 
-function ratesText({ calibratedAt, ratesOf }: Extract<TrialExplanation, { readonly status: "explained" }>): string {
+function ratesText(
+  { calibratedAt, ratesOf }: Extract<TrialExplanation, { readonly status: "explained" }>,
+  path: string,
+): string {
   if (ratesOf !== undefined && calibratedAt === undefined)
-    return `with the rates of ${ratesOf} in the table of machines (automap calibrate --target cuda measures this one's)`;
+    return `with the rates of ${ratesOf} in the table of machines (automap calibrate --target cuda${databaseOption(path)} measures this one's)`;
   return calibratedAt === undefined
-    ? "with the rates of the reference machine (automap calibrate measures this one's)"
+    ? `with the rates of the reference machine (automap calibrate${databaseOption(path)} measures this one's)`
     : `with the rates calibrated on ${new Date(calibratedAt).toISOString().slice(0, 10)}`;
 }
 

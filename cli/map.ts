@@ -19,6 +19,7 @@ import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
+import { declareOption } from "./declare.ts";
 import { parseOptions, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
@@ -94,11 +95,11 @@ function runMap(subject: string, command: Command, given: Options): ExitCode {
 
 /** The command that explains a mapping of the same computation. */
 function explainCommand({ args }: Command, given: Options, intrinsic: string): string {
-  const { dtype, sum, layout, rule, binding, rewrite, strict } = given;
-  const kept = Object.entries({ dtype, sum, layout, intrinsic, rule, binding, rewrite }).flatMap(([name, value]) =>
-    value === undefined ? [] : [`--${name}`, value],
-  );
-  return ["automap explain", ...[...args, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])].join(" ");
+  const { dtype, sum, layout, epilogue, rule, binding, rewrite, strict } = given;
+  const told = { dtype, sum, layout, epilogue, intrinsic, rule, binding, rewrite };
+  const kept = Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value]));
+  const words = [...[...args, ...kept].map(shellWord), ...(strict ? ["--strict"] : [])];
+  return `automap explain ${words.join(" ")}${declareOption(given)}`;
 }
 
 /** The computation, in the loops that are asked for. @throws UsageError where it cannot be written so */

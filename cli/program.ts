@@ -42,7 +42,7 @@ const COMMANDS: readonly CommandFile[] = [
   },
   {
     name: "emit",
-    summary: "write a tuned kernel as C++ with a header, a test, CMake and a wrapper for Node",
+    summary: "write a tuned kernel as a package with a C header, a build script, CMake and a test",
     load: async () => (await import("./emit.ts")).registerEmit,
   },
   {

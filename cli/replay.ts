@@ -7,7 +7,15 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { type Database, DEFAULT_DATABASE, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
+import {
+  type Database,
+  DEFAULT_DATABASE,
+  databaseOption,
+  labelOf,
+  type RunRecord,
+  runsIn,
+  shortId,
+} from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { indent, printTime, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
@@ -102,7 +110,7 @@ function describe(replayed: Replay, file: string): string {
     divergence
       ? style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`)
       : style("green", "bit for bit: the same candidates in the same order, each with the same prediction"),
-    ...(divergence ? [`the record   automap db query --sort at --db ${file}`] : []),
+    ...(divergence ? [`the record   automap db query --sort at${databaseOption(file)}`] : []),
   ].join("\n");
 }
 

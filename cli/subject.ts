@@ -27,6 +27,7 @@ export const subjectOptions = z.object({
   layout: z.string().optional(),
   epilogue: z.string().optional(),
   intrinsic: z.string().optional(),
+  declare: z.array(z.string()).optional(),
 });
 export type SubjectOptions = z.infer<typeof subjectOptions>;
 

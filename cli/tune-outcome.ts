@@ -7,6 +7,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { shellWord } from "../abstraction/text.ts";
+import { databaseOption } from "../db/index.ts";
 import { candidateRows, placeText, scheduleRows } from "../report/describe-candidate.ts";
 import { counted, indent, percent, printTime, table } from "../report/text.ts";
 import type { TunedKernel } from "../session/finals.ts";
@@ -14,6 +15,7 @@ import { kernelFor } from "../session/kernel.ts";
 import { type Expected, rankByModel } from "../session/rank.ts";
 import { operationsOf, type TuneOutcome } from "../session/tune.ts";
 import { isGpu } from "../targets/index.ts";
+import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
 import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
@@ -82,7 +84,7 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
       const { best, unrecorded } = outcome;
       if (!given.quiet) for (const line of surroundings(outcome)) say(line);
       if (given.json) printJson(tuneDocument(outcome));
-      else if (best) print(describeBest(best, outcome));
+      else if (best) print(describeBest(best, outcome, given));
       if (!best) say(whyNone(outcome));
       if (best && given.to !== undefined) {
         writeOutput("--to", given.to, best.kernel.source);
@@ -107,16 +109,16 @@ export function commandToGoOn(): string {
 }
 
 /** What to do where no kernel was found. */
-function whyNone({ status, failed, trials }: Found): string {
+function whyNone({ status, failed, trials, database }: Found): string {
   if (trials.length === 0)
     return status === "interrupted"
       ? "no kernel was tried: it was stopped before the first was measured"
       : "no kernel was tried: the time was up before the first was measured; give more of it with --time";
   const counts = Object.entries(failed).map(([why, count]) => `${count} ${why}`);
-  return `no kernel worked: ${counts.join(", ")}; --verbose shows their logs, or automap db failures`;
+  return `no kernel worked: ${counts.join(", ")}; --verbose shows their logs, or automap db failures${databaseOption(database)}`;
 }
 
-function describeBest(best: TunedKernel, outcome: Found): string {
+function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWords>): string {
   const { measurement, candidate, mapping } = best;
   const [low, high] = measurement.interval;
   return [
@@ -132,17 +134,16 @@ function describeBest(best: TunedKernel, outcome: Found): string {
           : `${measurement.instructions} x ${best.kernel.promises}`,
       ],
     ]),
-    ...(outcome.unrecorded ? [] : ["", ...pasteLines(best, outcome.database)]),
+    ...(outcome.unrecorded ? [] : ["", ...pasteLines(best, outcome.database, given)]),
   ].join("\n");
 }
 
 /** Commands for the record of the winner. */
-function pasteLines({ id, kernel, computation }: TunedKernel, database: string): string[] {
-  const to = kernel.language === "cuda" ? `${computation.name}.cu` : "DIR";
+function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWords>): string[] {
   const db = `--db ${shellWord(database)}`;
   return [
     `record   automap db show ${id.slice(0, 12)} ${db}`,
-    `use it   automap emit ${id.slice(0, 12)} --to ${to} ${db}`,
+    `use it   automap emit ${id.slice(0, 12)} --to DIR ${db}${declareOption(given)}`,
   ];
 }
 

@@ -8,6 +8,7 @@
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
 import { EnvironmentError, MachineFault, UsageError } from "../abstraction/error.ts";
+import { databaseOption } from "./default.ts";
 
 /** A database fails: its disk, its locks, its permissions. */
 export class DatabaseError extends MachineFault {
@@ -35,7 +36,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
     return new DatabaseError(
       "damaged",
       `${path} holds a number that automap never writes`,
-      "automap db verify names the row; automap db merge into a new file takes the others",
+      `automap db verify${databaseOption(path)} names the row; automap db merge into a new file takes the others`,
       error,
     );
   if (error instanceof Error && /bindings file|NODE_MODULE_VERSION|invalid ELF header/.test(error.message))

@@ -9,14 +9,13 @@
  */
 
 export { type BestOptions, best } from "./best.ts";
+export { DEFAULT_DATABASE, databaseOption } from "./default.ts";
 export { DatabaseError } from "./error.ts";
 export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export {
   checkDatabase,
   type Database,
-  DEFAULT_DATABASE,
-  databaseOption,
   type OpenOptions,
   openDatabase,
 } from "./open.ts";

@@ -12,7 +12,8 @@ import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, rena
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
-import { shellWord, visible } from "../abstraction/text.ts";
+import { visible } from "../abstraction/text.ts";
+import { databaseOption } from "./default.ts";
 import { DatabaseError, explained, isBusy } from "./error.ts";
 import { APPLICATION_ID, MIGRATIONS, type Migration } from "./schema.ts";
 import { type Seals, sealsOf } from "./seal.ts";
@@ -45,14 +46,6 @@ export interface OpenOptions {
   readonly patience?: number;
   /** Of the key that seals what is measured here; see `sealsOf`. */
   readonly key?: string;
-}
-
-/** Where a command looks that names no other. */
-export const DEFAULT_DATABASE = "automap.db";
-
-/** ` --db other.db` behind a command to paste; nothing where the command looks there anyway. */
-export function databaseOption(path: string): string {
-  return path === DEFAULT_DATABASE ? "" : ` --db ${shellWord(path)}`;
 }
 
 /** Two searches write a row each in milliseconds; only a stuck program holds the lock this long. */
@@ -214,7 +207,7 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it with --db" });
   if (!found && existing)
     throw new UsageError(`there is no database at ${path}`, {
-      hint: `automap tune makes one: automap tune conv2d --dtype u8s8 --db ${path}; or name yours with --db`,
+      hint: `automap tune makes one: automap tune conv2d --dtype u8s8${databaseOption(path)}; or name yours with --db`,
     });
   if (!existsSync(dirname(path)))
     throw new DatabaseError(

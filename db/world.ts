@@ -4,6 +4,7 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
+import { databaseOption } from "./default.ts";
 import { idOfFacts, type Row, type Table } from "./facts.ts";
 import type { Database } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
@@ -39,7 +40,7 @@ function rowOf(db: Database, table: Table, id: string): unknown {
   const row = db.sqlite.prepare(`SELECT * FROM ${table} WHERE id = ?`).get(id);
   if (row === undefined)
     throw new UsageError(`${db.path}: a row refers to one of ${table} that is not there`, {
-      hint: "automap db verify names every such row",
+      hint: `automap db verify${databaseOption(db.path)} names every such row`,
     });
   return row;
 }

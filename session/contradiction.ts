@@ -15,6 +15,7 @@ import {
   calibrationOf,
   computationOf,
   type Database,
+  databaseOption,
   type Environment,
   labelOf,
   shortId,
@@ -84,7 +85,7 @@ export function contradictionText(found: Contradiction, file: string): string {
   return [
     `the calibration of ${new Date(at).toISOString().slice(0, 10)} is contradicted by ${kernels} of ${of} kernels: ${labelOf(trial.workload)}`,
     `(trial ${shortId(trial.id)}) ran ${times.toFixed(2)} times as fast as ${rate} in it allows;`,
-    `automap calibrate --force --db ${file} measures it again`,
+    `automap calibrate --force${databaseOption(file)} measures it again`,
   ].join(" ");
 }
 

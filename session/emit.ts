@@ -41,18 +41,22 @@ import { VERSION } from "./version.ts";
 /**
  * What a package of a record is made of.
  * @param name of files and functions; the operator's when left out
- * @param database that holds the record: named in the command that makes the package again
+ * @param database that holds the record: named in the command that makes the package again, with the declarations behind it
  * @throws UsageError when the record is of a failed trial, or of a GPU that nvcc cannot be told of
  */
 export function subjectOf(
   trial: TrialRecord,
-  { name, database = DEFAULT_DATABASE }: { readonly name?: string | undefined; readonly database?: string } = {},
+  {
+    name,
+    database = DEFAULT_DATABASE,
+    declared = "",
+  }: { readonly name?: string | undefined; readonly database?: string; readonly declared?: string } = {},
 ): EmitSubject {
   const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
   if (measurement.status !== "ok")
     throw new UsageError(`trial ${id} ended as ${measurement.status}: there is no kernel to use`, {
-      hint: `automap db show ${id} has its log; automap db best lists what worked`,
+      hint: `automap db show ${id}${databaseOption(database)} has its log; automap db best${databaseOption(database)} lists what worked`,
     });
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
@@ -69,7 +73,7 @@ export function subjectOf(
     provenance: [
       `record    ${id}, ${trial.provenance === "here" ? "" : "imported, "}measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
       `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
-      `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}${databaseOption(database)}`,
+      `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}${databaseOption(database)}${declared}`,
       `made by   automap ${VERSION}`,
     ],
   };
@@ -134,9 +138,9 @@ function entriesOf(text: string): Record<string, unknown> {
 }
 
 /**
- * Writes the files of a package.
+ * Writes the files of a package: all of them beside their places first, then renamed, so that a full disk leaves none half-written.
  * @param force whether a folder that holds something already is written into
- * @throws UsageError when it may not be, or cannot be
+ * @throws UsageError when it may not be; EnvironmentError when it cannot be
  */
 export function writePackage(folder: string, files: ReadonlyMap<string, string>, force = false): void {
   try {

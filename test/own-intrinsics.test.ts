@@ -1,17 +1,19 @@
 /** @file Instructions that a user declares: known by their names once registered, refused with what to register where they are not. */
 
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "../abstraction/intrinsic.ts";
 import type { Choice } from "../automap.ts";
 import { generate, load, nativeTarget, predict, rankByModel, registerIntrinsic, replayRun, tune } from "../automap.ts";
+import { conclude } from "../cli/tune-outcome.ts";
 import { beginRun, endRun, openDatabase, recordTrial, showTrial } from "../db/index.ts";
 import { vpmaddwd } from "../examples/vpmaddwd.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
 import { explainTrial } from "../session/explain.ts";
 import { recordOf } from "../targets/index.ts";
-import { commandLine } from "./support/command-line.ts";
+import { captured, commandLine } from "./support/command-line.ts";
 import { measured, newTrial, trial, WARM, workloadNamed, workshop } from "./support/database.ts";
+import { took } from "./support/fake-runner.ts";
 
 const shop = workshop();
 afterAll(shop.remove);
@@ -89,6 +91,23 @@ describe("an instruction that is not registered", () => {
       ["map", "matmul", "--dtype", "s16", "--intrinsic", "ghost.vpmaddwd", "--declare"].concat(module),
     );
     expect(mapped).toMatchObject({ code: 0, out: expect.stringContaining("2 mappings") });
+    // Whoever pastes a command that was printed has the declaration in it.
+    expect(mapped.out).toMatch(new RegExp(`automap explain matmul .* --declare ${module} --id `));
+    expect(readFileSync(`${to}/matmul.h`, "utf8")).toMatch(new RegExp(`remake .* --declare ${module}\n`));
+    const { candidate } = choiceOf(ghost);
+    const kernel = generate({ computation: matmul.computation, candidate });
+    const best = { ...{ id: made.id, computation: matmul.computation, candidate, kernel }, mapping: undefined };
+    const ended = await captured(() =>
+      conclude(
+        {
+          ...{ status: "no-gain", computation: matmul.computation, trials: [], failed: {}, seconds: 1 },
+          ...{ waitedSeconds: 0, database: file, best: { ...best, prediction: undefined, measurement: took(1e-6) } },
+        },
+        { declare: [module] },
+        1,
+      ),
+    );
+    expect(ended.out).toMatch(new RegExp(`use it {3}automap emit .* --to DIR --db ${file} --declare ${module}\n`));
     const db = openDatabase(file, { readonly: true });
     expect(explainTrial(db, showTrial(db, made.id)).status).toBe("explained");
     // The made-up record is not what a search would have drawn, but its space is there again.

@@ -185,7 +185,7 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
     throw new UsageError("the two records are of different computations: their times say nothing about each other", {
       hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
     });
-  const [left, right] = [timed(a), timed(b)];
+  const [left, right] = [timed(a, db), timed(b, db)];
   for (const difference of differing(a, b)) say(`automap: not under the same conditions: ${difference}`);
 
   const difference = summariseDifference(right.samples, left.samples, SEED);
@@ -228,10 +228,10 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
 
 type Timed = Extract<Measurement, { status: "ok" }>;
 
-function timed({ id, measurement }: TrialRecord): Timed {
+function timed({ id, measurement }: TrialRecord, { path }: Database): Timed {
   if (measurement.status === "ok") return measurement;
   throw new UsageError(`trial ${shortId(id)} has no time: it ended as ${measurement.status}`, {
-    hint: "automap db query --status ok lists those that have one",
+    hint: `automap db query --status ok${databaseOption(path)} lists those that have one`,
   });
 }
 

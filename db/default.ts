@@ -1,0 +1,13 @@
+/**
+ * @file The database of a command that names none, and the option that a command to paste needs for another.
+ */
+
+import { shellWord } from "../abstraction/text.ts";
+
+/** Where a command looks that names no other. */
+export const DEFAULT_DATABASE = "automap.db";
+
+/** ` --db other.db` behind a command to paste; nothing where the command looks there anyway. */
+export function databaseOption(path: string): string {
+  return path === DEFAULT_DATABASE ? "" : ` --db ${shellWord(path)}`;
+}
