@@ -49,7 +49,7 @@ export {
 } from "./abstraction/intrinsic.ts";
 export type { Kernel, KernelArgument } from "./abstraction/kernel.ts";
 export type { Dimension } from "./abstraction/layout.ts";
-export { type LoopNest, printNest } from "./abstraction/loop-nest.ts";
+export type { LoopNest } from "./abstraction/loop-nest.ts";
 export type { Level, Memory, Target } from "./abstraction/machine.ts";
 export {
   type Binding,
@@ -61,6 +61,7 @@ export {
   type Witness,
 } from "./abstraction/mapping.ts";
 export { parseEquation, parseExpr } from "./abstraction/parse.ts";
+export { printNest } from "./abstraction/print-nest.ts";
 export { type Random, seededRandom } from "./abstraction/random.ts";
 export type { Recurrence, SpaceTime } from "./abstraction/recurrence.ts";
 export type { LevelCost, Measurement, Prediction, Surroundings, Trial } from "./abstraction/trial.ts";

@@ -20,8 +20,9 @@ import { compileLanes, compileScalar } from "./interpret-lanes.ts";
 import { bindMemory, type NestMemory } from "./interpret-memory.ts";
 import { registersOf, vectorsOf } from "./interpret-registers.ts";
 import { operandOf } from "./intrinsic.ts";
-import { isGridMode, isTeamMode, type LoopNest, printHead, type Statement } from "./loop-nest.ts";
+import { isGridMode, isTeamMode, type LoopNest, type Statement } from "./loop-nest.ts";
 import { tilePlaces } from "./memory-tile.ts";
+import { printHead } from "./print-nest.ts";
 
 /**
  * The output of a computation, by way of a loop nest that was lowered from it.

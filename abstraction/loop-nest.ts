@@ -26,11 +26,11 @@
  */
 
 import type { DType } from "./dtype.ts";
-import { type Equation, printEquation } from "./equation.ts";
-import { type Access, type Expr, printAccess, printExpr } from "./expression.ts";
+import type { Equation } from "./equation.ts";
+import type { Access, Expr } from "./expression.ts";
 import type { Intrinsic } from "./intrinsic.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
-import { printTensorView, type TensorView } from "./tensor-view.ts";
+import type { TensorView } from "./tensor-view.ts";
 
 /** Memory of a nest besides the user's tensors. It starts at zero, shared memory with anything. */
 export interface Scratch {
@@ -298,138 +298,4 @@ export function loops(
   body: readonly Statement[],
 ): readonly Statement[] {
   return axes.reduceRight<readonly Statement[]>((inner, { name, extent }) => [loop(name, extent, inner)], body);
-}
-
-/** The nest as text, for `explain` and for tests. */
-export function printNest(nest: LoopNest): string {
-  const lines = nest.scratch.map(printScratch);
-  for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
-  for (const a of nest.arrivals ?? []) lines.push(`arrivals ${a.name}: ${a.stages}`);
-  for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
-  if (nest.prepare.length > 0) lines.push("prepare", ...printStatements(nest.prepare, "  "), "run");
-  lines.push(...printStatements(nest.body, nest.prepare.length > 0 ? "  " : ""));
-  return lines.join("\n");
-}
-
-/** One statement on one line; of a loop, its head. */
-export function printHead(s: Statement): string {
-  return printStatements([s], "")[0] ?? "";
-}
-
-/** One statement as text, with what is inside it. */
-export function printStatement(statement: Statement): string[] {
-  return printStatements([statement], "");
-}
-
-function printScratch(scratch: Scratch): string {
-  const { scope, name, dtype, elements, dims, storage, outside } = scratch;
-  if (!dims) return `${scope} ${name}: ${dtype}[${elements}]`;
-  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
-  const at = storage ? ` at ${printExpr(storage, "formula")}` : "";
-  return `${scope} ${name}: ${dtype}[${shape}]${at}${outside ? ", outside the identity" : ""}`;
-}
-
-function printStatements(statements: readonly Statement[], indent: string): string[] {
-  return statements.flatMap((s): string[] => {
-    switch (s.kind) {
-      case "loop": {
-        const mode =
-          s.mode === "serial" ? "" : isGridMode(s.mode) || isTeamMode(s.mode) ? ` at ${s.mode}` : ` ${s.mode}`;
-        const end = (name: string, first: number, others: readonly Expr[] = []): string =>
-          others.length === 0
-            ? String(first)
-            : `${name}(${[String(first), ...others.map((e) => printExpr(e, "formula"))].join(", ")})`;
-        const steps = `${end("max", 0, s.range?.from)}..${end("min", s.extent, s.range?.to)}`;
-        const turn = s.inTurn ? " in turn" : "";
-        return [`${indent}for${mode} ${s.axis} in ${steps}${turn}`, ...printStatements(s.body, `${indent}  `)];
-      }
-      case "when":
-        return [
-          `${indent}when ${printExpr(s.condition)}`,
-          ...printStatements(s.body, `${indent}  `),
-          ...(s.otherwise.length > 0 ? [`${indent}otherwise`, ...printStatements(s.otherwise, `${indent}  `)] : []),
-        ];
-      case "scalar":
-        return [
-          indent +
-            printEquation(s.equation) +
-            (s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "") +
-            (s.together ? `   (${s.together.name} in 0..${s.together.extent} at once)` : ""),
-        ];
-      case "issue": {
-        const [target, ...inputs] = s.intrinsic.operands.map((o) => {
-          const tile = s.tiles[o.name];
-          return tile ? `${tile.buffer}[${printExpr(tile.base, "formula")} ..]` : "?";
-        });
-        return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];
-      }
-      case "load":
-        return [`${indent}${printRegister(s.register)} <- ${printTile(s.memory)}`];
-      case "store":
-        return [`${indent}${printTile(s.memory)} <- ${printRegister(s.register)}`];
-      case "fetch": {
-        const { access, axes, by, several } = s.tile;
-        const more = several ? ` and ${several.count - 1} more` : "";
-        const how = by === "elements" ? "" : ` by ${by}`;
-        return [`${indent}${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}`];
-      }
-      case "drain": {
-        const how = s.by === "quads" ? " by quads" : "";
-        return [
-          `${indent}for ${s.axes.join(", ")} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`,
-        ];
-      }
-      case "copy": {
-        const when = s.when ? ` where ${printExpr(s.when)}` : "";
-        const how = [
-          s.width > 1 ? ` by ${s.width}` : "",
-          s.gathered ? ", gathered" : "",
-          s.transfer === "plain" ? "" : `, ${s.transfer}`,
-          `, by ${s.group}`,
-          s.view ? `, ${printTensorView(s.view)}` : "",
-        ];
-        const tile = s.axes.map((a) => `${a.name} ${a.extent}`).join(", ");
-        return [`${indent}copy ${tile}${how.join("")}${when}   ${printEquation(s.equation)}`];
-      }
-      case "commit":
-        return [`${indent}commit${s.of ? ` ${s.of.family}` : ""}`];
-      case "wait":
-        return [`${indent}wait${s.of ? ` ${s.of.family}` : ""} ${s.pending}`];
-      case "send": {
-        const when = s.when ? ` where ${printExpr(s.when)}` : "";
-        return [`${indent}send for ${printArrival(s.arrival)}${when}`, ...printStatements(s.copies, `${indent}  `)];
-      }
-      case "await":
-        return [`${indent}await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}`];
-      case "fence":
-        return [`${indent}fence ${s.of.family} ${s.on}`];
-      case "clear":
-        return [`${indent}${printRegister(s.register)} <- identity`];
-      case "register-issue": {
-        const [target, ...inputs] = s.intrinsic.operands.map((o) => {
-          const register = s.registers[o.name];
-          const tile = s.tiles?.[o.name];
-          if (tile) return `${printAccess(tile.access)} over ${tile.axes.join(", ")}`;
-          return register ? printRegister(register) : "?";
-        });
-        return [`${indent}${target} <- ${s.intrinsic.name}(${inputs.join(", ")})`];
-      }
-      case "barrier":
-        return [`${indent}barrier${s.group ? ` ${s.group}` : ""}${s.of ? `, of ${s.of}` : ""}`];
-      default:
-        return s satisfies never;
-    }
-  });
-}
-
-function printArrival({ name, stage }: ArrivalAt): string {
-  return `${name}[${printExpr(stage, "formula")}]`;
-}
-
-function printRegister({ file, index }: RegisterAt): string {
-  return `${file}{${printExpr(index, "formula")}}`;
-}
-
-function printTile({ buffer, base, stride }: MemoryTile): string {
-  return `${buffer}[${printExpr(base, "formula")} .. by ${stride}]`;
 }

@@ -34,11 +34,11 @@ import {
   isGridMode,
   isTeamMode,
   type LoopNest,
-  printStatement,
   type Scratch,
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
+import { printStatement } from "../abstraction/print-nest.ts";
 import {
   apart,
   type Code,

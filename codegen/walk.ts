@@ -9,7 +9,8 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { number } from "../abstraction/expression.ts";
-import { type Copy, type Loop, printHead, type Statement } from "../abstraction/loop-nest.ts";
+import type { Copy, Loop, Statement } from "../abstraction/loop-nest.ts";
+import { printHead } from "../abstraction/print-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, indented } from "../abstraction/source-text.ts";
 

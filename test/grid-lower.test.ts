@@ -10,8 +10,8 @@ import { type Computation, defineComputation, elementCount, inputsOf, pointCount
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";

@@ -6,7 +6,7 @@ import { ADVERSE_ORDERS, type NestOrder } from "../abstraction/blocks/run.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { faultsOf, pipeline, randomForm } from "./support/pipeline.ts";
 import { inFull } from "./support/slow.ts";

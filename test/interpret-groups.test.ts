@@ -5,7 +5,7 @@ import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { type GroupMatmulOptions, groupMatmul } from "./support/group-matmul.ts";
 
 function inputsOf({ turned = false }: GroupMatmulOptions): { x: Float64Array; y: Float64Array } {

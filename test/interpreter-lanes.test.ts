@@ -4,8 +4,9 @@ import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { type LoopNest, loop, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation } from "../abstraction/parse.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 
 const LANES = 4;
 const scalar = (text: string): Statement => ({ kind: "scalar", equation: parseEquation(text) });

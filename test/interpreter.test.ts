@@ -5,8 +5,9 @@ import { type ComputationSpec, defineComputation } from "../abstraction/computat
 import { type Inputs, interpret, interpretInPlace } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { defineIntrinsic } from "../abstraction/intrinsic.ts";
-import { type LoopNest, loops, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import { type LoopNest, loops, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import fc from "./support/property.ts";
 
 /** The output of an equation whose tensors all have one type, unless given otherwise. */

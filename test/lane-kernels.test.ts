@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";

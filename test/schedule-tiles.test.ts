@@ -7,8 +7,9 @@ import { type Computation, defineComputation, elementCount, inputsOf, pointCount
 import { rangeOf } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { type LoopNest, printNest, type Statement } from "../abstraction/loop-nest.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";

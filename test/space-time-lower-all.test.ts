@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
 import { arrayPass, derive } from "../mapper/space-time/derive.ts";
 import { designSpace } from "../mapper/space-time/enumerate.ts";

@@ -5,8 +5,9 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { type LoopNest, printNest } from "../abstraction/loop-nest.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { parseRecurrence } from "../abstraction/parse-recurrence.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import {
   gpuBlocks,
   gpuThreads,

@@ -9,7 +9,7 @@ import type { ThreadSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { printNest } from "../abstraction/loop-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { THREADS } from "../intrinsics/cuda-threads.ts";

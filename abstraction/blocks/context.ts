@@ -5,7 +5,8 @@
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
 import type { Intrinsic, Operand } from "../intrinsic.ts";
 import { WARP } from "../intrinsic.ts";
-import { type LoopNest, printHead, type RegisterAt, type Scratch } from "../loop-nest.ts";
+import type { LoopNest, RegisterAt, Scratch } from "../loop-nest.ts";
+import { printHead } from "../print-nest.ts";
 import { describeElement, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES, type Flight } from "./happens-before.ts";
 import type { Judge, WatchedBuffer } from "./watched-memory.ts";

@@ -11,7 +11,8 @@
 
 import type { Environment } from "../evaluate.ts";
 import type { Dimension } from "../layout.ts";
-import { printHead, type Statement } from "../loop-nest.ts";
+import type { Statement } from "../loop-nest.ts";
+import { printHead } from "../print-nest.ts";
 import { ALL_LANES, type Moment } from "./happens-before.ts";
 
 /**

@@ -10,7 +10,8 @@
  * whose number such a loop does not reach passes it by.
  */
 
-import { isShared, isTeamMode, type LoopNest, printHead, type Statement } from "../loop-nest.ts";
+import { isShared, isTeamMode, type LoopNest, type Statement } from "../loop-nest.ts";
+import { printHead } from "../print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
 import { type BlockContext, malformed, type Standing, type Warp, type WarpRun } from "./context.ts";
 import { Engines } from "./engines.ts";

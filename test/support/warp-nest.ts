@@ -14,11 +14,11 @@ import {
   type Group,
   type LoopNest,
   loop,
-  printHead,
   type Scratch,
   type Statement,
 } from "../../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
+import { printHead } from "../../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
 type Extents = Readonly<Record<string, number>>;

@@ -1,0 +1,161 @@
+/**
+ * @file A nest as text: what `explain --nest` shows and tests hold. One statement is one line; what is inside it follows, two spaces deeper.
+ *
+ *     for m_outer in 0..4
+ *       c{0} <- identity
+ */
+
+import { printEquation } from "./equation.ts";
+import { type Expr, printAccess, printExpr } from "./expression.ts";
+import {
+  type ArrivalAt,
+  type Copy,
+  isGridMode,
+  isTeamMode,
+  type Loop,
+  type LoopNest,
+  type MemoryTile,
+  type RegisterAt,
+  type Scratch,
+  type Statement,
+} from "./loop-nest.ts";
+import { printTensorView } from "./tensor-view.ts";
+
+/** The nest as text, for `explain` and for tests. */
+export function printNest(nest: LoopNest): string {
+  const lines = nest.scratch.map(printScratch);
+  for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
+  for (const a of nest.arrivals ?? []) lines.push(`arrivals ${a.name}: ${a.stages}`);
+  for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
+  const deeper = nest.prepare.length > 0;
+  if (deeper) lines.push("prepare", ...indented(nest.prepare), "run");
+  lines.push(...(deeper ? indented(nest.body) : nest.body.flatMap(printStatement)));
+  return lines.join("\n");
+}
+
+/** One statement as text, with what is inside it. */
+export function printStatement(s: Statement): string[] {
+  return [printHead(s), ...inside(s)];
+}
+
+const indented = (statements: readonly Statement[]): string[] =>
+  statements.flatMap(printStatement).map((line) => `  ${line}`);
+
+/** The lines below a statement's own. */
+function inside(s: Statement): string[] {
+  if (s.kind === "loop") return indented(s.body);
+  if (s.kind === "send") return indented(s.copies);
+  if (s.kind !== "when") return [];
+  return [...indented(s.body), ...(s.otherwise.length > 0 ? ["otherwise", ...indented(s.otherwise)] : [])];
+}
+
+/** One statement on one line; of a loop, its head. */
+export function printHead(s: Statement): string {
+  switch (s.kind) {
+    case "loop":
+      return printLoop(s);
+    case "when":
+      return `when ${printExpr(s.condition)}`;
+    case "scalar": {
+      const prefetch = s.prefetch ? `   (prefetch ${printAccess(s.prefetch)})` : "";
+      const together = s.together ? `   (${s.together.name} in 0..${s.together.extent} at once)` : "";
+      return printEquation(s.equation) + prefetch + together;
+    }
+    case "issue":
+      return printIssue(s, (o) => {
+        const tile = s.tiles[o];
+        return tile && `${tile.buffer}[${printExpr(tile.base, "formula")} ..]`;
+      });
+    case "load":
+      return `${printRegister(s.register)} <- ${printTile(s.memory)}`;
+    case "store":
+      return `${printTile(s.memory)} <- ${printRegister(s.register)}`;
+    case "fetch": {
+      const { access, axes, by, several } = s.tile;
+      const more = several ? ` and ${several.count - 1} more` : "";
+      const how = by === "elements" ? "" : ` by ${by}`;
+      return `${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}`;
+    }
+    case "drain": {
+      const how = s.by === "quads" ? " by quads" : "";
+      return `for ${s.axes.join(", ")} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`;
+    }
+    case "copy":
+      return printCopy(s);
+    case "commit":
+      return `commit${s.of ? ` ${s.of.family}` : ""}`;
+    case "wait":
+      return `wait${s.of ? ` ${s.of.family}` : ""} ${s.pending}`;
+    case "send":
+      return `send for ${printArrival(s.arrival)}${where(s.when)}`;
+    case "await":
+      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}`;
+    case "fence":
+      return `fence ${s.of.family} ${s.on}`;
+    case "clear":
+      return `${printRegister(s.register)} <- identity`;
+    case "register-issue":
+      return printIssue(s, (o) => {
+        const [register, tile] = [s.registers[o], s.tiles?.[o]];
+        if (tile) return `${printAccess(tile.access)} over ${tile.axes.join(", ")}`;
+        return register && printRegister(register);
+      });
+    case "barrier":
+      return `barrier${s.group ? ` ${s.group}` : ""}${s.of ? `, of ${s.of}` : ""}`;
+    default:
+      return s satisfies never;
+  }
+}
+
+function printLoop({ mode, axis, extent, range, inTurn }: Loop): string {
+  const how = mode === "serial" ? "" : isGridMode(mode) || isTeamMode(mode) ? ` at ${mode}` : ` ${mode}`;
+  const end = (name: string, first: number, others: readonly Expr[] = []): string =>
+    others.length === 0
+      ? String(first)
+      : `${name}(${[String(first), ...others.map((e) => printExpr(e, "formula"))].join(", ")})`;
+  const steps = `${end("max", 0, range?.from)}..${end("min", extent, range?.to)}`;
+  return `for${how} ${axis} in ${steps}${inTurn ? " in turn" : ""}`;
+}
+
+function printCopy({ axes, width, gathered, transfer, group, view, when, equation }: Copy): string {
+  const how = [
+    width > 1 ? ` by ${width}` : "",
+    gathered ? ", gathered" : "",
+    transfer === "plain" ? "" : `, ${transfer}`,
+    `, by ${group}`,
+    view ? `, ${printTensorView(view)}` : "",
+  ];
+  const tile = axes.map((a) => `${a.name} ${a.extent}`).join(", ");
+  return `copy ${tile}${how.join("")}${where(when)}   ${printEquation(equation)}`;
+}
+
+/** @param placed what is known of an operand; undefined where nothing is */
+function printIssue(
+  { intrinsic }: Extract<Statement, { readonly kind: "issue" | "register-issue" }>,
+  placed: (operand: string) => string | undefined,
+): string {
+  const [target, ...inputs] = intrinsic.operands.map((o) => placed(o.name) ?? "?");
+  return `${target} <- ${intrinsic.name}(${inputs.join(", ")})`;
+}
+
+const where = (when: Expr | undefined): string => (when ? ` where ${printExpr(when)}` : "");
+
+function printScratch(scratch: Scratch): string {
+  const { scope, name, dtype, elements, dims, storage, outside } = scratch;
+  if (!dims) return `${scope} ${name}: ${dtype}[${elements}]`;
+  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
+  const at = storage ? ` at ${printExpr(storage, "formula")}` : "";
+  return `${scope} ${name}: ${dtype}[${shape}]${at}${outside ? ", outside the identity" : ""}`;
+}
+
+function printArrival({ name, stage }: ArrivalAt): string {
+  return `${name}[${printExpr(stage, "formula")}]`;
+}
+
+function printRegister({ file, index }: RegisterAt): string {
+  return `${file}{${printExpr(index, "formula")}}`;
+}
+
+function printTile({ buffer, base, stride }: MemoryTile): string {
+  return `${buffer}[${printExpr(base, "formula")} .. by ${stride}]`;
+}
