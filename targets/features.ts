@@ -11,7 +11,7 @@ import type { Family, Feature } from "../abstraction/machine.ts";
 import { ARM } from "./arm.ts";
 import { INTEL } from "./intel.ts";
 import { MALI } from "./mali.ts";
-import { NVIDIA } from "./nvidia.ts";
+import { NVIDIA } from "./nvidia-features.ts";
 import { PORTABLE, PORTABLE_ISA, VIRTUAL } from "./portable.ts";
 import { X86 } from "./x86.ts";
 

@@ -6,7 +6,8 @@
  */
 
 import type { Target } from "../abstraction/machine.ts";
-import { featuresOfCapability, NVIDIA, NVIDIA_TARGETS } from "./nvidia.ts";
+import { NVIDIA_TARGETS } from "./nvidia.ts";
+import { featuresOfCapability, NVIDIA } from "./nvidia-features.ts";
 
 /** Whether kernels run as a grid of blocks on a machine. */
 export function isGpu(machine: Pick<Target, "levels">): boolean {

@@ -1,5 +1,5 @@
 /**
- * @file NVIDIA GPUs: what each compute capability can do, and the machines with figures known to us.
+ * @file NVIDIA GPUs whose figures are known to us. What a compute capability can do is in nvidia-features.ts.
  *
  *     nvidiaTarget("h100").isa                           ["sm_61", "sm_70", ..., "sm_90a", "wmma", "mma", "cp_async", "wgmma", ...]
  *     mostBytes(nvidiaTarget("h100"), "shared", "block") 232448
@@ -9,18 +9,8 @@
  */
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import type {
-  Bandwidth,
-  CopyForm,
-  Family,
-  Feature,
-  Figure,
-  Rate,
-  RegisterClass,
-  Target,
-  Unit,
-} from "../abstraction/machine.ts";
-import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
+import type { Bandwidth, CopyForm, Figure, Rate, Target, Unit } from "../abstraction/machine.ts";
+import { featuresOfCapability } from "./nvidia-features.ts";
 import { type Gpu, GUIDE, gpu } from "./nvidia-gpu.ts";
 
 const KIB = 1024;
@@ -31,118 +21,6 @@ const GIB = 1024 ** 3;
 const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 700 W, CUDA 13.0)";
 const H200_PROBES = "own micro-benchmarks on an H200, 2026-11-21 (CUDA 13.0)";
 const LUO = "Luo et al., Hopper micro-benchmarks";
-
-const sm = (capability: number): Feature & { readonly capability: number } => ({
-  name: `sm_${capability}`,
-  summary: `compute capability ${capability / 10}`,
-  capability,
-  source: GUIDE,
-});
-
-const feature = (
-  name: string,
-  capability: number,
-  summary: string,
-  source: string,
-  only?: true,
-): Feature & { readonly capability: number } => ({
-  name,
-  summary,
-  capability,
-  source,
-  ...(only && { only }),
-});
-
-/** What instructions ask for, by the compute capability it comes with. */
-const FEATURES: readonly (Feature & { readonly capability: number })[] = [
-  ...[61, 70, 72, 75, 80, 89, 90].map(sm),
-  feature("sm_90a", 90, "what only Hopper has", "PTX ISA, Target directive: sm_90a", true),
-  feature("dp4a", 61, "dot product of four bytes in each lane", "PTX ISA, dp4a"),
-  feature("wmma", 70, "warp matrix functions on f16", "CUDA C++ Programming Guide, Warp Matrix Functions"),
-  feature("wmma_int8", 72, "the same on bytes", "CUDA C++ Programming Guide, Warp Matrix Functions"),
-  feature("ldmatrix", 75, "eight rows of 16 bytes to the lanes of a warp", "PTX ISA, ldmatrix"),
-  feature("mma", 80, "mma.sync m16n8k16 on 16-bit factors, m16n8k8 on tf32, m16n8k32 on bytes", "PTX ISA, mma"),
-  feature("cp_async", 80, "asynchronous copies of 4, 8 and 16 bytes into shared memory", "PTX ISA, cp.async"),
-  feature("mbarrier", 80, "barriers that count arrivals", "PTX ISA, mbarrier"),
-  feature("mbarrier_tx", 90, "barriers that count bytes", "PTX ISA, mbarrier.expect_tx"),
-  feature("stmatrix", 90, "the lanes of a warp to eight rows of 16 bytes", "PTX ISA, stmatrix"),
-  feature("tma", 90, "copies of boxes by an engine", "PTX ISA, cp.async.bulk.tensor"),
-  feature("cluster", 90, "blocks that share their memories", "CUDA C++ Programming Guide, Thread Block Clusters"),
-  feature("dependent_launch", 90, "a kernel begins before its predecessor ends", "PTX ISA, griddepcontrol"),
-  feature("setmaxnreg", 90, "registers moved between warpgroups", "PTX ISA, setmaxnreg", true),
-  feature("wgmma", 90, "a warpgroup's matrix product from shared memory", "PTX ISA, wgmma.mma_async", true),
-];
-
-const fragment = (use: "matrix_a" | "matrix_b" | "accumulator"): RegisterClass => ({
-  name: `wmma::${use}`,
-  named: "variable",
-  types: {
-    ...{ f16: "__half", bf16: "__nv_bfloat16", tf32: "wmma::precision::tf32" },
-    ...{ s8: "signed char", u8: "unsigned char", s32: "int", f32: "float", f64: "double" },
-  },
-  declared: `wmma::fragment<wmma::${use}, {shape}, {type}${use === "accumulator" ? "" : ", wmma::row_major"}> {reg};`,
-  cleared: "wmma::fill_fragment({reg}, 0);",
-  perLane: true,
-  source: "CUDA C++ Programming Guide, Warp Matrix Functions",
-});
-
-const REGISTERS: readonly RegisterClass[] = [
-  fragment("matrix_a"),
-  fragment("matrix_b"),
-  fragment("accumulator"),
-  {
-    name: "frag",
-    named: "variable",
-    types: { f32: "float", s32: "int" },
-    // PTX passes everything else as 32 bits.
-    otherwise: "unsigned",
-    declared: "{type} {reg}[{words}];",
-    cleared: "for (auto& word : {reg}) word = 0;",
-    perLane: true,
-    source: "PTX ISA, Matrix Fragments for mma",
-  },
-  {
-    // No registers: the instruction reads its operand where it lies.
-    name: "shared",
-    named: "variable",
-    types: { f16: "uint16_t", bf16: "uint16_t", tf32: "float", s8: "int8_t", u8: "uint8_t" },
-    declared: `__shared__ __align__(${VIEW_ALIGNMENT}) {type} {reg}[{elements}];`,
-    cleared: "for (auto& element : {reg}) element = 0;",
-    source: "PTX ISA, wgmma.mma_async: matrix descriptors",
-  },
-  {
-    // Four bytes share a lane's register.
-    name: "lane",
-    named: "variable",
-    types: { f32: "float", f64: "double", u8: "unsigned", u32: "unsigned" },
-    otherwise: "int",
-    cleared: "{reg} = 0;",
-    perLane: true,
-    source: "CUDA C++ Programming Guide, Warp Shuffle Functions",
-  },
-  {
-    // A variable of one thread; 16-bit floats as their bits.
-    name: "thread",
-    named: "variable",
-    types: { f32: "float", f64: "double", f16: "uint16_t", bf16: "uint16_t", s8: "signed char", u8: "unsigned char" },
-    otherwise: "int",
-    cleared: "{reg} = 0;",
-    source: "CUDA C++ Programming Guide, Device Memory Space Specifiers: automatic variables",
-  },
-];
-
-export const NVIDIA: Family = {
-  name: "nvidia",
-  emulation: "cuda.h",
-  kernels: false,
-  registers: REGISTERS,
-  features: FEATURES,
-};
-
-/** Features of a compute capability, 80 for 8.0. */
-export function featuresOfCapability(capability: number): string[] {
-  return FEATURES.filter((f) => (f.only ? f.capability === capability : f.capability <= capability)).map((f) => f.name);
-}
 
 const machine = (given: Omit<Gpu, "isa">): Target => gpu({ ...given, isa: featuresOfCapability(given.capability) });
 

@@ -25,7 +25,8 @@ import {
 } from "../targets/index.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { laneCosts } from "../targets/lanes.ts";
-import { featuresOfCapability, NVIDIA_TARGETS, nvidiaTarget } from "../targets/nvidia.ts";
+import { NVIDIA_TARGETS, nvidiaTarget } from "../targets/nvidia.ts";
+import { featuresOfCapability } from "../targets/nvidia-features.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
 /** Every figure in an object, with where it says it comes from. */
