@@ -1,5 +1,5 @@
 /**
- * @file The public face of a package in C: a header, and the source that chooses between the tuned and the portable code.
+ * @file The source of a package in C that chooses between the tuned and the portable code; its header is in header.ts.
  *
  *     conv2d_plan* plan;
  *     if (conv2d_create(&plan, CONV2D_BEST)) ...            the CPU is asked here
@@ -8,14 +8,12 @@
  *     conv2d_destroy(plan);
  */
 
-import { equationText } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import {
   apart,
   type Code,
   code,
   comment,
-  identifier,
   join,
   lines as linesOf,
   list,
@@ -27,99 +25,8 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { extensionNamed } from "../targets/x86.ts";
-import { aboutParameter, type EmitSubject, type Parameter, parametersOf, pointerTo } from "./subject.ts";
-
-const MESSAGES = [
-  ["OK", "ok"],
-  ["NO_MEMORY", "no memory for the workspace"],
-  ["UNSUPPORTED", "this CPU, or the system, lacks what the tuned kernel needs"],
-  ["NOT_PREPARED", "run before prepare: the constants are not there yet"],
-  ["NULL", "a pointer is null"],
-  ["NO_THREAD", "a thread could not be started"],
-] as const;
-
-/** What run and prepare take, by role. */
-function signatures(parameters: readonly Parameter[]): { prepare: Code; run: Code } {
-  const behind = (chosen: readonly Parameter[]): Code => join(chosen.map((p) => code`, ${pointerTo(p)}`));
-  return {
-    prepare: behind(parameters.filter((p) => p.role === "constant")),
-    run: behind(parameters.filter((p) => p.role !== "constant")),
-  };
-}
-
-/** The name of a package, for functions and for macros. */
-export function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
-  return { name: identifier(name), upper: identifier(name.toUpperCase()) };
-}
-
-/** The header; its parameters are spelled with what else others read of a package (public.ts). */
-export function headerText(subject: EmitSubject): Code {
-  const { computation, tuned, threads, provenance } = subject;
-  const { name, upper } = namesOf(subject);
-  const parameters = parametersOf(computation);
-  const constants = parameters.filter((p) => p.role === "constant");
-  const { prepare, run } = signatures(parameters);
-  return code`${comment([
-    `${subject.name}: ${equationText(computation)}`,
-    "",
-    ...parameters.flatMap(aboutParameter),
-    "",
-    "Pointers need the alignment of their element type; with 64 bytes no load crosses a cache line. The output may not overlap an input. An element",
-    "that the storage formula does not reach is neither read for its value nor promised to be kept.",
-    "",
-    tuned
-      ? tuned.features.length === 0
-        ? "The tuned kernel is plain C++ too and runs on every CPU."
-        : `The tuned kernel needs ${tuned.features.join(", ")} and uses ${tuned.promises ?? "no special instruction"}; elsewhere the portable code runs.`
-      : "There is no tuned kernel in this package: the portable code runs everywhere.",
-    `A call uses ${threads === 1 ? "the thread that makes it" : `${threads} threads, started by create and ended by destroy`}. A plan serves one call at a time; make one for every thread that calls.`,
-    "",
-    ...provenance,
-  ])}
-#ifndef AUTOMAP_${upper}_H
-#define AUTOMAP_${upper}_H
-
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define ${upper}_API __attribute__((visibility("default")))
-
-/* What a function returns; ${name}_message says it in words. */
-enum { ${list(MESSAGES.map(([word], value) => code`${upper}_${word} = ${value}`))} };
-
-/* Which code a plan runs: BEST is the tuned one where the CPU has what it needs. */
-enum { ${upper}_BEST = 0, ${upper}_TUNED = 1, ${upper}_PORTABLE = 2 };
-
-typedef struct ${name}_plan ${name}_plan;
-
-/* Asks the CPU and allocates the workspace. */
-${upper}_API int ${name}_create(${name}_plan** plan, int which);
-${
-  constants.length > 0
-    ? code`/* Before the first run, and again whenever a constant has changed. What it is given is packed or copied and may be freed. */
-${upper}_API int ${name}_prepare(${name}_plan* plan${prepare});
-`
-    : NOTHING
-}/* One call of the kernel. */
-${upper}_API int ${name}_run(${name}_plan* plan${run});
-/* Frees a plan; null is allowed. */
-${upper}_API void ${name}_destroy(${name}_plan* plan);
-
-/* ${upper}_TUNED or ${upper}_PORTABLE: what the plan runs. */
-${upper}_API int ${name}_chosen(const ${name}_plan* plan);
-/* What the tuned kernel needs and this machine lacks, words with spaces between; empty when nothing is missing. */
-${upper}_API const char* ${name}_missing(void);
-${upper}_API const char* ${name}_message(int code);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
-`;
-}
+import { MESSAGES, namesOf, signatures } from "./header.ts";
+import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 /** The tuned kernel with names of its own, so that two packages fit into one program. */
 export function tunedSource(
@@ -265,14 +172,37 @@ struct Pool {
 } // namespace
 `;
 
+/** What the functions of a library are written from. */
+interface Library {
+  readonly subject: EmitSubject;
+  readonly name: Code;
+  readonly upper: Code;
+  /** In the order of the function, and in that of the kernel's tensors. */
+  readonly parameters: readonly Parameter[];
+  readonly places: readonly Parameter[];
+  readonly constants: readonly Parameter[];
+  readonly pooled: boolean;
+  /** Whether a plan of either code keeps a copy of a constant, and not only one of the portable code. */
+  readonly kept: (p: Parameter) => boolean;
+}
+
 export function librarySource(subject: EmitSubject): SourceText {
   const { computation, tuned, threads } = subject;
-  const { name, upper } = namesOf(subject);
   const parameters = parametersOf(computation);
-  const constants = parameters.filter((p) => p.role === "constant");
-  const { prepare, run } = signatures(parameters);
-  const pooled = threads > 1;
-  const kept = (p: Parameter): boolean => tuned === undefined || readsAtRun(tuned, p.place);
+  const library: Library = {
+    ...{ subject, ...namesOf(subject), parameters },
+    places: parameters.toSorted((a, b) => a.place - b.place),
+    constants: parameters.filter((p) => p.role === "constant"),
+    pooled: threads > 1,
+    kept: (p) => tuned === undefined || readsAtRun(tuned, p.place),
+  };
+  const parts = [kernelsText, planText, createText, prepareText, runText, endText];
+  return spell(join(parts.map((part) => part(library))), "c++");
+}
+
+/** The head, and what the kernels are called. */
+function kernelsText({ subject, name, upper, pooled }: Library): Code {
+  const { tuned, threads } = subject;
   const declared = (
     kind: "tuned" | "portable",
   ): Code => code`extern "C" unsigned long ${name}_${kind}_workspace_bytes(void);
@@ -280,10 +210,7 @@ extern "C" void ${name}_${kind}_prepare(void* workspace, const void* const* tens
 extern "C" int ${name}_${kind}_phases(void);
 extern "C" void ${name}_${kind}_run(void* workspace, void* const* tensors, int phase, int part, int parts);
 static const Code ${kind} = {${name}_${kind}_workspace_bytes, ${name}_${kind}_prepare, ${name}_${kind}_phases, ${name}_${kind}_run};`;
-  const nulls = (chosen: readonly Parameter[]): Code =>
-    join([code`!plan`, ...chosen.map((p) => code`!${p.name}`)], code` || `);
-  const places = [...parameters].sort((a, b) => a.place - b.place);
-  const text = code`${comment([
+  return code`${comment([
     `${subject.name}: chooses the code for this CPU, and keeps what calls share.`,
     "",
     `The kernels are in ${tuned ? `${subject.name}_tuned.cpp and ` : ""}${subject.name}_portable.cpp; only the first is compiled for more than the plainest CPU.`,
@@ -319,7 +246,11 @@ static const char* missing_words(void) { return "a-tuned-kernel"; }
 }
 enum { THREADS = ${threads}, ALIGNMENT = 64 };
 ${pooled ? apart(POOL) : NOTHING}
-struct ${name}_plan {
+`;
+}
+
+function planText({ name, constants, pooled, kept }: Library): Code {
+  return code`struct ${name}_plan {
   Code code;
   int chosen;
   void* workspace;
@@ -330,7 +261,11 @@ static void* aligned(unsigned long bytes) {
   return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-extern "C" int ${name}_create(${name}_plan** made, int which) {
+`;
+}
+
+function createText({ name, upper, constants, pooled, kept }: Library): Code {
+  return code`extern "C" int ${name}_create(${name}_plan** made, int which) {
   if (!made) return ${upper}_NULL;
   *made = nullptr;
   bool able = !*missing_words();
@@ -368,20 +303,25 @@ ${
 }  *made = plan;
   return ${upper}_OK;
 }
-${
-  constants.length > 0
-    ? code`
-extern "C" int ${name}_prepare(${name}_plan* plan${prepare}) {
+`;
+}
+
+function prepareText({ name, upper, parameters, constants, places }: Library): Code {
+  if (constants.length === 0) return code`\n`;
+  return code`
+extern "C" int ${name}_prepare(${name}_plan* plan${signatures(parameters).prepare}) {
   if (${nulls(constants)}) return ${upper}_NULL;
 ${join(constants.map((p) => code`  if (plan->${p.name}) memcpy(plan->${p.name}, ${p.name}, ${p.bytes});\n`))}  const void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? p.name : code`nullptr`)))}};
   plan->code.prepare(plan->workspace, tensors);
   plan->prepared = true;
   return ${upper}_OK;
 }
-`
-    : NOTHING
+
+`;
 }
-extern "C" int ${name}_run(${name}_plan* plan${run}) {
+
+function runText({ name, upper, parameters, places, pooled }: Library): Code {
+  return code`extern "C" int ${name}_run(${name}_plan* plan${signatures(parameters).run}) {
   if (${nulls(parameters.filter((p) => p.role !== "constant"))}) return ${upper}_NULL;
   if (!plan->prepared) return ${upper}_NOT_PREPARED;
   void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? code`plan->${p.name}` : code`(void*)${p.name}`)))}};
@@ -399,7 +339,11 @@ ${
   return ${upper}_OK;
 }
 
-extern "C" void ${name}_destroy(${name}_plan* plan) {
+`;
+}
+
+function endText({ name, upper, constants, pooled }: Library): Code {
+  return code`extern "C" void ${name}_destroy(${name}_plan* plan) {
   if (!plan) return;
 ${pooled ? code`  delete plan->pool;\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->workspace);
   free(plan);
@@ -415,5 +359,9 @@ ${join(MESSAGES.map(([, message]) => code`    ${stringLiteral(message)},\n`))}  
   return code >= 0 && code < ${MESSAGES.length} ? messages[code] : "an unknown code";
 }
 `;
-  return spell(text, "c++");
+}
+
+/** Whether one of the pointers that a function is given is null. */
+function nulls(chosen: readonly Parameter[]): Code {
+  return join([code`!plan`, ...chosen.map((p) => code`!${p.name}`)], code` || `);
 }

@@ -5,7 +5,7 @@
  */
 
 import { type Spelling, spellingOf } from "../abstraction/spelling.ts";
-import { headerText } from "./library.ts";
+import { headerText } from "./header.ts";
 import type { EmitSubject } from "./subject.ts";
 import { indexTypes } from "./wrapper.ts";
 
