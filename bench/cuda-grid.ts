@@ -17,11 +17,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
-import { createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
+import { type CudaRunner, createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
+import type { TunedKernel } from "../session/finals.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { casesNamed, type Layer } from "./cuda-cases.ts";
+import type { TuneEvent } from "../tuner/search.ts";
+import { type Case, casesNamed, type Layer } from "./cuda-cases.ts";
 import { readOptions } from "./options.ts";
 
 const { values } = readOptions({
@@ -66,6 +69,15 @@ const MOST_TRIALS = 1_000_000;
 if (values.report === undefined) await run();
 else console.log(report(readFileSync(values.report, "utf8")));
 
+/** One line of the file of results. */
+type Write = (line: unknown) => void;
+
+/** What runs kernels, and beside them the library. */
+interface Place {
+  readonly runner: CudaRunner;
+  readonly workdir: string;
+}
+
 async function run(): Promise<void> {
   const workdir = values.workdir ?? mkdtempSync(join(tmpdir(), "automap-cuda-grid-"));
   const made = await createCudaRunner({ workdir });
@@ -75,8 +87,7 @@ async function run(): Promise<void> {
     return;
   }
   const { runner } = made;
-  const target = nvidiaTarget(values.target);
-  const write = (line: unknown): void => {
+  const write: Write = (line) => {
     const text = JSON.stringify(line);
     if (values.out !== undefined) appendFileSync(values.out, `${text}\n`);
     else console.log(text);
@@ -86,78 +97,7 @@ async function run(): Promise<void> {
   const all = values.cases.split(",").flatMap(casesNamed);
   const layers = all.flatMap((one) => one.conv ?? []);
   const before = torchSeconds(layers);
-  for (const one of all) {
-    const begun = Date.now();
-    const found = await tuneComputation(one, {
-      ...{ machine: target, database: ":memory:", trials: MOST_TRIALS },
-      ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
-      onEvent: (event) => {
-        if (event.kind === "trial") {
-          const { candidate, measurement, prediction } = event.trial;
-          const { status } = measurement;
-          const timed =
-            status === "ok"
-              ? { median: measurement.median, interval: measurement.interval }
-              : { log: measurement.log.slice(0, 300) };
-          write({
-            kind: "trial",
-            case: one.name,
-            candidate,
-            predicted: prediction?.seconds,
-            uncorrected: prediction?.uncorrectedSeconds,
-            status,
-            ...timed,
-          });
-        }
-        if (event.kind === "best")
-          console.error(
-            `${one.name} ${event.number}: ${seconds(event.trial)} us  ${scheduleText(event.trial.candidate)}`,
-          );
-      },
-    });
-    if (!("trials" in found)) {
-      console.error(`${one.name}: ${found.status === "environment" ? found.problem.what : "nothing maps"}`);
-      continue;
-    }
-    // The winner and the library in one process, batches in turns.
-    const winner = found.best;
-    const peers: Record<string, number> = {};
-    let best: Final["best"];
-    if (winner) {
-      const { kernel } = winner;
-      const library =
-        one.gemm === undefined ? [] : [cublas(workdir, one.gemm, runner.device.nvcc.path, kernel.arguments)];
-      const reference = await runner.reference(one.computation, Number(values.seed));
-      const [own, ...others] = await runner.measureTogether([kernel, ...library], reference, {
-        budgetSeconds: 1,
-        batches: [30, 1000],
-      });
-      if (own?.status === "ok")
-        best = {
-          ...{ median: own.median, interval: [own.interval[0], own.interval[1]] },
-          ...{ instruction: winner.candidate.intrinsic, mapping: placeText(winner.candidate) },
-          schedule: scheduleText(winner.candidate),
-        };
-      const [peer] = others;
-      if (peer?.status === "ok") peers["cuBLAS"] = peer.median;
-      else if (peer) console.error(`cuBLAS: ${peer.status}: ${peer.log}`);
-      if (values.out !== undefined) writeFileSync(`${values.out}.${one.name}.cu`, kernel.source);
-    }
-    const line: Final = {
-      ...{
-        kind: "case",
-        case: one.name,
-        trials: found.trials.length,
-        seconds: (Date.now() - begun) / 1000,
-        peers,
-        failed: found.failed,
-      },
-      measured: found.trials.filter((t) => t.measurement.status === "ok").length,
-      ...(best && { best }),
-    };
-    write(line);
-    console.error(JSON.stringify(line));
-  }
+  for (const one of all) await searchCase(one, { runner, workdir }, write);
   const after = torchSeconds(layers);
   for (const [i, { name }] of all.filter((one) => one.conv).entries()) {
     const runs = [before[i], after[i]].flatMap((t) => t ?? []);
@@ -169,6 +109,70 @@ async function run(): Promise<void> {
     write({ kind: "peers", case: name, peers } satisfies z.infer<typeof beside>);
   }
   await runner.close();
+}
+
+async function searchCase(one: Case, place: Place, write: Write): Promise<void> {
+  const begun = Date.now();
+  const found = await tuneComputation(one, {
+    ...{ machine: nvidiaTarget(values.target), database: ":memory:", trials: MOST_TRIALS },
+    ...{ seconds: Number(values.seconds), seed: Number(values.seed) },
+    onEvent: (event) => writeEvent(one, event, write),
+  });
+  if (!("trials" in found)) {
+    console.error(`${one.name}: ${found.status === "environment" ? found.problem.what : "nothing maps"}`);
+    return;
+  }
+  const line: Final = {
+    ...{ kind: "case", case: one.name, trials: found.trials.length, seconds: (Date.now() - begun) / 1000 },
+    ...{ peers: {}, failed: found.failed },
+    measured: found.trials.filter((t) => t.measurement.status === "ok").length,
+    ...(found.best && (await besideLibrary(one, found.best, place))),
+  };
+  write(line);
+  console.error(JSON.stringify(line));
+}
+
+function writeEvent(one: Case, event: TuneEvent<Candidate>, write: Write): void {
+  if (event.kind === "trial") {
+    const { candidate, measurement, prediction } = event.trial;
+    const { status } = measurement;
+    const timed =
+      status === "ok"
+        ? { median: measurement.median, interval: measurement.interval }
+        : { log: measurement.log.slice(0, 300) };
+    write({
+      ...{ kind: "trial", case: one.name, candidate, status, ...timed },
+      ...{ predicted: prediction?.seconds, uncorrected: prediction?.uncorrectedSeconds },
+    });
+  }
+  if (event.kind === "best")
+    console.error(`${one.name} ${event.number}: ${seconds(event.trial)} us  ${scheduleText(event.trial.candidate)}`);
+}
+
+/** The winner and the library in one process, batches in turns. */
+async function besideLibrary(
+  one: Case,
+  { kernel, candidate }: TunedKernel,
+  { runner, workdir }: Place,
+): Promise<Pick<Final, "best" | "peers">> {
+  const library = one.gemm === undefined ? [] : [cublas(workdir, one.gemm, runner.device.nvcc.path, kernel.arguments)];
+  const reference = await runner.reference(one.computation, Number(values.seed));
+  const [own, ...others] = await runner.measureTogether([kernel, ...library], reference, {
+    budgetSeconds: 1,
+    batches: [30, 1000],
+  });
+  const [peer] = others;
+  if (peer && peer.status !== "ok") console.error(`cuBLAS: ${peer.status}: ${peer.log}`);
+  if (values.out !== undefined) writeFileSync(`${values.out}.${one.name}.cu`, kernel.source);
+  const peers = peer?.status === "ok" ? { cuBLAS: peer.median } : {};
+  if (own?.status !== "ok") return { peers };
+  return {
+    peers,
+    best: {
+      ...{ median: own.median, interval: [own.interval[0], own.interval[1]] },
+      ...{ instruction: candidate.intrinsic, mapping: placeText(candidate), schedule: scheduleText(candidate) },
+    },
+  };
 }
 
 function seconds({
