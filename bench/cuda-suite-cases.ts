@@ -4,11 +4,14 @@
  *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })       in NHWC, w KRSC, result NPQK
  */
 
+import { canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { targetOf } from "../abstraction/computation.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import type { Case } from "./cuda-suite-report.ts";
+import type { Layer } from "./suite.ts";
 
 export interface Configuration {
   readonly op: string;
@@ -16,6 +19,9 @@ export interface Configuration {
   /** Where the channels of images and filters lie. */
   readonly layout: "first" | "last";
 }
+
+/** Operators whose `n` is a batch of one: the others say another, or have none. */
+const WITH_BATCH = new Set(["c1d", "c2d", "c3d", "t2d", "grp", "dil", "dep", "cap", "men", "var"]);
 
 /** Layouts with the channels that are summed innermost in inputs and filters, those of the output innermost in it: what PyTorch calls channels last. */
 export const CHANNELS_LAST: Readonly<Record<string, Readonly<Record<string, string>>>> = {
@@ -40,4 +46,36 @@ export function suiteComputation({ op, params, layout }: Configuration): Computa
   const dims = sum.dims.map((d) => d.name).join(",");
   const epilogue = `result[${dims}] = f16(${sum.name}[${dims}])`;
   return instantiate(operator, { parameters: params, types, epilogue, ...(layouts && { layouts }) });
+}
+
+/**
+ * Configurations of all batches in order, without those of equal parameters before them.
+ * @param every one of each operator's configurations in so many
+ */
+export function suiteCases(
+  layers: readonly Layer[],
+  batches: readonly number[],
+  layout: Configuration["layout"],
+  every = 1,
+): readonly Case[] {
+  const counts = new Map<string, number>();
+  const taken = layers.filter(({ op }) => {
+    const count = counts.get(op) ?? 0;
+    counts.set(op, count + 1);
+    return count % every === 0 && (layout === "first" || op in CHANNELS_LAST);
+  });
+  const all = batches.flatMap((n, i) =>
+    taken.flatMap(({ id, op, params }): Case[] => {
+      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params, layout }] : [];
+      return [{ id: n === 1 ? id : `${id}@${n}`, op, params: { ...params, n }, layout }];
+    }),
+  );
+  const keyOf = ({ op, params }: Case): string => canonicalJson([op, params]);
+  return all.filter((c, i) => all.findIndex((other) => keyOf(other) === keyOf(c)) === i);
+}
+
+/** @param shard `2/4` is every fourth of them, the second first */
+export function inShard<T>(all: readonly T[], shard: string): readonly T[] {
+  const [which = 1, shards = 1] = shard.split("/").map(Number);
+  return all.filter((_, i) => i % shards === which - 1);
 }

@@ -15,7 +15,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import type { Candidate } from "../abstraction/candidate.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
@@ -23,8 +23,9 @@ import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import type { TrialOf } from "../tuner/trials.ts";
-import { CHANNELS_LAST, suiteComputation } from "./cuda-suite-cases.ts";
+import { inShard, suiteCases, suiteComputation } from "./cuda-suite-cases.ts";
 import { type Case, type Line, line, report } from "./cuda-suite-report.ts";
+import { trialOf } from "./cuda-trials.ts";
 import { readOptions } from "./options.ts";
 import { layersNamed, suiteLayers } from "./suite.ts";
 
@@ -49,8 +50,6 @@ const { values } = readOptions({
   },
 });
 
-/** Operators whose `n` is a batch of one: the others say another, or have none. */
-const WITH_BATCH = new Set(["c1d", "c2d", "c3d", "t2d", "grp", "dil", "dep", "cap", "men", "var"]);
 /** The budget is of seconds. */
 const MOST_TRIALS = 1_000_000;
 
@@ -77,27 +76,12 @@ function linesIn(path: string): Line[] {
   });
 }
 
-/** The configurations of all batches in order: this shard's, without those of equal parameters before them. */
+/** This shard's configurations, in order. */
 function casesOfShard(): readonly Case[] {
   const { layout } = values;
   if (layout !== "first" && layout !== "last") throw new Error(`--layout is first or last, not "${layout}"`);
-  const every = Number(values.every);
-  const counts = new Map<string, number>();
-  const layers = (values.cases === undefined ? suiteLayers() : layersNamed(values.cases)).filter(({ op }) => {
-    const count = counts.get(op) ?? 0;
-    counts.set(op, count + 1);
-    return count % every === 0 && (layout === "first" || op in CHANNELS_LAST);
-  });
-  const all = values.batches.split(",").flatMap((text, i) =>
-    layers.flatMap(({ id, op, params }): Case[] => {
-      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params, layout }] : [];
-      return [{ id: text === "1" ? id : `${id}@${text}`, op, params: { ...params, n: Number(text) }, layout }];
-    }),
-  );
-  const keyOf = ({ op, params }: Case): string => canonicalJson([op, params]);
-  const distinct = all.filter((c, i) => all.findIndex((other) => keyOf(other) === keyOf(c)) === i);
-  const [shard = 1, shards = 1] = values.shard.split("/").map(Number);
-  return distinct.filter((_, i) => i % shards === shard - 1);
+  const layers = values.cases === undefined ? suiteLayers() : layersNamed(values.cases);
+  return inShard(suiteCases(layers, values.batches.split(",").map(Number), layout, Number(values.every)), values.shard);
 }
 
 async function run(): Promise<void> {
@@ -185,13 +169,8 @@ async function searched(one: Case): Promise<Line> {
 
 function keepTrial(one: Case, { candidate, measurement, prediction }: TrialOf<Candidate>, at: number): void {
   if (values.trials === undefined) return;
-  const { op, params, layout, id } = one;
-  const came =
-    measurement.status === "ok"
-      ? { status: "ok", median: measurement.median, interval: measurement.interval }
-      : { status: measurement.status, log: measurement.log.slice(0, 300) };
-  const told = { kind: "trial", case: `${id} ${layout}`, suite: { op, params, layout }, candidate, ...came, at };
-  appendFileSync(values.trials, `${JSON.stringify({ ...told, uncorrected: prediction?.uncorrectedSeconds })}\n`);
+  const uncorrected = prediction?.uncorrectedSeconds;
+  appendFileSync(values.trials, `${JSON.stringify({ ...trialOf(one, candidate, measurement), at, uncorrected })}\n`);
 }
 
 /** PyTorch in a process of its own, ahead of the searches: a line a configuration, as it ends. */

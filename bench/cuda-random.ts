@@ -1,0 +1,160 @@
+/**
+ * @file Kernels drawn at random, measured on this machine's GPU: what the model of GPUs is judged by, for it has chosen none of them.
+ *
+ *     node dist/bench/cuda-random.js --draw 12 --configurations 7 > drawn.jsonl                  without a GPU: 12 of each of 7 configurations an operator
+ *     node dist/bench/cuda-random.js --measure drawn.jsonl --shard 1/4 --seconds 90 --out trials-1.jsonl
+ *     node dist/bench/gpu-accuracy.js trials-1.jsonl ...                                           how well the model ranks them
+ *
+ * A mapping is drawn from all that are valid (of the widths of one instruction those that leave the least over), each as likely as another, and a
+ * legal schedule under it. One in THREADS is of threads. Every kernel is compared with the reference in every element of three sets of inputs before its
+ * time counts. Of one configuration in `--again` the kernels are measured a second time by another process, in which their places in memory are others.
+ */
+
+import { appendFileSync, readFileSync } from "node:fs";
+import { setImmediate } from "node:timers/promises";
+
+import pLimit from "p-limit";
+import type { GridCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { type Random, seededRandom, shuffled } from "../abstraction/random.ts";
+import { gridLimits } from "../mapper/schedule/grid-context.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { constantValues } from "../operators/operator.ts";
+import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
+import { choiceOnGpu, generateOnGpu } from "../session/grid-space.ts";
+import { nativeIntrinsics } from "../session/tune.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { gridSpace } from "../tuner/grid-candidates.ts";
+import { threadSpace } from "../tuner/thread-candidates.ts";
+import { inShard, suiteCases, suiteComputation } from "./cuda-suite-cases.ts";
+import type { Case } from "./cuda-suite-report.ts";
+import { trialOf } from "./cuda-trials.ts";
+import { readOptions } from "./options.ts";
+import { suiteLayers } from "./suite.ts";
+
+const { values } = readOptions({
+  options: {
+    /** Candidates of a configuration. */
+    draw: { type: "string" },
+    /** Configurations of an operator, over batches and layouts. */
+    configurations: { type: "string", default: "7" },
+    batches: { type: "string", default: "1,16" },
+    seed: { type: "string", default: "1" },
+    target: { type: "string", default: "h100" },
+    measure: { type: "string" },
+    shard: { type: "string", default: "1/1" },
+    /** No configuration is begun after so many. */
+    seconds: { type: "string", default: "600" },
+    again: { type: "string", default: "3" },
+    out: { type: "string" },
+  },
+});
+const machine = nvidiaTarget(values.target);
+type Drawn = Case & { readonly candidates: readonly (GridCandidate | ThreadCandidate)[] };
+
+/** One candidate in so many is of threads, where threads compute the operator. */
+const THREADS = 4;
+/** Configurations under way at once: one is measured while the others compile. */
+const TOGETHER = 3;
+/** Kernels drawn at random may be a thousand times as slow as the best; what is silent for longer is taken to hang. */
+const STEP_SECONDS = 10;
+
+if (values.measure !== undefined) await measure(values.measure);
+else if (values.draw !== undefined) for (const drawn of draws(Number(values.draw))) console.log(JSON.stringify(drawn));
+else throw new Error("say --draw N or --measure FILE");
+
+/** Of every operator in turn a configuration, so that a run that is cut short has seen them all. */
+function* draws(count: number): Generator<Drawn> {
+  const random = seededRandom(Number(values.seed));
+  const batches = values.batches.split(",").map(Number);
+  const layers = suiteLayers();
+  const all = [...suiteCases(layers, batches, "first"), ...suiteCases(layers, batches, "last")];
+  const byOperator = [...new Set(layers.map(({ op }) => op))].map((op) =>
+    shuffled(
+      random,
+      all.filter((c) => c.op === op),
+    ).slice(0, Number(values.configurations)),
+  );
+  for (let turn = 0; turn < Number(values.configurations); turn++)
+    for (const cases of byOperator) {
+      const one = cases[turn];
+      if (one) yield { ...one, candidates: candidatesOf(suiteComputation(one), count, random) };
+    }
+}
+
+/** Drawn without the model: it is asked nothing but numbers drawn at random. */
+function candidatesOf(computation: Computation, count: number, random: Random): Drawn["candidates"] {
+  const limits = gridLimits(machine);
+  const intrinsics = nativeIntrinsics(machine);
+  const seed = Math.floor(2 ** 31 * random());
+  const alike = (): number => 1 + 1e-9 * random();
+  const ofThreads = intrinsics.filter((i) => i.scope === "thread");
+  const ofWarps = intrinsics.filter((i) => i.scope !== "thread");
+  const grid = gridSpace(computation, ofWarps, limits, alike, seed);
+  const threads = threadSpace(computation, ofThreads, limits, alike, seed);
+  const drawn = new Map<string, GridCandidate | ThreadCandidate>();
+  for (let tries = 0; drawn.size < count && tries < 10 * count; tries++) {
+    const wanted = random() < 1 / THREADS ? [threads, grid] : [grid, threads];
+    const space = wanted.find((s) => "ranked" in s);
+    if (!space || !("ranked" in space)) break;
+    const candidate = space.random(random);
+    drawn.set(JSON.stringify(candidate), candidate);
+  }
+  return [...drawn.values()];
+}
+
+async function measure(path: string): Promise<void> {
+  const made = await createCudaRunner({ stepSeconds: STEP_SECONDS });
+  if (made.status === "environment") {
+    console.error(`${made.what}\n${made.why}\n${made.remedy}`);
+    process.exitCode = 6;
+    return;
+  }
+  const { runner } = made;
+  const all = readFileSync(path, "utf8")
+    .split("\n")
+    .flatMap((line) => (line === "" ? [] : [JSON.parse(line) as Drawn])); // written by this program
+  const wanted = inShard(all, values.shard);
+  const atOnce = pLimit(TOGETHER);
+  const again = Number(values.again);
+  const counts = await Promise.all(wanted.map((one, i) => atOnce(() => measured(runner, one, i % again === 0))));
+  const kernels = counts.reduce((sum, n) => sum + n, 0);
+  const seconds = performance.now() / 1000;
+  console.error(
+    `${kernels} kernels in ${seconds.toFixed(1)} s (${(kernels / seconds).toFixed(1)} a second) on ${runner.device.name}`,
+  );
+  await runner.close();
+}
+
+/** @returns how many kernels were tried */
+async function measured(runner: CudaRunner, one: Drawn, twice: boolean): Promise<number> {
+  if (performance.now() > 1000 * Number(values.seconds)) return 0;
+  try {
+    const computation = suiteComputation(one);
+    const reference = await runner.reference(computation, Number(values.seed), {
+      fixed: constantValues(operatorNamed(one.op), computation),
+    });
+    const kernels: Kernel[] = [];
+    for (const candidate of one.candidates) {
+      const kernel = generateOnGpu(choiceOnGpu(computation, candidate, machine));
+      void runner.compile(kernel).catch(() => undefined);
+      kernels.push(kernel);
+      await setImmediate();
+    }
+    const first = await runner.measureTogether(kernels, reference);
+    const second = twice ? await runner.measureTogether(kernels, reference) : [];
+    const lines = one.candidates.flatMap((candidate, i) => {
+      const [measurement, repeated] = [first[i], second[i]];
+      if (!measurement) return [];
+      const trial = trialOf(one, candidate, measurement);
+      return [JSON.stringify(repeated?.status === "ok" ? { ...trial, again: repeated.median } : trial)];
+    });
+    if (values.out === undefined) console.log(lines.join("\n"));
+    else appendFileSync(values.out, `${lines.join("\n")}\n`);
+    return kernels.length;
+  } catch (error) {
+    console.error(`${one.id}: ${error instanceof Error ? error.message : String(error)}`);
+    return 0;
+  }
+}

@@ -1,0 +1,46 @@
+/**
+ * @file Trials of kernels on a GPU as benches write them, a line each, and as they are read again.
+ *
+ *     {"kind":"trial","case":"c2d-5@16 last","suite":{"op":"c2d",...},"candidate":{...},"status":"ok","median":9.1e-6,"interval":[9.0e-6,9.2e-6]}
+ */
+
+import { readFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
+import { z } from "zod";
+import type { Candidate, GridCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import type { Configuration } from "./cuda-suite-cases.ts";
+import type { Case } from "./cuda-suite-report.ts";
+
+/** A trial of a configuration of the suite. */
+export function trialOf({ id, op, params, layout }: Case, candidate: Candidate, measurement: Measurement) {
+  const came =
+    measurement.status === "ok"
+      ? { status: "ok", median: measurement.median, interval: measurement.interval }
+      : { status: measurement.status, log: measurement.log.slice(0, 300) };
+  return { kind: "trial", case: `${id} ${layout}`, suite: { op, params, layout }, candidate, ...came } as const;
+}
+
+const TRIAL = z.object({
+  kind: z.literal("trial"),
+  case: z.string(),
+  /** Of a trial of the suite's. */
+  suite: z.custom<Configuration>().optional(),
+  candidate: z.custom<GridCandidate | ThreadCandidate>(
+    (value) => z.object({ kind: z.enum(["grid", "threads"]) }).safeParse(value).success,
+  ),
+  /** Seconds. */
+  median: z.number(),
+  /** Of the median, 95 %. */
+  interval: z.tuple([z.number(), z.number()]).optional(),
+  /** The median of a second measurement, by another process. */
+  again: z.number().optional(),
+});
+export type TimedTrial = z.infer<typeof TRIAL>;
+
+/** The trials of a file that ended with a time. */
+export function timedTrialsIn(file: string): readonly TimedTrial[] {
+  const bytes = readFileSync(file);
+  const text = (file.endsWith(".gz") ? gunzipSync(bytes) : bytes).toString("utf8");
+  return text.split("\n").flatMap((line) => TRIAL.safeParse(line === "" ? undefined : JSON.parse(line)).data ?? []);
+}
