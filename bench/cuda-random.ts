@@ -12,7 +12,6 @@
 
 import { appendFileSync, readFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
-
 import pLimit from "p-limit";
 import type { GridCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";

@@ -2,71 +2,80 @@
  * @file How well the model of GPUs ranks trials that its correction has not seen, and what all of them teach it for other computations.
  *
  *     npm run build
- *     node dist/bench/gpu-accuracy.js bench/results/cuda-grid-h100.jsonl bench/results/cuda-resnet18-h100.jsonl
+ *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz                    an operator a line
+ *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz --by case --operators c2d,gmm
  *     node dist/bench/gpu-accuracy.js ... --prior perfmodel/prior-h100.ts
  *
- * Trials are those that bench/cuda-grid.ts and bench/cuda-suite.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
- * within a case and a file. `alone` is the model without any trial; `prior` as it begins a search, with the prior in the tree; `others` is corrected by trials of other cases: the
- * cases fall into ten parts, and each is judged by what the other nine taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
+ * Trials are those that bench/cuda-grid.ts, cuda-suite.ts and cuda-random.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
+ * within a case and a file. `alone` is the model without any trial; `prior` as it begins a search, with the prior in the tree; `others` is corrected by trials of other operators: each
+ * is judged by what the rest taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
+ * `ceiling` is what a second measurement ranks: of the cases that were measured twice the second one, elsewhere one drawn from the interval of the first.
  */
 
-import { readFileSync, writeFileSync } from "node:fs";
-import { gunzipSync } from "node:zlib";
-import { z } from "zod";
-import type { GridCandidate } from "../abstraction/candidate.ts";
+import { writeFileSync } from "node:fs";
 import { UsageError } from "../abstraction/error.ts";
+import { type Random, seededRandom } from "../abstraction/random.ts";
 import { apply, type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
 import { priorOf } from "../perfmodel/grid.ts";
 import { choiceOnGpu, costsOnGpu } from "../session/grid-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { caseNamed } from "./cuda-cases.ts";
-import { type Configuration, suiteComputation } from "./cuda-suite-cases.ts";
+import { suiteComputation } from "./cuda-suite-cases.ts";
+import { type TimedTrial, timedTrialsIn } from "./cuda-trials.ts";
 import { readOptions } from "./options.ts";
 
 const { values, positionals: files } = readOptions({
   allowPositionals: true,
-  options: { target: { type: "string", default: "h100" }, prior: { type: "string" } },
+  options: {
+    target: { type: "string", default: "h100" },
+    prior: { type: "string" },
+    /** What a line is of: `operator` or `case`. */
+    by: { type: "string", default: "operator" },
+    /** All when left out. */
+    operators: { type: "string" },
+  },
 });
 const target = nvidiaTarget(values.target);
 
-const TRIAL = z.object({
-  kind: z.literal("trial"),
-  case: z.string(),
-  /** Of a trial that bench/cuda-suite.ts wrote. */
-  suite: z.custom<Configuration>().optional(),
-  candidate: z.custom<GridCandidate>((value) => z.object({ kind: z.literal("grid") }).safeParse(value).success),
-  median: z.number(),
-});
-
-/** Parts of the cases that are judged by the others. */
-const FOLDS = 10;
-
+/** The two models have parts of the same name that are not the same. */
+type Kind = TimedTrial["candidate"]["kind"];
+interface Point extends Observation {
+  readonly kind: Kind;
+  readonly interval: readonly [number, number];
+  readonly again: number | undefined;
+}
 interface Group {
   readonly name: string;
-  readonly points: readonly Observation[];
+  readonly operator: string;
+  readonly points: readonly Point[];
 }
+type Corrections = Readonly<Record<Kind, Correction>>;
 
 const groups = files.flatMap(groupsOf);
-if (groups.length === 0) throw new Error("no trials: name files that bench/cuda-grid.ts wrote");
+if (groups.length === 0)
+  throw new Error("no trials: name files that bench/cuda-suite.ts or bench/cuda-random.ts wrote");
 print();
 if (values.prior !== undefined)
-  writeFileSync(values.prior, priorText(fitCorrection(groups.flatMap(({ points }) => points))));
+  writeFileSync(values.prior, priorText(taughtBy(groups.flatMap(({ points }) => points)).grid));
 
 function groupsOf(file: string): Group[] {
-  const byCase = new Map<string, Observation[]>();
-  const bytes = readFileSync(file);
-  for (const line of (file.endsWith(".gz") ? gunzipSync(bytes) : bytes).toString("utf8").split("\n")) {
-    const trial = TRIAL.safeParse(line === "" ? undefined : JSON.parse(line)).data;
-    if (!trial) continue;
-    const costs = costsIn(trial);
-    if (costs) byCase.set(trial.case, [...(byCase.get(trial.case) ?? []), { costs, measuredSeconds: trial.median }]);
+  const wanted = values.operators?.split(",");
+  const byCase = new Map<string, { operator: string; points: Point[] }>();
+  for (const trial of timedTrialsIn(file)) {
+    const operator = trial.suite?.op ?? trial.case.replace(/-.*/, "");
+    const costs = wanted && !wanted.includes(operator) ? undefined : costsIn(trial);
+    if (!costs) continue;
+    const { median: measuredSeconds, interval = [measuredSeconds, measuredSeconds], again } = trial;
+    const group = byCase.get(trial.case) ?? { operator, points: [] };
+    group.points.push({ costs, measuredSeconds, kind: trial.candidate.kind, interval, again });
+    byCase.set(trial.case, group);
   }
-  return [...byCase].map(([name, points]) => ({ name, points }));
+  return [...byCase].map(([name, group]) => ({ name, ...group }));
 }
 
 /** Undefined for a schedule that no longer stands. */
-function costsIn({ case: name, suite, candidate }: z.infer<typeof TRIAL>): Observation["costs"] | undefined {
+function costsIn({ case: name, suite, candidate }: TimedTrial): Observation["costs"] | undefined {
   try {
     return costsOnGpu(
       choiceOnGpu(suite ? suiteComputation(suite) : caseNamed(name).computation, candidate, target),
@@ -78,40 +87,77 @@ function costsIn({ case: name, suite, candidate }: z.infer<typeof TRIAL>): Obser
   }
 }
 
+function taughtBy(points: readonly Point[], prior?: Corrections): Corrections {
+  const of = (kind: Kind): Correction =>
+    fitCorrection(
+      points.filter((p) => p.kind === kind),
+      prior?.[kind],
+    );
+  return { grid: of("grid"), threads: of("threads") };
+}
+
 function print(): void {
-  const judged = (correction: Correction, points: readonly Observation[]): Judged[] =>
-    points.map(({ costs, measuredSeconds }) => ({ predicted: apply(correction, costs), measured: measuredSeconds }));
-  const names = [...new Set(groups.map(({ name }) => name))];
-  const foldOf = (name: string): number => names.indexOf(name) % FOLDS;
-  const byFold = Array.from({ length: Math.min(FOLDS, names.length) }, (_, fold) =>
-    fitCorrection(groups.filter(({ name }) => foldOf(name) !== fold).flatMap(({ points }) => points)),
+  const judged = (corrections: Corrections, points: readonly Point[]): Judged[] =>
+    points.map(({ kind, costs, measuredSeconds }) => ({
+      predicted: apply(corrections[kind], costs),
+      measured: measuredSeconds,
+    }));
+  const uncorrected: Corrections = { grid: NO_CORRECTION, threads: NO_CORRECTION };
+  const prior: Corrections = { ...uncorrected, grid: priorOf(target) };
+  const operators = [...new Set(groups.map(({ operator }) => operator))];
+  const taught = new Map(
+    operators.map((op) => [op, taughtBy(groups.flatMap(({ operator, points }) => (operator === op ? [] : points)))]),
   );
-  const others = groups.map(({ name }) => byFold[foldOf(name)]);
+  const others = groups.map(({ operator }) => taught.get(operator) ?? uncorrected);
+  const random = seededRandom(1);
+  const twice = groups.some(({ points }) => points.some((p) => p.again !== undefined));
   const schemes = {
-    alone: groups.map(({ points }) => judged(NO_CORRECTION, points)),
-    prior: groups.map(({ points }) => judged(priorOf(target) ?? NO_CORRECTION, points)),
-    others: groups.map(({ points }, g) => judged(others[g] ?? NO_CORRECTION, points)),
+    alone: groups.map(({ points }) => judged(uncorrected, points)),
+    prior: groups.map(({ points }) => judged(prior, points)),
+    others: groups.map(({ points }, g) => judged(others[g] ?? uncorrected, points)),
     half: groups.map(({ points }, g) => {
       const middle = points.length >> 1;
-      return judged(fitCorrection(points.slice(0, middle), others[g]), points.slice(middle));
+      return judged(taughtBy(points.slice(0, middle), others[g]), points.slice(middle));
     }),
+    ceiling: groups.map(({ points }) => measuredAgain(points, twice, random)),
   };
-  const cell = (share: number | undefined): string => (share === undefined ? "" : share.toFixed(3));
-  const row = (name: string, of: (all: readonly Judged[][]) => readonly Judged[][]): string => {
+  const names = Object.keys(schemes);
+  console.log(`| ${values.by} | trials | ${names.map((name) => `${name}: pairs | recall`).join(" | ")} |`);
+  console.log(`|---|---|${"---|---|".repeat(names.length)}`);
+  const row = (name: string, of: readonly number[]): void => {
+    const count = of.reduce((sum, g) => sum + (groups[g]?.points.length ?? 0), 0);
     const cells = Object.values(schemes).flatMap((all) => {
-      const { pairwise, recall } = evaluateTogether(of(all));
-      return [cell(pairwise), cell(recall)];
+      const { pairwise, recall } = evaluateTogether(of.map((g) => all[g] ?? []));
+      return [pairwise, recall].map((share) => share?.toFixed(3) ?? "");
     });
-    return `| ${name} | ${cells.join(" | ")} |`;
+    console.log(`| ${name} | ${count} | ${cells.join(" | ")} |`);
   };
-  console.log(
-    "| case | trials | alone: pairs | recall | prior: pairs | recall | others: pairs | recall | half: pairs | recall |",
-  );
-  console.log("|---|---|---|---|---|---|---|---|---|---|");
-  for (const [g, { name, points }] of groups.entries())
-    console.log(row(`${name} | ${points.length}`, (all) => [all[g] ?? []]));
-  const count = groups.reduce((sum, { points }) => sum + points.length, 0);
-  console.log(row(`all, pairs within a case | ${count}`, (all) => all));
+  const all = groups.map((_, g) => g);
+  if (values.by === "case") for (const g of all) row(groups[g]?.name ?? "", [g]);
+  else
+    for (const op of operators)
+      row(
+        op,
+        all.filter((g) => groups[g]?.operator === op),
+      );
+  row("all, pairs within a case", all);
+}
+
+/** Half of the width of a 95 % interval, in standard deviations. */
+const HALF_WIDTH = 1.96;
+
+/** The trials with a second measurement as what is predicted. @param twice whether only trials that were measured twice count */
+function measuredAgain(points: readonly Point[], twice: boolean, random: Random): Judged[] {
+  return points.flatMap(({ measuredSeconds: measured, interval: [low, high], again }) => {
+    if (twice) return again === undefined ? [] : [{ predicted: again, measured }];
+    const deviation = (high - low) / 2 / HALF_WIDTH;
+    return [{ predicted: measured + deviation * normal(random), measured }];
+  });
+}
+
+/** Box and Muller's. */
+function normal(random: Random): number {
+  return Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 }
 
 function priorText(prior: Correction): string {
