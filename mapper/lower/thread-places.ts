@@ -1,0 +1,122 @@
+/**
+ * @file Where a thread stands in the loops of a computation: which elements its block, warp and lane take, and the words for them.
+ *
+ *     q in 56: neighbours 2, lanes 4, warps 1, blocks 7        q of a neighbour = 2*(lane%4 + 4*q_block) + neighbour
+ */
+
+import { type Extents, pointsOf } from "../../abstraction/affine.ts";
+import type { ThreadSchedule } from "../../abstraction/candidate.ts";
+import type { Equation } from "../../abstraction/equation.ts";
+import { type Access, and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { type LoopMode, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { ThreadContext } from "../schedule/thread/context.ts";
+import { type DealtLoop, dealtLoops, isKept, productOf } from "../schedule/thread/schedule.ts";
+import { plus, times } from "./grid-places.ts";
+import { FreshNames } from "./names.ts";
+
+export class ThreadPlaces {
+  readonly names: FreshNames;
+  readonly dealt: readonly DealtLoop[];
+  readonly lane: string;
+  /** Blocks that share each sum. */
+  readonly split: number;
+  private readonly context: ThreadContext;
+
+  constructor(context: ThreadContext, schedule: ThreadSchedule) {
+    this.context = context;
+    this.names = new FreshNames(context.mapping.computation);
+    this.dealt = dealtLoops(context, schedule);
+    this.split = productOf(this.dealt, (l) => l.split);
+    this.lane = this.names.fresh("lane");
+  }
+
+  /** Points of the neighbours that a thread takes of kept or of summed loops. */
+  neighbours(kind: "spatial" | "reduce"): Extents[] {
+    const own = this.dealt.filter((l) => l.kind === kind);
+    return [
+      ...pointsOf(
+        own.map((l) => l.name),
+        Object.fromEntries(own.map((l) => [l.name, l.each])),
+      ),
+    ];
+  }
+
+  get width(): number {
+    return this.context.limits.lanes;
+  }
+
+  word({ name }: DealtLoop, what: "block" | "warp" | "step" | "part"): string {
+    return this.names.fresh(`${name}_${what}`);
+  }
+
+  blocks(): readonly (readonly [string, number])[] {
+    const kept = this.dealt.filter(isKept).map((l) => [this.word(l, "block"), l.blocks] as const);
+    const parts = this.dealt.filter((l) => l.split > 1).map((l) => [this.word(l, "part"), l.split] as const);
+    const all = [...kept, ...parts].filter(([, extent]) => extent > 1);
+    return all.length > 0 ? all : [[this.names.fresh("only_block"), 1]];
+  }
+
+  lanes(body: readonly Statement[]): Statement {
+    return loop(this.lane, this.width, body, "lanes");
+  }
+
+  /** Which of the lanes along a loop this one is. */
+  laneOf(l: DealtLoop): Expr {
+    if (l.lanes === 1) return number(0);
+    const below = this.laneWeight(l);
+    const quotient = below === 1 ? axis(this.lane) : binary("/", axis(this.lane), number(below));
+    return below * l.lanes === this.width ? quotient : binary("%", quotient, number(l.lanes));
+  }
+
+  laneWeight(l: DealtLoop): number {
+    return productOf(this.dealt.slice(this.dealt.indexOf(l) + 1), (other) => other.lanes);
+  }
+
+  warpOf(l: DealtLoop): Expr {
+    return l.warps === 1 ? number(0) : axis(this.word(l, "warp"));
+  }
+
+  /** The first of a thread's neighbours along a loop. */
+  private firstOf(l: DealtLoop): Expr {
+    const own = (extent: number, word: "block" | "step" | "part"): Expr =>
+      extent === 1 ? number(0) : axis(this.word(l, word));
+    const outer = isKept(l) ? own(l.blocks, "block") : plus(own(l.steps, "step"), times(l.steps, own(l.split, "part")));
+    return times(l.each, plus(this.laneOf(l), times(l.lanes, plus(this.warpOf(l), times(l.warps, outer)))));
+  }
+
+  /** Every loop at one of a thread's neighbours. */
+  counters(point: Extents): ReadonlyMap<string, Expr> {
+    return new Map(this.dealt.map((l) => [l.name, plus(this.firstOf(l), number(point[l.name] ?? 0))]));
+  }
+
+  beyond(kind: "spatial" | "reduce", counters: ReadonlyMap<string, Expr>): Expr[] {
+    return this.dealt
+      .filter((l) => l.kind === kind && l.beyond)
+      .map((l) => compare("<", counters.get(l.name) ?? number(0), number(l.extent)));
+  }
+
+  /** What flips a lane number to that of a partner along a summed loop, the farthest first. */
+  flips(): number[] {
+    return this.dealt.flatMap((l) => {
+      const flips: number[] = [];
+      if (!isKept(l)) for (let n = l.lanes / 2; n >= 1; n /= 2) flips.push(n * this.laneWeight(l));
+      return flips;
+    });
+  }
+}
+
+export type Scalar = Extract<Statement, { kind: "scalar" }>;
+
+export function assign(target: Access, value: Expr, where: readonly Expr[] = [], op: Equation["op"] = "="): Scalar {
+  const condition = where.length === 0 ? {} : { where: where.reduce(and) };
+  return { kind: "scalar", equation: { target, op, value, ...condition } };
+}
+
+/** Loops around a body, outermost first. */
+export function loopsAt(
+  mode: LoopMode,
+  axes: readonly (readonly [string, number])[],
+  body: readonly Statement[],
+): readonly Statement[] {
+  return axes.reduceRight((inner, [name, extent]) => [loop(name, extent, inner, mode)], body);
+}
