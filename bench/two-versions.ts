@@ -30,7 +30,7 @@ const { values } = parseArgs({
 
 /** Seconds of processor time that one row is measured for, after as much again to warm up. */
 const BUDGET = 0.7;
-const SCHEDULES = 512;
+const SCHEDULES = 128;
 
 const CASES = [
   { operator: "conv2d", types: "u8s8", layouts: "NHWC", intrinsic: "avx512.vpdpbusd" },
@@ -67,9 +67,12 @@ async function measured(dist: string, drawnBy: string): Promise<Times> {
   );
   times["map conv3d, either order"] = timeOf(() => own.mappings(conv3d, wmma));
   times["map conv3d, the unions of AMOS"] = timeOf(() => own.mappings(conv3d, wmma, { rule: "amos" }));
-  let turn = 0;
-  const next = <T>(items: readonly T[]): T => items[turn++ % items.length] as T; // never empty
-  times["lower a mapping"] = timeOf(() => own.lowerMapping(next(valid)));
+  // All of a list in each run: some take much longer than others.
+  const timeOfEach = <T>(items: readonly T[], run: (item: T) => unknown): number =>
+    timeOf(() => {
+      for (const item of items) run(item);
+    }) / items.length;
+  times["lower a mapping"] = timeOfEach(valid, own.lowerMapping);
 
   // 2. The model, and lowering under a schedule.
   for (const { operator, types, layouts, intrinsic: name } of CASES) {
@@ -78,7 +81,8 @@ async function measured(dist: string, drawnBy: string): Promise<Times> {
         types: version.parseDataTypes(types),
         layouts,
       });
-      const mapping = version.mappings(computation, next(version.intrinsicsNamed(name))).valid.at(-1);
+      const [intrinsic] = version.intrinsicsNamed(name);
+      const mapping = intrinsic && version.mappings(computation, intrinsic).valid.at(-1);
       if (!mapping) throw new Error(`${operator} does not map onto ${name}`);
       return mapping;
     };
@@ -91,10 +95,9 @@ async function measured(dist: string, drawnBy: string): Promise<Times> {
     const target = modelTarget(own.nativeTarget());
     const [predict, termsOf] = [createModel(mapping, target), createTerms(mapping, target)];
     const what = `${operator} ${types}`;
-    times[`${what}: prediction`] = timeOf(() => predict(next(schedules)));
-    times[`${what}: terms`] = timeOf(() => termsOf(next(schedules)));
-    times[`${what}: lower a schedule`] = timeOf(() => own.lowerSchedule(mapping, next(schedules)));
-    times[`${what}: draw a schedule`] = timeOf(() => own.randomSchedule(mapping, random, 2));
+    times[`${what}: prediction`] = timeOfEach(schedules, predict);
+    times[`${what}: terms`] = timeOfEach(schedules, termsOf);
+    times[`${what}: lower a schedule`] = timeOfEach(schedules, (schedule) => own.lowerSchedule(mapping, schedule));
   }
   return times;
 }
