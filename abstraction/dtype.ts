@@ -119,6 +119,8 @@ export function saturate(dtype: DType, x: number): number {
  */
 function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number): number {
   if (!Number.isFinite(x) || x === 0) return x;
+  // Small integers are values of the type.
+  if (Math.abs(x) <= 2 ** (fractionBits + 1) && Number.isInteger(x)) return x;
   // 1. The spacing of the type's values around x is a power of two.
   const exponent = Math.max(Math.floor(Math.log2(Math.abs(x))), minExponent);
   // log2 may be off by one at a power of two: there both spacings agree on the result unless x sits just below it.

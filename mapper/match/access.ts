@@ -64,11 +64,7 @@ export function accessMatrices(
 ): AccessMatrices {
   const x = softwareAccessMatrix(computation, intrinsic, binding);
   const z = intrinsicAccessMatrix(intrinsic);
-  return combineMatrices(x, z, matchingMatrix(computation, intrinsic, matching));
-}
-
-/** X and Z do not change from one matching to the next; enumeration computes them once. */
-export function combineMatrices(x: BinaryMatrix, z: BinaryMatrix, y: BinaryMatrix): AccessMatrices {
+  const y = matchingMatrix(computation, intrinsic, matching);
   return { x, y, z, xPrime: booleanProduct(z, y), zPrime: booleanProduct(x, transpose(y)) };
 }
 
@@ -81,10 +77,15 @@ export interface Disagreement {
 
 /** Where the matrices disagree, on mapped loops and fed axes only; empty when the match is right. */
 export function disagreements({ x, y, z, xPrime, zPrime }: AccessMatrices): Disagreement[] {
-  const mapped = y.columns.filter((_, j) => y.bits.some((row) => row[j] === 1));
   const fed = y.rows.filter((_, i) => y.bits[i]?.includes(1));
   return [
-    ...differences(xPrime, x, mapped).map((place) => ({ matrix: "X" as const, ...place })),
+    ...disagreementsWithX(x, y, xPrime),
     ...differences(zPrime, z, fed).map((place) => ({ matrix: "Z" as const, ...place })),
   ];
+}
+
+/** Those of X' and X, which decide whether a match is right. */
+export function disagreementsWithX(x: BinaryMatrix, y: BinaryMatrix, xPrime: BinaryMatrix): Disagreement[] {
+  const mapped = y.columns.filter((_, j) => y.bits.some((row) => row[j] === 1));
+  return differences(xPrime, x, mapped).map((place) => ({ matrix: "X", ...place }));
 }

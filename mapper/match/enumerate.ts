@@ -100,7 +100,7 @@ export function mappings(computation: Computation, intrinsic: Intrinsic, options
     intrinsic,
     rule,
     strict,
-    valid: valid.sort(byPromise),
+    valid: byPromise(valid),
     refused: distinct(refused).sort(byHope),
     total,
     sampled,
@@ -222,9 +222,9 @@ function refusedPairs(problem: Problem, groups: readonly Group[], rule: Enumerat
 }
 
 /** Ties keep the order of enumeration: operands as written first, then the fuller sets of loops. */
-function byPromise(a: Mapping, b: Mapping): number {
-  const mapped = (m: Mapping): number => Object.values(m.matching).flat().length;
-  return a.waste - b.waste || mapped(b) - mapped(a);
+function byPromise(valid: readonly Mapping[]): Mapping[] {
+  const counted = valid.map((m) => ({ m, mapped: Object.values(m.matching).flat().length }));
+  return counted.sort((a, b) => a.m.waste - b.m.waste || b.mapped - a.mapped).map(({ m }) => m);
 }
 
 function byHope(a: Refusal, b: Refusal): number {

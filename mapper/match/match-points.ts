@@ -38,10 +38,9 @@ function matchPointFlaw(problem: Problem, point: Readonly<Record<string, string>
     const bound = problem.binding[operand];
     if (bound === undefined) return `${operand} stands for nothing`;
     const wanted = new Set(Object.keys(point).filter((axis) => bitAt(problem.z, operand, axis) === 1));
-    for (const index of distinctIndices(bound)) {
-      const text = printExpr(index, "index");
-      const loops = relaxedLoops(index, mapped);
-      const [loop, second] = loops ?? axesIn(index).filter((name) => mapped.has(name));
+    for (const { e, text } of distinctIndices(bound)) {
+      const loops = relaxedLoops(e, mapped);
+      const [loop, second] = loops ?? axesIn(e).filter((name) => mapped.has(name));
       if (loops === undefined) return `${text} is not a plain index of ${loop}`;
       if (second !== undefined) return `${text} is a window over ${loop} and ${second}, not a plain index`;
       if (loop === undefined) continue;
@@ -82,16 +81,29 @@ function relaxedLoops(e: Expr, mapped: ReadonlyMap<string, string>): string[] | 
   }
 }
 
-/** The indices of what an operand stands for: one that several reads share is one, `x[k,k]` has two. */
-function distinctIndices(bound: Expr): Expr[] {
-  const byText = new Map<string, Expr[]>();
-  for (const { index } of accessesIn(bound))
-    for (const e of index) {
-      const text = printExpr(e);
-      const own = index.filter((other) => printExpr(other) === text);
+/** An index of an operand, and its text in a refusal. */
+interface Index {
+  readonly e: Expr;
+  readonly text: string;
+}
+
+const knownIndices = new WeakMap<Expr, readonly Index[]>();
+
+/** The indices of what an operand stands for, worked out once for all points: one that several reads share is one, `x[k,k]` has two. */
+function distinctIndices(bound: Expr): readonly Index[] {
+  const known = knownIndices.get(bound);
+  if (known) return known;
+  const byText = new Map<string, Index[]>();
+  for (const { index } of accessesIn(bound)) {
+    const texts = index.map((e) => ({ e, text: printExpr(e, "index") }));
+    for (const { text } of texts) {
+      const own = texts.filter((other) => other.text === text);
       if (own.length > (byText.get(text)?.length ?? 0)) byText.set(text, own);
     }
-  return [...byText.values()].flat();
+  }
+  const found = [...byText.values()].flat();
+  knownIndices.set(bound, found);
+  return found;
 }
 
 function combinations(

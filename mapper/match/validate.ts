@@ -8,7 +8,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { bitAt } from "../../abstraction/binary-matrix.ts";
+import { bitAt, booleanProduct } from "../../abstraction/binary-matrix.ts";
 import { type Axis, extentsOf } from "../../abstraction/computation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
@@ -20,7 +20,7 @@ import {
   type Verdict,
   type Witness,
 } from "../../abstraction/mapping.ts";
-import { combineMatrices, type Disagreement, disagreements, matchingMatrix } from "./access.ts";
+import { type Disagreement, disagreementsWithX, matchingMatrix } from "./access.ts";
 import { conditionParts, conditionProblem } from "./conditions.ts";
 import { matchPointProblem } from "./match-points.ts";
 import { fusedExtent, leavesAlone, type Problem, wasteOf } from "./problem.ts";
@@ -48,8 +48,8 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   if (kind) return kind;
 
   // 2. The access matrices, on the mapped loops.
-  const matrices = combineMatrices(x, z, matchingMatrix(problem.computation, intrinsic, matching));
-  const differing = disagreements(matrices).filter((d) => d.matrix === "X");
+  const y = matchingMatrix(problem.computation, intrinsic, matching);
+  const differing = disagreementsWithX(x, y, booleanProduct(z, y));
   if (differing.length > 0) return refuseAccess(problem, matching, differing);
 
   // 3. Axes left empty although a loop could feed them: one that feeds nothing, or one that feeds its axis together with others.

@@ -184,15 +184,12 @@ class Programs {
     const { dtype } = targetOf(computation);
     const numbers = new Map(inputsOf(computation).map((t, i) => [t.name, i]));
     const buffers = new Map(
-      [targetOf(computation), ...inputsOf(computation)].map(({ name, dims, dtype }): [string, Buffer] => [
-        name,
-        {
-          values: NONE,
-          shape: dims.map((d) => d.extent),
-          dtype,
-          element: (place) => this.element(name, numbers.get(name) ?? 0, dtype, place),
-        },
-      ]),
+      [targetOf(computation), ...inputsOf(computation)].map(({ name, dims, dtype }): [string, Buffer] => {
+        const range = isInteger(dtype) ? rangeOf(dtype) : FLOATS;
+        const tensor = numbers.get(name) ?? 0;
+        const element = (place: number): number => this.element(name, tensor, range, place);
+        return [name, { values: NONE, shape: dims.map((d) => d.extent), dtype, element }];
+      }),
     );
     this.problem = problem;
     this.scope = new Scope(buffers, identityOf(op, dtype));
@@ -283,33 +280,35 @@ class Programs {
     const element = this.place(this.env);
     const known = this.computed.get(element);
     if (known !== undefined) return known;
-    const right = this.elementAt(point, () => this.right(this.env));
-    const mistaken = this.elementAt(point, () => this.mistaken());
-    const differs = !same(right, mistaken);
+    const differs = !same(...this.elementAt(point));
     this.computed.set(element, differs);
     return differs;
   }
 
-  /** One element of the output, as interpret.ts computes it: a fold over summed axes joins once for every kept point. */
-  private elementAt(point: Point, value: () => number): number {
+  /** One element of the output by both programs, as interpret.ts computes it: a fold over summed axes joins once for every kept point. */
+  private elementAt(point: Point): [right: number, mistaken: number] {
     const { computation } = this.problem;
     const { op } = computation.equation;
     const { dtype } = targetOf(computation);
     const [fold, join] = [foldOf(op, dtype), joinOf(op, dtype)];
     this.stand(point);
     const element = this.place(this.env);
-    let result = this.scope.identity;
+    const { identity } = this.scope;
+    const result: [number, number] = [identity, identity];
     overSteps(this.env, this.free.spatial, () => {
       if (this.place(this.env) !== element) return;
-      let sum = this.scope.identity;
+      let [right, mistaken] = [identity, identity];
       let any = false;
       overSteps(this.env, this.free.reduce, () => {
-        this.evaluations++;
+        this.evaluations += 2;
         if (this.holds !== undefined && this.holds(this.env) === 0) return;
-        sum = any ? fold(sum, value()) : value();
+        right = any ? fold(right, this.right(this.env)) : this.right(this.env);
+        mistaken = any ? fold(mistaken, this.mistaken()) : this.mistaken();
         any = true;
       });
-      if (any) result = join(result, sum);
+      if (!any) return;
+      result[0] = join(result[0], right);
+      result[1] = join(result[1], mistaken);
     });
     return result;
   }
@@ -338,8 +337,8 @@ class Programs {
   }
 
   /** A small integer that its type holds, the same for the same element; one that stands out is at the end of that range. */
-  private element(tensor: string, tensorNumber: number, dtype: DType, place: number): number {
-    const [least, most] = isInteger(dtype) ? rangeOf(dtype) : [-LARGEST_FLOAT, LARGEST_FLOAT];
+  private element(tensor: string, tensorNumber: number, range: readonly [number, number], place: number): number {
+    const [least, most] = range;
     const { standing, seed } = this.draw;
     if (standing && this.standing.has(`${tensor} ${place}`))
       return standing.to > 0 ? Math.min(most, STANDING) : Math.max(least, -STANDING);
@@ -359,7 +358,7 @@ function scrambled(place: number, tensorNumber: number, seed: number): number {
 const NONE = new Float64Array(0);
 /** Elements that stand out; in floats less, so that f16 holds their products. */
 const STANDING = 100;
-const LARGEST_FLOAT = 30;
+const FLOATS = [-30, 30] as const;
 
 const same = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
 
