@@ -24,10 +24,11 @@ export interface TensorView {
   readonly rows: BoxRows | PixelRows;
 }
 
+/** A dimension of a tensor as an engine counts it: one of the tensor's own, or several that lie one behind the other. */
 export interface ViewedDimension {
   readonly name: string;
-  /** Among the tensor's own. */
-  readonly position: number;
+  /** The tensor's own, the fastest first. */
+  readonly own: readonly { readonly position: number; readonly extent: number }[];
   readonly extent: number;
   /** Elements from one place to the next. */
   readonly pitch: number;

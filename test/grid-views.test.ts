@@ -37,6 +37,11 @@ const CASES = [
   ["conv2d", { n: 2, c: 16, k: 16, h: 9, w: 9, r: 1, s: 1, pad: 0, stride: 2 }, "m <- k; n <- p,q; k <- c"],
   ["conv1d", { n: 3, c: 32, k: 16, l: 30, r: 5, pad: 2, stride: 3 }, "m <- n,p; n <- k; k <- c"],
   ["conv3d", { n: 1, c: 16, k: 16, d: 4, h: 5, w: 5, t: 3, r: 3, s: 3 }, "m <- o,p,q; n <- k; k <- c"],
+  // Dimensions that lie one behind the other are one: pixels of a filter of one tap, and the capsules of a channel's filter.
+  ["conv2d", { n: 3, c: 32, k: 16, h: 5, w: 7, r: 1, s: 1, pad: 0 }, "m <- n,p,q; n <- k; k <- c"],
+  ["conv3d", { n: 1, c: 16, k: 16, d: 2, h: 5, w: 5, t: 3, r: 1, s: 1, pad: 0 }, "m <- o,p,q; n <- k; k <- c"],
+  ["capsule-conv2d", { n: 2, c: 32, k: 5, caps: 8, h: 6, w: 6 }, "m <- n,p,q; n <- k,u; k <- c"],
+  ["capsule-conv2d", { n: 1, c: 16, k: 3, caps: 8, h: 7, w: 5, stride: 2 }, "m <- k,u; n <- p,q; k <- c"],
 ] as const;
 
 const contextNamed = (computation: Computation, mapping: string): GridContext =>
@@ -51,11 +56,20 @@ describe("an engine that fetches the tiles of a convolution", () => {
     },
   );
 
+  // Rows of 10 bytes are no rows of a box; images of 80 bytes are.
+  const IMAGES = convolutionF16("conv2d", { n: 2, c: 24, k: 24, h: 8, w: 5, r: 1, s: 1, pad: 0 }, false);
+
+  it("brings images of a filter of one tap, whose pixels lie one behind the other", () => {
+    const context = contextNamed(IMAGES, "m <- k; n <- p,q; k <- c");
+    expectRightInterpreted({ context, schedule: SCHEDULE }, ordersInTurn(1));
+  });
+
   it("is right on the emulated device", () => {
     const subjects = CASES.map(([name, parameters, mapping], i) => ({
       ...{ name: `${name} ${i}`, context: contextNamed(convolutionF16(name, parameters), mapping), schedule: SCHEDULE },
     }));
-    return expectRightEmulated(subjects);
+    const images = { name: "images", context: contextNamed(IMAGES, "m <- k; n <- p,q; k <- c"), schedule: SCHEDULE };
+    return expectRightEmulated([...subjects, images]);
   });
 });
 
@@ -127,7 +141,7 @@ describe("what an engine cannot be told of", () => {
   };
   it("is refused with a sentence", () => {
     expect(reasonOf(STRIDED, "m <- q; n <- k; k <- c,r,s")).toMatchInlineSnapshot(
-      `"columns of in are not one loop; columns of w are not one loop"`,
+      `"columns of in are neither one loop nor several that lie one behind the other; columns of w are neither one loop nor several that lie one behind the other"`,
     );
     expect(
       reasonOf(convolutionF16("conv2d", { n: 2, c: 16, k: 16, h: 6, w: 6 }), "m <- n,q; n <- k; k <- c"),

@@ -152,9 +152,13 @@ function compileView(
     return (row, column) => {
       let flat = 0;
       for (const [i, coordinate] of viewedCoordinates(view, first, by, row, column).entries()) {
-        const { position = 0, extent = 0 } = view.dims[i] ?? {};
+        const { own = [], extent = 0 } = view.dims[i] ?? {};
         if (coordinate < 0 || coordinate >= extent) return -1;
-        flat += coordinate * (below[position] ?? 0);
+        let rest = coordinate;
+        for (const { position, extent: count } of own) {
+          flat += (rest % count) * (below[position] ?? 0);
+          rest = Math.floor(rest / count);
+        }
       }
       return places?.[flat] ?? flat;
     };

@@ -21,6 +21,7 @@ import {
 } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import type { ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";
 import { sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
@@ -73,7 +74,7 @@ function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
   const inSum = places.name(sum, "in");
   const placed = dims.filter((d) => d.staged > 1).toReversed();
   const nameOf = (d: WindowDim): string => places.fresh(`${d.name}_place`);
-  const steps = new Map([[column.position, axis(inSum)], ...placed.map((d) => [d.position, axis(nameOf(d))] as const)]);
+  const steps = new Map([[placeOf(column), axis(inSum)], ...placed.map((d) => [placeOf(d), axis(nameOf(d))] as const)]);
   const index = first.map((e, position) => {
     const step = steps.get(position);
     return step ? plus(e, step) : e;
@@ -94,13 +95,16 @@ function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
     group: "block",
     ...(byEngine && {
       view: {
-        dims: all.map(({ name, position, extent, pitch }) => ({ name, position, extent, pitch })),
-        at: all.map((d) => first[d.position] ?? number(0)),
+        dims: all.map(({ name, own, extent, pitch }) => ({ name, own, extent, pitch })),
+        at: all.map((d) => first[placeOf(d)] ?? number(0)),
         rows: { kind: "box", extents: [columns, ...dims.map((d) => d.staged)] },
       },
     }),
   };
 }
+
+/** Of the tensor's own dimensions, the one that a window's is. */
+const placeOf = ({ own: [one] }: ViewedDimension): number => one?.position ?? 0;
 
 /** The window of a part of the sum is on its way. */
 function sent(places: GridPlaces, window: TapWindow, slice: Expr, when?: Expr): Statement {

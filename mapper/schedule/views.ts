@@ -7,12 +7,12 @@
  * All follows from how the loops index the tensor: filters of any rank, strides and dilations are no cases of their own.
  */
 
-import { type AffineForm, affineForm, evaluateIndex } from "../../abstraction/affine.ts";
-import { type Computation, extentsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { type AffineForm, affineForm, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { type Axis, type Computation, extentsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
-import type { GridContext, GridInput } from "./grid-context.ts";
+import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
 
 /** A tensor's dimension as an engine counts it, and how the loops index it. */
 export interface ViewedDim extends ViewedDimension {
@@ -48,55 +48,116 @@ export function viewForm(context: GridContext, input: GridInput): ViewForm | str
 }
 
 function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | string {
+  const { computation } = mapping;
   const { operand, kept, contiguous } = input;
-  const viewed = viewedDims(mapping.computation, input);
-  if (typeof viewed === "string") return viewed;
-  const { access: value, dims } = viewed;
+  const read = readDims(computation, input);
+  if (typeof read === "string") return read;
+  const { access: value } = read;
+  const bytes = bytesOf(operand.dtype);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, sum] : [sum, kept];
+  const extents = extentsOf(computation);
+  const dims = joined(joined(read.dims, columnAxis, extents), rowAxis, extents);
+  const uneven = pitchProblem(value.tensor, dims, bytes);
+  if (uneven !== undefined) return uneven;
 
-  // 1. Columns: one loop, alone in steps of 1 along the innermost dimension.
+  // 1. Columns: they lie along the innermost dimension, and nothing else of them.
   const [inner] = dims;
-  const [column, ...fused] = columnAxis.dimension?.loops ?? [];
-  if (!inner || !column || fused.length > 0) return `columns of ${value.tensor} are not one loop`;
-  const along = dims.filter((d) => d.form.terms.has(column.name));
-  if (along.length !== 1 || along[0] !== inner || inner.form.terms.get(column.name) !== 1)
-    return `${column.name} does not run along ${inner.name}, whose neighbours lie side by side in ${value.tensor}`;
+  if (!inner || !liesAlong(inner, columnAxis))
+    return `columns of ${value.tensor} are neither one loop nor several that lie one behind the other`;
+  const ofColumns = new Set(columnAxis.dimension?.loops.map((l) => l.name));
+  if (dims.some((d) => d !== inner && [...d.form.terms.keys()].some((name) => ofColumns.has(name))))
+    return `${columnAxis.axis} does not run along ${inner.name} alone, whose neighbours lie side by side in ${value.tensor}`;
 
   // Tiles along it are whole pieces; borders, and what other loops add, must be so too.
-  const extents = extentsOf(mapping.computation);
-  const added = [...inner.form.terms].filter(([name]) => name !== column.name && extents[name] !== 1);
-  const off = [inner.form.constant, ...added.map(([, by]) => by)].map((n) => Math.abs(n) * bytesOf(operand.dtype));
+  const added = [...inner.form.terms].filter(([name]) => !ofColumns.has(name) && extents[name] !== 1);
+  const off = [inner.form.constant, ...added.map(([, by]) => by)].map((n) => Math.abs(n) * bytes);
   const odd = off.find((n) => n % BEGINNING_BYTES !== 0);
   if (odd !== undefined)
     return `tiles of ${value.tensor} begin ${odd} bytes off along ${inner.name}, and an engine begins at multiples of ${BEGINNING_BYTES}`;
 
   // 2. Of the summed axis, what lies beyond its end must be 0: the tensor ends there too.
-  const [summed, ...others] = sum.dimension?.loops ?? [];
-  const ends = dims.find((d) => summed && d.form.terms.has(summed.name));
-  if (!summed || others.length > 0 || !ends || ends.extent !== summed.extent || !isAlone(ends.form, summed.name))
+  const ends = dims.find((d) => liesAlong(d, sum));
+  const isWhole = ends?.extent === sum.elements && ends.form.constant === 0;
+  if (!ends || !isWhole || ends.form.terms.size !== sum.dimension?.loops.length)
     return `${value.tensor} does not end where the sum over ${sum.axis} does`;
 
-  // 3. Rows: one loop in steps of 1 along one dimension; or loops that walk the tensor as it lies.
-  const rows = rowAxis.dimension?.loops ?? [];
-  const [row, ...more] = rows;
-  if (!row) return `no loop feeds the rows of ${value.tensor}`;
-  const places = dims.flatMap((d, i) => (d.form.terms.has(row.name) ? [i] : []));
-  const [place = 0] = places;
-  if (more.length === 0 && places.length === 1 && dims[place]?.form.terms.get(row.name) === 1)
+  // 3. Rows: along one dimension in steps of 1; or loops that walk the tensor as it lies.
+  const rows = rowAxis.dimension?.loops.map((l) => l.name) ?? [];
+  if (rows.length === 0) return `no loop feeds the rows of ${value.tensor}`;
+  const places = dims.flatMap((d, i) => (rows.some((row) => d.form.terms.has(row)) ? [i] : []));
+  const [place = 0, ...others] = places;
+  const along = dims[place];
+  if (along && others.length === 0 && liesAlong(along, rowAxis))
     return { access: value, dims, rows: { kind: "box", along: place } };
   if (contiguous !== "sum") return `rows of ${value.tensor} are several loops of the sum`;
-  const walks = walksOf(mapping.computation.axes, dims, rows.map((l) => l.name).toReversed());
-  return typeof walks === "string" ? walks : { access: value, dims, rows: { kind: "pixels", walks } };
+  const apart = pitchProblem(value.tensor, read.dims, bytes);
+  if (apart !== undefined) return apart;
+  const walks = walksOf(computation.axes, read.dims, rows.toReversed());
+  return typeof walks === "string" ? walks : { access: value, dims: read.dims, rows: { kind: "pixels", walks } };
+}
+
+/** Whether the loops of an axis, as they are fused, are steps of 1 along a dimension. */
+const liesAlong = ({ form }: ViewedDim, { dimension }: GridAxis): boolean =>
+  dimension?.loops.every((l, i) => form.terms.get(l.name) === dimension.weights[i]) ?? false;
+
+/**
+ * Dimensions with those that fused loops run along, one lying behind the other, as one; what such loops walk otherwise stays apart.
+ *
+ *     w[k,u,r,s,c], rows k,u of 512 x 8       c, s, r, u 8, k 512  ->  c, s, r, ku 4096
+ *     in[n,h,w,c] read at n,p,q,c             c, w, h, n           ->  c, nhw
+ */
+function joined(dims: readonly ViewedDim[], { dimension }: GridAxis, extents: Extents): readonly ViewedDim[] {
+  // A tap of a filter of one is always 0.
+  const moving = ({ constant, terms }: AffineForm): AffineForm => ({
+    constant,
+    terms: new Map([...terms].filter(([name]) => extents[name] !== 1)),
+  });
+  const isOf = (d: ViewedDim, l: Axis): boolean =>
+    d.extent === l.extent && isAlone(l.extent === 1 ? d.form : moving(d.form), l.name);
+  const own = dimension?.loops.map((l) => dims.find((d) => isOf(d, l))) ?? [];
+  const [fastest, ...slower] = own.toReversed();
+  if (!dimension || !fastest || slower.length === 0) return dims;
+  const whole = slower.reduce<ViewedDim | undefined>((inner, outer) => {
+    if (!inner || !outer || (outer.extent > 1 && outer.pitch !== inner.pitch * inner.extent)) return undefined;
+    const terms = new Map([
+      ...inner.form.terms,
+      ...[...outer.form.terms].map(([l, by]) => [l, by * inner.extent] as const),
+    ]);
+    return {
+      ...{ name: outer.name + inner.name, own: [...inner.own, ...outer.own], form: { constant: 0, terms } },
+      ...{ extent: inner.extent * outer.extent, pitch: inner.pitch },
+    };
+  }, fastest);
+  return whole ? dims.flatMap((d) => (d === fastest ? [whole] : own.includes(d) ? [] : [d])) : dims;
 }
 
 /** The dimensions of what an input reads, innermost first; or why an engine cannot count them, in one sentence. */
 export function viewedDims(
+  computation: Computation,
+  input: GridInput,
+): { readonly access: Access; readonly dims: readonly ViewedDim[] } | string {
+  const read = readDims(computation, input);
+  if (typeof read === "string") return read;
+  return pitchProblem(read.access.tensor, read.dims, bytesOf(input.operand.dtype)) ?? read;
+}
+
+function readDims(
   computation: Computation,
   { operand, value, conditions }: GridInput,
 ): { readonly access: Access; readonly dims: readonly ViewedDim[] } | string {
   if (value.kind !== "access" || conditions.length > 0) return `${operand.name} is computed, and an engine copies`;
   const dims = dimsOf(tensorOf(computation, value.tensor), value, bytesOf(operand.dtype));
   return typeof dims === "string" ? dims : { access: value, dims };
+}
+
+/** Why an engine cannot count dimensions: too many, or their places lie too near one another. */
+function pitchProblem(tensor: string, dims: readonly ViewedDim[], bytes: number): string | undefined {
+  if (dims.length < 2 || dims.length > MOST_DIMENSIONS) return `${tensor} has ${dims.length} dimensions`;
+  if (dims[0]?.pitch !== 1) return `no neighbours lie side by side in ${tensor}`;
+  const odd = dims.slice(1).find((d) => (d.pitch * bytes) % PITCH_BYTES !== 0);
+  return odd
+    ? `${tensor} has ${odd.pitch * bytes} bytes from one ${odd.name} to the next, no multiple of ${PITCH_BYTES}`
+    : undefined;
 }
 
 const isAlone = ({ constant, terms }: AffineForm, loop: string): boolean =>
@@ -116,16 +177,10 @@ function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | st
     const pitch = extent === 1 ? all : place(name, 1) - place(name, 0);
     for (let i = 1; i < extent && !even; i++)
       if (place(name, i) - place(name, i - 1) !== pitch) return `${tensor.name} does not lie evenly along ${name}`;
-    dims.push({ name, extent, pitch, position, form });
+    dims.push({ name, own: [{ position, extent }], extent, pitch, form });
   }
   if (place(tensor.dims[0]?.name ?? "", 0) !== 0) return `${tensor.name} does not begin where its memory does`;
-  if (dims.length < 2 || dims.length > MOST_DIMENSIONS) return `${tensor.name} has ${dims.length} dimensions`;
-  dims.sort((a, b) => a.pitch - b.pitch);
-  if (dims[0]?.pitch !== 1) return `no neighbours lie side by side in ${tensor.name}`;
-  const odd = dims.slice(1).find((d) => d.pitch % whole !== 0);
-  if (odd)
-    return `${tensor.name} has ${odd.pitch * bytes} bytes from one ${odd.name} to the next, no multiple of ${PITCH_BYTES}`;
-  return dims;
+  return dims.sort((a, b) => a.pitch - b.pitch);
 }
 
 /**

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { expect } from "vitest";
 import { ADVERSE_ORDERS as INTERPRETED_ORDERS } from "../../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
@@ -44,14 +44,18 @@ const CHANNELS_LAST = {
   conv2d: { in: "NHWC", w: "KRSC", y: "NPQK" },
   conv3d: { in: "NDHWC", w: "KTRSC", y: "NOPQK" },
   "transposed-conv2d": { in: "NHWC", w: "KRSC", y: "NPQK" },
+  "capsule-conv2d": { in: "NHWC", w: "KURSC", y: "NPQKU" },
 } as const;
 export type Convolution = keyof typeof CHANNELS_LAST;
 
 /** A convolution of f16 into f16, summed in f32. @param last whether channels lie innermost */
 export function convolutionF16(name: Convolution, parameters: Record<string, number>, last = true): Computation {
-  const output = { conv1d: "n,k,p", conv3d: "n,k,o,p,q", conv2d: "n,k,p,q", "transposed-conv2d": "n,k,p,q" }[name];
-  return instantiate(operatorNamed(name), {
-    ...{ parameters, types: parseDataTypes("f16"), epilogue: `y[${output}] = f16(out[${output}])` },
+  const [operator, types] = [operatorNamed(name), parseDataTypes("f16")];
+  const output = targetOf(instantiate(operator, { parameters, types }))
+    .dims.map((d) => d.name)
+    .join(",");
+  return instantiate(operator, {
+    ...{ parameters, types, epilogue: `y[${output}] = f16(out[${output}])` },
     ...(last && { layouts: CHANNELS_LAST[name] }),
   });
 }
