@@ -1,12 +1,15 @@
 /**
- * @file The configurations of bench/suites as computations of f16, sums in f32, with their channels first or last.
+ * @file The configurations of bench/suites as computations of one element type, with their channels first or last.
  *
- *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })       in NHWC, w KRSC, result NPQK
+ *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })       in NHWC, w KRSC, result NPQK, all f16, sums f32
+ *     suiteComputation({ op: "gmm", params, layout: "first", dtype: "s8" })         factors s8, the result s32
  */
 
+import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { targetOf } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -18,12 +21,23 @@ export interface Configuration {
   readonly params: Readonly<Record<string, number>>;
   /** Where the channels of images and filters lie. */
   readonly layout: "first" | "last";
+  /** Of both factors; f16 when left out. */
+  readonly dtype?: SuiteType | undefined;
 }
 
 /** Operators whose `n` is a batch of one: the others say another, or have none. */
 const WITH_BATCH = new Set(["c1d", "c2d", "c3d", "t2d", "grp", "dil", "dep", "cap", "men", "var"]);
 
-/** Layouts with the channels that are summed innermost in inputs and filters, those of the output innermost in it: what PyTorch calls channels last. */
+/** Element types of both factors. */
+export const suiteType = z.enum(["f16", "bf16", "tf32", "s8"]);
+export type SuiteType = z.infer<typeof suiteType>;
+/** What results are stored as. */
+export const STORED: Readonly<Record<SuiteType, DType>> = { f16: "f16", bf16: "bf16", tf32: "f32", s8: "s32" };
+
+/**
+ * Layouts with the channels that are summed innermost in inputs and filters, those of the output innermost in it: what PyTorch calls channels last. Of a
+ * product, both factors have the summed axis innermost.
+ */
 export const CHANNELS_LAST: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   c1d: { in: "NLC", w: "KRC", result: "NPK" },
   c2d: { in: "NHWC", w: "KRSC", result: "NPQK" },
@@ -36,16 +50,20 @@ export const CHANNELS_LAST: Readonly<Record<string, Readonly<Record<string, stri
   bcv: { in: "NHWC", w: "NKRSC", result: "NPQK" },
   men: { in: "LC" },
   var: { in: "LC" },
+  gmm: { b: "NK" },
 };
 
-export function suiteComputation({ op, params, layout }: Configuration): Computation {
-  const types = parseDataTypes("f16");
-  const layouts = layout === "last" ? CHANNELS_LAST[op] : undefined;
+export function suiteComputation({ op, params, layout, dtype = "f16" }: Configuration): Computation {
+  const types = parseDataTypes(dtype);
   const operator = operatorNamed(op);
   const sum = targetOf(instantiate(operator, { parameters: params, types }));
   const dims = sum.dims.map((d) => d.name).join(",");
-  const epilogue = `result[${dims}] = f16(${sum.name}[${dims}])`;
-  return instantiate(operator, { parameters: params, types, epilogue, ...(layouts && { layouts }) });
+  const stored = STORED[dtype];
+  const output = stored === types.sum ? sum.name : "result";
+  const epilogue = output === "result" ? { epilogue: `result[${dims}] = ${stored}(${sum.name}[${dims}])` } : {};
+  const last = Object.entries((layout === "last" && CHANNELS_LAST[op]) || {});
+  const layouts = Object.fromEntries(last.map(([name, lies]) => [name === "result" ? output : name, lies]));
+  return instantiate(operator, { parameters: params, types, layouts, ...epilogue });
 }
 
 /**
@@ -56,7 +74,7 @@ export function suiteCases(
   layers: readonly Layer[],
   batches: readonly number[],
   layout: Configuration["layout"],
-  every = 1,
+  { every = 1, dtype = "f16" }: { readonly every?: number; readonly dtype?: SuiteType } = {},
 ): readonly Case[] {
   const counts = new Map<string, number>();
   const taken = layers.filter(({ op }) => {
@@ -66,8 +84,8 @@ export function suiteCases(
   });
   const all = batches.flatMap((n, i) =>
     taken.flatMap(({ id, op, params }): Case[] => {
-      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params, layout }] : [];
-      return [{ id: n === 1 ? id : `${id}@${n}`, op, params: { ...params, n }, layout }];
+      if (!WITH_BATCH.has(op)) return i === 0 ? [{ id, op, params, layout, dtype }] : [];
+      return [{ id: n === 1 ? id : `${id}@${n}`, op, params: { ...params, n }, layout, dtype }];
     }),
   );
   const keyOf = ({ op, params }: Case): string => canonicalJson([op, params]);

@@ -1,11 +1,15 @@
 /** @file What cuda-suite.ts writes, a line each, and the table that comes of it. */
 
 import { z } from "zod";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { STORED, suiteType } from "./cuda-suite-cases.ts";
 
 const configuration = {
   ...{ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) },
   /** Where the channels of images and filters lie; lines without are of a time when they lay first. */
   layout: z.enum(["first", "last"]).default("first"),
+  /** Of the factors; lines without are of a time when it was f16. */
+  dtype: suiteType.default("f16"),
 };
 export type Case = Readonly<z.infer<z.ZodObject<typeof configuration>>>;
 
@@ -79,6 +83,8 @@ export function report(lines: readonly Line[]): string {
   const [devices, library] = [of("device"), of("library")[0]];
   const rows = [...new Set(of("case").map((found) => found.id))].map((id) => rowOf(id, of("case"), of("peer")));
   const ops = [...new Set(rows.map((r) => r.found.op))];
+  const [dtype = "f16", ...others] = new Set(rows.map((r) => r.found.dtype));
+  if (others.length > 0) throw new Error(`a report is of one element type, not of ${[dtype, ...others].join(", ")}`);
   const groups = [
     ...ops.map((op) => [op, rows.filter((r) => r.found.op === op)] as const),
     ...["1", "16"].map((b) => [`all of batch ${b}`, rows.filter((r) => r.batch === b)] as const),
@@ -107,7 +113,7 @@ export function report(lines: readonly Line[]): string {
   return [
     "# The operators of AMOS's evaluation on a GPU, beside PyTorch",
     "",
-    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc}; PyTorch ${library?.torch}, cuDNN ${library?.cudnn}. f16 inputs and outputs, f32 sums; a search of ${budgets} and the time to enumerate mappings a configuration and layout, seed ${device?.seed}. Microseconds of one call in a CUDA graph, inputs in the last cache where they fit, medians. Ratios are PyTorch / automap: above 1 automap is faster. PyTorch runs on the same GPU ahead of the searches, in every form of bench/peers/torch-operators.py; of what was timed in two calls, PyTorch or automap, the faster counts. Channels first is NCHW with filters KCRS, channels last NHWC with filters KRSC, for automap and PyTorch alike. Every kernel equals the reference in every element of three sets of inputs. Configurations of equal parameters are one row, under the first of their names; a batch of 16 is of operators whose configurations say 1. The kernel, and how many were measured, are of the faster layout.`,
+    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc}; PyTorch ${library?.torch}, cuDNN ${library?.cudnn}. ${dtype} inputs and ${STORED[dtype]} outputs, sums in ${parseDataTypes(dtype).sum}; a search of ${budgets} and the time to enumerate mappings a configuration and layout, seed ${device?.seed}. Microseconds of one call in a CUDA graph, inputs in the last cache where they fit, medians. Ratios are PyTorch / automap: above 1 automap is faster. PyTorch runs on the same GPU ahead of the searches, in every form of bench/peers/torch-operators.py; of what was timed in two calls, PyTorch or automap, the faster counts. Channels first is NCHW with filters KCRS, channels last NHWC with filters KRSC, for automap and PyTorch alike; of a product, the right factor transposed. Every kernel equals the reference in every element of three sets of inputs. Configurations of equal parameters are one row, under the first of their names; a batch of 16 is of operators whose configurations say 1. The kernel, and how many were measured, are of the faster layout.`,
     "",
     "    node dist/bench/cuda-suite.js --layout first --batches 1,16 --seconds ... --shard 1/8 --out FILE.jsonl",
     "",
@@ -141,7 +147,7 @@ function rowOf(id: string, cases: readonly Found[], peers: readonly Extract<Line
     found,
     batch: id.split("@")[1] ?? (batched ? String(found.params["n"]) : "none"),
     ...{ first: medianOf("first"), last: medianOf("last"), peer: [...forms.values()][0] },
-    peerLast: least([...forms].flatMap(([form, seconds]) => (form.includes("channels last") ? [seconds] : []))),
+    peerLast: least([...forms].flatMap(([form, seconds]) => (/channels last|transposed/.test(form) ? [seconds] : []))),
     peerBest: [...forms].sort(([, a], [, b]) => a - b)[0],
   };
 }

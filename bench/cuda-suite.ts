@@ -3,9 +3,10 @@
  *
  *     node dist/bench/cuda-suite.js --batches 1,16 --seconds 5 --shard 1/4 --out part-1.jsonl          a line a configuration, as it ends
  *     node dist/bench/cuda-suite.js --layout last --batches 1,16 --out last.jsonl       images and filters with their channels innermost
+ *     node dist/bench/cuda-suite.js --dtype bf16 --cases c2d,gmm --layout last --out bf16.jsonl      or tf32, s8
  *     node dist/bench/cuda-suite.js --report part-1.jsonl,part-2.jsonl
  *
- * Inputs and outputs are f16, sums f32; images lie NCHW, filters KCRS, or with `--layout last` as CHANNELS_LAST says. Every kernel is compared with the reference in every element of three sets
+ * Inputs and outputs are f16, sums f32, unless `--dtype` says another type; images lie NCHW, filters KCRS, or with `--layout last` as CHANNELS_LAST says. Every kernel is compared with the reference in every element of three sets
  * of inputs before its time counts. A file that exists is gone on with: configurations that it holds are left out. Those of equal
  * parameters are searched once.
  */
@@ -23,7 +24,7 @@ import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import type { TrialOf } from "../tuner/trials.ts";
-import { inShard, suiteCases, suiteComputation } from "./cuda-suite-cases.ts";
+import { inShard, suiteCases, suiteComputation, suiteType } from "./cuda-suite-cases.ts";
 import { type Case, type Line, line, report } from "./cuda-suite-report.ts";
 import { trialOf } from "./cuda-trials.ts";
 import { readOptions } from "./options.ts";
@@ -38,6 +39,8 @@ const { values } = readOptions({
     batches: { type: "string", default: "1,16" },
     /** Where channels lie: `first` (NCHW) or `last` (NHWC). */
     layout: { type: "string", default: "first" },
+    /** Of the factors: `f16`, `bf16`, `tf32` or `s8`. */
+    dtype: { type: "string", default: "f16" },
     /** Where every trial is written to, for bench/gpu-accuracy.ts. */
     trials: { type: "string" },
     shard: { type: "string", default: "1/1" },
@@ -81,7 +84,9 @@ function casesOfShard(): readonly Case[] {
   const { layout } = values;
   if (layout !== "first" && layout !== "last") throw new Error(`--layout is first or last, not "${layout}"`);
   const layers = values.cases === undefined ? suiteLayers() : layersNamed(values.cases);
-  return inShard(suiteCases(layers, values.batches.split(",").map(Number), layout, Number(values.every)), values.shard);
+  const batches = values.batches.split(",").map(Number);
+  const options = { every: Number(values.every), dtype: suiteType.parse(values.dtype) };
+  return inShard(suiteCases(layers, batches, layout, options), values.shard);
 }
 
 async function run(): Promise<void> {

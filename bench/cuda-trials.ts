@@ -13,12 +13,13 @@ import type { Configuration } from "./cuda-suite-cases.ts";
 import type { Case } from "./cuda-suite-report.ts";
 
 /** A trial of a configuration of the suite. */
-export function trialOf({ id, op, params, layout }: Case, candidate: Candidate, measurement: Measurement) {
+export function trialOf({ id, op, params, layout, dtype }: Case, candidate: Candidate, measurement: Measurement) {
   const came =
     measurement.status === "ok"
       ? { status: "ok", median: measurement.median, interval: measurement.interval }
       : { status: measurement.status, log: measurement.log.slice(0, 300) };
-  return { kind: "trial", case: `${id} ${layout}`, suite: { op, params, layout }, candidate, ...came } as const;
+  const name = dtype === "f16" ? `${id} ${layout}` : `${id} ${layout} ${dtype}`;
+  return { kind: "trial", case: name, suite: { op, params, layout, dtype }, candidate, ...came } as const;
 }
 
 const TRIAL = z.object({

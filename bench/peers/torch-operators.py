@@ -1,6 +1,9 @@
-"""Seconds of the operators of bench/suites in PyTorch, f16, each in several forms.
+"""Seconds of the operators of bench/suites in PyTorch, each in several forms.
 
-usage: torch-operators.py < CASES        a JSON list of {"id", "op", "params"}; a line of JSON a case as it ends
+usage: torch-operators.py < CASES        a JSON list of {"id", "op", "params", "dtype"}; a line of JSON a case as it ends
+
+Types are f16, bf16, tf32 (float32 with allow_tf32) and s8 (int8, sums in int32). Products in s8 are torch._int_mm; of convolutions in s8 PyTorch has
+no kernel on a GPU, and its own words are among the failed forms.
 
 The first form of an operator has the layout that automap is given (images NCHW, filters KCRS, matrices row-major); the others are what a
 user could write instead: channels last, another function, one convolution for several. A time is the median of CUDA graphs of 20
@@ -18,8 +21,16 @@ CALLS, SAMPLES = 20, 25
 torch.backends.cudnn.benchmark = True
 
 
+torch.backends.cudnn.allow_tf32 = True
+torch.backends.cuda.matmul.allow_tf32 = True
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8}
+dtype = torch.float16
+
+
 def tensor(*shape):
-    return torch.randn(*shape, device="cuda", dtype=torch.float16)
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, shape, device="cuda", dtype=dtype)
+    return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
 def last(x):
@@ -34,7 +45,8 @@ def both(f, x, w, **how):
 
 def matmul(p):
     x, w, t = tensor(p["m"], p["k"]), tensor(p["k"], p["n"]), tensor(p["n"], p["k"])
-    return {"mm": lambda: x @ w, "mm, right factor transposed": lambda: x @ t.t()}
+    mm, name = (torch._int_mm, "_int_mm") if dtype == torch.int8 else (torch.mm, "mm")
+    return {name: lambda: mm(x, w), f"{name}, right factor transposed": lambda: mm(x, t.t())}
 
 
 def matvec(p):
@@ -124,7 +136,7 @@ def variance(p):
 
 def scan(p):
     x = tensor(p["m"], p["n"])
-    triangle = torch.ones(p["n"], p["n"], device="cuda", dtype=torch.float16).triu()
+    triangle = torch.ones(p["n"], p["n"], device="cuda", dtype=dtype).triu()
     return {"cumsum": lambda: torch.cumsum(x, 1), "mm with a triangle": lambda: x @ triangle}
 
 
@@ -161,6 +173,7 @@ def seconds(call):
 print(json.dumps({"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}), flush=True)
 for case in json.load(sys.stdin):
     forms, failed = {}, {}
+    dtype = DTYPES[case.get("dtype", "f16")]
     for name, call in FORMS[case["op"]](case["params"]).items():
         try:
             forms[name] = seconds(call)
