@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, memoryElements, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import {
   type Access,
@@ -51,10 +51,13 @@ export class CudaExpressions extends PlainExpressions {
   atHand: AtHand = () => undefined;
   /** Of the kernel that is printed. */
   hoisted: Hoisted | undefined;
+  /** Whether products run on while threads do something else. */
+  private readonly hasFlights: boolean;
 
   constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
     super(computation, nest, elements);
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
+    this.hasFlights = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
     const clusters = (s: Statement): string[] =>
       s.kind !== "loop" ? [] : [...(s.mode === "cluster" ? [s.axis] : []), ...s.body.flatMap(clusters)];
     this.ownBlock = new Set(nest.body.flatMap(clusters));
@@ -113,9 +116,10 @@ export class CudaExpressions extends PlainExpressions {
   /** A place with what no loop changes under names of its own: `x_at`, and `x_row` of a dimension `row` that is tested. */
   override place(access: Access, extents: Extents, role: Role = "at"): { at: Code; guards: Code[] } {
     const { tensor, index } = access;
-    const at = this.hoist(this.placeOf(this.withinBlock(access), extents).at, `${tensor}_${role}`);
+    const isHeld = this.isResult(tensor);
+    const at = this.hoist(this.placeOf(this.withinBlock(access), extents).at, `${tensor}_${role}`, isHeld);
     const guards = this.tested(tensor, index, extents).flatMap((t) => {
-      const named = this.hoist(t.index, `${tensor}_${t.name}`);
+      const named = this.hoist(t.index, `${tensor}_${t.name}`, isHeld);
       return inside(named, t.extent, { ...extents, ...this.hoisted?.extents });
     });
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
@@ -133,9 +137,19 @@ export class CudaExpressions extends PlainExpressions {
     });
   }
 
-  /** What a loop changes in a short index, beside a constant for the rest. */
-  hoist(e: Expr, wish: string): Expr {
-    return this.hoisted?.index(e, wish) ?? e;
+  /** Whether a tensor is what products in flight are stored to: the output, or what parts of it meet in. */
+  private isResult(tensor: string): boolean {
+    const scope = this.scratch.get(tensor)?.scope;
+    const isOutside = scope === undefined || scope === "workspace" || scope === "cluster";
+    return this.hasFlights && isOutside && !inputsOf(this.computation).some((t) => t.name === tensor);
+  }
+
+  /**
+   * What a loop changes in a short index, beside a constant for the rest.
+   * @param isHeld whether the compiler may not work the constant out anew where it is used
+   */
+  hoist(e: Expr, wish: string, isHeld = false): Expr {
+    return this.hoisted?.index(e, wish, isHeld) ?? e;
   }
 
   /** Precedence as C has it; `/` and `%` round down, which C does only for what is not negative. */
@@ -204,7 +218,7 @@ export class Hoisted {
    * A short index with the part of its sum that is fixed under a name, unless that part is simple.
    * @param wish the name's beginning
    */
-  index(e: Expr, wish: string): Expr {
+  index(e: Expr, wish: string, isHeld: boolean): Expr {
     const terms = termsOfShort(e);
     const isFixed = (of: Expr): boolean => of.kind !== "number" && axesIn(of).every((a) => this.fixed[a] !== undefined);
     const fixed = terms.filter((t) => isFixed(t.of));
@@ -212,11 +226,11 @@ export class Hoisted {
     const sum = sumOf(fixed);
     const [least, most] = boundsOf(sum, this.fixed);
     if (simple || least < 0) return sumOf(terms);
-    const name = this.name(sum, wish, most);
+    const name = this.name(sum, wish, most, isHeld);
     return sumOf([{ factor: 1, of: axis(name) }, ...terms.filter((t) => !isFixed(t.of))]);
   }
 
-  private name(sum: Expr, wish: string, most: number): string {
+  private name(sum: Expr, wish: string, most: number, isHeld: boolean): string {
     const text = `${wish} ${printExpr(sum)}`;
     const before = this.names.get(text);
     if (before !== undefined) return before;
@@ -224,7 +238,8 @@ export class Hoisted {
     for (let n = 1; this.extents[name] !== undefined; n++) name = ownAxis(`${wish}_${n}`);
     this.names.set(text, name);
     this.extents[name] = most + 1;
-    const line = code`const ${this.c.indexType} ${this.c.axis(name)} = ${this.c.index(sum, this.fixed)};`;
+    const value = this.c.index(sum, this.fixed);
+    const line = code`const ${this.c.indexType} ${this.c.axis(name)} = ${isHeld ? code`held(${value})` : value};`;
     this.declarations.push({ name: this.c.axis(name), line });
     return name;
   }

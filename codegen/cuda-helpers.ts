@@ -238,6 +238,16 @@ template <class T> static __device__ inline T* in_block(T* own, unsigned block) 
     text: code`/* Until all but the newest groups of this thread have arrived. */
 template <int NEWEST> static __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(NEWEST) : "memory"); }`,
   },
+  {
+    name: "held",
+    text: code`/* A place that stays in its register: where a compiler works it out anew between the last products of a loop and their wait, it makes the products wait for each other. */
+template <class T> static __device__ inline T held(T place) {
+  if constexpr (sizeof place == 8) asm volatile("" : "+l"(place));
+  else asm volatile("" : "+r"(place));
+  __builtin_assume(place >= 0);
+  return place;
+}`,
+  },
   ...(["", ".trans"] as const).flatMap((form) => ([1, 2, 4] as const).map((count) => loadMatrices(count, form))),
   // To nearest, ties to even, as cpp-helpers.ts computes them; what is not a number may have other bits.
   {

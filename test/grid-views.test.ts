@@ -176,10 +176,17 @@ describe("what an engine cannot be told of", () => {
 });
 
 describe.skipIf(NVCC === undefined)("nvcc", () => {
-  it.each(CASES.filter((_, i) => i === 0 || i >= 5))(
+  it.each(CASES.filter((_, i) => [0, 5, 6, 9].includes(i)))(
     "takes walks without a warning or a byte of stack: %s",
     (name, parameters, mapping) =>
       expectCompiled({ name, context: contextNamed(convolutionF16(name, parameters), mapping), schedule: SCHEDULE }),
     120_000,
   );
+
+  it("takes products in flight from step to step where results end inside a tile", () => {
+    const [strided, mapping] = [{ n: 16, c: 128, k: 256, h: 28, w: 28, stride: 2 }, "m <- k,u; n <- p,q; k <- c"];
+    const context = gridContextOf(convolutionF16("capsule-conv2d", strided), "wgmma.m64n208k16.f32.f16", mapping);
+    const schedule = { ...SCHEDULE, tile: { m: 128, n: 208, k: 64 }, warps: { m: 2, n: 1 }, stage: 5, order: 8 };
+    return expectCompiled({ name: "edges", context, schedule });
+  }, 120_000);
 });

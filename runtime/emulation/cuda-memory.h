@@ -150,6 +150,8 @@ template <int COUNT, bool TRANSPOSED> static void load_matrices(const void* row,
 AUTOMAP_LDMATRIX(, false)
 AUTOMAP_LDMATRIX(_transposed, true)
 
+template <class T> static inline T held(T place) { return place; }
+
 /* Conversions round to nearest, ties to even; what is not a number becomes one such. */
 static inline uint16_t to_f16(float f) {
   _Float16 h = (_Float16)f;
