@@ -30,6 +30,7 @@ import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
+import { sectorsOver } from "../mapper/schedule/store.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
@@ -51,6 +52,13 @@ const STORE_INSTRUCTIONS = 6;
  * 89.4 % of its time, 5 us a tile apart.
  */
 const NARROW_STORES = 3;
+/**
+ * And of 2 bytes to a sector each: two kernels of 16 x 28 x 28 results in 128 x 8 channels, tiles of 64 x 224 and 64 x 208, one for each capsule apart and
+ * one for all, took 100.8 and 55.2 us on an H100.
+ */
+const SCATTERED_STORES = 9;
+/** Sectors over results from where on stores are scattered: rows of two elements of 2 bytes. */
+const SCATTERED = 8;
 /**
  * Bytes a second at which the blocks of a cluster write partial sums into one of them and it adds them up: convolutions of 512 x 7 x 7 and 256 x 14 x 14
  * and a GEMM of 1024 cubed on an H100, tiles of 4 to 64 KB (2026-11-22), beside what the model expects of the same tiles unsplit.
@@ -330,7 +338,8 @@ function drainSeconds(
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
   const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
   // Parts are stored as pairs of 4 bytes, and results of a cluster side by side.
-  const narrow = schedule.store === "direct" && through === undefined ? NARROW_STORES : 1;
+  const over = schedule.store === "direct" && through === undefined ? sectorsOver(context) : 1;
+  const narrow = over >= SCATTERED ? SCATTERED_STORES : over > 1 ? NARROW_STORES : 1;
   const bytes = (narrow * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
   // Staged results are written to shared memory and read again, several elements a lane.
   const perElement = schedule.store === "staged" ? STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;

@@ -8,11 +8,12 @@
  */
 
 import { z } from "zod";
+import { evaluateIndex } from "../../abstraction/affine.ts";
 import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
-import type { Access } from "../../abstraction/expression.ts";
-import { type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
+import { type Access, number } from "../../abstraction/expression.ts";
+import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
 
 /** Lanes that exchange words, and the bytes each of them writes at once. */
 const QUAD = 4;
@@ -37,6 +38,47 @@ export function runsAlongRows({ mapping, rows }: GridContext): boolean {
   const { computation } = mapping;
   const extents = extentsOf(computation);
   return runAlong(storedAt(computation), rows.dimension, () => outputOf(computation), 1, { extents }) > 0;
+}
+
+/** Of the output an NVIDIA GPU writes whole sectors of so many bytes. */
+const SECTOR_BYTES = 32;
+/** Elements of results that a warp holds side by side: eight rows, and two of each of four lanes (PTX ISA, fragments of m16n8). */
+const PATCH = 8;
+const knownSectors = new WeakMap<GridContext, number>();
+
+/**
+ * How many times the bytes of the results are written in sectors, where each lane writes what it holds: 1 where sectors are full, 2 for rows of 16 bytes,
+ * 16 where no neighbours of 2 bytes lie side by side. Worked out once a context.
+ */
+export function sectorsOver(context: GridContext): number {
+  const found = knownSectors.get(context) ?? countSectors(context);
+  knownSectors.set(context, found);
+  return found;
+}
+
+function countSectors({ mapping, rows, columns }: GridContext): number {
+  const { computation } = mapping;
+  const output = outputOf(computation);
+  const bytes = bytesOf(output.dtype);
+  const { index } = storedAt(computation);
+  const origin = Object.fromEntries(computation.axes.map((a) => [a.name, 0]));
+  const counters = ({ dimension }: GridAxis, fused: number): (readonly [string, number])[] =>
+    dimension?.loops.map((l, i) => [l.name, Math.floor(fused / (dimension.weights[i] ?? 1)) % l.extent] as const) ?? [];
+  const sectorOf = (row: number, column: number): number => {
+    const point = { ...origin, ...Object.fromEntries([...counters(rows, row), ...counters(columns, column)]) };
+    const place = output.dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), point)] as const);
+    return Math.floor((evaluateIndex(output.storage, Object.fromEntries(place)) * bytes) / SECTOR_BYTES);
+  };
+  const [down, across] = [rows, columns].map((a) => Array.from({ length: Math.min(PATCH, a.elements) }, (_, i) => i));
+  // Neighbours that lie side by side are written at once, others by one instruction after the other.
+  const pairs =
+    runAlong(storedAt(computation), columns.dimension, () => output, 1, { extents: extentsOf(computation) }) > 0;
+  const turns = pairs ? [across] : [0, 1].map((odd) => across?.filter((column) => column % 2 === odd));
+  const sectors = turns.reduce(
+    (n, some) => n + new Set(down?.flatMap((r) => some?.map((c) => sectorOf(r, c)))).size,
+    0,
+  );
+  return (sectors * SECTOR_BYTES) / ((down?.length ?? 1) * (across?.length ?? 1) * bytes);
 }
 
 /** The element of the output where a point's result is stored. */
