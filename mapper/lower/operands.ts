@@ -13,10 +13,8 @@ import { type Computation, inputsOf, type Tensor, tensorOf } from "../../abstrac
 import {
   type Access,
   access,
-  and,
   axis,
   binary,
-  compare,
   type Expr,
   number,
   printExpr,
@@ -26,17 +24,19 @@ import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";
+import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Conditions, partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import { defineProblem, type Problem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
-import { blocksOf, type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
-import { digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
+import { type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn } from "../schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
 import { copyParts } from "./copies.ts";
 import { edgeLoops } from "./edges.ts";
 import type { FreshNames } from "./names.ts";
+import { OperandTiles, type Position } from "./operand-tiles.ts";
 
 /** Where an operand's tiles are loaded from. */
 export interface Placed {
@@ -48,14 +48,6 @@ export interface Placed {
   /** Where its blocks across the edge of a condition lie, zeros beyond it; undefined for an input that keeps no point out, or as a whole. */
   readonly edges?: Placed;
 }
-
-/** Where the loops stand: for each dimension the number of its block and the step within the block; the block's tile and place in it. */
-export type Position = (dimension: LoopDimension) => {
-  readonly outer: Expr;
-  readonly inner: Expr;
-  readonly tile: Expr;
-  readonly inTile: Expr;
-};
 
 /** The part of a dimension the code being written covers: blocks numbered by a loop, an edge, the last smaller one, or one step. */
 export interface Part {
@@ -98,9 +90,9 @@ export class OperandPlacement {
   private readonly schedule: Schedule;
   private readonly computation: Computation;
   private readonly problem: Problem;
+  private readonly tiles: OperandTiles;
   private readonly names: FreshNames;
   private readonly dimensions: readonly LoopDimension[];
-  private readonly loops: readonly NestedLoop[];
   private readonly conditions: Conditions | undefined;
   /** Copies made inside a loop, by the loop. */
   private readonly within = new Map<
@@ -121,7 +113,7 @@ export class OperandPlacement {
     this.computation = mapping.computation;
     this.problem = defineProblem(mapping.computation, mapping.intrinsic, mapping.binding);
     this.names = names;
-    this.loops = loops;
+    this.tiles = new OperandTiles(this.problem, schedule, loops);
     this.conditions = conditions;
     this.dimensions = loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
   }
@@ -237,7 +229,7 @@ export class OperandPlacement {
    */
   private placeTiled(operand: Operand, bound: Expr, edges = false): Placed {
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
-    const { elements, base } = this.tileLayout(own, tileElements(operand));
+    const { elements, base } = this.tiles.layout(own, tileElements(operand));
     const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, operand, elements);
     const innerName = (name: string): string => this.names.fresh(`${name}_inner`);
     const inner = operand.dims.map((o) => ({ name: innerName(o.name), extent: o.extent }));
@@ -248,7 +240,7 @@ export class OperandPlacement {
       const target = access(buffer, [binary("+", base(at), offset)]);
       return {
         kind: "scalar",
-        equation: { target, op: "=", value: this.tileElement(operand, bound, own, stepOf, inTile) },
+        equation: { target, op: "=", value: this.tiles.element(operand, bound, own, stepOf, inTile) },
       };
     };
     const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
@@ -262,91 +254,19 @@ export class OperandPlacement {
       };
       this.packing(constant).push(
         ...edgeLoops(edge, this.names, (stepOf, outer, within) =>
-          packed(stepOf, (d) => this.placeIn(d, outer(d), within(d))),
+          packed(stepOf, (d) => this.tiles.placeIn(d, outer(d), within(d))),
         ),
       );
     } else {
       const step = (d: LoopDimension): Expr => axis(this.names.fresh(`${d.name}_step`));
       const statement = packed(step, (d) => {
         const block = number(blockOf(this.schedule, d));
-        return this.placeIn(d, binary("/", step(d), block), binary("%", step(d), block));
+        return this.tiles.placeIn(d, binary("/", step(d), block), binary("%", step(d), block));
       });
       const steps = own.map((d) => ({ name: this.names.fresh(`${d.name}_step`), extent: d.steps }));
       this.packing(constant).push(...this.dealt([...steps, ...inner], [statement]));
     }
     return { operand, buffer, stride: tileRowElements(operand), base };
-  }
-
-  /** Where a block and a step within it lie, and which tile of blocks the block is in. */
-  private placeIn(d: LoopDimension, outer: Expr, inner: Expr): ReturnType<Position> {
-    const tile = number(this.tileOf(d) ?? 1);
-    const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
-    return { outer, inner, tile: binary("/", outer, tile), inTile };
-  }
-
-  /** An element of a tile: zero, or what changes nothing, where loops do not fill it and where a condition that it carries fails. */
-  private tileElement(
-    operand: Operand,
-    bound: Expr,
-    own: readonly LoopDimension[],
-    stepOf: (d: LoopDimension) => Expr,
-    inTile: ReadonlyMap<string, Expr>,
-  ): Expr {
-    const counters = new Map<string, Expr>();
-    const guards: Expr[] = [];
-    for (const d of own) {
-      const inner = inTile.get(d.axis ?? "") ?? number(0);
-      const element = binary("+", binary("*", stepOf(d), number(d.step)), inner);
-      if (d.steps !== d.wholeSteps) guards.push(compare("<", element, number(d.extent)));
-      for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
-    }
-    for (const o of operand.dims)
-      if (!own.some((d) => d.axis === o.name) && o.extent > 1)
-        guards.push(compare("<", inTile.get(o.name) ?? number(0), number(1)));
-    for (const part of partsPackedIn(scheduledParts(this.problem), operand.name))
-      guards.push(substitute(part, counters, "index"));
-    const value = substitute(bound, counters);
-    if (guards.length === 0) return value;
-    return {
-      kind: "select",
-      condition: guards.reduce(and),
-      whenTrue: value,
-      whenFalse: this.problem.padding ?? number(0),
-    };
-  }
-
-  /** Tiles of the instruction one behind the other in the order of the loops: outer ones first, then the steps of a block. */
-  private tileLayout(
-    own: readonly LoopDimension[],
-    size: number,
-  ): { readonly elements: number; readonly base: (at: Position) => Expr } {
-    let elements = size;
-    const parts: { d: LoopDimension; at: "tile" | "inTile" | "outer" | "inner"; stride: number }[] = [];
-    for (const d of [...own].reverse()) {
-      parts.push({ d, at: "inner", stride: elements });
-      elements *= blockOf(this.schedule, d);
-    }
-    for (const { dimension: d, tile } of this.loops.filter((l) => own.includes(l.dimension)).reverse()) {
-      const blocks = blocksOf(d, blockOf(this.schedule, d));
-      const tiled = this.tileOf(d);
-      parts.push({ d, at: tile !== undefined ? "tile" : tiled === undefined ? "outer" : "inTile", stride: elements });
-      elements *= tile !== undefined ? Math.ceil(blocks / tile) : (tiled ?? blocks);
-    }
-    const base = (at: Position): Expr =>
-      own.reduce<Expr>(
-        (sum, d) =>
-          parts
-            .filter((p) => p.d === d)
-            .reverse()
-            .reduce((all, p) => binary("+", all, binary("*", at(d)[p.at], number(p.stride))), sum),
-        number(0),
-      );
-    return { elements, base };
-  }
-
-  /** Blocks of a tile of a dimension; undefined when it has no loop over tiles. */
-  private tileOf(d: LoopDimension): number | undefined {
-    return this.loops.find((l) => l.dimension === d && l.tile !== undefined)?.tile;
   }
 
   private packing(constant: boolean): Statement[] {
@@ -377,7 +297,7 @@ export class OperandPlacement {
     const spatial = this.dimensions.filter((d) => d.kind === "spatial");
     const reach = partialReach(mapping, this.schedule);
     if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
-    const { elements, base } = this.tileLayout(spatial, tileElements(target));
+    const { elements, base } = this.tiles.layout(spatial, tileElements(target));
     const buffer = this.allocate(`${target.name}_partial`, target, elements);
     return { operand: target, buffer, stride: tileRowElements(target), base };
   }
@@ -402,22 +322,7 @@ function movingLoops(
   readonly moving: readonly { readonly name: string; readonly extent: number }[];
   readonly fixed: readonly Statement[];
 } {
-  const still = new Map(walk.filter((w) => w.extent === 1).map((w) => [w.name, number(0)]));
-  const fixed = body.map(
-    (s): Statement => (s.kind === "scalar" ? { kind: "scalar", equation: substituteScalar(s.equation, still) } : s),
-  );
+  const still = walk.filter((w) => w.extent === 1);
+  const fixed = body.map((s) => still.reduce((all, w) => substituteAxis(all, w.name, number(0)), s));
   return { moving: walk.filter((w) => w.extent > 1), fixed };
-}
-
-function substituteScalar(
-  equation: Extract<Statement, { kind: "scalar" }>["equation"],
-  values: ReadonlyMap<string, Expr>,
-): Extract<Statement, { kind: "scalar" }>["equation"] {
-  const { target, op, value, where } = equation;
-  const changed = {
-    target: { ...target, index: target.index.map((e) => substitute(e, values, "index")) },
-    op,
-    value: substitute(value, values),
-  };
-  return where === undefined ? changed : { ...changed, where: substitute(where, values, "index") };
 }

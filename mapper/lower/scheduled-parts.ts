@@ -19,7 +19,8 @@ import { dimensionsUnder } from "../schedule/gaps.ts";
 import { dependsOn, inputOperands, product, targetOperand } from "../schedule/operands.ts";
 import { placementsOf } from "../schedule/place.ts";
 import { FreshNames } from "./names.ts";
-import { OperandPlacement, type Part, type Position } from "./operands.ts";
+import type { Position } from "./operand-tiles.ts";
+import { OperandPlacement, type Part } from "./operands.ts";
 
 export abstract class ScheduledParts {
   protected readonly mapping: Mapping;

@@ -1,0 +1,106 @@
+/**
+ * @file Tiles of an operand in a buffer of their own: one behind the other in the order of the loops, zeros where loops do not fill them.
+ *
+ *     w tiled, k block 2, order k q c        b_tiles[128*(2*k_outer + k_step) + 64*c + ...]
+ */
+
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { and, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
+import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
+import type { Problem } from "../match/problem.ts";
+import { blockOf } from "../schedule/block.ts";
+import { blocksOf, type NestedLoop } from "../schedule/cache-tiles.ts";
+import { digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
+
+/** Where the loops stand: for each dimension the number of its block and the step within the block; the block's tile and place in it. */
+export type Position = (dimension: LoopDimension) => {
+  readonly outer: Expr;
+  readonly inner: Expr;
+  readonly tile: Expr;
+  readonly inTile: Expr;
+};
+
+export class OperandTiles {
+  private readonly problem: Problem;
+  private readonly schedule: Schedule;
+  private readonly loops: readonly NestedLoop[];
+
+  constructor(problem: Problem, schedule: Schedule, loops: readonly NestedLoop[]) {
+    this.problem = problem;
+    this.schedule = schedule;
+    this.loops = loops;
+  }
+
+  /** Tiles of the instruction one behind the other in the order of the loops: outer ones first, then the steps of a block. */
+  layout(
+    own: readonly LoopDimension[],
+    size: number,
+  ): { readonly elements: number; readonly base: (at: Position) => Expr } {
+    let elements = size;
+    const parts: { d: LoopDimension; at: "tile" | "inTile" | "outer" | "inner"; stride: number }[] = [];
+    for (const d of [...own].reverse()) {
+      parts.push({ d, at: "inner", stride: elements });
+      elements *= blockOf(this.schedule, d);
+    }
+    for (const { dimension: d, tile } of this.loops.filter((l) => own.includes(l.dimension)).reverse()) {
+      const blocks = blocksOf(d, blockOf(this.schedule, d));
+      const tiled = this.tileOf(d);
+      parts.push({ d, at: tile !== undefined ? "tile" : tiled === undefined ? "outer" : "inTile", stride: elements });
+      elements *= tile !== undefined ? Math.ceil(blocks / tile) : (tiled ?? blocks);
+    }
+    const base = (at: Position): Expr =>
+      own.reduce<Expr>(
+        (sum, d) =>
+          parts
+            .filter((p) => p.d === d)
+            .reverse()
+            .reduce((all, p) => binary("+", all, binary("*", at(d)[p.at], number(p.stride))), sum),
+        number(0),
+      );
+    return { elements, base };
+  }
+
+  /** An element of a tile: zero, or what changes nothing, where loops do not fill it and where a condition that it carries fails. */
+  element(
+    operand: Operand,
+    bound: Expr,
+    own: readonly LoopDimension[],
+    stepOf: (d: LoopDimension) => Expr,
+    inTile: ReadonlyMap<string, Expr>,
+  ): Expr {
+    const counters = new Map<string, Expr>();
+    const guards: Expr[] = [];
+    for (const d of own) {
+      const inner = inTile.get(d.axis ?? "") ?? number(0);
+      const element = binary("+", binary("*", stepOf(d), number(d.step)), inner);
+      if (d.steps !== d.wholeSteps) guards.push(compare("<", element, number(d.extent)));
+      for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
+    }
+    for (const o of operand.dims)
+      if (!own.some((d) => d.axis === o.name) && o.extent > 1)
+        guards.push(compare("<", inTile.get(o.name) ?? number(0), number(1)));
+    for (const part of partsPackedIn(scheduledParts(this.problem), operand.name))
+      guards.push(substitute(part, counters, "index"));
+    const value = substitute(bound, counters);
+    if (guards.length === 0) return value;
+    return {
+      kind: "select",
+      condition: guards.reduce(and),
+      whenTrue: value,
+      whenFalse: this.problem.padding ?? number(0),
+    };
+  }
+
+  /** Where a block and a step within it lie, and which tile of blocks the block is in. */
+  placeIn(d: LoopDimension, outer: Expr, inner: Expr): ReturnType<Position> {
+    const tile = number(this.tileOf(d) ?? 1);
+    const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
+    return { outer, inner, tile: binary("/", outer, tile), inTile };
+  }
+
+  /** Blocks of a tile of a dimension; undefined when it has no loop over tiles. */
+  private tileOf(d: LoopDimension): number | undefined {
+    return this.loops.find((l) => l.dimension === d && l.tile !== undefined)?.tile;
+  }
+}
