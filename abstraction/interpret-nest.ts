@@ -20,7 +20,7 @@ import { compileLanes, compileScalar } from "./interpret-lanes.ts";
 import { bindMemory, type NestMemory } from "./interpret-memory.ts";
 import { registersOf, vectorsOf } from "./interpret-registers.ts";
 import { operandOf } from "./intrinsic.ts";
-import { isGridMode, isTeamMode, type LoopNest, type Statement } from "./loop-nest.ts";
+import { isGridMode, isRoleMode, type LoopNest, type Statement } from "./loop-nest.ts";
 import { tilePlaces } from "./memory-tile.ts";
 import { printHead } from "./print-nest.ts";
 
@@ -136,7 +136,7 @@ function compileStatement(s: Statement, scope: Scope): Run {
   switch (s.kind) {
     case "loop": {
       if (s.mode === "lanes") return compileLanes(s, scope);
-      if (isGridMode(s.mode) || isTeamMode(s.mode))
+      if (isGridMode(s.mode) || isRoleMode(s.mode))
         throw new NestFault("malformed", [
           isGridMode(s.mode)
             ? `loops at ${s.mode} stand at the top of a nest`
@@ -186,6 +186,7 @@ function compileStatement(s: Statement, scope: Scope): Run {
     case "fence":
     case "send":
     case "await":
+    case "arrive":
       throw new NestFault("malformed", [`a ${s.kind} stands inside loops at block`, printHead(s)]);
     default:
       return s satisfies never;

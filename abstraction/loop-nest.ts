@@ -11,7 +11,8 @@
  * formula where an element lies.
  *
  * On a GPU the loops at `block` and `warp` stand outermost: every warp of a block runs what is below them, with registers of its own.
- * What stands beside a loop at warp is run by every warp; warps that its steps do not reach pass it by.
+ * What stands beside a loop at warp is run by every warp; warps that its steps do not reach pass it by. A loop at thread beside it is another
+ * role: one thread of a warp more, which the loops at warp do not reach.
  *
  *     shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
  *     for at block m_tile in 0..32, n_tile in 0..16
@@ -85,17 +86,21 @@ export interface VectorFile {
 
 /**
  * How the steps of a loop run: in order, all written out, dealt to threads in equal ranges, all at once on the lanes of a vector, or each
- * by a block of a GPU's grid, a block of a cluster, a group of four warps of a block, or a warp of it.
+ * by a block of a GPU's grid, a block of a cluster, a group of four warps of a block, a warp of it, or one thread of a warp that a block has besides.
  * A `lanes` loop holds scalar statements only. Each runs on every lane before the next begins, and every lane reads before any writes:
  *
  *     for lanes lane in 0..16
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          shift, contiguous load, broadcast, multiply-add
  *       s[0,0] += X[0,lane]                                      an access that lacks the lane axis on the left: a reduction
  */
-export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "cluster" | "warpgroup" | "warp";
+export type LoopMode = "serial" | "unrolled" | "parallel" | "lanes" | "block" | "cluster" | TeamMode | "thread";
+export type TeamMode = "warpgroup" | "warp";
 
 /** Loops whose steps run side by side on the parts of a block; a block has them of one level only. */
-export const isTeamMode = (mode: LoopMode): mode is "warpgroup" | "warp" => mode === "warp" || mode === "warpgroup";
+export const isTeamMode = (mode: LoopMode): mode is TeamMode => mode === "warp" || mode === "warpgroup";
+
+/** Loops inside a block that a part of it runs. */
+export const isRoleMode = (mode: LoopMode): mode is TeamMode | "thread" => isTeamMode(mode) || mode === "thread";
 
 /** Loops whose steps are blocks of a grid: those of a cluster stand innermost. */
 export const isGridMode = (mode: LoopMode): mode is "block" | "cluster" => mode === "block" || mode === "cluster";
@@ -170,8 +175,13 @@ export type Statement =
    * instructions that read memory by themselves. Made where `when` holds.
    */
   | { readonly kind: "send"; readonly copies: readonly Copy[]; readonly arrival: ArrivalAt; readonly when?: Expr }
-  /** All threads go on when the stage has been filled for the `use`th time, counted from 0. */
-  | { readonly kind: "await"; readonly arrival: ArrivalAt; readonly use: Expr }
+  /**
+   * Whoever runs it goes on when the stage has been filled, or freed, for the `use`th time, counted from 0; at once at -1, and where `when` does not
+   * hold.
+   */
+  | { readonly kind: "await"; readonly arrival: ArrivalAt; readonly use: Expr; readonly when?: Expr }
+  /** Each warp or warpgroup that runs it is done with the stage, where `when` holds; the stage is free once all have been. */
+  | { readonly kind: "arrive"; readonly arrival: ArrivalAt; readonly when?: Expr }
   /** What this thread sent off since its last commit is one group, which ends as a whole: of copies, or of issues of an instruction. */
   | { readonly kind: "commit"; readonly of?: Intrinsic }
   /** This thread goes on when all but its newest `pending` groups have ended. What others copied is there after a barrier. */
@@ -274,8 +284,8 @@ export interface LoopNest {
   readonly scratch: readonly Scratch[];
   /** Registers that instructions work on. */
   readonly registers: readonly RegisterFile[];
-  /** What engines complete when a stage has been filled, one a stage; none when left out. */
-  readonly arrivals?: readonly { readonly name: string; readonly stages: number }[];
+  /** What engines complete when a stage has been filled, or all warps or warpgroups of a block when it is free; none when left out. */
+  readonly arrivals?: readonly { readonly name: string; readonly stages: number; readonly by?: "teams" }[];
   /** Vectors that lanes compute on; none when left out. */
   readonly vectors?: readonly VectorFile[];
   /** Run once, ahead of the calls: constants are packed. */

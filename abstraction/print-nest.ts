@@ -11,7 +11,7 @@ import {
   type ArrivalAt,
   type Copy,
   isGridMode,
-  isTeamMode,
+  isRoleMode,
   type Loop,
   type LoopNest,
   type MemoryTile,
@@ -25,7 +25,7 @@ import { printTensorView } from "./tensor-view.ts";
 export function printNest(nest: LoopNest): string {
   const lines = nest.scratch.map(printScratch);
   for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
-  for (const a of nest.arrivals ?? []) lines.push(`arrivals ${a.name}: ${a.stages}`);
+  for (const a of nest.arrivals ?? []) lines.push(`arrivals ${a.name}: ${a.stages}${a.by ? `, by ${a.by}` : ""}`);
   for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
   const deeper = nest.prepare.length > 0;
   if (deeper) lines.push("prepare", ...indented(nest.prepare), "run");
@@ -89,7 +89,9 @@ export function printHead(s: Statement): string {
     case "send":
       return `send for ${printArrival(s.arrival)}${where(s.when)}`;
     case "await":
-      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}`;
+      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}${where(s.when)}`;
+    case "arrive":
+      return `arrive ${printArrival(s.arrival)}${where(s.when)}`;
     case "fence":
       return `fence ${s.of.family} ${s.on}`;
     case "clear":
@@ -108,7 +110,7 @@ export function printHead(s: Statement): string {
 }
 
 function printLoop({ mode, axis, extent, range, inTurn }: Loop): string {
-  const how = mode === "serial" ? "" : isGridMode(mode) || isTeamMode(mode) ? ` at ${mode}` : ` ${mode}`;
+  const how = mode === "serial" ? "" : isGridMode(mode) || isRoleMode(mode) ? ` at ${mode}` : ` ${mode}`;
   const end = (name: string, first: number, others: readonly Expr[] = []): string =>
     others.length === 0
       ? String(first)

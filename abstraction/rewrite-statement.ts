@@ -65,7 +65,9 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
       return { ...s, copies: s.copies.map(copied), arrival: arrival(s.arrival), ...when };
     }
     case "await":
-      return { ...s, arrival: arrival(s.arrival), use: index(s.use) };
+      return { ...s, arrival: arrival(s.arrival), use: index(s.use), ...(s.when && { when: index(s.when) }) };
+    case "arrive":
+      return { ...s, arrival: arrival(s.arrival), ...(s.when && { when: index(s.when) }) };
     case "register-issue": {
       const registers = Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)]));
       const tiles =

@@ -140,12 +140,19 @@ template <int RANK> static inline cudaError_t describe_pixels(CUtensorMap* map, 
   {
     name: "init_arrivals",
     feature: "mbarrier_tx",
-    text: code`/* Barriers that complete a phase when one thread has said how many bytes come, and they have come. */
-static __device__ inline void init_arrivals(uint64_t* arrivals, int count) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < count; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(shared_address(&arrivals[i])) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
+    text: code`/* Barriers that complete a phase when so many have arrived; one thread that has said how many bytes come, and they have come. */
+static __device__ inline void init_arrivals(uint64_t* arrivals, int count, unsigned arriving) {
+  if (threadIdx.x == 0)
+    for (int i = 0; i < count; i++)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(&arrivals[i])), "r"(arriving) : "memory");
+}`,
+  },
+  {
+    name: "publish_arrivals",
+    feature: "mbarrier_tx",
+    text: code`/* All barriers of the block are there, for its threads and for the engine. */
+static __device__ inline void publish_arrivals() {
+  if (threadIdx.x == 0) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   __syncthreads();
 }`,
   },
@@ -181,6 +188,14 @@ static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) 
   while (there == 0)
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
       : "=r"(there) : "r"(shared_address(arrival)), "r"(parity) : "memory");
+}`,
+  },
+  {
+    name: "arrive_at",
+    feature: "mbarrier_tx",
+    text: code`/* One thread of each warp: what the warp did before is done. */
+static __device__ inline void arrive_at(uint64_t* arrival) {
+  if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(arrival)) : "memory");
 }`,
   },
   {

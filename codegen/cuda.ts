@@ -14,7 +14,7 @@
  * changes in an index has a name above the loops.
  */
 
-import type { Extents } from "../abstraction/affine.ts";
+import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -29,16 +29,16 @@ import {
 } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import {
+  type ArrivalAt,
   type Copy,
   type Group,
-  isGridMode,
-  isTeamMode,
+  isRoleMode,
   type LoopNest,
   type Scratch,
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
-import { printStatement } from "../abstraction/print-nest.ts";
+import { printHead, printStatement } from "../abstraction/print-nest.ts";
 import {
   apart,
   type Code,
@@ -54,6 +54,7 @@ import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type CopyContext, placeWhere, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
+import { gridOf, stepsOf, teamsOf } from "./cuda-grid.ts";
 import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { laneRegisters, printLanes } from "./cuda-threads.ts";
@@ -143,8 +144,11 @@ class KernelPrinter implements LanguagePrinter {
   /** What the host describes to the engine, by name. */
   private readonly boxes = new Map<string, Box>();
   private threads = WARP;
-  /** Threads of a warp or of a warpgroup: what the loops inside a block are dealt to. */
+  /** Threads of a warp or of a warpgroup: what the loops inside a block are dealt to; and of all of those in a block. */
   private team = WARP;
+  private inTeams = WARP;
+  /** Whether what is printed is run by one thread. */
+  private alone = false;
 
   constructor(computation: Computation, nest: LoopNest) {
     this.nest = nest;
@@ -159,9 +163,10 @@ class KernelPrinter implements LanguagePrinter {
   }
 
   kernel(name: Name, statement: Statement): PrintedKernel {
-    const { blocks, cluster, warps, inner } = gridOf(statement);
+    const { blocks, cluster, warps, alone, inner } = gridOf(statement);
     this.team = warps[0]?.mode === "warpgroup" ? 4 * WARP : WARP;
-    this.threads = this.team * stepsOf(warps);
+    this.inTeams = this.team * stepsOf(warps);
+    this.threads = this.inTeams + WARP * alone;
     if (this.threads > MOST_THREADS)
       throw new UsageError(`a block of ${this.threads} threads: CUDA has at most ${MOST_THREADS}`, {
         hint: "take fewer warps a block",
@@ -240,25 +245,30 @@ class KernelPrinter implements LanguagePrinter {
       const type = C_TYPES[dtype];
       return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
     });
-    const arrivals = (this.nest.arrivals ?? []).flatMap(({ name, stages }) => {
-      if (!memory.has(name)) return [];
-      const word = arrivalsName(name);
-      const offset = bytes;
-      bytes += ARRIVAL_BYTES * stages;
-      return [
-        code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${offset});`,
-        code`init_arrivals(${word}, ${stages});`,
-      ];
-    });
-    return { lines: [...parts, ...arrivals], bytes };
+    const arrivals = (this.nest.arrivals ?? []).filter((a) => memory.has(a.name));
+    const begun = arrivalLines(arrivals, bytes, this.inTeams / WARP);
+    return { lines: [...parts, ...begun.lines], bytes: begun.end };
   }
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
 
   /** Loops that are to be written out are: the nest says so, and the compiler keeps to it. */
   row(loop: Loop, extents: Extents): readonly Code[] {
+    if (isRoleMode(loop.mode)) return this.role(loop, extents);
     const inside = printStatements(loop.body, this, extents);
     return [code`#pragma unroll 1`, this.openLoop(loop), ...indented(inside), code`}`];
+  }
+
+  /** What a part of the block does while another does something else; branches on numbers of warps keep wgmma from being serialised. */
+  private role(loop: Loop, extents: Extents): readonly Code[] {
+    if (loop.mode !== "thread") {
+      const lines = printStatements(teamsOf(loop).body, this, extents);
+      return [headOf(loop), ...guarded([code`threadIdx.x < ${this.inTeams}`], lines, true)];
+    }
+    this.alone = true;
+    const lines = guarded([code`threadIdx.x % ${WARP} == 0`], printStatements(loop.body, this, extents), true);
+    this.alone = false;
+    return [headOf(loop), ...guarded([code`threadIdx.x >= ${this.inTeams}`], [...lines, code`__syncwarp();`], true)];
   }
 
   openLoop({ axis, extent, mode }: Loop): Code {
@@ -323,27 +333,39 @@ class KernelPrinter implements LanguagePrinter {
     return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
   }
 
-  /** Of the block's first thread. */
+  /** Of the block's first thread, or of the one that does nothing else. */
   send(statement: Of<"send">, extents: Extents): Code[] {
     const { c, nest } = this;
     const { arrival, copies, when } = statement;
-    const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
+    const at = this.arrivalAt(arrival, extents);
     const sent = copies.map((copy) => printBoxes(copy, at, { c, nest }, extents));
     for (const { box } of sent) {
       this.boxes.set(box.name.id, box);
       this.context.aligned(box.tensor, BOX_ALIGNMENT);
     }
     const bytes = sent.reduce((sum, s) => sum + s.bytes, 0);
-    const conditions = [code`threadIdx.x == 0`, ...(when ? [c.condition(when, extents)] : [])];
+    const conditions = [...(this.alone ? [] : [code`threadIdx.x == 0`]), ...(when ? [c.condition(when, extents)] : [])];
     const lines = [code`expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
     return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
   }
 
-  await({ arrival, use }: Of<"await">, extents: Extents): Code[] {
+  await({ arrival, use, when }: Of<"await">, extents: Extents): Code[] {
     const { c } = this;
-    const at = code`&${arrivalsName(arrival.name)}[${c.index(shortIndex(arrival.stage, extents), extents)}]`;
-    const parity = shortIndex(binary("%", use, number(2)), extents);
-    return [code`await_arrival(${at}, ${c.index(parity, extents)});`];
+    // The use before the first has the other parity than the first.
+    const before = boundsOf(use, extents)[0] < 0 ? 1 : 0;
+    const counted = binary("%", binary("+", use, number(before)), number(2));
+    const parity = code`${c.index(shortIndex(counted, extents), extents)}${before === 1 ? " ^ 1" : ""}`;
+    const line = code`await_arrival(${this.arrivalAt(arrival, extents)}, ${parity});`;
+    return guarded(when ? [c.condition(when, extents)] : [], [line]);
+  }
+
+  arrive({ arrival, when }: Of<"arrive">, extents: Extents): Code[] {
+    const line = code`arrive_at(${this.arrivalAt(arrival, extents)});`;
+    return guarded(when ? [this.c.condition(when, extents)] : [], [line]);
+  }
+
+  private arrivalAt({ name, stage }: ArrivalAt, extents: Extents): Code {
+    return code`&${arrivalsName(name)}[${this.c.index(shortIndex(stage, extents), extents)}]`;
   }
 
   fence({ on, of }: Of<"fence">): Code[] {
@@ -373,6 +395,25 @@ function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pen
   return fillTemplate(asynchronous[what], { pending: code`${pending}` });
 }
 
+/** Barriers behind so many bytes of shared memory; engines complete them alone, or as many warps as there are. */
+function arrivalLines(
+  arrivals: NonNullable<LoopNest["arrivals"]>,
+  bytes: number,
+  warps: number,
+): { readonly lines: readonly Code[]; readonly end: number } {
+  if (arrivals.length === 0) return { lines: [], end: bytes };
+  let end = bytes;
+  const lines = arrivals.flatMap(({ name, stages, by }) => {
+    const word = arrivalsName(name);
+    const declared = code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${end});`;
+    end += ARRIVAL_BYTES * stages;
+    return [declared, code`init_arrivals(${word}, ${stages}, ${by ? warps : 1});`];
+  });
+  return { lines: [...lines, code`publish_arrivals();`], end };
+}
+
+const headOf = (loop: Loop): Code => code`// ${commentText(printHead(loop))}`;
+
 interface Declared {
   readonly name: Name;
   readonly line: Code;
@@ -383,31 +424,6 @@ function mentionedIn(lines: readonly Code[], all: readonly Declared[]): Code[] {
   const names = namesIn(lines);
   return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
 }
-
-/** Loops over blocks around a statement, over warps inside them, and what each warp runs. */
-function gridOf(statement: Statement): {
-  readonly blocks: readonly Loop[];
-  /** Blocks of a cluster. */
-  readonly cluster: number;
-  readonly warps: readonly Loop[];
-  readonly inner: readonly Statement[];
-} {
-  const blocks: Loop[] = [];
-  const warps: Loop[] = [];
-  let inner: readonly Statement[] = [statement];
-  for (;;) {
-    const [only] = inner;
-    if (inner.length !== 1 || only?.kind !== "loop") break;
-    if (isTeamMode(only.mode)) warps.push(only);
-    else if (isGridMode(only.mode) && warps.length === 0) blocks.push(only);
-    else break;
-    inner = only.body;
-  }
-  const cluster = stepsOf(blocks.filter((l) => l.mode === "cluster"));
-  return { blocks, cluster, warps, inner };
-}
-
-const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);
 
 /** Types of what drains call the elements of registers. */
 function elementTypes(nest: LoopNest): Record<string, DType> {

@@ -41,6 +41,7 @@ export interface LanguagePrinter {
   fence?(statement: Of<"fence">): Code[];
   send?(statement: Of<"send">, extents: Extents): Code[];
   await?(statement: Of<"await">, extents: Extents): Code[];
+  arrive?(statement: Of<"arrive">, extents: Extents): Code[];
   barrier?(statement: Of<"barrier">): Code[];
   /** Lines above a loop that is written out, unless it stands in one. */
   above?(loop: Loop): Code[];
@@ -105,6 +106,8 @@ export function printStatements(
         return language.send?.(s, extents) ?? strange(s);
       case "await":
         return language.await?.(s, extents) ?? strange(s);
+      case "arrive":
+        return language.arrive?.(s, extents) ?? strange(s);
       case "barrier":
         return (s.group && language.barrier?.(s)) ?? strange(s);
       case "issue":

@@ -94,7 +94,8 @@ const EXCHANGED = [...REVERSED.slice(64), ...REVERSED.slice(0, 64)];
 const boxed = (first: number): string => `
   float* s = (float*)dynamic_shared();
   uint64_t* full = (uint64_t*)(dynamic_shared() + 512);
-  init_arrivals(full, 1);
+  init_arrivals(full, 1, 1);
+  publish_arrivals();
   CUtensorMap map;
   describe_box<2>(&map, in, 4, {64, 2}, {256}, {32, 1});
   if (t == 0) {

@@ -265,7 +265,7 @@ describe("boxes that the engine copies", () => {
 
   it("are not there for whoever does not", () => {
     expect(without((s) => s.kind === "await")[0]).toMatch(
-      /^a_ring\[stage 0, m 0, k 0\] is read before what writes it has ended; missing: a barrier of the block/,
+      /^a_ring\[stage 0, m 0, k 0\] is read before what writes it has ended; missing: a wait for the stage/,
     );
   });
 

@@ -166,7 +166,7 @@ function firstRaceByClocks(all: readonly Act[]): number {
   const judge = new Judge(WARPS);
   const dims = [{ name: "element", extent: ELEMENTS }];
   const memory = new WatchedMemory(judge, { name: "buffer", dims, elements: ELEMENTS, shared: false });
-  const site: Site = { statement: { kind: "commit" }, team: "warp", ofBlock: 2, loops: [] };
+  const site: Site = { statement: { kind: "commit" }, team: "warp", teams: 2, ofBlock: 2, loops: [] };
   judge.startPhase();
   judge.startBlock(0, WARPS);
   for (const [i, act] of all.entries()) {
@@ -211,7 +211,7 @@ describe("memory that is watched", () => {
       elements: 1,
       shared: false,
     });
-    const site: Site = { statement: { kind: "commit" }, team: "warp", ofBlock: 2, loops: [] };
+    const site: Site = { statement: { kind: "commit" }, team: "warp", teams: 2, ofBlock: 2, loops: [] };
     const touch = (block: number, ...verbs: ("read" | "write")[]): void => {
       judge.startBlock(block, 1);
       for (const verb of verbs) {

@@ -325,6 +325,7 @@ function walk(
         case "fence":
         case "send":
         case "await":
+        case "arrive":
           break;
         default:
           s satisfies never;

@@ -5,7 +5,7 @@
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
 import type { Intrinsic, Operand } from "../intrinsic.ts";
 import { WARP } from "../intrinsic.ts";
-import type { LoopNest, RegisterAt, Scratch } from "../loop-nest.ts";
+import type { LoopNest, RegisterAt, Scratch, TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { describeElement, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES, type Flight } from "./happens-before.ts";
@@ -72,24 +72,37 @@ export interface BlockContext {
   readonly vectors: readonly { readonly values: Values; readonly unknown: number }[];
   /** Asynchronous copies happen as late as their wait allows, or at once. */
   readonly copies: "early" | "late";
-  /** Teams of a block. */
+  /** Agents of a block: its teams, then threads on their own. */
   readonly warps: number;
+  readonly teams: number;
   /** Blocks of a cluster. */
   readonly blocks: number;
-  /** What the agents are. */
-  readonly team: "warp" | "warpgroup";
+  readonly team: TeamMode;
   readonly arrivals: NonNullable<LoopNest["arrivals"]>;
 }
 
-/** Threads of an agent. */
+/** Threads of a team. */
 export const lanesOfTeam = ({ team }: Pick<BlockContext, "team">): number => (team === "warp" ? WARP : 4 * WARP);
+
+/** Threads of an agent of a block: one that runs on its own has a warp around it, which runs what stands beside all roles. */
+export const lanesOf = (context: BlockContext, inBlock: number): number =>
+  inBlock < context.teams ? lanesOfTeam(context) : WARP;
+
+/** Threads of a block. */
+export const threadsOfBlock = (context: BlockContext): number =>
+  lanesOfTeam(context) * context.teams + WARP * (context.warps - context.teams);
 
 /** Where a statement stands in the block. */
 export interface Standing extends Site {
-  /** Axes of the loops at warp around it, and how many warps run them. */
+  /** Axes of the loops at a part of the block around it; the first agent that runs them, and how many do. */
   readonly warpAxes: readonly string[];
+  readonly first: number;
   readonly warps: number;
 }
+
+/** Whether one thread runs it, whose warp does nothing else. */
+export const isAlone = ({ first, warpAxes }: Standing, { teams }: BlockContext): boolean =>
+  warpAxes.length > 0 && first >= teams;
 
 /** The register a statement names; the function finds its number. @throws NestFault when the file has no such number */
 export function compileRegister(

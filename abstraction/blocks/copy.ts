@@ -23,10 +23,12 @@ import type { Copy } from "../loop-nest.ts";
 import {
   type BlockContext,
   elementAt,
+  lanesOf,
   lanesOfTeam,
   malformed,
   malformedAt,
   type Standing,
+  threadsOfBlock,
   type WarpRun,
 } from "./context.ts";
 
@@ -46,15 +48,15 @@ const LEFT_OUT = -2;
 export function compileCopy(copy: Copy, site: Standing, context: BlockContext): WarpRun {
   checkCopy(copy, site, context);
   const { scope, judge } = context;
-  const lanes = lanesOfTeam(context);
-  const threads = copy.group === "block" ? lanes * context.warps : lanes;
+  const threads = copy.group === "block" ? threadsOfBlock(context) : lanesOfTeam(context);
   const { pieces, seek } = piecesOf(copy, scope);
   const when = copy.when && compileIndex(copy.when, scope);
   const movePiece = compilePiece(copy, site, context);
   return (warp) => {
     if (when && when(warp.env) === 0) return;
     judge.begin(site, warp.number, warp.env, copy.transfer === "async" ? "copies" : undefined);
-    const first = copy.group === "block" ? lanes * warp.inBlock : 0;
+    const first = copy.group === "block" ? lanesOfTeam(context) * warp.inBlock : 0;
+    const lanes = lanesOf(context, warp.inBlock);
     for (let lane = 0; lane < lanes; lane++) {
       judge.lane = lane;
       for (let piece = first + lane; piece < pieces; piece += threads) {

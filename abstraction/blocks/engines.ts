@@ -1,11 +1,12 @@
 /**
  * @file Engines that copy by themselves: one for each stage that a nest counts arrivals of.
  *
- *     send for full[(step+2)%4]             thread 0 hands boxes to the engine of the stage, with all that it knows to have ended
+ *     send for full[(step+2)%4]             a thread hands boxes to the engine of the stage, with all that it knows to have ended
  *     await full[step%4], use step/4        whoever awaits knows that the engine has ended what it did for that use
+ *     arrive empty[step%4]                  what this warpgroup did before has ended for whoever awaits the stage, once all have arrived
  *
  * What is sent may arrive at once or no sooner than somebody awaits it: both are run. A barrier has two phases only, so no stage may be sent
- * for again before every warp has awaited its last use.
+ * for again before all that ever await it have awaited its last use, and nobody may await a use but the last or the next.
  */
 
 import { bytesOf } from "../dtype.ts";
@@ -16,19 +17,25 @@ import { BEGINNING_BYTES, type TensorView, viewedCoordinates } from "../tensor-v
 import {
   type BlockContext,
   elementAt,
+  isAlone,
   malformed,
   malformedAt,
   type Standing,
   type Warp,
   type WarpRun,
 } from "./context.ts";
-import { ALL_LANES } from "./happens-before.ts";
+import { agentName } from "./fault.ts";
+import { ALL_LANES, type Clock } from "./happens-before.ts";
 
 interface Stage {
-  /** Times it was sent for. */
-  sent: number;
-  /** Times each warp awaited it. */
+  /** Times it was sent for, or all teams arrived at it. */
+  uses: number;
+  /** Times each agent awaited it. */
   readonly awaited: number[];
+  /** Teams that have arrived for the next use, what they know to have ended, and what those of the last use knew. */
+  arrived: number;
+  pending: Clock;
+  done: Clock;
   /** What has not arrived. */
   readonly cargo: (() => void)[];
 }
@@ -36,6 +43,8 @@ interface Stage {
 export class Engines {
   private readonly context: BlockContext;
   private stages: Stage[] = [];
+  /** Numbers in their block of the agents that await each arrival somewhere. */
+  private readonly awaiting = new Map<string, Set<number>>();
 
   constructor(context: BlockContext) {
     this.context = context;
@@ -43,28 +52,33 @@ export class Engines {
 
   startBlock(warps: number): void {
     const count = this.context.arrivals.reduce((sum, a) => sum + a.stages, 0);
-    const awaited = (): number[] => new Array<number>(warps).fill(0);
-    this.stages = Array.from({ length: count }, () => ({ sent: 0, awaited: awaited(), cargo: [] }));
+    const { order } = this.context.judge;
+    this.stages = Array.from({ length: count }, () => ({
+      ...{ uses: 0, awaited: new Array<number>(warps).fill(0), cargo: [] },
+      ...{ arrived: 0, pending: order.newClock(), done: order.newClock() },
+    }));
   }
 
   send(s: Extract<Statement, { kind: "send" }>, site: Standing, context: BlockContext): WarpRun {
     const { scope, judge } = context;
-    if (site.warps < context.warps || site.warpAxes.length === 0)
+    const alone = isAlone(site, context);
+    if (!alone && (site.warps < context.warps || site.warpAxes.length === 0))
       throw malformed(site, `what one thread of a block sends stands in loops over all its ${context.team}s`);
-    const at = this.numberOf(s.arrival, site);
+    if (alone && site.warps > 1) throw malformed(site, `${site.warps} threads on their own send the same`);
+    const at = this.numberOf(s.arrival, site, "an engine");
     const when = s.when && compileIndex(s.when, scope);
     const boxes = s.copies.map((copy) => compileBox(copy, site, context));
     return (warp) => {
-      if (warp.inBlock !== 0 || (when && when(warp.env) === 0)) return;
+      if (warp.inBlock !== site.first || (when && when(warp.env) === 0)) return;
       const number = at(warp);
       const stage = this.stageAt(number);
-      const late = stage.awaited.findIndex((n) => n < stage.sent);
-      if (late >= 0)
+      const late = [...(this.awaiting.get(s.arrival.name) ?? [])].find((n) => (stage.awaited[n] ?? 0) < stage.uses);
+      if (late !== undefined)
         throw malformedAt(
           site,
           context,
           warp,
-          `the stage is sent for again, and ${context.team} ${late} has not awaited its last use: missing: a barrier of the block`,
+          `the stage is sent for again, and ${agentName(context, late)} has not awaited its last use: missing: ${alone ? "an arrival that the sender awaits" : "a barrier of the block"}`,
         );
       // The engine begins with all that the thread knows.
       const engine = context.warps * context.blocks + number;
@@ -74,7 +88,7 @@ export class Engines {
       judge.begin(site, engine, warp.env);
       judge.lane = ALL_LANES;
       for (const box of boxes) stage.cargo.push(box(warp));
-      stage.sent++;
+      stage.uses++;
       if (context.copies === "early") arrive(stage);
     };
   }
@@ -82,21 +96,63 @@ export class Engines {
   await(
     s: Extract<Statement, { kind: "await" }>,
     site: Standing,
-    { scope, judge, warps, blocks }: BlockContext,
+    context: BlockContext,
   ): { readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun } {
+    const { scope, judge, warps, blocks } = context;
     const at = this.numberOf(s.arrival, site);
+    const byTeams = this.context.arrivals.some((a) => a.name === s.arrival.name && a.by === "teams");
     const use = compileIndex(s.use, scope);
+    const when = s.when && compileIndex(s.when, scope);
+    const asks = (warp: Warp): boolean => when?.(warp.env) !== 0;
+    const awaiting = this.awaiting.get(s.arrival.name) ?? new Set();
+    for (let n = site.first; n < site.first + site.warps; n++) awaiting.add(n);
+    this.awaiting.set(s.arrival.name, awaiting);
     return {
-      isThere: (warp) => this.stageAt(at(warp)).sent > use(warp.env),
+      isThere: (warp) => {
+        if (!asks(warp)) return true;
+        const [{ uses }, awaited] = [this.stageAt(at(warp)), use(warp.env)];
+        if (awaited !== uses && awaited !== uses - 1)
+          throw malformedAt(
+            site,
+            context,
+            warp,
+            `use ${awaited} is awaited and ${uses} have been: a wait knows their parity alone, and passes at once or never`,
+          );
+        return awaited < uses;
+      },
       run: (warp) => {
+        if (!asks(warp)) return;
         const number = at(warp);
         const stage = this.stageAt(number);
         arrive(stage);
         stage.awaited[warp.inBlock] = use(warp.env) + 1;
+        if (byTeams) return judge.order.acquire(warp.number, stage.done);
         const clock = judge.order.newClock();
         judge.order.release(warps * blocks + number, clock);
         judge.order.acquire(warp.number, clock);
       },
+    };
+  }
+
+  arrive(s: Extract<Statement, { kind: "arrive" }>, site: Standing, context: BlockContext): WarpRun {
+    const { scope, judge, teams } = context;
+    if (site.warps !== teams || site.warpAxes.length === 0 || isAlone(site, context))
+      throw malformed(
+        site,
+        `a stage is free when all ${context.team}s have arrived: it stands in loops over all of them`,
+      );
+    const at = this.numberOf(s.arrival, site, "teams");
+    const when = s.when && compileIndex(s.when, scope);
+    return (warp) => {
+      if (when && when(warp.env) === 0) return;
+      const stage = this.stageAt(at(warp));
+      judge.order.release(warp.number, stage.pending);
+      stage.arrived++;
+      if (stage.arrived < teams) return;
+      stage.uses++;
+      stage.arrived = 0;
+      stage.done = stage.pending;
+      stage.pending = judge.order.newClock();
     };
   }
 
@@ -106,12 +162,14 @@ export class Engines {
     return stage;
   }
 
-  /** The number of a stage among those of all arrivals. */
-  private numberOf({ name, stage }: ArrivalAt, site: Standing): (warp: Warp) => number {
+  /** The number of a stage among those of all arrivals. @param by what must complete it */
+  private numberOf({ name, stage }: ArrivalAt, site: Standing, by?: "an engine" | "teams"): (warp: Warp) => number {
     const { arrivals, scope } = this.context;
     const found = arrivals.findIndex((a) => a.name === name);
     const declared = arrivals[found];
     if (!declared) throw malformed(site, `no arrivals are called ${name}`);
+    const own = declared.by ?? "an engine";
+    if (by !== undefined && by !== own) throw malformed(site, `${name} is completed by ${own}, not by ${by}`);
     const first = arrivals.slice(0, found).reduce((sum, a) => sum + a.stages, 0);
     const index = compileIndex(stage, scope);
     return ({ env }) => {

@@ -11,7 +11,7 @@
 
 import type { Environment } from "../evaluate.ts";
 import type { Dimension } from "../layout.ts";
-import type { Statement } from "../loop-nest.ts";
+import type { Statement, TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { ALL_LANES, type Moment } from "./happens-before.ts";
 
@@ -35,8 +35,9 @@ export class NestFault extends Error {
 /** A statement where it stands, with the loops around it, outermost first. */
 export interface Site {
   readonly statement: Statement;
-  /** What an agent of the nest is. */
-  readonly team: "warp" | "warpgroup";
+  /** What the agents of the nest are, and how many of them a block has; those behind them are threads on their own. */
+  readonly team: TeamMode;
+  readonly teams: number;
   /** Agents of a block: a cluster has those of all its blocks. */
   readonly ofBlock: number;
   readonly loops: readonly { readonly name: string; readonly slot: number }[];
@@ -57,13 +58,17 @@ export interface Deed {
   readonly verb: "reads" | "writes";
 }
 
+/** `warp 1`, `thread 0` of those on their own. */
+export const agentName = ({ team, teams }: Pick<Site, "team" | "teams">, inBlock: number): string =>
+  inBlock < teams ? `${team} ${inBlock}` : `thread ${inBlock - teams}`;
+
 /** `block 0, warp 1, lane 7 (m_tile 0, k_tile 2)` */
 export function describeThread({ event, lane }: Pick<Deed, "event" | "lane">): string {
   const { site, counters } = event;
   const at = site.loops.map(({ name, slot }) => `${name} ${counters[slot]}`).join(", ");
   const who = lane === ALL_LANES ? "all lanes" : `lane ${lane}`;
   const agent =
-    site.statement.kind === "send" && lane === ALL_LANES ? "the engine" : `${site.team} ${event.agent % site.ofBlock}`;
+    site.statement.kind === "send" && lane === ALL_LANES ? "the engine" : agentName(site, event.agent % site.ofBlock);
   if (isOwner(event)) return "a block of the cluster, which begins or ends";
   return `block ${event.block}, ${agent}, ${who}${at === "" ? "" : ` (${at})`}`;
 }
@@ -134,11 +139,15 @@ function missingBetween({ event: first, lane }: Deed, { event: second, lane: her
   if (isOwner(first)) return "a barrier of the cluster, of beginnings: the block may not have begun";
   if (isOwner(second)) return "a barrier of the cluster: the block may have ended";
   const blockOf = ({ agent, site }: Event): number => Math.floor(agent / site.ofBlock);
-  const byEngine = [first, second].some((e) => e.site.statement.kind === "send");
+  const isSent = ({ site }: Event): boolean => site.statement.kind === "send";
+  const byEngine = isSent(first) || isSent(second);
+  if (isSent(first) && !isSent(second)) return "a wait for the stage";
   if (!byEngine && blockOf(first) !== blockOf(second)) return "a barrier of the cluster between the two";
   const isDealt = ({ site }: Event): boolean => site.statement.kind === "copy" && site.statement.group === "block";
   const ofTeam = first.agent === second.agent && !isDealt(first) && !isDealt(second);
-  const barrier = ofTeam ? `a barrier of the ${first.site.team}` : "a barrier of the block";
+  const meeting = ofTeam ? `a barrier of the ${first.site.team}` : "a barrier of the block";
+  const hasSender = byEngine && first.site.teams < first.site.ofBlock;
+  const barrier = hasSender ? `an arrival of every ${first.site.team} that the sender awaits` : meeting;
   const { flight } = first;
   if (flight && flight.endedIn === Number.POSITIVE_INFINITY) {
     const what = flight.queue === "copies" ? "copy" : "issue";

@@ -10,12 +10,12 @@
  * whose number such a loop does not reach passes it by.
  */
 
-import { isShared, isTeamMode, type LoopNest, type Statement } from "../loop-nest.ts";
+import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
 import { type BlockContext, malformed, type Standing, type Warp, type WarpRun } from "./context.ts";
 import { Engines } from "./engines.ts";
-import { describeThread, NestFault, type Site } from "./fault.ts";
+import { agentName, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES } from "./happens-before.ts";
 import { compileWarpStatement } from "./statement.ts";
 import type { Judge } from "./watched-memory.ts";
@@ -43,8 +43,8 @@ export const ADVERSE_ORDERS: readonly NestOrder[] = [
 ];
 
 /** What the agents of a nest are: all its loops on parts of a block are of one level. */
-export function teamOfNest({ prepare, body }: LoopNest): "warp" | "warpgroup" {
-  const teamsIn = (s: Statement): ("warp" | "warpgroup")[] => {
+export function teamOfNest({ prepare, body }: LoopNest): TeamMode {
+  const teamsIn = (s: Statement): TeamMode[] => {
     if (s.kind !== "loop") return [];
     return [...(isTeamMode(s.mode) ? [s.mode] : []), ...s.body.flatMap(teamsIn)];
   };
@@ -65,7 +65,7 @@ export function warpsOfNest({ prepare, body }: LoopNest): number {
  */
 export function compilePhases(
   statements: readonly Statement[],
-  context: Omit<BlockContext, "warps" | "blocks">,
+  context: Omit<BlockContext, "teams" | "warps" | "blocks">,
   order: NestOrder,
   plain: (s: Statement) => () => void,
 ): () => void {
@@ -115,16 +115,22 @@ const sizeOf = (axes: readonly LoopStatement[]): number => axes.reduce((product,
 /** Warps of a block, or of all blocks of a cluster. */
 function agentsOf(body: readonly Statement[]): number {
   const [only] = body;
-  return only?.kind === "loop" && only.mode === "cluster" ? only.extent * warpsOf(only.body) : warpsOf(body);
+  const each = (inside: readonly Statement[]): number => teamsOf(inside) + threadsOf(inside);
+  return only?.kind === "loop" && only.mode === "cluster" ? only.extent * each(only.body) : each(body);
 }
 
 /** Warps that the loops at warp in a block ask for. */
-function warpsOf(body: readonly Statement[]): number {
+function teamsOf(body: readonly Statement[]): number {
   const each = body.map((s) => {
     if (s.kind !== "loop") return 1;
-    return isTeamMode(s.mode) ? sizeOf(chainOf(s, s.mode).axes) : warpsOf(s.body);
+    return isTeamMode(s.mode) ? sizeOf(chainOf(s, s.mode).axes) : teamsOf(s.body);
   });
   return Math.max(1, ...each);
+}
+
+/** Threads that have roles of their own in a block. */
+function threadsOf(body: readonly Statement[]): number {
+  return Math.max(0, ...body.map((s) => (s.kind === "loop" && s.mode === "thread" ? s.extent : 0)));
 }
 
 /** One step of the program of a block. */
@@ -132,8 +138,14 @@ type Step =
   | { readonly kind: "run"; readonly run: WarpRun }
   | { readonly kind: "begin"; readonly slot: number; readonly extent: number; readonly behind: number }
   | { readonly kind: "repeat"; readonly slot: number; readonly extent: number; readonly body: number }
-  /** Loops at warp: each warp has its own counters; one beyond them passes by. */
-  | { readonly kind: "warps"; readonly axes: readonly Digit[]; readonly count: number; readonly behind: number }
+  /** Loops at warp or thread: each agent has its own counters; one before or behind theirs passes by. */
+  | {
+      readonly kind: "warps";
+      readonly axes: readonly Digit[];
+      readonly first: number;
+      readonly count: number;
+      readonly behind: number;
+    }
   | { readonly kind: "barrier"; readonly site: Site; readonly of: "block" | "cluster" | "beginnings" }
   | { readonly kind: "await"; readonly site: Site; readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun };
 
@@ -151,17 +163,23 @@ function setDigits(env: Int32Array, digits: readonly Digit[], number: number): v
   }
 }
 
-function compileBlocks(s: LoopStatement, shared: Omit<BlockContext, "warps" | "blocks">, order: NestOrder): () => void {
+function compileBlocks(
+  s: LoopStatement,
+  shared: Omit<BlockContext, "teams" | "warps" | "blocks">,
+  order: NestOrder,
+): () => void {
   const { axes, body: inside } = chainOf(s, "block");
   const [only] = inside;
   const cluster = inside.length === 1 && only?.kind === "loop" && only.mode === "cluster" ? only : undefined;
   const body = cluster?.body ?? inside;
-  const context: BlockContext = { ...shared, warps: warpsOf(body), blocks: cluster?.extent ?? 1 };
+  const teams = teamsOf(body);
+  const context: BlockContext = { ...shared, teams, warps: teams + threadsOf(body), blocks: cluster?.extent ?? 1 };
   const { scope, judge } = context;
   const digits = axes.map(({ axis, extent }) => ({ slot: scope.slot(axis), extent }));
   const loops = [...axes, ...(cluster ? [cluster] : [])].map(({ axis }) => ({ name: axis, slot: scope.slot(axis) }));
   const program: Step[] = [];
-  const site = { statement: s, team: context.team, ofBlock: context.warps, loops, warpAxes: [], warps: context.warps };
+  const { team, warps } = context;
+  const site = { statement: s, team, teams, ofBlock: warps, loops, warpAxes: [], first: 0, warps };
   const engines = new Engines(context);
   compileSteps(body, site, context, program, engines);
   const random = seededRandom(typeof order.warps === "object" ? order.warps.seed : 0);
@@ -226,10 +244,11 @@ function compileSteps(
     if (s.kind === "barrier" && (s.group === "block" || s.group === "cluster"))
       program.push({ kind: "barrier", site, of: s.of ?? s.group });
     else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site, context) });
+    else if (s.kind === "arrive") program.push({ kind: "run", run: engines.arrive(s, site, context) });
     else if (s.kind === "send") program.push({ kind: "run", run: engines.send(s, site, context) });
-    else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isTeamMode(s.mode)))
+    else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isRoleMode(s.mode)))
       program.push({ kind: "run", run: compileWarpStatement(s, site, context) });
-    else if (isTeamMode(s.mode)) compileWarps(s, site, context, program, engines);
+    else if (isRoleMode(s.mode)) compileWarps(s, s.mode, site, context, program, engines);
     else {
       const slot = scope.slot(s.axis);
       const inside = { ...site, loops: [...site.loops, { name: s.axis, slot }] };
@@ -244,21 +263,22 @@ function compileSteps(
 
 function compileWarps(
   s: LoopStatement,
+  mode: TeamMode | "thread",
   site: Standing,
   context: BlockContext,
   program: Step[],
   engines: Engines,
 ): void {
-  if (site.warpAxes.length > 0) throw malformed(site, `loops at ${s.mode} stand directly inside one another`);
-  const { axes, body } = chainOf(s, s.mode);
+  if (site.warpAxes.length > 0) throw malformed(site, `loops at ${mode} stand directly inside one another`);
+  const { axes, body } = chainOf(s, mode);
   const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
-  const count = sizeOf(axes);
+  const [count, first] = [sizeOf(axes), mode === "thread" ? context.teams : 0];
   const head = program.length;
-  program.push({ kind: "warps", axes: digits, count, behind: 0 });
-  const warpAxes = axes.map(({ axis }) => axis);
-  compileSteps(body, { ...site, loops: [...site.loops, ...loops], warpAxes, warps: count }, context, program, engines);
-  program[head] = { kind: "warps", axes: digits, count, behind: program.length };
+  program.push({ kind: "warps", axes: digits, first, count, behind: 0 });
+  const inside = { ...site, loops: [...site.loops, ...loops], warpAxes: axes.map(({ axis }) => axis) };
+  compileSteps(body, { ...inside, first, warps: count }, context, program, engines);
+  program[head] = { kind: "warps", axes: digits, first, count, behind: program.length };
 }
 
 function newWarp(number: number, { scope, files, vectors, warps: perBlock }: BlockContext): Warp {
@@ -341,10 +361,13 @@ function runStep(program: readonly Step[], warp: Warp): void {
       warp.step = i < step.extent ? step.body : warp.step + 1;
       return;
     }
-    case "warps":
-      if (warp.inBlock < step.count) setDigits(env, step.axes, warp.inBlock);
-      warp.step = warp.inBlock < step.count ? warp.step + 1 : step.behind;
+    case "warps": {
+      const number = warp.inBlock - step.first;
+      const isOne = number >= 0 && number < step.count;
+      if (isOne) setDigits(env, step.axes, number);
+      warp.step = isOne ? warp.step + 1 : step.behind;
       return;
+    }
     case "barrier":
       warp.waits = true;
       return;
@@ -362,10 +385,11 @@ function runStep(program: readonly Step[], warp: Warp): void {
   }
 }
 
-function deadlock(program: readonly Step[], warps: readonly Warp[], { judge, team }: BlockContext): NestFault {
+function deadlock(program: readonly Step[], warps: readonly Warp[], context: BlockContext): NestFault {
+  const { judge, team } = context;
   const lines = warps.map((warp) => {
     const step = program[warp.step];
-    if (step?.kind !== "barrier" && step?.kind !== "await") return `${team} ${warp.number} has ended`;
+    if (step?.kind !== "barrier" && step?.kind !== "await") return `${agentName(context, warp.inBlock)} has ended`;
     const who = describeThread({ event: judge.eventOf(step.site, warp.number, warp.env), lane: ALL_LANES });
     return `waits at ${printHead(step.site.statement)}: ${who}`;
   });

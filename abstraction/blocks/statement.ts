@@ -8,7 +8,7 @@
 import { compileLanes } from "../interpret-lanes.ts";
 import { WARP } from "../intrinsic.ts";
 import type { Statement } from "../loop-nest.ts";
-import { type BlockContext, compileRegister, malformed, type Standing, type WarpRun } from "./context.ts";
+import { type BlockContext, compileRegister, isAlone, malformed, type Standing, type WarpRun } from "./context.ts";
 import { compileCopy } from "./copy.ts";
 import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
 import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
@@ -16,6 +16,7 @@ import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
 /** Everything that a warp runs by itself; barriers of a block and loops are steps of the program (run.ts). */
 export function compileWarpStatement(s: Statement, site: Standing, context: BlockContext): WarpRun {
   const { judge } = context;
+  if (isAlone(site, context)) throw malformed(site, `one thread on its own sends and awaits, and makes no ${s.kind}`);
   switch (s.kind) {
     case "loop":
       if (s.mode === "lanes") return compileWarpLanes(s, site, context);
@@ -61,6 +62,7 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
       return compileIssue(s, site, context);
     case "send":
     case "await":
+    case "arrive":
       throw new Error(`internal: ${s.kind} is a step of the program`);
     case "when":
       throw malformed(

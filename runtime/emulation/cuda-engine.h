@@ -32,8 +32,8 @@ struct PendingBox {
 struct StageArrival {
   const void* at;
   unsigned phase;
-  bool declared; /* one thread has said how many bytes come */
-  long bytes;    /* that are still to come */
+  unsigned arriving, missing; /* all that arrive in a phase, and those that have not yet */
+  long bytes;                 /* that are still to come */
   std::vector<PendingBox> boxes;
   std::vector<unsigned> waiting;
 };
@@ -48,8 +48,8 @@ static StageArrival& arrival_at(const void* at) {
 }
 
 static void complete(StageArrival& a) {
-  if (!a.declared || a.bytes != 0) return;
-  a.phase++, a.declared = false;
+  if (a.missing > 0 || a.bytes != 0) return;
+  a.phase++, a.missing = a.arriving;
   for (unsigned t : a.waiting) set_state(t, READY);
   a.waiting.clear();
 }
@@ -150,16 +150,19 @@ static inline int describe_pixels(CUtensorMap* map, const void* tensor, unsigned
   map->walks = true, map->rows = count;
   return count > 1024;
 }
-static inline void init_arrivals(uint64_t* barriers, int count) {
-  if (emulation::running % emulation::threads_of_block == 0)
-    for (int i = 0; i < count; i++) emulation::arrivals.push_back({&barriers[i], 0, false, 0, {}, {}});
-  __syncthreads();
+static inline void init_arrivals(uint64_t* barriers, int count, unsigned arriving) {
+  if (threadIdx.x == 0)
+    for (int i = 0; i < count; i++) emulation::arrivals.push_back({&barriers[i], 0, arriving, arriving, 0, {}, {}});
 }
+static inline void publish_arrivals() { __syncthreads(); }
 static inline void expect_bytes(uint64_t* barrier, unsigned bytes) {
   emulation::StageArrival& a = emulation::arrival_at(barrier);
-  if (a.declared) emulation::misuse("a barrier is told of more bytes before its phase is complete");
-  a.declared = true, a.bytes += bytes;
+  if (a.missing == 0) emulation::misuse("a barrier is told of more bytes before its phase is complete");
+  a.missing--, a.bytes += bytes;
   emulation::complete(a);
+}
+static inline void arrive_at(uint64_t* barrier) {
+  if (threadIdx.x % emulation::WARP_LANES == 0) expect_bytes(barrier, 0);
 }
 template <int RANK> static inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* barrier) {
   if (map->walks || map->rank != RANK) emulation::misuse("a box is copied of what is none");

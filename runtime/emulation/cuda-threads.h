@@ -28,7 +28,8 @@ static uint64_t ready[MAX_THREADS / 64];           /* a bit for each ready threa
 static unsigned waiting_warp[MAX_THREADS / WARP_LANES]; /* lanes that wait for their warp */
 static unsigned living_warp[MAX_THREADS / WARP_LANES];  /* lanes that have not finished */
 static unsigned waiting_group[MAX_THREADS / GROUP_LANES], living_group[MAX_THREADS / GROUP_LANES]; /* the same of four warps */
-static unsigned waiting_block[MAX_CLUSTER], living_block[MAX_CLUSTER], threads_of_block;
+static unsigned waiting_block[MAX_CLUSTER], living_block[MAX_CLUSTER];
+static unsigned threads_of_block, block_stride; /* a block's first thread is the first of a group: numbers between blocks stand for none */
 static unsigned waiting_cluster, living_cluster, blocks_of_cluster = 1;
 static const void* offered[MAX_THREADS]; /* what each thread shows the others at a collective */
 static unsigned running;
@@ -107,7 +108,7 @@ static void release(unsigned from, unsigned to, State waiting) {
   for (unsigned t = from; t < to; t++)
     if (states[t] == waiting) set_state(t, READY);
 }
-static unsigned all_threads() { return threads_of_block * blocks_of_cluster; }
+static unsigned all_threads() { return block_stride * blocks_of_cluster; }
 static void release_complete(unsigned warp) {
   if (waiting_warp[warp] > 0 && waiting_warp[warp] == living_warp[warp]) {
     waiting_warp[warp] = 0;
@@ -120,17 +121,17 @@ static void release_complete(unsigned warp) {
     unsigned last = (group + 1) * GROUP_LANES;
     release(group * GROUP_LANES, last < all_threads() ? last : all_threads(), AT_GROUP);
   }
-  const unsigned block = warp * WARP_LANES / threads_of_block;
+  const unsigned block = warp * WARP_LANES / block_stride;
   if (waiting_block[block] > 0 && waiting_block[block] == living_block[block]) {
     waiting_block[block] = 0;
-    release(block * threads_of_block, (block + 1) * threads_of_block, AT_BLOCK);
+    release(block * block_stride, (block + 1) * block_stride, AT_BLOCK);
   }
   if (waiting_cluster > 0 && waiting_cluster == living_cluster) {
     waiting_cluster = 0;
-    release(0, threads_of_block * blocks_of_cluster, AT_CLUSTER);
+    release(0, all_threads(), AT_CLUSTER);
   }
 }
-static inline unsigned own_block() { return running / threads_of_block; }
+static inline unsigned own_block() { return running / block_stride; }
 static void finish() {
   set_state(running, FINISHED);
   living_warp[running / WARP_LANES]--, living_group[running / GROUP_LANES]--, living_block[own_block()]--, living_cluster--;
@@ -193,19 +194,22 @@ static unsigned next_thread() {
 /* The blocks of a cluster, from number `first` of a grid on. */
 static void run_cluster(unsigned first, unsigned threads) {
   static char* stacks = (char*)aligned_alloc(64, (size_t)STACK_BYTES * MAX_THREADS);
-  threads_of_block = threads, waiting_cluster = 0, living_cluster = all_threads();
+  threads_of_block = threads, block_stride = (threads + GROUP_LANES - 1) / GROUP_LANES * GROUP_LANES;
+  waiting_cluster = 0, living_cluster = threads * blocks_of_cluster;
   for (unsigned b = 0; b < blocks_of_cluster; b++) living_block[b] = threads, waiting_block[b] = 0;
   memset(waiting_group, 0, sizeof waiting_group), memset(living_group, 0, sizeof living_group);
   memset(waiting_warp, 0, sizeof waiting_warp), memset(living_warp, 0, sizeof living_warp), memset(ready, 0, sizeof ready);
   for (unsigned t = 0; t < all_threads(); t++) {
-    set_state(t, READY);
+    const bool is_one = t % block_stride < threads;
+    set_state(t, is_one ? READY : FINISHED);
+    if (!is_one) continue;
     living_warp[t / WARP_LANES]++, living_group[t / GROUP_LANES]++;
     prepare_fiber(t, stacks + (size_t)STACK_BYTES * t);
   }
   while (living_cluster > 0) {
     running = next_thread();
     if (running == MAX_THREADS) deadlock();
-    const unsigned t = running % threads, b = first + own_block();
+    const unsigned t = running % block_stride, b = first + own_block();
     threadIdx = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
     blockIdx = dim3(b % gridDim.x, b / gridDim.x % gridDim.y, b / (gridDim.x * gridDim.y));
     enter(running);

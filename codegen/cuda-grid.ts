@@ -1,0 +1,50 @@
+/**
+ * @file Which loops of a nest are the blocks of a kernel, which the warps of a block, and whether one thread has a role of its own beside them.
+ *
+ *     for at block m_tile in 0..32                 32 blocks
+ *       for at warpgroup m_warpgroup in 0..2         threads 0 to 255
+ *         ...
+ *       for at thread load in 0..1                   thread 256, of a warp more
+ *         ...
+ */
+
+import { isGridMode, isTeamMode, type LoopMode, type Statement } from "../abstraction/loop-nest.ts";
+import type { Loop } from "./walk.ts";
+
+/** Loops over blocks around a statement, over warps inside them, and what each warp runs. */
+export function gridOf(statement: Statement): {
+  readonly blocks: readonly Loop[];
+  /** Blocks of a cluster. */
+  readonly cluster: number;
+  readonly warps: readonly Loop[];
+  /** Threads that have roles of their own. */
+  readonly alone: number;
+  readonly inner: readonly Statement[];
+} {
+  const { loops: blocks, body } = chainOf([statement], isGridMode);
+  const cluster = stepsOf(blocks.filter((l) => l.mode === "cluster"));
+  const threads = body.filter((s): s is Loop => s.kind === "loop" && s.mode === "thread");
+  if (threads.length === 0) {
+    const { loops: warps, body: inner } = chainOf(body, isTeamMode);
+    return { blocks, cluster, warps, alone: 0, inner };
+  }
+  const teams = body.find((s): s is Loop => s.kind === "loop" && isTeamMode(s.mode));
+  if (!teams || stepsOf(threads) > 1) throw new Error("internal: one thread has a role of its own, beside warps");
+  return { blocks, cluster, warps: teamsOf(teams).loops, alone: 1, inner: body };
+}
+
+/** Loops of some modes, each the only statement of the one around it, and what the innermost runs. */
+function chainOf(
+  body: readonly Statement[],
+  isOne: (mode: LoopMode) => boolean,
+): { readonly loops: readonly Loop[]; readonly body: readonly Statement[] } {
+  const [only] = body;
+  if (body.length !== 1 || only?.kind !== "loop" || !isOne(only.mode)) return { loops: [], body };
+  const inner = chainOf(only.body, isOne);
+  return { ...inner, loops: [only, ...inner.loops] };
+}
+
+/** Loops over the warps of a block from the outermost on, and what each warp runs. */
+export const teamsOf = (loop: Loop): ReturnType<typeof chainOf> => chainOf([loop], isTeamMode);
+
+export const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);
