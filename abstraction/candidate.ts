@@ -107,6 +107,8 @@ export interface GridSchedule {
   /** How rows lie in shared memory. */
   readonly swizzle: "swizzled" | "padded" | "plain" | "spans";
   readonly transfer: "async" | "plain" | "engine";
+  /** What sends for tiles besides the warps that multiply; one of their threads when left out. */
+  readonly producer?: "warp" | undefined;
   /** Row tiles that blocks take in turn before the next column tile. */
   readonly order: number;
   /** When fragments are fetched from shared memory. */

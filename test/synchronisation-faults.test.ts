@@ -85,6 +85,11 @@ const MMA: GridSchedule = {
   ...{ order: 1, fragments: "inline", store: "direct" },
 };
 const engine = lowered("wgmma.m64n32k16.f32.f16", { m: 128, n: 32, k: 384 }, WGMMA);
+const producer = lowered(
+  "wgmma.m64n32k16.f32.f16",
+  { m: 128, n: 32, k: 384 },
+  { ...WGMMA, producer: "warp", fragments: "across" },
+);
 const cluster = lowered(
   "mma.m16n8k16.f32.f16",
   { m: 32, n: 16, k: 64 },
@@ -125,6 +130,7 @@ const RIGHT: Readonly<Record<string, Subject>> = {
   "a ring of warps": ringMatmul(),
   "a ring of warpgroups": groupMatmul(),
   "boxes of the engine": engine,
+  "a producer beside warpgroups": producer,
   "a sum through a cluster": cluster,
   "a sum through memory": memory,
 };
@@ -139,6 +145,25 @@ const phaseMoved = (by: number): Subject => ({
   ...engine,
   nest: changed(engine.nest, (s) => [s.kind === "await" ? { ...s, use: binary("+", s.use, number(by)) } : s]),
 });
+
+/** The arrival or the wait of one ring of the producer's nest, changed. */
+const ofRing = (
+  kind: "await" | "arrive",
+  ring: "full" | "empty",
+  change: (s: Extract<Statement, { kind: "await" | "arrive" }>) => readonly Statement[],
+): Subject => ({
+  ...producer,
+  nest: changed(producer.nest, (s) =>
+    (s.kind === "await" || s.kind === "arrive") && s.kind === kind && s.arrival.name === ring ? change(s) : [s],
+  ),
+});
+const useMoved = (ring: "full" | "empty", by: number): Subject =>
+  ofRing("await", ring, (s) => (s.kind === "await" ? [{ ...s, use: binary("+", s.use, number(by)) }] : [s]));
+/** Stages are left so many steps sooner. */
+const leftSooner = (by: number): Subject =>
+  ofRing("arrive", "empty", ({ arrival: { name, stage } }) => [
+    { kind: "arrive", arrival: { name, stage: binary("%", binary("+", stage, number(by)), number(3)) } },
+  ]);
 
 const FAULTS: readonly (readonly [fault: string, subject: Subject, says: RegExp])[] = [
   ["no barrier behind a plain copy", byHand(copy("s[i] = x[i]", { i: 64 }), READ), /missing: a barrier of the block/],
@@ -204,6 +229,43 @@ const FAULTS: readonly (readonly [fault: string, subject: Subject, says: RegExp]
     /missing: a barrier of the block/,
   ],
   [
+    "a producer that waits for no stage",
+    ofRing("await", "empty", () => []),
+    /missing: an arrival of every warpgroup that the sender awaits/,
+  ],
+  ["a producer one use late", useMoved("empty", 1), /never go on|parity alone/],
+  ["a producer one use early", useMoved("empty", -1), /parity alone/],
+  ["consumers one use early", useMoved("full", -1), /parity alone/],
+  [
+    "consumers that wait for no stage",
+    ofRing("await", "full", () => []),
+    /parity alone|before what writes it has ended/,
+  ],
+  ["a stage that is never left", ofRing("arrive", "empty", () => []), /those that wait never go on/],
+  ["a stage left while its products run", leftSooner(1), /still read it(?:.|\n)*an arrival of every warpgroup/],
+  [
+    "a ring of the producer one stage short",
+    {
+      ...producer,
+      nest: changed(producer.nest, (s) => {
+        if (s.kind !== "send") return [s];
+        const { stage } = s.arrival;
+        const short = s.copies.map((copy) => {
+          const [, ...inner] = copy.equation.target.index;
+          const index = [binary("%", stage, number(2)), ...inner];
+          return { ...copy, equation: { ...copy.equation, target: { ...copy.equation.target, index } } };
+        });
+        return [{ ...s, copies: short }];
+      }),
+    },
+    /before it is written|still read it|nothing has written it|written twice/,
+  ],
+  [
+    "a barrier of the block in one of two roles",
+    { ...producer, nest: changed(producer.nest, (s) => (s.kind === "arrive" ? [s, barrier("block")] : [s])) },
+    /those that wait never go on/,
+  ],
+  [
     "a cluster that does not meet before it adds",
     without(cluster, isBarrier("cluster", "sums")),
     /missing: a barrier of the/,
@@ -216,7 +278,8 @@ const FAULTS: readonly (readonly [fault: string, subject: Subject, says: RegExp]
   ["parts added before all are there", without(memory, isBarrier("call")), /^parts.*before what writes it has ended/],
 ];
 
-const ALONE = /^(?:no fence of registers|the stage is sent for again|the warpgroups of a block do not come)/;
+const ALONE =
+  /^(?:no fence of registers|use -?\d+ is awaited|the stage is sent for again|the warpgroups of a block do not come)/;
 
 describe("the interpreter as the judge of synchronisation", () => {
   it.each(Object.entries(RIGHT))("finds nothing in %s", (_, subject) => {

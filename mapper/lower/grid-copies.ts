@@ -50,12 +50,12 @@ export function stepInputs({ context, window }: GridPlaces): readonly GridInput[
 
 /** The tiles of a step, fetched by the engine into the stage that is its turn. */
 export function sendOf(places: GridPlaces, step: Expr): Statement {
-  const { stage } = places.schedule;
+  const { stage, producer } = places.schedule;
   const boxes = stepInputs(places).map((input): Copy => {
     const { when: _, ...copy } = copyOf(places, input, step);
     return { ...copy, width: 1, transfer: "engine", view: viewOf(places, input, step) };
   });
-  const beyondEnd = step.kind !== "number" && stage > 1;
+  const beyondEnd = step.kind !== "number" && stage > 1 && producer === undefined;
   return {
     ...{ kind: "send", copies: boxes, arrival: arrivalOf(places, step) },
     ...(beyondEnd && { when: compare("<", step, number(places.steps * places.turns)) }),

@@ -47,14 +47,18 @@ export function partialSums(places: GridPlaces): Scratch[] {
   return [{ ...shape, scope: "cluster", elements: size(rows) * pitch, storage }];
 }
 
-/** What a block does once its part of the sum is complete. */
+/** What the warps of a block do once their part of the sum is complete. */
 export function storeParts(places: GridPlaces): readonly Statement[] {
+  return drainPart(places, partialTile(places.context, places.schedule));
+}
+
+/** What all threads of a cluster do behind that. */
+export function addMet(places: GridPlaces): readonly Statement[] {
+  if (through(places) !== "cluster") return [];
   const tile = partialTile(places.context, places.schedule);
-  if (through(places) === "memory") return drainPart(places, tile);
   const { share } = tile;
-  const barrier: Statement = { kind: "barrier", group: "cluster" };
   const added = addition(places, tile, share, times(share, places.part), (part, line) => [places.part, part, line]);
-  return [...drainPart(places, tile), barrier, added];
+  return [{ kind: "barrier", group: "cluster" }, added];
 }
 
 /** Ahead of the first write into another block of a cluster: it has begun. */

@@ -83,6 +83,11 @@ export class GridPlaces {
     return { there: this.inTurn(binary("/", step, number(steps))), inTile: binary("%", step, number(steps)) };
   }
 
+  /** A step of the tile that a block is at, counted through all its turns. */
+  counted(inTile: Expr): Expr {
+    return this.turns === 1 ? inTile : plus(times(this.steps, axis(this.fresh("turn"))), inTile);
+  }
+
   fresh(wish: string): string {
     return this.names.fresh(wish);
   }

@@ -107,7 +107,7 @@ function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
 const placeOf = ({ own: [one] }: ViewedDimension): number => one?.position ?? 0;
 
 /** The window of a part of the sum is on its way. */
-function sent(places: GridPlaces, window: TapWindow, slice: Expr, when?: Expr): Statement {
+export function sendWindow(places: GridPlaces, window: TapWindow, slice: Expr, when?: Expr): Statement {
   const copy = windowCopy(places, window, slice);
   const condition = when ? { when } : {};
   if (copy.transfer !== "engine") return { ...copy, ...condition };
@@ -119,8 +119,8 @@ const arrivalOf = (places: GridPlaces, window: TapWindow, slice: Expr): ArrivalA
   stage: slotOf(window, slice),
 });
 
-/** Ahead of all steps: the zeros behind what copies bring, which stay, and the first window. */
-export function windowAhead(places: GridPlaces, window: TapWindow): readonly Statement[] {
+/** Ahead of all steps: the zeros behind what copies bring, which stay. */
+export function windowZeros(places: GridPlaces, window: TapWindow): readonly Statement[] {
   const { context, size } = places;
   const columns = extentOf(context.sum.axis, size);
   const zeroRows = window.rows - window.staged;
@@ -140,16 +140,21 @@ export function windowAhead(places: GridPlaces, window: TapWindow): readonly Sta
     ...{ width: window.input.width, transfer: "plain", group: "block" },
   };
   const published: Statement = { kind: "fence", on: "memory", of: context.intrinsic };
-  return [...(zeroRows > 0 ? [zeros, published] : []), sent(places, window, number(0))];
+  return zeroRows > 0 ? [zeros, published] : [];
 }
 
 /** In a step: the next window, once the last products that read its place have ended. */
 export function windowNext(places: GridPlaces, window: TapWindow, step: Expr): readonly Statement[] {
   if (window.slices === 1) return [];
+  const { slice, when } = nextSlice(window, step, stepsInFlight(places.context, places.schedule));
+  return [sendWindow(places, window, slice, when)];
+}
+
+/** The slice behind that of a step, where there is one and the step is of a tap. */
+export function nextSlice(window: TapWindow, step: Expr, tap: number): { readonly slice: Expr; readonly when: Expr } {
   const slice = plus(sliceOf(window, step), number(1));
-  const tap = binary("%", step, number(window.taps));
-  const first = compare("==", tap, number(stepsInFlight(places.context, places.schedule)));
-  return [sent(places, window, slice, and(first, compare("<", slice, number(window.slices))))];
+  const atTap = compare("==", binary("%", step, number(window.taps)), number(tap));
+  return { slice, when: and(atTap, compare("<", slice, number(window.slices))) };
 }
 
 /** That the window of a step has arrived. */

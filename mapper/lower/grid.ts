@@ -31,13 +31,14 @@ import type { GridContext } from "../schedule/grid-context.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { arrivalName, awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
+import { awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
-import { addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
-import { GridPlaces, plus, times } from "./grid-places.ts";
+import { addMet, addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
+import { GridPlaces, plus } from "./grid-places.ts";
+import { arrivalsOf, consumed, produced } from "./grid-producer.ts";
 import { copiesOfInputs, copyInputs } from "./grid-repack.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
-import { windowAhead, windowArrivals, windowAwait, windowNext, windowRing } from "./grid-window.ts";
+import { sendWindow, windowAwait, windowNext, windowRing, windowZeros } from "./grid-window.ts";
 
 /** The nest of a mapping under a schedule of blocks and warps. @throws Error when {@link gridProblem} has something to say */
 export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest {
@@ -47,14 +48,14 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
   const { rows, columns, target, intrinsic, inputs } = context;
   const places = new GridPlaces(context, schedule);
   const cleared = places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]);
-  const body =
-    schedule.persistent === undefined
-      ? [
-          ...cleared,
-          ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places)),
-          ...(schedule.split ? storeParts(places) : storeResults(places)),
-        ]
-      : tilesInTurn(places, cleared);
+  const stored = schedule.split ? storeParts : storeResults;
+  const oneTeamsTile = (): readonly Statement[] => [
+    ...[...cleared, ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places))],
+    ...[...stored(places), ...addMet(places)],
+  ];
+  const roles = schedule.producer
+    ? withProducer(places, cleared, stored)
+    : { teams: schedule.persistent === undefined ? oneTeamsTile() : tilesInTurn(places, cleared) };
   return {
     scratch: [
       ...inputs.map((i) => (places.window?.input === i ? windowRing(places, places.window) : ringOf(places, i))),
@@ -76,7 +77,7 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     ],
     ...(schedule.transfer === "engine" && { arrivals: arrivalsOf(places) }),
     prepare: [],
-    body: [...copyInputs(places), ...dealt(places, body), ...addParts(places, (inner) => tilesDealt(places, inner))],
+    body: [...copyInputs(places), ...dealt(places, roles), ...addParts(places, (inner) => tilesDealt(places, inner))],
   };
 }
 
@@ -84,24 +85,29 @@ const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statem
   loop(name, extent, inner, mode),
 ];
 
-function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]> {
-  const { schedule, window } = places;
-  const ofWindow = window ? [{ name: windowArrivals(places), stages: window.stages }] : [];
-  return [{ name: arrivalName(places), stages: schedule.stage }, ...ofWindow];
+/** What the parts of a block do. */
+interface Roles {
+  readonly teams: readonly Statement[];
+  /** What one thread more does meanwhile; nothing where there is none. */
+  readonly thread?: readonly Statement[];
+  /** What all threads do before and behind. */
+  readonly ahead?: readonly Statement[];
+  readonly behind?: readonly Statement[];
 }
 
 /** Loops over blocks in the order of the schedule, over the parts of a split sum, and over the warps of each block. */
-function dealt(places: GridPlaces, body: readonly Statement[]): readonly Statement[] {
+function dealt(places: GridPlaces, { teams, thread, ahead = [], behind = [] }: Roles): readonly Statement[] {
   const { context, schedule } = places;
   const { rows, columns, team } = context;
-  const columnWarps = at(team, places.name(columns, team), extentOf(columns.axis, schedule.warps), body);
+  const columnWarps = at(team, places.name(columns, team), extentOf(columns.axis, schedule.warps), teams);
   const warps = at(team, places.name(rows, team), extentOf(rows.axis, schedule.warps), columnWarps);
-  if (!schedule.split) return tilesDealt(places, warps);
+  const block = [...ahead, ...warps, ...(thread ? at("thread", places.fresh("load"), 1, thread) : []), ...behind];
+  if (!schedule.split) return tilesDealt(places, block);
   const { parts, through } = schedule.split;
   const part = (mode: LoopMode, inner: readonly Statement[]): readonly Statement[] =>
     at(mode, places.fresh("split"), parts, inner);
   // Blocks of one part share what they read; blocks of a cluster lie side by side.
-  return through === "memory" ? part("block", tilesDealt(places, warps)) : tilesDealt(places, part("cluster", warps));
+  return through === "memory" ? part("block", tilesDealt(places, block)) : tilesDealt(places, part("cluster", block));
 }
 
 /** Loops over the tiles of the output, in the order of the schedule. */
@@ -128,7 +134,7 @@ function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly 
 
 /** Products that are sent off, of one tile. */
 function oneTile(places: GridPlaces): readonly Statement[] {
-  const { before, steps } = pipelineSentOff(places, axis(places.fresh("step")));
+  const { before, steps } = pipelineSentOff(places);
   return [...before, ...meeting(places), ...steps];
 }
 
@@ -140,23 +146,44 @@ function oneTile(places: GridPlaces): readonly Statement[] {
  *       clear sums;   for step: the step turn * steps + step;   drain sums to the tile of the turn
  */
 function tilesInTurn(places: GridPlaces, cleared: readonly Statement[]): readonly Statement[] {
+  const { before, steps } = pipelineSentOff(places);
+  return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...storeResults(there)])];
+}
+
+/** What a block does with each of the tiles that it takes. */
+function inTurns(places: GridPlaces, body: (there: GridPlaces) => readonly Statement[]): readonly Statement[] {
+  if (places.turns === 1) return body(places);
   const turn = places.fresh("turn");
-  const step = plus(times(places.steps, axis(turn)), axis(places.fresh("step")));
-  const { before, steps } = pipelineSentOff(places, step);
-  return [...before, loop(turn, places.turns, [...cleared, ...steps, ...storeResults(places.inTurn(axis(turn)))])];
+  return [loop(turn, places.turns, body(places.inTurn(axis(turn))))];
+}
+
+/** Warpgroups that multiply beside a thread that fills the ring: what both rest on comes ahead. */
+function withProducer(
+  places: GridPlaces,
+  cleared: readonly Statement[],
+  stored: (there: GridPlaces) => readonly Statement[],
+): Roles {
+  const zeros = places.window ? windowZeros(places, places.window) : [];
+  const met: readonly Statement[] = zeros.length > 0 ? [{ kind: "barrier", group: "block" }] : [];
+  return {
+    ahead: [...zeros, ...met, ...meeting(places)],
+    teams: inTurns(places, (there) => [...cleared, ...consumed(places), ...stored(there)]),
+    thread: produced(places),
+    behind: addMet(places),
+  };
 }
 
 /**
  * Products that are sent off: what threads wrote is published ahead of the barrier, products of a step run while the next stages are filled, and of
  * the step before while this one is awaited.
- * @param step as it is counted within the loop over steps
  */
-function pipelineSentOff(
-  places: GridPlaces,
-  step: Expr,
-): { readonly before: readonly Statement[]; readonly steps: readonly Statement[] } {
+function pipelineSentOff(places: GridPlaces): {
+  readonly before: readonly Statement[];
+  readonly steps: readonly Statement[];
+} {
   const { inputs, intrinsic } = places.context;
   const { stage } = places.schedule;
+  const step = places.counted(axis(places.fresh("step")));
   const inFlight = stepsInFlight(places.context, places.schedule);
   const ahead = stage - 1 - inFlight;
   const isAsync = inputs.some((i) => copiesAsync(places, i));
@@ -175,7 +202,8 @@ function pipelineSentOff(
   const arrived = (pending: number): readonly Statement[] =>
     byEngine ? [...awaited, barrier] : [...wait(pending), publish, barrier];
   const first = Array.from({ length: ahead }, (_, s) => (s < all ? copies(number(s)) : commit)).flat();
-  const before = [...(window ? windowAhead(places, window) : []), ...first];
+  const ofWindow = window ? [...windowZeros(places, window), sendWindow(places, window, number(0))] : [];
+  const before = [...ofWindow, ...first];
   const nextWindow = window ? windowNext(places, window, step) : [];
   const freed = [...nextWindow, ...(ahead < all ? copies(plus(step, number(ahead))) : commit)];
   const inside =

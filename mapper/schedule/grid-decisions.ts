@@ -9,6 +9,7 @@ import { fragments } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { order } from "./order.ts";
 import { persistent } from "./persistent.ts";
+import { producer } from "./producer.ts";
 import { repack } from "./repack.ts";
 import type { Decisions } from "./schedules.ts";
 import { split } from "./split.ts";
@@ -22,5 +23,5 @@ import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  ...{ repack, tile, warps, stage, swizzle, transfer, taps, order, fragments, store, split, persistent },
+  ...{ repack, tile, warps, stage, swizzle, transfer, producer, taps, order, fragments, store, split, persistent },
 };

@@ -12,6 +12,7 @@ import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { setsOf } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
+import { producingThreads } from "./producer.ts";
 import { repackedContext } from "./repack.ts";
 import { printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
 import { type PartialTile, pitchOf, receivedElements } from "./split.ts";
@@ -41,10 +42,15 @@ export function tileRegisters(context: GridContext, name: string): number {
   return Math.max(1, Math.ceil(bytes / 4 / context.teamThreads));
 }
 
-/** Threads of a block. */
+/** Threads of a block that multiply. */
 export function threadsOf(context: GridContext, schedule: Pick<GridSchedule, "warps">): number {
   const { rows, columns, teamThreads } = context;
   return extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) * teamThreads;
+}
+
+/** All threads of a block, each with the same registers. */
+export function launchedThreads(context: GridContext, schedule: Pick<GridSchedule, "warps" | "producer">): number {
+  return threadsOf(context, schedule) + producingThreads(context, schedule);
 }
 
 /** Registers of a thread that the sums and fragments of a schedule take, with what else a thread needs. */
@@ -114,7 +120,7 @@ export function gridProblem(context: GridContext, schedule: GridSchedule): strin
 function limitsProblem(given: GridContext, schedule: GridSchedule): string | undefined {
   const context = repackedContext(given, schedule);
   const { limits } = context;
-  const threads = threadsOf(context, schedule);
+  const threads = launchedThreads(context, schedule);
   if (threads > limits.threads) return `${threads} threads, a block has at most ${limits.threads}`;
   const registers = registersOf(context, schedule);
   if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;

@@ -1,0 +1,39 @@
+/**
+ * @file Decision `producer`: who tells the engine to copy, and so what the warpgroups that multiply wait for.
+ *
+ *     (left out)     thread 0, once all warpgroups have met; a stage is filled again a step after its products have ended
+ *     warp           one thread of a warp more, which waits for each stage until every warpgroup has left it: warpgroups wait for no one another
+ *
+ * The warp is launched with the registers of the others: beside two warpgroups of 128 sums a thread there are 224 for each, so that none need be
+ * moved from role to role (setmaxnreg), which a whole warpgroup could alone.
+ */
+
+import { z } from "zod";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import type { GridContext, GridDecision } from "./grid-context.ts";
+import { engineProblem } from "./transfer.ts";
+
+export const producer: GridDecision<"producer"> = {
+  name: "producer",
+  summary:
+    "A warp more, of which one thread sends for tiles as stages become free, so that warpgroups do not meet in every step; thread 0 of the block sends when left out.",
+  example: "warp",
+  schema: z.enum(["warp"]).optional(),
+  values: (context) => (engineProblem(context) === undefined ? [undefined, "warp"] : [undefined]),
+  suits: (_, schedule, value) => value === undefined || producerProblem({ ...schedule, producer: value }) === undefined,
+  print: (value) => value,
+  goesWith: "transfer",
+  traits: ({ producer: by }) => (by === undefined ? [] : ["producer"]),
+  problem: (_, schedule) => producerProblem(schedule),
+};
+
+function producerProblem({ producer: by, transfer, stage }: GridSchedule): string | undefined {
+  if (by === undefined) return undefined;
+  if (transfer !== "engine")
+    return `a thread on its own sends for tiles that the engine copies, not for ${transfer} ones`;
+  return stage < 2 ? "a stage is filled while another is multiplied: a producer needs a second one" : undefined;
+}
+
+/** Threads of a block that multiply nothing. */
+export const producingThreads = ({ limits }: GridContext, schedule: Pick<GridSchedule, "producer">): number =>
+  schedule.producer === undefined ? 0 : limits.lanes;
