@@ -8,8 +8,9 @@ import type { GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
-import { gridProblem } from "../mapper/schedule/grid.ts";
+import { GRID, gridProblem } from "../mapper/schedule/grid.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
+import { scheduleDistance } from "../mapper/schedule/schedules.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -80,6 +81,38 @@ describe("a producer beside warpgroups", () => {
 
   it("is right on the emulated device", () => expectRightEmulated(subjects), 120_000);
 
+  const LARGE = gridContextOf(product(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
+  const BEST: GridSchedule = { ...BASE, tile: { m: 128, n: 256, k: 64 }, stage: 4, order: 8, persistent: 132 };
+
+  it("is expected to save what warpgroups lose by meeting in every step", () => {
+    const seconds = (change: Partial<GridSchedule>): number =>
+      predictGrid(LARGE, { ...BEST, ...change }, HOPPER)?.uncorrectedSeconds ?? Number.NaN;
+    expect(seconds({})).toBeLessThan(seconds({ producer: undefined }));
+    expect(seconds({ fragments: "inline" })).toBeLessThan(seconds({ fragments: "inline", producer: undefined }));
+  });
+
+  it("is one proposal of a round, whatever the order of its tiles and the number of its blocks", () => {
+    const apart = (change: Partial<GridSchedule>): number =>
+      scheduleDistance(GRID, LARGE, BEST, { ...BEST, ...change });
+    expect(apart({ order: 16, persistent: 264 })).toBeLessThan(1);
+    expect(apart({ producer: undefined })).toBe(1);
+    expect(apart({ persistent: undefined })).toBe(1);
+  });
+
+  it("is refused with a sentence where it cannot be", () => {
+    const problem = (change: Partial<GridSchedule>): string | undefined => gridProblem(LARGE, { ...BEST, ...change });
+    expect(problem({})).toBeUndefined();
+    expect(problem({ transfer: "async" })).toBe(
+      "a thread on its own sends for tiles that the engine copies, not for async ones",
+    );
+    expect(problem({ stage: 1, persistent: undefined, fragments: "inline" })).toBe(
+      "a stage is filled while another is multiplied: a producer needs a second one",
+    );
+    expect(problem({ tile: { m: 256, n: 256, k: 32 }, warps: { m: 4, n: 1 } })).toBe(
+      "544 threads, a block has at most 512",
+    );
+  });
+
   it("reads as a program", () => {
     const text = printNest(lowerGrid(TALL, { ...BASE, persistent: 4 }));
     expect(text.slice(text.indexOf("arrivals"))).toMatchInlineSnapshot(`
@@ -118,17 +151,12 @@ describe("a producer beside warpgroups", () => {
   });
 
   it.skipIf(NVCC === undefined).each([
-    ["across", { persistent: 132 }],
-    ["inline", {}],
+    ["across", 132],
+    ["inline", undefined],
   ] as const)(
     "is compiled without serialised products, spills or a stack frame: %s",
-    (fragments, more) => {
-      const large = gridContextOf(product(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
-      const schedule: GridSchedule = {
-        ...{ ...BASE, tile: { m: 128, n: 256, k: 64 }, stage: 4, order: 8, fragments, ...more },
-      };
-      return expectCompiled({ name: "4096 cubed", context: large, schedule });
-    },
+    (fragments, persistent) =>
+      expectCompiled({ name: "4096 cubed", context: LARGE, schedule: { ...BEST, fragments, persistent } }),
     120_000,
   );
 });

@@ -1,7 +1,7 @@
 /**
  * @file A decision: one thing a mapping leaves open, with all that is known about it in one place. A schedule is one value of each.
  *
- *     stage 3          values 1 to 6; "3 stages of a ring in shared memory: 2 steps are on their way while 1 is multiplied"
+ *     stage 3          values 1 to 8; "3 stages of a ring in shared memory: 2 steps are on their way while 1 is multiplied"
  *     block q 12       drawn: one or two kept loops, as far as registers allow; moved: another number of steps of one loop
  *
  * Search, the database's codec, the model's traits, explanations and docs/schedule.md read these files and have no list of their own.
@@ -62,6 +62,9 @@ export interface Drawn<V, C, S> {
   /** Steps to neighbours; none where the user decides. */
   readonly moves: readonly Move<C, S>[];
 }
+
+/** How far apart values are of which a search tries one, where it has many schedules to try, before it tries the others. */
+export const MINOR_DISTANCE = 0.25;
 
 export interface Move<C, S> {
   /** How often it is taken, beside the weights of the moves that find something to change; 1 for a listed decision. */

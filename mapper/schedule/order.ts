@@ -5,6 +5,7 @@
  */
 
 import { z } from "zod";
+import { MINOR_DISTANCE } from "./decision.ts";
 import type { GridDecision } from "./grid-context.ts";
 import { keptTiles } from "./taps.ts";
 
@@ -18,6 +19,8 @@ export const order: GridDecision<"order"> = {
   values: () => [1, 2, 4, 8, 16, 32, MOST],
   suits: (context, schedule, taken) => keptTiles(context, context.rows, schedule) % taken === 0,
   print: String,
+  // The model sees no difference, and a round of one schedule in every order teaches little.
+  distance: (_, a, b) => (a.order === b.order ? 0 : MINOR_DISTANCE),
   problem: (context, schedule) => {
     const tiles = keptTiles(context, context.rows, schedule);
     return tiles % schedule.order === 0 ? undefined : `${tiles} row tiles are not taken ${schedule.order} at a time`;

@@ -8,6 +8,7 @@
 
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { MINOR_DISTANCE } from "./decision.ts";
 import type { GridContext, GridDecision } from "./grid-context.ts";
 import { tilesOf } from "./split.ts";
 import { windowOf } from "./taps.ts";
@@ -29,6 +30,9 @@ export const persistent: GridDecision<"persistent"> = {
   print: (blocks) => (blocks === undefined ? undefined : `${blocks} blocks`),
   traits: ({ persistent: blocks }) => (blocks === undefined ? [] : ["persistent"]),
   problem: persistentProblem,
+  // Whether tiles are taken in turn, and then by how many.
+  distance: (_, { persistent: a }, { persistent: b }) =>
+    a === b ? 0 : a === undefined || b === undefined ? 1 : MINOR_DISTANCE,
 };
 
 /** Tiles that a block takes one after another. */
