@@ -162,7 +162,7 @@ export type { CandidateKinds, Reason } from "./session/space.ts";
 export { nativeIntrinsics, type TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
 export { nativeTarget, nvidiaTarget } from "./targets/index.ts";
-export type { TuneEvent, TuneStatus } from "./tuner/search.ts";
+export type { TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";
 export type { SearchSpace } from "./tuner/space.ts";
 export { STRATEGIES } from "./tuner/strategies.ts";
 export {

@@ -28,7 +28,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 export const SCHEMA_VERSION = 1;
 
 export function print(text: string): void {
-  process.stdout.write(`${painted(text)}\n`);
+  aboveStatus(() => process.stdout.write(`${painted(text)}\n`));
 }
 
 export function printJson(document: Readonly<Record<string, unknown>>): void {
@@ -53,7 +53,25 @@ export function addJson(command: Command, document: z.ZodType): Command {
 
 /** Progress and remarks, never data. */
 export function say(text: string): void {
-  process.stderr.write(`${painted(text)}\n`);
+  aboveStatus(() => process.stderr.write(`${painted(text)}\n`));
+}
+
+const ERASED = "\r\u001b[2K";
+let status = "";
+
+/** Shows a line at the foot of a terminal, in place of the one before; empty for none. Where stderr is no terminal nothing is shown. */
+export function showStatus(text: string): void {
+  if (process.stderr.isTTY !== true) return;
+  // A line that wraps could not be written over.
+  status = visible(text).slice(0, (process.stderr.columns ?? WIDTH) - 1);
+  process.stderr.write(ERASED + status);
+}
+
+/** Both streams end on one terminal: what is printed takes the place of the line at its foot, which follows it. */
+function aboveStatus(write: () => void): void {
+  if (status !== "") process.stderr.write(ERASED);
+  write();
+  if (status !== "") process.stderr.write(status);
 }
 
 type Style = "bold" | "dim" | "green" | "red";

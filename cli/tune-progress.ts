@@ -1,16 +1,17 @@
 /**
- * @file What `automap tune` says while it searches.
+ * @file What `automap tune` says while it searches: lines that stay, and on a terminal one line in place that tells what is done now.
  *
  *     trial 3: 81.20 us  2847 G operations/s  amx.tdpbusd  m <- q  n <- k  k <- c  ...
- *     round 2: 8 kernels, about 31 s left
+ *     round 2: 8 kernels, about 31 s left                                                             where there is no terminal
+ *     measuring: kernel 12 of 160 at most, 5 of 8 of round 2, best 81.20 us, 31 s left                in place
  *     time is up after 40.1 s: 33 kernels tried, 25 of them now, 1 failed
  */
 
 import type { Candidate } from "../abstraction/candidate.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { counted, printTime } from "../report/text.ts";
-import type { TuneEvent, TuneStatus } from "../tuner/search.ts";
-import { say, style } from "./output.ts";
+import type { TuneEvent, TunePhase, TuneStatus } from "../tuner/search.ts";
+import { say, showStatus, style } from "./output.ts";
 
 /** Why a search ended, as its last line begins. */
 const ENDINGS: Readonly<Record<TuneStatus, string>> = {
@@ -21,19 +22,105 @@ const ENDINGS: Readonly<Record<TuneStatus, string>> = {
   "no-gain": "nothing faster is expected",
 };
 
-/** A line when a kernel is the fastest so far, and one a round otherwise. @param operations of one call */
-export function progressOf(operations: number, verbose = false): (event: TuneEvent<Candidate>) => void {
+/** What is done, of how many kernels. */
+const PHASES: Readonly<Record<TunePhase, (of: number) => string>> = {
+  calibrating: () => "looking up the rates of this machine",
+  enumerating: () => "enumerating mappings and schedules",
+  drawing: () => "drawing inputs, computing what kernels must answer",
+  writing: (of) => `writing ${counted(of, "kernel")}`,
+  compiling: (of) => `compiling ${counted(of, "kernel")}`,
+  deciding: (of) => `finals: measuring ${counted(of, "kernel")} in turns`,
+};
+
+export interface Progress {
+  readonly hear: (event: TuneEvent<Candidate>) => void;
+  /** Takes the line in place away. */
+  readonly end: () => void;
+}
+
+interface ProgressOptions {
+  /** Of one call. */
+  readonly operations: number;
+  /** Kernels at most. */
+  readonly trials: number;
+  /** Until the search ends for want of time. */
+  readonly seconds: number;
+  readonly verbose?: boolean;
+}
+
+const TICK_MS = 1000;
+
+export function progressOf(options: ProgressOptions): Progress {
+  const said = linesOf(options);
+  const shown = statusOf(options);
+  const timer = setInterval(shown.show, TICK_MS);
+  timer.unref();
+  return {
+    hear: (event) => {
+      shown.hear(event);
+      said(event);
+      shown.show();
+    },
+    end: () => {
+      clearInterval(timer);
+      showStatus("");
+    },
+  };
+}
+
+/** The line in place. */
+function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> & { readonly show: () => void } {
+  const until = performance.now() + 1000 * seconds;
+  let doing = "";
+  let isTimed = true;
+  let done = 0;
+  let best = "";
+  let round = { number: 0, proposed: 0, before: 0 };
+  const inRound = (): string => (round.number === 0 ? "" : ` of round ${round.number}`);
+  return {
+    hear: (event) => {
+      switch (event.kind) {
+        case "phase":
+          doing = `${PHASES[event.phase](event.of ?? 0)}${event.phase === "deciding" ? "" : inRound()}`;
+          isTimed = event.phase !== "deciding";
+          break;
+        case "round":
+          round = { number: event.round, proposed: event.proposed, before: done };
+          break;
+        case "trial":
+          done = event.number;
+          doing = `${event.known ? "measured before" : "measuring"}: kernel ${done} of ${trials} at most, ${done - round.before} of ${round.proposed}${inRound()}`;
+          break;
+        case "best":
+          if (event.trial.measurement.status === "ok") best = `, best ${printTime(event.trial.measurement.median)}`;
+          break;
+        case "stop":
+          doing = "";
+          break;
+        default:
+          event satisfies never;
+      }
+    },
+    show: () => {
+      const left = Math.ceil((until - performance.now()) / 1000);
+      const time = isTimed ? `, ${left > 0 ? `${left} s left` : "time is up"}` : "";
+      showStatus(doing === "" ? "" : doing + best + time);
+    },
+  };
+}
+
+/** A line when a kernel is the fastest so far; one a round where there is no line in place. */
+function linesOf({ operations, verbose = false }: ProgressOptions): Progress["hear"] {
+  const isLive = process.stderr.isTTY === true;
   let failures = 0;
   return (event) => {
     switch (event.kind) {
+      case "phase":
+        if (event.phase === "deciding" && (event.of ?? 0) > 1 && !isLive)
+          say(style("dim", PHASES.deciding(event.of ?? 0)));
+        break;
       case "round":
-        if (event.secondsLeft !== undefined)
-          say(
-            style(
-              "dim",
-              `round ${event.round}: ${counted(event.proposed, "kernel")}, about ${Math.ceil(event.secondsLeft)} s left`,
-            ),
-          );
+        if (!isLive) say(style("dim", roundText(event)));
         break;
       case "trial":
         if (event.trial.measurement.status !== "ok") {
@@ -66,4 +153,17 @@ export function progressOf(operations: number, verbose = false): (event: TuneEve
         event satisfies never;
     }
   };
+}
+
+/** What the database knows takes no time. */
+function roundText({
+  round,
+  proposed,
+  known,
+  secondsLeft,
+}: Extract<TuneEvent<Candidate>, { readonly kind: "round" }>): string {
+  const kernels = `round ${round}: ${counted(proposed, "kernel")}`;
+  if (known === proposed) return `${kernels}, all measured before`;
+  const before = known === 0 ? "" : `, ${known} of them measured before`;
+  return `${kernels}${before}${secondsLeft === undefined ? "" : `, about ${Math.ceil(secondsLeft)} s left`}`;
 }

@@ -21,7 +21,14 @@ import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { checkMemory } from "../session/memory.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
-import { isPlain, operationsOf, tuneComputation, usableIntrinsics } from "../session/tune.ts";
+import {
+  DEFAULT_SECONDS,
+  DEFAULT_TRIALS,
+  isPlain,
+  operationsOf,
+  tuneComputation,
+  usableIntrinsics,
+} from "../session/tune.ts";
 import { checkThreads } from "../session/workplace.ts";
 import { isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
@@ -63,8 +70,11 @@ export type TuneWords = z.infer<typeof options>;
 export function registerTune(command: Command, finish: (code: ExitCode) => void): void {
   addSubjectOptions(command)
     .option(...TARGET_OPTION)
-    .option("--trials <n>", "kernels to measure at most (default 160)")
-    .option("--time <seconds>", "seconds to search at most (default 40)")
+    .option("--trials <n>", `kernels to measure at most (default ${DEFAULT_TRIALS})`)
+    .option(
+      "--time <seconds>",
+      `seconds at most, from start to end; one kernel is measured whatever the time (default ${DEFAULT_SECONDS})`,
+    )
     .option("--seed <n>", "seed of the search (default 1)")
     .option("--threads <n>", "threads of a kernel (default 1)")
     .option("--strategy <name>", `${STRATEGIES.map((s) => s.name).join(", ")} (default ${STRATEGIES[0]?.name})`)
@@ -137,7 +147,9 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   if (!interrupts) return rank(chosen.computation, { intrinsics, machine }, given);
 
   // 2. The search.
-  const progress = given.quiet ? undefined : progressOf(operationsOf(chosen.computation), given.verbose);
+  const budget = { trials: given.trials ?? DEFAULT_TRIALS, seconds: given.time ?? DEFAULT_SECONDS };
+  const operations = operationsOf(chosen.computation);
+  const progress = given.quiet ? undefined : progressOf({ operations, ...budget, verbose: given.verbose });
   let measured = 0;
   const outcome = await tuneComputation(
     { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed, name: given.name },
@@ -147,25 +159,32 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       signal: interrupts.signal,
       onEvent: (event) => {
         if (event.kind === "trial" && !event.known) measured++;
-        progress?.(event);
+        if (event.kind === "phase") interrupts.listen(event.phase !== "enumerating");
+        progress?.hear(event);
       },
       onNotice: remark,
-      ...(given.trials === undefined ? {} : { trials: given.trials }),
-      ...(given.time === undefined ? {} : { seconds: given.time }),
+      ...budget,
+      within: budget.seconds,
       ...(given.seed === undefined ? {} : { seed: given.seed }),
       ...(given.threads === undefined ? {} : { threads: given.threads }),
       ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
       ...(given.db === undefined ? {} : { database: given.db }),
       ...(strategy ? { strategy } : {}),
     },
-  ).finally(interrupts.end);
+  ).finally(() => {
+    interrupts.listen(false);
+    progress?.end();
+  });
 
   // 3. What came of it.
   return conclude(outcome, given, measured);
 }
 
-/** A first Ctrl-C ends the search, a second one the process. */
-function heardInterrupts(): { readonly signal: AbortSignal; readonly end: () => void } {
+/**
+ * A first Ctrl-C ends the search, a second one the process. While nobody listens the first one ends the process: what computes without a
+ * pause would hear it too late.
+ */
+function heardInterrupts(): { readonly signal: AbortSignal; readonly listen: (wanted: boolean) => void } {
   const controller = new AbortController();
   let count = 0;
   const onInterrupt = (): void => {
@@ -176,8 +195,12 @@ function heardInterrupts(): { readonly signal: AbortSignal; readonly end: () => 
     say("finishing the kernel under way; Ctrl-C again stops at once");
     controller.abort();
   };
-  process.on("SIGINT", onInterrupt);
-  return { signal: controller.signal, end: () => process.off("SIGINT", onInterrupt) };
+  const listen = (wanted: boolean): void => {
+    process.off("SIGINT", onInterrupt);
+    if (wanted) process.on("SIGINT", onInterrupt);
+  };
+  listen(true);
+  return { signal: controller.signal, listen };
 }
 
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */

@@ -59,6 +59,7 @@ const tuneOptions = z.strictObject({
   machine: anObject.optional(),
   trials: count.optional(),
   seconds: z.number({ error: "must be a number of seconds" }).positive({ error: "must be positive" }).optional(),
+  within: z.number({ error: "must be a number of seconds" }).positive({ error: "must be positive" }).optional(),
   seed: z.int({ error: "must be a whole number" }).nonnegative().optional(),
   threads: count.optional(),
   kinds: z.enum(CANDIDATE_KINDS, { error: `must be ${CANDIDATE_KINDS.join(", ")}` }).optional(),

@@ -39,8 +39,9 @@ import { knownIntrinsics } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { isDoneBefore } from "../runtime/until.ts";
 import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
-import { search, type TuneEvent, type TuneStatus } from "../tuner/search.ts";
+import { search, type TuneEvent, type TunePhase, type TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
@@ -57,7 +58,7 @@ import {
   sessionSpace,
 } from "./space.ts";
 import { storeIn } from "./store.ts";
-import { type Bench, isDoneBefore, openWorkplace, type Workplace } from "./workplace.ts";
+import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
 export interface TuneSubject {
   /** What to compute. */
@@ -80,8 +81,13 @@ export interface TuneComputationOptions {
   readonly machine?: Target;
   /** Kernels to try at most; 160 by default. */
   readonly trials?: number;
-  /** Seconds to search at most; 40 by default. */
+  /** Seconds to search at most, from the first kernel that is proposed; 40 by default. On a GPU a round of kernels is measured to its end. */
   readonly seconds?: number;
+  /**
+   * Seconds from the call to the finals at most, all preparation counted: a round under way is cut short too. The first kernel is waited for
+   * whatever the time. Only `seconds` counts when left out.
+   */
+  readonly within?: number;
   /** Of everything that is drawn; 1 by default. The same seed and the same answers make the same search. */
   readonly seed?: number;
   /** Threads of a kernel; 1 by default. */
@@ -127,9 +133,10 @@ export type TuneOutcome =
   | { readonly status: "environment"; readonly problem: EnvironmentProblem };
 
 /** Chosen so that compiling and measuring end within a minute; a search with nothing left to gain stops earlier. */
-const DEFAULT_SECONDS = 40;
-const DEFAULT_TRIALS = 160;
+export const DEFAULT_SECONDS = 40;
+export const DEFAULT_TRIALS = 160;
 const CLOCK_GRAIN_MS = 20;
+const LEAST_SECONDS = 0.1;
 
 /** The instructions, of the table or registered, that a machine has and that kernels are written with. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
@@ -263,16 +270,21 @@ async function prepare(
   const { environment } = place;
   const announce = options.onNotice ?? (() => undefined);
   if (db.notice !== undefined) announce(db.notice);
+  const phase = (name: TunePhase): void => options.onEvent?.({ kind: "phase", phase: name });
+  phase("calibrating");
   const calibration = await place.calibration(db, announce);
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
+  phase("enumerating");
+  await setImmediate();
   const found = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
   if ("refused" in found) return found;
   const { space, chosen } = found;
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
+  phase("drawing");
   const bench = await place.bench(computation, { fixed, promised: !isAllPlain, announce });
   const workload: Workload = { computation, parameters, name };
   return { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench };
@@ -307,20 +319,23 @@ async function searchPrepared(
     started,
   });
   const stop = options.signal ?? new AbortController().signal;
+  const left = secondsLeft(budget.seconds, options.within, started);
   // Later than the search's own clock says so, never sooner.
-  const time = AbortSignal.timeout(1000 * budget.seconds + CLOCK_GRAIN_MS);
-  const inTime = measuredInTime(space, bench, time, stop);
+  const time = AbortSignal.timeout(Math.ceil(1000 * left) + CLOCK_GRAIN_MS);
+  const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
+  const phase = (name: TunePhase, of: number): void => options.onEvent?.({ kind: "phase", phase: name, of });
+  const inTime = measuredInTime(space, bench, { time: rounds, stop, phase });
   try {
     const result = await search<Candidate>({
       space,
       strategy,
-      budget,
+      budget: { ...budget, seconds: left },
       seed,
       store: storeIn(db, { workload, environment, run, space, threads }),
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
-      measure: batch === undefined ? inTime : (candidates) => measuredTogether(candidates, space, bench, stop),
+      measure: batch === undefined ? inTime : (candidates) => all(inTime(candidates)),
       ...(batch === undefined ? {} : { batch }),
       ...(options.earlyStop === false ? { earlyStop: false } : {}),
       ...(options.signal ? { signal: options.signal } : {}),
@@ -328,6 +343,7 @@ async function searchPrepared(
     });
     // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
     const finished = { db, workload, environment, run, space, threads, kinds, offered };
+    phase("deciding", result.contenders.length);
     const decided = await decide(result.contenders, finished, bench, Date.now);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     const status = result.status === "interrupted" ? "interrupted" : "done";
@@ -350,42 +366,51 @@ async function searchPrepared(
   }
 }
 
-/** Kernels are written one by one, each compiled while the next is written. A signal is heard between them. */
-async function measuredTogether(
-  candidates: readonly Candidate[],
+/** Measures candidates until the time is spent or the user stops; the first of a search is measured whatever the time. */
+function measuredInTime(
   space: SessionSpace,
   bench: Bench,
-  stop: AbortSignal,
-): Promise<readonly Measurement[]> {
-  const kernels: Kernel[] = [];
-  for (const candidate of candidates) {
-    if (stop.aborted) return [];
-    const kernel = space.kernelOf(candidate);
-    bench.begin?.(kernel);
-    kernels.push(kernel);
-    await setImmediate();
-  }
-  const answers: Measurement[] = [];
-  for await (const answer of await bench.measure(kernels)) answers.push(answer);
-  return answers;
-}
-
-/** Measures candidates until the time is spent or the user stops; the first of a search is measured whatever the time. */
-function measuredInTime(space: SessionSpace, bench: Bench, time: AbortSignal, stop: AbortSignal) {
+  {
+    time,
+    stop,
+    phase,
+  }: {
+    readonly time: AbortSignal;
+    readonly stop: AbortSignal;
+    readonly phase: (name: TunePhase, of: number) => void;
+  },
+) {
   let isAnswered = false;
   return async function* (candidates: readonly Candidate[]): AsyncGenerator<Measurement> {
     const kernels: Kernel[] = [];
-    // Kernels are written one by one, so that a signal is heard between them.
+    phase("writing", candidates.length);
+    // Kernels are written one by one, each compiled while the next is written, and a signal is heard between them.
     for (const candidate of candidates) {
       if (stop.aborted) return;
-      kernels.push(space.kernelOf(candidate));
+      const kernel = space.kernelOf(candidate);
+      bench.begin?.(kernel);
+      kernels.push(kernel);
       await setImmediate();
     }
+    phase("compiling", kernels.length);
     for await (const answer of await bench.measure(kernels, { time, stop, needsOne: !isAnswered })) {
       isAnswered = true;
       yield answer;
     }
   };
+}
+
+/** What is measured together is kept together. */
+async function all(answers: AsyncIterable<Measurement>): Promise<readonly Measurement[]> {
+  const kept: Measurement[] = [];
+  for await (const answer of answers) kept.push(answer);
+  return kept;
+}
+
+/** A search that has no time left has that of one kernel. */
+function secondsLeft(seconds: number, within: number | undefined, started: number): number {
+  const rest = within === undefined ? seconds : Math.min(seconds, within - (Date.now() - started) / 1000);
+  return Math.max(LEAST_SECONDS, rest);
 }
 
 /** Says when kernels of this environment are faster than its calibration allows. @returns whether they are */

@@ -8,6 +8,7 @@
  */
 
 import { availableParallelism } from "node:os";
+import { setTimeout } from "node:timers/promises";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -22,6 +23,7 @@ import { requireDisassembler } from "../runtime/disassembly.ts";
 import { checkProcessors, createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
+import { isDoneBefore, type Until } from "../runtime/until.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
@@ -51,16 +53,6 @@ export interface BenchOptions {
   /** Whether kernels promise an instruction, which is looked for in their code. */
   readonly promised: boolean;
   readonly announce: (text: string) => void;
-}
-
-/** What ends a round while its kernels compile: the rest of them is then neither compiled nor measured. */
-export interface Until {
-  /** The time is up. */
-  readonly time: AbortSignal;
-  /** The user wants no more. */
-  readonly stop: AbortSignal;
-  /** Whether the first kernel is waited for although the time is up: a search should have one answer. */
-  readonly needsOne: boolean;
 }
 
 /** One computation where it is measured. */
@@ -155,23 +147,8 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
   };
 }
 
-/** @returns false when the signal came first: the work goes on, and how it ends is nobody's concern any more */
-export async function isDoneBefore(
-  work: Promise<unknown> | undefined,
-  signal: AbortSignal | undefined,
-): Promise<boolean> {
-  const done = Promise.resolve(work).then(() => true);
-  if (!signal) return done;
-  done.catch(() => undefined);
-  if (signal.aborted) return false;
-  let stop = (): void => undefined;
-  const ended = new Promise<false>((resolve) => {
-    stop = () => resolve(false);
-    signal.addEventListener("abort", stop);
-  });
-  return Promise.race([done, ended]).finally(() => signal.removeEventListener("abort", stop));
-}
-
+/** Who stops a search waits for what was measured no longer than this. */
+const PATIENCE_MS = 1000;
 /** Finals on a GPU take longer than trials. */
 const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
 /** Kernels compiled side by side and measured in one process: one a core, but a process for fewer or more would not pay. */
@@ -192,18 +169,23 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
       return Promise.resolve({
         // What comes of it is heard by who measures.
         begin: (kernel) => void runner.compile(kernel).catch(() => undefined),
-        measure: async (kernels) => {
+        measure: async (kernels, until) => {
           const known = new Map<number, Measurement>();
-          try {
-            return await runner.measureTogether(kernels, reference, { onMeasured: (at, m) => known.set(at, m) });
-          } catch (error) {
-            if (!(error instanceof EnvironmentError)) throw error;
+          const onMeasured = (at: number, measurement: Measurement): void => void known.set(at, measurement);
+          const answered = (): readonly Measurement[] => {
             const missing = kernels.findIndex((_, at) => !known.has(at));
-            throw new CutShort(
-              kernels.slice(0, missing).flatMap((_, at) => known.get(at) ?? []),
-              error,
-            );
+            return kernels.slice(0, missing === -1 ? kernels.length : missing).flatMap((_, at) => known.get(at) ?? []);
+          };
+          try {
+            const measuring = runner.measureTogether(kernels, reference, { onMeasured, ...(until && { until }) });
+            if (await isDoneBefore(measuring, until?.stop)) return await measuring;
+            // What is stopped ends at once, but it may be waiting for the device still.
+            await Promise.race([measuring, setTimeout(PATIENCE_MS, undefined, { ref: false })]);
+          } catch (error) {
+            if (error instanceof EnvironmentError) throw new CutShort(answered(), error);
+            if (!until?.stop.aborted) throw error;
           }
+          return answered();
         },
         compare: (kernels) => runner.measureTogether(kernels, reference, FINAL),
       });

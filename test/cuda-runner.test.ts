@@ -114,6 +114,21 @@ describe("a CUDA kernel on the emulated device", () => {
     expect(await statusOf(endless)).toMatchObject({ status: "timed-out" });
   });
 
+  it("is stopped while it runs, long before it is taken for one that hangs", async () => {
+    const endless = kernelOf(matmul, "  volatile bool on = true;\n  while (on) {}");
+    const reference = await runner().reference(matmul, 1);
+    // Compiled before: what is stopped is the run.
+    await runner().compile(endless);
+    const stop = new AbortController();
+    const until = { time: new AbortController().signal, stop: stop.signal, needsOne: true };
+    const begun = performance.now();
+    setTimeout(() => stop.abort(), 500);
+    await expect(
+      runner().measureTogether([endless], reference, { ...TIMING, stepSeconds: 200, until }),
+    ).rejects.toThrow("measuring was stopped");
+    expect(performance.now() - begun).toBeLessThan(100_000);
+  });
+
   it("crashes when it touches what is not its own", async () => {
     expect(await statusOf(kernelOf(matmul, "  *(volatile int*)8 = 1;"))).toMatchObject({ status: "crashed" });
   });

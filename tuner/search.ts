@@ -88,8 +88,18 @@ export interface SearchResult<C> {
   readonly contenders: readonly TrialOf<C>[];
 }
 
+/** What a search does before, between and after its measurements, in order. */
+export type TunePhase = "calibrating" | "enumerating" | "drawing" | "writing" | "compiling" | "deciding";
+
 /** What a search tells while it runs. */
 export type TuneEvent<C> =
+  | {
+      /** Told by `tune`: something else is done from now on. */
+      readonly kind: "phase";
+      readonly phase: TunePhase;
+      /** Of how many kernels. */
+      readonly of?: number;
+    }
   | {
       readonly kind: "round";
       /** From 1. */

@@ -121,6 +121,8 @@ type Built =
 
 /** Compiles side by side and remembers under a hash of source, flags and compiler. */
 export class Builder {
+  private readonly signal: AbortSignal | undefined;
+  private readonly compiling = new Map<string, AbortController>();
   private readonly toolchain: Toolchain;
   private readonly workdir: string;
   private readonly limit: ReturnType<typeof pLimit>;
@@ -128,7 +130,15 @@ export class Builder {
   private readonly kernels = new Map<string, Compiling>();
   private unique = 0;
 
-  constructor(toolchain: Toolchain, workdir: string, jobs: number, cores: Pick<Cores, "working">) {
+  /** @param signal ends what compiles */
+  constructor(
+    toolchain: Toolchain,
+    workdir: string,
+    jobs: number,
+    cores: Pick<Cores, "working">,
+    signal?: AbortSignal,
+  ) {
+    this.signal = signal;
     this.toolchain = toolchain;
     this.workdir = workdir;
     this.limit = pLimit(jobs);
@@ -138,7 +148,11 @@ export class Builder {
   kernel(kernel: Kernel): Compiling {
     const known = this.kernels.get(kernel.source);
     if (known) return known;
-    const loadable = this.compile(kernel);
+    const controller = new AbortController();
+    this.compiling.set(kernel.source, controller);
+    const loadable = this.compile(kernel, controller.signal).finally(() => {
+      if (this.compiling.get(kernel.source) === controller) this.compiling.delete(kernel.source);
+    });
     const examined = loadable.then((one) => (one.status === "compiled" ? this.examine(one, kernel) : one));
     // Whoever asks hears of it.
     for (const one of [loadable, examined]) one.catch(() => undefined);
@@ -147,8 +161,16 @@ export class Builder {
     return compiling;
   }
 
-  private async compile({ source }: Kernel): Promise<Loadable> {
-    const built = await this.build(source, "kernel");
+  /** Ends the compilation of a kernel that nobody will measure; one that is compiled stays. */
+  abandon({ source }: Kernel): void {
+    const controller = this.compiling.get(source);
+    if (!controller) return;
+    this.kernels.delete(source);
+    controller.abort();
+  }
+
+  private async compile({ source }: Kernel, signal: AbortSignal): Promise<Loadable> {
+    const built = await this.build(source, "kernel", signal);
     if (built.status !== "built") return { status: refusalIn(built.log), log: built.log };
     const { file, log, seconds } = built;
     return complaintOf(log) ?? { status: "compiled", file, seconds };
@@ -169,7 +191,10 @@ export class Builder {
     return { status: "missing-instruction", log: `the code of ${file} does not hold ${promises}` };
   }
 
-  build(source: string, kind: SourceKind): Promise<Built> {
+  /** @throws Error when it was stopped */
+  build(source: string, kind: SourceKind, abandoned?: AbortSignal): Promise<Built> {
+    const signals = [this.signal, abandoned].filter((one) => one !== undefined);
+    const signal = signals.length === 0 ? undefined : AbortSignal.any(signals);
     return this.limit(async () => {
       const { identity, adapted, command } = this.toolchain;
       const key = JSON.stringify([identity, command("", "", kind), source]);
@@ -185,8 +210,9 @@ export class Builder {
       try {
         await writeFile(`${own}.cu`, adapted(source, kind));
         const run = await this.cores.working((cpus) =>
-          runChild(command(`${own}.cu`, own, kind), { timeLimitMs: COMPILE_LIMIT_MS, cwd: this.workdir, cpus }),
+          runChild(command(`${own}.cu`, own, kind), { timeLimitMs: COMPILE_LIMIT_MS, cwd: this.workdir, cpus, signal }),
         );
+        if (run.status === "stopped") throw new Error("compiling was stopped");
         const log = `${run.stderr}${run.stdout}`.replaceAll(`${own}.cu`, "kernel.cu").slice(0, LOG_CHARACTERS);
         const problem = toolProblem(run, `compiling with ${command("", "", kind)[0]}`);
         if (problem) throw problem;

@@ -28,6 +28,7 @@ import { onThisMachine } from "../environment.ts";
 import { type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
 import { summarise } from "../statistics.ts";
+import { isDoneBefore, type Until } from "../until.ts";
 import { toMemory } from "../verify.ts";
 import { Builder, type Compiling, type CudaCompiled, emulatedToolchain, nvccToolchain } from "./cuda-build.ts";
 import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
@@ -54,6 +55,8 @@ export interface CudaTiming {
   readonly stepSeconds?: number;
   /** Told of each kernel by its place, as soon as it is known: also what comes before a fault of the machine. */
   readonly onMeasured?: (at: number, measurement: Measurement) => void;
+  /** What ends it early: then fewer kernels are measured, the first of them, and when the user wants no more the promise is rejected. */
+  readonly until?: Until;
 }
 
 export interface CudaRunner {
@@ -106,7 +109,7 @@ export interface CudaRunnerOptions extends CudaTiming {
   readonly onWait?: (text: string) => void;
 }
 
-type Settings = Required<Omit<CudaTiming, "onMeasured">>;
+type Settings = Required<Omit<CudaTiming, "onMeasured" | "until">>;
 
 const TIMING = {
   cache: "warm",
@@ -139,7 +142,13 @@ async function makeRunner(
   const stopping = new AbortController();
   const sharing = { signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) };
   const toolchain = options.emulated ? emulatedToolchain(device) : nvccToolchain(device);
-  const builder = new Builder(toolchain, workdir, options.jobs ?? availableParallelism(), shareCores(sharing));
+  const builder = new Builder(
+    toolchain,
+    workdir,
+    options.jobs ?? availableParallelism(),
+    shareCores(sharing),
+    stopping.signal,
+  );
   const harness = await builder.build(await measuringProgram(), "program");
   if (harness.status !== "built")
     return {
@@ -247,7 +256,11 @@ class LocalCudaRunner implements CudaRunner {
     pending: CudaReference | Promise<CudaReference>,
     timing: CudaTiming = {},
   ): Promise<readonly Measurement[]> {
-    const begun = kernels.map((k) => ("file" in k ? prebuilt(k) : this.place.builder.kernel(k)));
+    const { until } = timing;
+    const asked = kernels.map((k) => ("file" in k ? prebuilt(k) : this.place.builder.kernel(k)));
+    const begun = asked.slice(0, await countInTime(asked, pending, until));
+    for (const kernel of kernels.slice(begun.length)) if ("source" in kernel) this.place.builder.abandon(kernel);
+    if (begun.length === 0) return [];
     const [reference, ...compiled] = await Promise.all([pending, ...begun.map(({ loadable }) => loadable)]);
     for (const kernel of kernels) checkArguments(kernel, reference);
     const results = new Map<number, Measurement>();
@@ -285,7 +298,7 @@ class LocalCudaRunner implements CudaRunner {
       if (results.size === before) throw new Error("internal: the measuring program ended without an answer");
       left = left.filter(({ at }) => !results.has(at));
     }
-    return kernels.map((_, at) => {
+    return begun.map((_, at) => {
       const found = results.get(at);
       if (!found) throw new Error("internal: a kernel was lost");
       return found;
@@ -354,7 +367,7 @@ class LocalCudaRunner implements CudaRunner {
     const limits = {
       stepSeconds,
       outputBytes: 2 ** 20,
-      signal: stopping.signal,
+      signal: timing.until ? AbortSignal.any([stopping.signal, timing.until.stop]) : stopping.signal,
       variables,
       ...(onVerdict && { onVerdict }),
     };
@@ -372,6 +385,25 @@ class LocalCudaRunner implements CudaRunner {
       return reply.verdicts;
     });
   }
+}
+
+/** How many kernels, from the first on, are measured: all that are compiled, with what they must answer, before something ends the round. */
+async function countInTime(
+  begun: readonly Compiling[],
+  reference: Promise<unknown> | unknown,
+  until: Until | undefined,
+): Promise<number> {
+  if (!until) return begun.length;
+  let compiled = 0;
+  // In their order: one behind a kernel that still compiles is not counted.
+  const inOrder = begun.reduce<Promise<unknown>>(
+    (before, { loadable }) => before.then(() => loadable).then(() => void compiled++),
+    Promise.resolve(reference),
+  );
+  if (await isDoneBefore(inOrder, AbortSignal.any([until.time, until.stop]))) return begun.length;
+  const first = (): Promise<unknown> => Promise.all([reference, begun[0]?.loadable]);
+  if (compiled === 0 && until.needsOne && (await isDoneBefore(first(), until.stop))) compiled = Math.max(1, compiled);
+  return until.stop.aborted ? 0 : compiled;
 }
 
 /** As the integers of the exact set are: their products and sums are exact in every float type. */

@@ -1,0 +1,30 @@
+/**
+ * @file What ends work before it is done, and waiting for work no longer than that.
+ */
+
+/** What ends a round while its kernels compile: the rest of them is then neither compiled nor measured. */
+export interface Until {
+  /** The time is up. */
+  readonly time: AbortSignal;
+  /** The user wants no more. */
+  readonly stop: AbortSignal;
+  /** Whether the first kernel is waited for although the time is up: a search should have one answer. */
+  readonly needsOne: boolean;
+}
+
+/** @returns false when the signal came first: the work goes on, and how it ends is nobody's concern any more */
+export async function isDoneBefore(
+  work: Promise<unknown> | undefined,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
+  const done = Promise.resolve(work).then(() => true);
+  if (!signal) return done;
+  done.catch(() => undefined);
+  if (signal.aborted) return false;
+  let stop = (): void => undefined;
+  const ended = new Promise<false>((resolve) => {
+    stop = () => resolve(false);
+    signal.addEventListener("abort", stop);
+  });
+  return Promise.race([done, ended]).finally(() => signal.removeEventListener("abort", stop));
+}

@@ -1,0 +1,61 @@
+/** @file A search on a GPU that is stopped, or out of time, waits for no nvcc: on a machine whose GPU is emulated and whose nvcc hangs. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { createCudaRunner } from "../runtime/run/cuda.ts";
+import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
+import { nvidiaTarget } from "../targets/index.ts";
+import { fakeCuda } from "./support/fake-cuda.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-stop-gpu-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const computation = instantiate(operatorNamed("matmul"), {
+  parameters: { m: 16, n: 16, k: 32 },
+  types: parseDataTypes("f16"),
+});
+
+/** Kernels, which alone are compiled with this flag, hang in nvcc; all, or all but the first. */
+const hanging = (butTheFirst: boolean): string =>
+  `case " $* " in *" -Xptxas "*) ${butTheFirst ? `mkdir ${folder}/first 2>/dev/null ||` : ""} exec sleep 1000 ;; esac`;
+
+async function search(nvcc: string, options: TuneComputationOptions): Promise<TuneOutcome> {
+  const place = mkdtempSync(join(folder, "machine-"));
+  return fakeCuda(place, { nvcc }).here(async () => {
+    const made = await createCudaRunner({ jobs: 1 });
+    if (made.status !== "ready") throw new Error(made.what);
+    const intrinsics = intrinsicsNamed("mma").filter((i) => i.name.endsWith(".f32.f16"));
+    const machine = nvidiaTarget("h100");
+    return tuneComputation(
+      { computation },
+      { ...{ intrinsics, machine, runner: made.runner, database: join(place, "t.db"), trials: 20 }, ...options },
+    );
+  });
+}
+
+describe("a search on a GPU", () => {
+  it("that is stopped while its kernels compile ends, and so do they", async () => {
+    const controller = new AbortController();
+    const phases: string[] = [];
+    const outcome = await search(hanging(false), {
+      signal: controller.signal,
+      onEvent: (event) => {
+        if (event.kind !== "phase") return;
+        phases.push(event.phase);
+        if (event.phase === "compiling") setTimeout(() => controller.abort(), 100);
+      },
+    });
+    expect(outcome).toMatchObject({ status: "interrupted", trials: [] });
+    expect(phases).toEqual(["calibrating", "enumerating", "drawing", "writing", "compiling", "deciding"]);
+  });
+
+  it("that is out of time measures the one kernel that it has, and compiles no more", async () => {
+    const outcome = await search(hanging(true), { within: 0.5 });
+    expect(outcome).toMatchObject({ status: "time-spent", best: { kernel: { language: "cuda" } } });
+    expect("trials" in outcome && outcome.trials.length).toBe(1);
+  });
+});
