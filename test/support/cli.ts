@@ -1,0 +1,27 @@
+/** @file What tests of the command line expect of a line: that it works, or that it is refused in a sentence. */
+
+import { expect } from "vitest";
+import { commandLine } from "./command-line.ts";
+
+/** A line that worked: its data, with nothing but remarks beside. */
+export async function printed(line: string | readonly string[]): Promise<string> {
+  const { code, out, err } = await commandLine(line);
+  expect({ code, err }).toEqual({ code: 0, err: "" });
+  return out;
+}
+
+/** A refused line: nothing on stdout, a sentence on stderr, no stack. */
+export async function complaint(line: string | readonly string[]): Promise<string> {
+  const { code, out, err } = await commandLine(line);
+  expect({ code, out }).toEqual({ code: 2, out: "" });
+  expectNoStack(err);
+  return err.trimEnd();
+}
+
+export function expectNoStack(text: string): void {
+  expect(text).not.toMatch(/^\s+at /m);
+  expect(text).not.toContain("internal:");
+}
+
+/** The length of the longest line. */
+export const widest = (text: string): number => Math.max(...text.split("\n").map((l) => l.length));
