@@ -18,26 +18,49 @@ export interface AffineForm {
 
 /** The affine form of an index, or undefined when it divides, takes a remainder or multiplies axes. */
 export function affineForm(e: Expr): AffineForm | undefined {
+  const terms = new Map<string, number>();
+  const constant = collect(e, 1, terms);
+  return constant === undefined ? undefined : { constant, terms };
+}
+
+/** Adds `factor` times the terms of an index to those given. @returns `factor` times its constant; undefined when it is not affine */
+function collect(e: Expr, factor: number, terms: Map<string, number>): number | undefined {
   switch (e.kind) {
     case "number":
-      return Number.isInteger(e.value) ? { constant: e.value, terms: new Map() } : undefined;
-    case "axis":
-      return { constant: 0, terms: new Map([[e.name, 1]]) };
+      return Number.isInteger(e.value) ? factor * e.value : undefined;
+    case "axis": {
+      const sum = (terms.get(e.name) ?? 0) + factor;
+      if (sum === 0) terms.delete(e.name);
+      else terms.set(e.name, sum);
+      return 0;
+    }
     case "negate":
-      return scale(affineForm(e.value), -1);
+      return collect(e.value, -factor, terms);
     case "binary": {
-      const left = affineForm(e.left);
-      const right = affineForm(e.right);
-      if (!left || !right) return undefined;
-      if (e.op === "+") return add(left, right);
-      if (e.op === "-") return add(left, scale(right, -1));
-      if (e.op === "*" && left.terms.size === 0) return scale(right, left.constant);
-      if (e.op === "*" && right.terms.size === 0) return scale(left, right.constant);
-      return undefined;
+      const { op, left, right } = e;
+      if (op === "*") {
+        const [by, other] = right.kind === "number" ? [right, left] : [left, right];
+        const times = constantOf(by);
+        if (times !== undefined) return collect(other, times * factor, terms);
+        const others = constantOf(other);
+        return others === undefined ? undefined : collect(by, others * factor, terms);
+      }
+      if (op !== "+" && op !== "-") return undefined;
+      const first = collect(left, factor, terms);
+      const second = first === undefined ? undefined : collect(right, op === "-" ? -factor : factor, terms);
+      return first === undefined || second === undefined ? undefined : first + second;
     }
     default:
       return undefined;
   }
+}
+
+/** The integer that an index is wherever its axes stand; undefined when it is none. */
+function constantOf(e: Expr): number | undefined {
+  if (e.kind === "number") return Number.isInteger(e.value) ? e.value : undefined;
+  if (e.kind === "axis") return undefined;
+  const form = affineForm(e);
+  return form?.terms.size === 0 ? form.constant : undefined;
 }
 
 /** `p*2 + r - 1`: what is added first, the constant last of it, then what is subtracted. */
@@ -48,23 +71,6 @@ export function exprOf({ constant, terms }: AffineForm): Expr {
   const whole = constant > 0 ? binary("+", added, number(constant)) : added;
   const left = all.filter(([, c]) => c < 0).reduce((sum, t) => binary("-", sum, times(t)), whole);
   return constant < 0 ? binary("-", left, number(-constant)) : left;
-}
-
-function add(a: AffineForm | undefined, b: AffineForm | undefined): AffineForm | undefined {
-  if (!a || !b) return undefined;
-  const terms = new Map(a.terms);
-  for (const [name, c] of b.terms) {
-    const sum = (terms.get(name) ?? 0) + c;
-    if (sum === 0) terms.delete(name);
-    else terms.set(name, sum);
-  }
-  return { constant: a.constant + b.constant, terms };
-}
-
-function scale(a: AffineForm | undefined, factor: number): AffineForm | undefined {
-  if (!a) return undefined;
-  if (factor === 0) return { constant: 0, terms: new Map() };
-  return { constant: a.constant * factor, terms: new Map([...a.terms].map(([name, c]) => [name, c * factor])) };
 }
 
 /**
@@ -112,6 +118,7 @@ export function offendingPart(
 
 /** Smallest and largest value of an index while every axis runs over `0 .. extent-1`: exact for affine forms, safe for `/` and `%`. */
 export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max: number] {
+  if (e.kind === "axis") return [0, extentOf(e.name, extents) - 1];
   const affine = affineForm(e);
   if (affine) {
     let [min, max] = [affine.constant, affine.constant];

@@ -166,9 +166,14 @@ export function* walk(e: Expr): Generator<Expr> {
 
 /** Names of the axes an expression mentions, in order of first appearance. */
 export function axesIn(e: Expr): string[] {
-  const seen = new Set<string>();
-  for (const node of walk(e)) if (node.kind === "axis") seen.add(node.name);
-  return [...seen];
+  const found: string[] = [];
+  collectAxes(e, found);
+  return found;
+}
+
+function collectAxes(e: Expr, found: string[]): void {
+  if (e.kind !== "axis") for (const child of childrenOf(e)) collectAxes(child, found);
+  else if (!found.includes(e.name)) found.push(e.name);
 }
 
 /** The tensor elements an expression reads, left to right, repeats included. */
@@ -176,14 +181,24 @@ export function accessesIn(e: Expr): Access[] {
   return [...walk(e)].filter((node) => node.kind === "access");
 }
 
+/** Whether two expressions are the same tree; text that prints alike is told apart by nothing else. */
+export function isSame(a: Expr, b: Expr): boolean {
+  if (a === b) return true;
+  if (a.kind === "number") return b.kind === "number" && Object.is(a.value, b.value);
+  if (a.kind === "axis") return b.kind === "axis" && a.name === b.name;
+  if (a.kind === "binary")
+    return b.kind === "binary" && a.op === b.op && isSame(a.left, b.left) && isSame(a.right, b.right);
+  return a.kind === b.kind && printExpr(a) === printExpr(b);
+}
+
 /** Whether arithmetic is on integers without limit (`1/2` is 0) or on elements (`1/2` is a half beside an f32). */
 export type Context = "index" | "value";
 
 /** An expression of axes and integers alone is taken for an index. */
 function contextOf(e: Expr): Context {
-  for (const { kind } of walk(e))
-    if (kind !== "number" && kind !== "axis" && kind !== "negate" && kind !== "binary") return "value";
-  return "index";
+  if (e.kind === "binary") return contextOf(e.left) === "index" ? contextOf(e.right) : "value";
+  if (e.kind === "negate") return contextOf(e.value);
+  return e.kind === "number" || e.kind === "axis" ? "index" : "value";
 }
 
 /**
@@ -205,8 +220,12 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context 
       const value = again(e.value);
       return change(value.kind === "number" ? number(-value.value) : { ...e, value });
     }
-    case "binary":
-      return change((context === "index" ? binary : binaryOfValues)(e.op, again(e.left), again(e.right)));
+    case "binary": {
+      const made = (context === "index" ? binary : binaryOfValues)(e.op, again(e.left), again(e.right));
+      // The same tree stays the same object: what is known of it need not be found again.
+      const isOld = made.kind === "binary" && made.op === e.op && made.left === e.left && made.right === e.right;
+      return change(isOld ? e : made);
+    }
     case "compare":
     case "logic":
       return change({ ...e, left: index(e.left), right: index(e.right) });

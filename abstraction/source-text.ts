@@ -89,10 +89,22 @@ const COMMENT_MARK = /\/[/*]|\*\//;
 export function code<const H extends readonly Hole[]>(texts: TemplateStringsArray, ...holes: H & Holes<H>): Code {
   const pieces: Piece[] = [];
   for (const [i, text] of texts.entries()) {
-    if (text !== "") pieces.push(text);
-    if (i < holes.length) pieces.push(pieceOf(holes[i]));
+    add(text, pieces);
+    if (i < holes.length) add(pieceOf(holes[i]), pieces);
   }
   return new Code(MADE_HERE, pieces);
+}
+
+/** Pieces of a part that is put in as they are: a line is gone through several times before it is text. */
+const FEW = 64;
+
+/** Adds a piece behind others: text to text before it, and the pieces of a short part one by one. */
+function add(piece: Piece, pieces: Piece[]): void {
+  const last = pieces.length - 1;
+  const before = pieces[last];
+  if (piece instanceof Code && !piece.apart && piece.pieces.length <= FEW) for (const p of piece.pieces) add(p, pieces);
+  else if (typeof piece === "string" && typeof before === "string") pieces[last] = before + piece;
+  else if (piece !== "") pieces.push(piece);
 }
 
 function pieceOf(hole: unknown): Piece {

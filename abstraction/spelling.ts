@@ -56,13 +56,19 @@ function finished(text: Code, word: (name: Name) => string): SourceText {
     const isName = piece instanceof Name;
     const part = isName ? word(piece) : piece;
     if (part === "") return;
-    if ((isName || named) && /\w$/.test(last) && /^\w/.test(part))
+    if ((isName || named) && isWordAt(last, last.length - 1) && isWordAt(part, 0))
       throw new Error(`internal: the name in "${last.slice(-20)}${part.slice(0, 20)}" runs into what is beside it`);
     parts.push(part);
     [last, named] = [part, isName];
   });
   // All of it is code, or a word chosen here.
   return parts.join("") as SourceText;
+}
+
+/** Whether a letter, a digit or _ stands there. */
+function isWordAt(text: string, at: number): boolean {
+  const c = text.charCodeAt(at);
+  return (c >= 97 && c <= 122) || (c >= 65 && c <= 90) || (c >= 48 && c <= 57) || c === 95;
 }
 
 /** Comments, literals, lines that include a file, numbers with their suffixes, members (`threadIdx.x`); then words. */

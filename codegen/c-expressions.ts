@@ -11,7 +11,16 @@ import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { type Access, binary, compare, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import {
+  type Access,
+  binary,
+  compare,
+  type Expr,
+  isSame,
+  number,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, join, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
@@ -289,11 +298,11 @@ function joinWith(low: Term, terms: readonly Term[]): { readonly high: Term; rea
   if (!isDivision(low.of, "%")) return undefined;
   const { left: x, right } = low.of;
   const w = right.value;
-  const quotient = printExpr(binary("/", x, right));
+  const isAbove = (e: Expr): boolean => isDivision(e, "/") && e.right.value === w && isSame(e.left, x);
   for (const high of terms) {
     if (high.factor !== low.factor * w) continue;
-    if (printExpr(high.of) === quotient) return { high, whole: x };
-    if (isDivision(high.of, "%") && printExpr(high.of.left) === quotient)
+    if (isAbove(high.of)) return { high, whole: x };
+    if (isDivision(high.of, "%") && isAbove(high.of.left))
       return { high, whole: binary("%", x, number(w * high.of.right.value)) };
   }
   return undefined;

@@ -130,11 +130,21 @@ export function calledIn(text: Code | readonly Code[], helpers: readonly Helper[
 /** The same, with what is known of them. */
 export function helpersCalled<H extends Helper>(text: Code | readonly Code[], helpers: readonly H[]): H[] {
   const called: H[] = [];
-  let within = skeleton(text);
+  const words = [wordsCalled(text)];
   for (const helper of [...helpers].reverse()) {
-    if (!new RegExp(`\\b${helper.name}[<(]`).test(within)) continue;
+    if (!words.some((known) => known.has(helper.name))) continue;
     called.unshift(helper);
-    within += skeleton(helper.text);
+    words.push(wordsCalled(helper.text));
   }
   return called;
+}
+
+const knownWords = new WeakMap<Code | readonly Code[], ReadonlySet<string>>();
+
+/** Words ahead of `(` or `<`: looked for once in a text, which is asked about several lists of functions. */
+function wordsCalled(text: Code | readonly Code[]): ReadonlySet<string> {
+  const words =
+    knownWords.get(text) ?? new Set(Array.from(skeleton(text).matchAll(/(\w+)[<(]/g), ([, word]) => word ?? ""));
+  knownWords.set(text, words);
+  return words;
 }

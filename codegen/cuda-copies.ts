@@ -66,6 +66,7 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
   const self = axis(threads.axis);
   checkTogether(c, pieces, outside);
   const one = (piece: Expr, extents: Extents): Code[] => printPiece(at(pieces, piece), context, extents);
+  const within = { ...outside, [ELEMENT]: copy.width };
 
   const { count } = pieces;
   const whole = Math.floor(count / threads.count);
@@ -75,13 +76,13 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
     const name = c.axis(PIECE);
     lines.push(
       code`for (${c.indexType} ${name} = ${c.axis(threads.axis)}; ${name} < ${count}; ${name} += ${threads.count}) {`,
-      ...indented(one(axis(PIECE), { ...outside, [PIECE]: count })),
+      ...indented(one(axis(PIECE), { ...within, [PIECE]: count })),
       code`}`,
     );
   } else {
-    for (let i = 0; i < whole; i++) lines.push(...one(binary("+", self, number(i * threads.count)), outside));
+    for (let i = 0; i < whole; i++) lines.push(...one(binary("+", self, number(i * threads.count)), within));
     if (rest > 0) {
-      const last = one(binary("+", self, number(whole * threads.count)), { ...outside, [threads.axis]: rest });
+      const last = one(binary("+", self, number(whole * threads.count)), { ...within, [threads.axis]: rest });
       lines.push(...guarded([code`${c.axis(threads.axis)} < ${rest}`], last, last.length > 1));
     }
   }
@@ -164,10 +165,10 @@ function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): vo
   if (apart) throw new Error(`internal: ${printExpr(apart)} parts ${width} elements that are to move at once`);
 }
 
-function printPiece(pieces: Pieces, context: CopyContext, outside: Extents): Code[] {
+/** @param extents of the loops around it, and of the elements of a piece */
+function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Code[] {
   const { c } = context;
   const { copy, value } = pieces;
-  const extents = { ...outside, [ELEMENT]: copy.width };
   const { conditions, value: read, otherwise } = chosenOf(stepped(value, ELEMENT, 0));
   const to = placeWhere(
     c,
@@ -178,7 +179,7 @@ function printPiece(pieces: Pieces, context: CopyContext, outside: Extents): Cod
   const dtype = typeOf(c, pieces.target);
   if (read.kind === "access" && !copy.gathered && (copy.width > 1 || copy.transfer === "async")) {
     const from = c.place(read, extents, "from");
-    const tested = c.untested(conditions, extents, c.placeOf(read, extents).guards).map((e) => c.condition(e, extents));
+    const tested = c.untested(conditions, extents, c.guardsOf(read, extents)).map((e) => c.condition(e, extents));
     const inside = [...tested, ...from.guards];
     const same = typeOf(c, read) === dtype;
     if (copy.transfer === "async") {
@@ -273,7 +274,7 @@ export function placeWhere(
   extents: Extents,
 ): { readonly at: Code; readonly guards: readonly Code[] } {
   const { at: place, guards } = c.place(target, extents, "to");
-  const more = c.untested(where, extents, c.placeOf(target, extents).guards);
+  const more = c.untested(where, extents, c.guardsOf(target, extents));
   return { at: place, guards: [...more.map((e) => c.condition(e, extents)), ...guards] };
 }
 

@@ -71,14 +71,23 @@ export class CudaExpressions extends PlainExpressions {
   }
 
   /** Places in scratch by its storage formula, of which nothing lies outside; tensors with what must hold. */
-  override placeOf({ tensor, index }: Access, extents: Extents): Place {
+  override placeOf(access: Access, extents: Extents): Place {
+    return { at: this.offsetOf(access, extents), guards: this.guardsOf(access, extents) };
+  }
+
+  /** Where an element lies. */
+  offsetOf({ tensor, index }: Access, extents: Extents): Expr {
     const scratch = this.scratch.get(tensor);
     const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
     const storage = scratch ? storageOf(scratch) : tensorOf(this.computation, tensor).storage;
     const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
     // Digits are joined as they are written: shortened one by one, they may no longer look like those of one number.
-    const at = shortIndex(joinedDigits(substitute(storage, places, "index"), extents), extents);
-    return { at, guards: this.tested(tensor, index, extents).flatMap((t) => inside(t.index, t.extent, extents)) };
+    return shortIndex(joinedDigits(substitute(storage, places, "index"), extents), extents);
+  }
+
+  /** What must hold for an element to be inside its tensor. */
+  guardsOf({ tensor, index }: Access, extents: Extents): Expr[] {
+    return this.tested(tensor, index, extents).flatMap((t) => inside(t.index, t.extent, extents));
   }
 
   /**
@@ -117,10 +126,10 @@ export class CudaExpressions extends PlainExpressions {
   override place(access: Access, extents: Extents, role: Role = "at"): { at: Code; guards: Code[] } {
     const { tensor, index } = access;
     const isHeld = this.isResult(tensor);
-    const at = this.hoist(this.placeOf(this.withinBlock(access), extents).at, `${tensor}_${role}`, isHeld);
+    const at = this.hoist(this.offsetOf(this.withinBlock(access), extents), `${tensor}_${role}`, isHeld);
     const guards = this.tested(tensor, index, extents).flatMap((t) => {
       const named = this.hoist(t.index, `${tensor}_${t.name}`, isHeld);
-      return inside(named, t.extent, { ...extents, ...this.hoisted?.extents });
+      return inside(named, t.extent, this.reachOf(extents));
     });
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
@@ -135,6 +144,11 @@ export class CudaExpressions extends PlainExpressions {
       seen.add(text);
       return [short];
     });
+  }
+
+  /** How far axes go, constants of the kernel among them. */
+  private reachOf(extents: Extents): Extents {
+    return this.hoisted?.beside(extents) ?? extents;
   }
 
   /** Whether a tensor is what products in flight are stored to: the output, or what parts of it meet in. */
@@ -158,7 +172,7 @@ export class CudaExpressions extends PlainExpressions {
     if (e.kind === "axis") return code`${this.axis(e.name)}`;
     if (e.kind !== "binary") return super.index(e, extents);
     const { op, left, right } = e;
-    if ((op === "/" || op === "%") && boundsOf(left, { ...extents, ...this.hoisted?.extents })[0] < 0)
+    if ((op === "/" || op === "%") && boundsOf(left, this.reachOf(extents))[0] < 0)
       return code`floor_${op === "/" ? "div" : "mod"}(${this.index(left, extents)}, ${this.index(right, extents)})`;
     // C has ^ weaker than sums, which nobody remembers: compilers ask for parentheses.
     const strength = op === "^" ? STRENGTH.negate : STRENGTH[op];
@@ -208,6 +222,8 @@ export class Hoisted {
   /** How far the constants go. */
   readonly extents: Record<string, number> = {};
   readonly declarations: { readonly name: Name; readonly line: Code }[] = [];
+  /** What {@link beside} said last. */
+  private reach: { readonly around: Extents; readonly all: Extents } | undefined;
 
   constructor(c: CudaExpressions, fixed: Extents) {
     this.c = c;
@@ -230,6 +246,12 @@ export class Hoisted {
     return sumOf([{ factor: 1, of: axis(name) }, ...terms.filter((t) => !isFixed(t.of))]);
   }
 
+  /** The extents of loops, and those of the constants. */
+  beside(around: Extents): Extents {
+    if (this.reach?.around !== around) this.reach = { around, all: { ...around, ...this.extents } };
+    return this.reach.all;
+  }
+
   private name(sum: Expr, wish: string, most: number, isHeld: boolean): string {
     const text = `${wish} ${printExpr(sum)}`;
     const before = this.names.get(text);
@@ -238,6 +260,7 @@ export class Hoisted {
     for (let n = 1; this.extents[name] !== undefined; n++) name = ownAxis(`${wish}_${n}`);
     this.names.set(text, name);
     this.extents[name] = most + 1;
+    this.reach = undefined;
     const value = this.c.index(sum, this.fixed);
     const line = code`const ${this.c.indexType} ${this.c.axis(name)} = ${isHeld ? code`held(${value})` : value};`;
     this.declarations.push({ name: this.c.axis(name), line });

@@ -32,7 +32,7 @@ export function steppedAccess(a: Access, axis: string, step: number): Access {
  * @param axis counts the elements from 0
  */
 export function sideBySide(c: CudaExpressions, access: Access, axis: string, count: number, extents: Extents): boolean {
-  return count === 1 || isRun(c.placeOf(access, extents).at, axis, count, extents);
+  return count === 1 || isRun(c.offsetOf(access, extents), axis, count, extents);
 }
 
 /**
@@ -67,7 +67,7 @@ export function insideTogether(
   count: number,
   extents: Extents,
 ): boolean {
-  return c.placeOf(access, extents).guards.every((g) => holdsTogether(g, axis, count, extents));
+  return c.guardsOf(access, extents).every((g) => holdsTogether(g, axis, count, extents));
 }
 
 /** @throws Error when a nest moves elements together that are not certain to */
@@ -79,7 +79,7 @@ export function requireTogether(
   extents: Extents,
 ): void {
   if (sideBySide(c, access, axis, count, extents) && insideTogether(c, access, axis, count, extents)) return;
-  const place = printExpr(shortIndex(c.placeOf(access, extents).at, extents), "formula");
+  const place = printExpr(shortIndex(c.offsetOf(access, extents), extents), "formula");
   throw new Error(
     `internal: ${count} elements of ${printAccess(access)} are to move at once, which lie at ${place} for ${axis} in 0..${count}`,
   );

@@ -185,7 +185,7 @@ export class CudaTiles {
     const held = heldElements(intrinsic, operand);
     return Array.from({ length: held.length / inWord }, (_, w) => {
       const accesses = held.slice(w * inWord, (w + 1) * inWord).map((place) => atPlace(tile, place, from));
-      const places = accesses.map((a) => c.placeOf(a, extents).at);
+      const places = accesses.map((a) => c.offsetOf(a, extents));
       const [first, firstAccess] = [places[0] ?? number(0), accesses[0] ?? tile.access];
       const memory = c.tensor(tile.access.tensor);
       const single = (a: Access): Code => code`${memory}[${c.place(a, extents).at}]`;

@@ -7,6 +7,7 @@
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { compileIndex, Scope } from "../abstraction/evaluate.ts";
 import {
   type Access,
   axesIn,
@@ -43,14 +44,16 @@ export function matrixOf(
   }));
   // Loops only move the start, from one multiple of the pattern to the next: distances are those of their first step.
   const still = Object.fromEntries(tile.access.index.flatMap(axesIn).map((name) => [name, 0]));
-  const view = knownView(intrinsic, operand, storageOf(scratch), tile, (element) => {
-    const inTile = tile.axes.map((name, i) => {
-      const { extent, below } = digits[i] ?? { extent: 1, below: 1 };
-      return [name, Math.floor(element / below) % extent] as const;
-    });
-    const point = { ...still, ...Object.fromEntries(inTile) };
-    const index = tile.access.index.map((e, i) => [names[i] ?? "", evaluateIndex(e, point)] as const);
-    return evaluateIndex(storageOf(scratch), Object.fromEntries(index));
+  const view = knownView(intrinsic, operand, storageOf(scratch), tile, () => {
+    const scope = new Scope(new Map(), 0);
+    const inTile = tile.axes.map((name, i) => ({ slot: scope.slot(name), ...(digits[i] ?? { extent: 1, below: 1 }) }));
+    const index = new Map(names.map((name, i) => [name, tile.access.index[i] ?? number(0)]));
+    const place = compileIndex(substitute(storageOf(scratch), index, "index"), scope);
+    const point = scope.environment();
+    return (element) => {
+      for (const { slot, extent, below } of inTile) point[slot] = Math.floor(element / below) % extent;
+      return place(point);
+    };
   });
   const none = tile.axes.map(() => 0);
   const first = atPlace(tile, none.map(number), none);
@@ -74,12 +77,12 @@ function knownView(
   operand: Operand,
   storage: Expr,
   { axes, access }: TileAccess,
-  at: (element: number) => number,
+  places: () => (element: number) => number,
 ): MatrixView | undefined {
   const key = JSON.stringify([operand.name, axes, access.index, storage]);
   const views = known.get(intrinsic) ?? new Map<string, MatrixView | undefined>();
   known.set(intrinsic, views);
-  const view = views.has(key) ? views.get(key) : operandView(intrinsic, operand, at);
+  const view = views.has(key) ? views.get(key) : operandView(intrinsic, operand, places());
   views.set(key, view);
   return view;
 }

@@ -178,11 +178,11 @@ class KernelPrinter implements LanguagePrinter {
     };
     this.c.hoisted = new Hoisted(this.c, fixed);
     const lines = printStatements(inner, this, fixed);
-    const constants = mentionedIn(lines, this.c.hoisted.declarations);
-    const body = [...constants, ...lines];
+    const names = namesIn(lines);
+    const constants = mentionedIn(names, this.c.hoisted.declarations);
     const named = namedIn(inner, this.nest);
     const shared = this.shared(named, cluster);
-    const indices = mentionedIn(body, this.indices(blocks, warps));
+    const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
     const pointers = pointersOf(this.c.computation, this.nest, named);
     return {
       aligned: this.aligned,
@@ -419,9 +419,8 @@ interface Declared {
   readonly line: Code;
 }
 
-/** Declarations of what lines mention. */
-function mentionedIn(lines: readonly Code[], all: readonly Declared[]): Code[] {
-  const names = namesIn(lines);
+/** Declarations of what is mentioned, by the ids of names. */
+function mentionedIn(names: ReadonlySet<string>, all: readonly Declared[]): Code[] {
   return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
 }
 

@@ -9,7 +9,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { axesIn, binary, type Expr, number, printExpr } from "../abstraction/expression.ts";
+import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
 
 /** A part of a sum: a constant factor, and an axis, a quotient, a remainder or an exclusive or; the number 1 for a constant. */
 export interface Term {
@@ -22,9 +22,17 @@ export function shortIndex(e: Expr, extents: Extents): Expr {
   return sumOf(shortTerms(e, extents));
 }
 
+/** Of the extents that a text is written under: the same few digits stand in every index of a copy. */
+const known = new WeakMap<Extents, Map<Expr, readonly Term[]>>();
+
 /** An index as a sum of short terms, none of them twice; the constant last. */
-export function shortTerms(e: Expr, extents: Extents): Term[] {
-  return joinedDigits(collected(termsIn(e, 1, extents)), extents);
+export function shortTerms(e: Expr, extents: Extents): readonly Term[] {
+  if (e.kind === "axis") return extents[e.name] === 1 ? [] : [{ factor: 1, of: e }];
+  const all = known.get(extents) ?? new Map<Expr, readonly Term[]>();
+  known.set(extents, all);
+  const terms = all.get(e) ?? joinedDigits(collected(termsIn(e, 1, extents)), extents);
+  all.set(e, terms);
+  return terms;
 }
 
 /** The terms of an index that is short already. */
@@ -116,12 +124,13 @@ function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
 
 /** Terms of one thing together, those without any gone, the constant last. */
 function collected(terms: readonly Term[]): Term[] {
-  const sums = new Map<string, Term>();
+  const sums: Term[] = [];
   for (const { factor, of } of terms) {
-    const key = printExpr(of);
-    sums.set(key, { factor: factor + (sums.get(key)?.factor ?? 0), of });
+    const before = sums.findIndex((t) => isSame(t.of, of));
+    if (before < 0) sums.push({ factor, of });
+    else sums[before] = { factor: factor + (sums[before]?.factor ?? 0), of };
   }
-  const left = [...sums.values()].filter((t) => t.factor !== 0);
+  const left = sums.filter((t) => t.factor !== 0);
   return [...left.filter((t) => !isConstant(t)), ...left.filter(isConstant)];
 }
 
@@ -155,10 +164,21 @@ function splitOf(terms: readonly Term[], most: number, extents: Extents): Split 
         low.push({ factor: t.factor - whole * by, of: t.of });
       }
     }
-    const [least, largest] = boundsOf(sumOf(low), extents);
+    const [least, largest] = boundsOfTerms(low, extents);
     if (least >= 0 && largest < by) return { by, high, low };
   }
   return undefined;
+}
+
+/** Smallest and largest value of a sum of terms of which no two are of one thing. */
+function boundsOfTerms(terms: readonly Term[], extents: Extents): readonly [min: number, max: number] {
+  let [least, most] = [0, 0];
+  for (const { factor, of } of terms) {
+    const [min, max] = of.kind === "number" ? [of.value, of.value] : boundsOf(of, extents);
+    least += factor * (factor < 0 ? max : min);
+    most += factor * (factor < 0 ? min : max);
+  }
+  return [least, most];
 }
 
 const divided = (terms: readonly Term[], by: number): Term[] =>
@@ -216,7 +236,7 @@ function remainder(terms: readonly Term[], by: number, extents: Extents): Term[]
 
 /** (8*x + low) ^ y  ->  8*x + (low ^ y), where low and y are below 8. */
 function exclusiveOr(left: readonly Term[], right: readonly Term[], extents: Extents): Term[] {
-  const most = (terms: readonly Term[]): number => boundsOf(sumOf(terms), extents)[1];
+  const most = (terms: readonly Term[]): number => boundsOfTerms(terms, extents)[1];
   for (const [wide, narrow] of [
     [left, right],
     [right, left],
@@ -224,7 +244,7 @@ function exclusiveOr(left: readonly Term[], right: readonly Term[], extents: Ext
     const by = 2 ** Math.ceil(Math.log2(most(narrow) + 1));
     const high = wide.filter((t) => t.factor % by === 0);
     const low = wide.filter((t) => t.factor % by !== 0);
-    const [least, largest] = boundsOf(sumOf(low), extents);
+    const [least, largest] = boundsOfTerms(low, extents);
     if (high.length > 0 && least >= 0 && largest < by)
       return collected([...high, ...exclusiveOr(low, narrow, extents)]);
   }
@@ -240,21 +260,20 @@ function isDivision(e: Expr, op?: "/" | "%"): e is Division {
 }
 
 /** `x % n` beside n times `x / n`, or n times `x / n % m`, is x, or `x % (n*m)`. */
-function joinedDigits(terms: readonly Term[], extents: Extents): Term[] {
+function joinedDigits(terms: readonly Term[], extents: Extents): readonly Term[] {
   for (const low of terms) {
     if (!isDivision(low.of, "%")) continue;
     const { left, right } = low.of;
+    const higher = terms.filter((t) => t !== low && t.factor === low.factor * right.value);
+    if (higher.length === 0) continue;
     const above = sumOf(quotient(shortTerms(left, extents), right.value, extents));
-    const quotientText = printExpr(above);
-    for (const high of terms) {
-      if (high === low || high.factor !== low.factor * right.value) continue;
-      const more =
-        isDivision(high.of, "%") && printExpr(high.of.left) === quotientText ? high.of.right.value : undefined;
-      if (printExpr(high.of) !== quotientText && more === undefined) continue;
+    for (const high of higher) {
+      const more = isDivision(high.of, "%") && isSame(high.of.left, above) ? high.of.right.value : undefined;
+      if (!isSame(high.of, above) && more === undefined) continue;
       const whole = more === undefined ? left : binary("%", left, number(right.value * more));
       const others = terms.filter((t) => t !== low && t !== high);
       return joinedDigits(collected([...termsIn(whole, low.factor, extents), ...others]), extents);
     }
   }
-  return [...terms];
+  return terms;
 }
