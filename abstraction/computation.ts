@@ -306,8 +306,13 @@ export function tensorOf(computation: Computation, name: string): Tensor {
   return tensor;
 }
 
-export function extentsOf(computation: Computation): Extents {
-  return Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
+const knownExtents = new WeakMap<Computation["axes"], Extents>();
+
+/** Extents of the loops. */
+export function extentsOf({ axes }: Computation): Extents {
+  const extents = knownExtents.get(axes) ?? Object.fromEntries(axes.map((a) => [a.name, a.extent]));
+  knownExtents.set(axes, extents);
+  return extents;
 }
 
 /** Points of the iteration domain, conditions not subtracted: one product and one sum each in a contraction. */

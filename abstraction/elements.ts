@@ -12,8 +12,16 @@ import { axesIn, compare, type Expr, number } from "./expression.ts";
 /** Kept points that are looked at one by one where the target's index divides. */
 const MOST_POINTS = 100_000;
 
-/** Whether no two points that differ in a kept loop join one element; false where that is not found out. */
+const knownApart = new WeakMap<Computation, boolean>();
+
+/** Whether no two points that differ in a kept loop join one element; false where that is not found out. Worked out once. */
 export function writesApart(computation: Computation): boolean {
+  const apart = knownApart.get(computation) ?? findApart(computation);
+  knownApart.set(computation, apart);
+  return apart;
+}
+
+function findApart(computation: Computation): boolean {
   const extents = extentsOf(computation);
   const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
   const { index } = computation.equation.target;
@@ -58,8 +66,16 @@ export function insideTarget(computation: Computation): Expr[] {
   });
 }
 
-/** Whether every element is written, none of them twice; false where that is not found out. */
+const knownAll = new WeakMap<Computation, boolean>();
+
+/** Whether every element is written, none of them twice; false where that is not found out. Worked out once. */
 export function writesAll(computation: Computation): boolean {
+  const all = knownAll.get(computation) ?? findAll(computation);
+  knownAll.set(computation, all);
+  return all;
+}
+
+function findAll(computation: Computation): boolean {
   if (!writesApart(computation)) return false;
   const extents = extentsOf(computation);
   const target = targetOf(computation);

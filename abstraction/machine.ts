@@ -335,7 +335,16 @@ export function latencyCyclesOn({ issued }: Target, { name, cost }: Intrinsic): 
  * Cycles between two independent issues of an instruction on one unit of the hardware: its operations over what its family reaches of its
  * unit's. Undefined where the target gives no rate for the family or the type.
  */
-export function issueCyclesOn(target: Target, { name, family, operands, computation }: Intrinsic): Figure | undefined {
+export function issueCyclesOn(target: Target, intrinsic: Intrinsic): Figure | undefined {
+  const all = knownIssues.get(target) ?? new Map<Intrinsic, Figure | undefined>();
+  knownIssues.set(target, all);
+  if (!all.has(intrinsic)) all.set(intrinsic, findIssueCycles(target, intrinsic));
+  return all.get(intrinsic);
+}
+
+const knownIssues = new WeakMap<Target, Map<Intrinsic, Figure | undefined>>();
+
+function findIssueCycles(target: Target, { name, family, operands, computation }: Intrinsic): Figure | undefined {
   const measured = target.issued?.[name];
   if (measured) return { value: measured.issueCycles, source: measured.source };
   const factors = operands.at(-1)?.dtype;

@@ -18,7 +18,7 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
@@ -105,8 +105,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   // 2. Parts, in seconds.
   const seconds = (perStep: number, times: number): number => (perStep * steps * times) / clock;
   const drain = drainSeconds(context, schedule, target, clock);
-  const traffic = inputsOf(context.mapping.computation).reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0);
-  const output = outputOf(context.mapping.computation);
+  const traffic = trafficOf(context.mapping.computation);
   const dramRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
   const busy = {
     tensor: seconds(cycles.tensor, shares),
@@ -114,7 +113,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
     copies: seconds(cycles.copies, shares),
     threads: seconds(cycles.threads, shares),
     latency: seconds(cycles.latency, waits),
-    memory: (traffic + memoryElements(output) * bytesOf(output.dtype)) / dramRate,
+    memory: traffic / dramRate,
   };
   const fixed = {
     launch: target.fixed["launch"]?.value ?? 0,
@@ -137,6 +136,17 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
       ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
     ],
   };
+}
+
+const knownTraffic = new WeakMap<Computation, number>();
+
+/** Bytes of all tensors, each read or written once. */
+function trafficOf(computation: Computation): number {
+  const bytes =
+    knownTraffic.get(computation) ??
+    [...inputsOf(computation), outputOf(computation)].reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0);
+  knownTraffic.set(computation, bytes);
+  return bytes;
 }
 
 /** Until the first window has arrived, which all products wait for. */

@@ -36,7 +36,18 @@ export interface Problem {
   readonly digest: string;
 }
 
+const knownProblems = new WeakMap<Binding, Problem>();
+
+/** Worked out once for all mappings of a binding. */
 export function defineProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): Problem {
+  const known = knownProblems.get(binding);
+  if (known?.computation === computation && known.intrinsic === intrinsic) return known;
+  const problem = findProblem(computation, intrinsic, binding);
+  knownProblems.set(binding, problem);
+  return problem;
+}
+
+function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): Problem {
   const x = softwareAccessMatrix(computation, intrinsic, binding);
   const z = intrinsicAccessMatrix(intrinsic);
   const loops = computation.axes;

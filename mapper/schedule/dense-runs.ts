@@ -5,7 +5,7 @@
  *     in[n,c,p,q] along p,q fused, 14 x 14          196 elements: 4 at once, where q alone allows 2
  */
 
-import { affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import type { LoopDimension } from "./dimensions.ts";
@@ -27,6 +27,15 @@ function findPlaces(tensor: Tensor, name: string): readonly number[] {
   return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));
 }
 
+const knownForms = new WeakMap<Access["index"], readonly (AffineForm | undefined)[]>();
+
+/** The affine form of each index: worked out once. */
+export function formsIn({ index }: Access): readonly (AffineForm | undefined)[] {
+  const forms = knownForms.get(index) ?? index.map(affineForm);
+  knownForms.set(index, forms);
+  return forms;
+}
+
 /**
  * Elements along fused loops, up to `most`, that lie side by side and begin at a multiple of their number; 1 where that is not certain.
  * @param extents of all loops of the computation
@@ -39,7 +48,7 @@ export function denseRun(
   most: number,
 ): number {
   const { index } = access;
-  const forms = index.map(affineForm);
+  const forms = formsIn(access);
   const { origin, steps } = stepsIn(tensor);
   const strideOf = (loop: string): number | undefined => strideAlong(access, tensor, loop);
 
@@ -70,9 +79,9 @@ export function denseRun(
 }
 
 /** Elements that an access moves by when a loop does; undefined where that is not the same everywhere. */
-export function strideAlong({ index }: Access, tensor: Tensor, loop: string): number | undefined {
+export function strideAlong(access: Access, tensor: Tensor, loop: string): number | undefined {
   const { steps } = stepsIn(tensor);
-  return index.map(affineForm).reduce<number | undefined>((sum, form, i) => {
+  return formsIn(access).reduce<number | undefined>((sum, form, i) => {
     const [factor, step] = [form?.terms.get(loop) ?? 0, steps[i]];
     if (sum === undefined || form === undefined || (factor !== 0 && step === undefined)) return undefined;
     return factor === 0 ? sum : sum + factor * (step ?? 0);

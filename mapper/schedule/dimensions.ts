@@ -7,7 +7,6 @@
 import type { Axis } from "../../abstraction/computation.ts";
 import { binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { fuseAxes } from "../match/physical.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {
@@ -43,11 +42,12 @@ export function dimensionsOf(mapping: Mapping): readonly LoopDimension[] {
 }
 
 function findDimensions(mapping: Mapping): LoopDimension[] {
-  const fused = fuseAxes(mapping).filter((a) => a.loops.length > 0);
+  const { matching, intrinsic } = mapping;
   const loops = mapping.computation.axes;
+  const fed = intrinsic.computation.axes.filter((a) => (matching[a.name]?.length ?? 0) > 0);
   const taken = new Set(loops.map((l) => l.name));
   const dimensions = loops.flatMap((loop): LoopDimension[] => {
-    const feeding = fused.find((a) => a.loops.some((l) => l.name === loop.name));
+    const feeding = fed.find((a) => matching[a.name]?.includes(loop.name));
     if (!feeding) {
       const { name, kind, extent } = loop;
       return [
@@ -65,8 +65,10 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
       ];
     }
     // A fused dimension stands where its first loop stands.
-    if (feeding.loops[0]?.name !== loop.name) return [];
-    const own = feeding.loops.flatMap((f) => loops.filter((l) => l.name === f.name));
+    const names = matching[feeding.name] ?? [];
+    if (names[0] !== loop.name) return [];
+    const own = names.flatMap((l) => loops.filter((x) => x.name === l));
+    const extent = own.reduce((product, l) => product * l.extent, 1);
     let name = own.map((l) => l.name).join("_");
     while (own.length > 1 && taken.has(name)) name += "_";
     taken.add(name);
@@ -76,11 +78,11 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
         kind: feeding.kind,
         loops: own,
         weights: own.map((_, i) => own.slice(i + 1).reduce((inside, l) => inside * l.extent, 1)),
-        axis: feeding.axis,
+        axis: feeding.name,
         step: feeding.extent,
-        extent: feeding.fused,
-        steps: feeding.tiles,
-        wholeSteps: Math.floor(feeding.fused / feeding.extent),
+        extent,
+        steps: Math.ceil(extent / feeding.extent),
+        wholeSteps: Math.floor(extent / feeding.extent),
       },
     ];
   });

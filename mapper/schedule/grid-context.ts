@@ -6,7 +6,7 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { extentsOf, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -18,7 +18,7 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
-import { denseRun, placesAlong } from "./dense-runs.ts";
+import { denseRun, formsIn, placesAlong } from "./dense-runs.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
 import type { RepackedInput } from "./repack.ts";
@@ -209,7 +209,7 @@ export function runAlong(
   const { extents, fed } = mapped;
   const dense = fed ? denseRun(value, dimension, tensor, { extents, fed }, most) : 1;
   if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most, { extents }));
-  const forms = value.index.map(affineForm);
+  const forms = formsIn(value);
   const moved = forms.filter((form) => !form || form.terms.has(loop.name));
   const place = forms.findIndex((form) => form?.terms.get(loop.name) === 1);
   const form = forms[place];

@@ -25,7 +25,7 @@ import { type Access, axis, binary, type Expr, number, printExpr, rewrite } from
 import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { identifier } from "../../abstraction/schema.ts";
-import { placesAlong } from "./dense-runs.ts";
+import { formsIn, placesAlong } from "./dense-runs.ts";
 import {
   type GridContext,
   type GridDecision,
@@ -120,7 +120,7 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
     return `${source.name} is read in several places`;
 
   // 1. Dimensions along the sum, as its loops follow one another; of the others, those that lie innermost.
-  const forms = value.index.map(affineForm);
+  const forms = formsIn(value);
   const loops = plain.sum.dimension?.loops ?? [];
   const summed = loops.flatMap((l) => source.dims.filter((_, i) => forms[i]?.terms.has(l.name) ?? false));
   const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));

@@ -30,8 +30,12 @@ type Known<S, C> = Decision<unknown, C, S>;
 const seenBy = <S extends object, C>({ seen }: ScheduleKind<S, C>, context: C, schedule: S): C =>
   seen ? seen(context, schedule) : context;
 
+const knownLists = new WeakMap<object, readonly unknown[]>();
+
 function listOf<S extends object, C>(decisions: Decisions<S, C>): readonly Known<S, C>[] {
-  return Object.values(decisions);
+  const list = knownLists.get(decisions) ?? Object.values(decisions);
+  knownLists.set(decisions, list);
+  return list as readonly Known<S, C>[]; // the values of these very decisions
 }
 
 function valueIn<S extends object>(schedule: S, name: string): unknown {
@@ -82,8 +86,21 @@ export function traitsOf<S extends object, C>(decisions: Decisions<S, C>): (sche
 
 // ---- As data
 
-/** Why a schedule cannot be lowered, in one sentence; undefined when it can. */
+const judged = new WeakMap<
+  object,
+  { readonly kind: unknown; readonly by: unknown; readonly because: string | undefined }
+>();
+
+/** Why a schedule cannot be lowered, in one sentence; undefined when it can. The model asks again about what was drawn. */
 export function problemIn<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): string | undefined {
+  const known = judged.get(schedule);
+  if (known?.by === context && known.kind === kind) return known.because;
+  const because = findProblem(kind, context, schedule);
+  judged.set(schedule, { kind, by: context, because });
+  return because;
+}
+
+function findProblem<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): string | undefined {
   const now = seenBy(kind, context, schedule);
   for (const d of listOf(kind.decisions)) {
     const because = d.problem?.(now, schedule);
@@ -113,8 +130,8 @@ function tidied<S extends object, C>(kind: ScheduleKind<S, C>, context: C, sched
 
 function setValue<S extends object>(schedule: S, name: string, value: unknown): void {
   const values = schedule as Record<string, unknown>; // the value is of the decision of that name
-  if (value === undefined) delete values[name];
-  else values[name] = value;
+  if (value !== undefined) values[name] = value;
+  else if (name in values) delete values[name];
 }
 
 function withValue<S extends object>(schedule: S, name: string, value: unknown): S {

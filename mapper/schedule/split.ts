@@ -41,10 +41,11 @@ export const split: GridDecision<"split"> = {
       ...PARTS.map((parts) => ({ parts, through: "memory" }) as const),
     ];
   },
-  suits: (context, schedule, value) => value === undefined || isWorthwhile(context, { ...schedule, split: value }),
+  suits: (context, schedule, value) => value === undefined || isWorthwhile(context, schedule, value.parts),
   print: (value) => value && `${value.parts} through ${value.through}`,
   traits: ({ split: value }) => (value ? [`split through ${value.through}`] : []),
-  worthTrying: (context, schedule) => schedule.split === undefined || isWorthwhile(context, schedule),
+  worthTrying: (context, schedule) =>
+    schedule.split === undefined || isWorthwhile(context, schedule, schedule.split.parts),
   problem: splitProblem,
 };
 
@@ -63,12 +64,10 @@ export function tilesOf(context: GridContext, schedule: Pick<GridSchedule, "tile
   return kept * outer.reduce((product, d) => product * d.extent, 1);
 }
 
-function isWorthwhile(context: GridContext, schedule: GridSchedule): boolean {
-  const parts = partsOfSum(schedule);
-  const { steps, tiles } = sizesOf(context, schedule.tile);
-  const window = windowOf(context, schedule);
-  if (window && !Number.isInteger(window.slices)) return false;
-  return steps % parts === 0 && tiles * parts <= ENOUGH_BLOCKS * context.limits.multiprocessors;
+function isWorthwhile(context: GridContext, { tile, taps }: GridSchedule, parts: number): boolean {
+  const { steps, tiles } = sizesOf(context, tile);
+  if (steps % parts !== 0 || tiles * parts > ENOUGH_BLOCKS * context.limits.multiprocessors) return false;
+  return Number.isInteger((windowOf(context, { tile, taps })?.slices ?? 0) / parts);
 }
 
 interface Sizes {

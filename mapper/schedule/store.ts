@@ -33,11 +33,17 @@ export function quadsProblem({ mapping, team, columns }: GridContext): string | 
   return undefined;
 }
 
-/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
-export function runsAlongRows({ mapping, rows }: GridContext): boolean {
-  const { computation } = mapping;
-  const extents = extentsOf(computation);
-  return runAlong(storedAt(computation), rows.dimension, () => outputOf(computation), 1, { extents }) > 0;
+const knownRuns = new WeakMap<GridContext, boolean>();
+
+/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. Worked out once a context. */
+export function runsAlongRows(context: GridContext): boolean {
+  const { computation } = context.mapping;
+  const [extents, dimension] = [extentsOf(computation), context.rows.dimension];
+  const runs =
+    knownRuns.get(context) ??
+    runAlong(storedAt(computation), dimension, () => outputOf(computation), 1, { extents }) > 0;
+  knownRuns.set(context, runs);
+  return runs;
 }
 
 /** Of the output an NVIDIA GPU writes whole sectors of so many bytes. */
@@ -81,9 +87,15 @@ function countSectors({ mapping, rows, columns }: GridContext): number {
   return (sectors * SECTOR_BYTES) / ((down?.length ?? 1) * (across?.length ?? 1) * bytes);
 }
 
-/** The element of the output where a point's result is stored. */
-export function storedAt({ equation, epilogue }: Computation): Access {
-  return epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target;
+const knownStored = new WeakMap<Computation, Access>();
+
+/** The element of the output where a point's result is stored. Worked out once. */
+export function storedAt(computation: Computation): Access {
+  const { equation, epilogue } = computation;
+  if (!epilogue) return equation.target;
+  const stored = knownStored.get(computation) ?? epilogueAt(epilogue, equation.target.index, equation.target).target;
+  knownStored.set(computation, stored);
+  return stored;
 }
 
 export const store: GridDecision<"store"> = {
