@@ -9,9 +9,9 @@
 
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, readsShared } from "../abstraction/intrinsic.ts";
-import type { Mapping, Refusal } from "../abstraction/mapping.ts";
+import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import { bindingText } from "../mapper/match/bind.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
 import { repackedContext, repackings } from "../mapper/schedule/repack.ts";
@@ -58,18 +58,21 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
   const alike = new Map<string, GridContext[]>();
   for (const context of contexts) {
     const { intrinsic, target, mapping } = context;
-    const operands = Object.entries(mapping.binding).map(([name, bound]) => [name, printExpr(bound)]);
-    const key = JSON.stringify([intrinsic.family, target.dtype, mapping.matching, operands]);
-    alike.set(key, [...(alike.get(key) ?? []), context]);
+    const key = [intrinsic.family, target.dtype, printMatching(mapping.matching), bindingText(mapping.binding)].join();
+    const widths = alike.get(key);
+    if (widths) widths.push(context);
+    else alike.set(key, [context]);
   }
   const waste = ({ mapping }: GridContext): number => Math.ceil(20 * mapping.waste);
   const size = ({ rows, columns }: GridContext): number => rows.extent * columns.extent;
   return [...alike.values()].flatMap((all) => {
     const kept = all.sort((a, b) => waste(a) - waste(b) || size(b) - size(a)).slice(0, WIDTHS_KEPT);
     // Rows of a window have gaps between them, so that other widths fit it.
-    const copied = (c: GridContext): GridContext => repackedContext(c, { repack: repackings(c).at(-1) });
     const shifted = all.filter((c) => c.outerSums.length > 0 && c.inputs.some((i) => readsShared(i.operand)));
-    const used = new Map(shifted.map((c) => [c, Math.floor(20 * bestUsed(copied(c), MOST_KEPT))]));
+    // What could be staged is the same whatever the width.
+    const [any] = shifted;
+    const copied = any && repackedContext(any, { repack: repackings(any).at(-1) });
+    const used = new Map(shifted.map((c) => [c, copied ? Math.floor(20 * bestUsed(copied, MOST_KEPT, c)) : 0]));
     const windows = all.filter((c) => (used.get(c) ?? 0) > 0 && !kept.includes(c));
     windows.sort((a, b) => (used.get(b) ?? 0) - (used.get(a) ?? 0) || size(b) - size(a));
     return [...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT)];

@@ -112,11 +112,14 @@ function unmatchedForm({
   };
 }
 
+const knownTexts = new WeakMap<Binding, string>();
+
 /** `a=in, b=w`: part of a mapping's identity. */
 export function bindingText(binding: Binding): string {
-  return Object.entries(binding)
-    .map(([operand, bound]) => `${operand}=${printExpr(bound)}`)
-    .join("; ");
+  const parts = (): string[] => Object.entries(binding).map(([operand, bound]) => `${operand}=${printExpr(bound)}`);
+  const text = knownTexts.get(binding) ?? parts().join("; ");
+  knownTexts.set(binding, text);
+  return text;
 }
 
 /** Largest magnitude the sum of a computation can reach, from the ranges of its types; undefined for floats. */

@@ -214,13 +214,21 @@ export function usedPart(
   return axis.elements / (keptTiles(context, axis, schedule) * extentOf(axis.axis, schedule.tile));
 }
 
-/** The best part of the results that a tile of windows uses, of all tiles up to a size; 0 where there are no windows. */
-export function bestUsed(context: GridContext, mostKept: number): number {
+/**
+ * The best part of the results that a tile of windows uses, of all tiles up to a size; 0 where there are no windows.
+ * @param width the rows and columns of the instruction, which may differ from the context's in their extents
+ */
+export function bestUsed(
+  context: GridContext,
+  mostKept: number,
+  { rows, columns: across }: Pick<GridContext, "rows" | "columns">,
+): number {
   const form = windowForm(context);
   if (typeof form === "string") return 0;
   const { kept, operand } = form.input;
   const columns = ROW_BYTES / bytesOf(operand.dtype);
-  const sizes = Array.from({ length: Math.floor(mostKept / kept.extent) }, (_, i) => (i + 1) * kept.extent);
+  const { extent } = kept.axis === rows.axis ? rows : across;
+  const sizes = Array.from({ length: Math.floor(mostKept / extent) }, (_, i) => (i + 1) * extent);
   const tiles = sizes.map((size) => ({ [kept.axis]: size, [context.sum.axis]: columns }));
   return Math.max(0, ...tiles.map((tile) => usedPart(context, kept, { taps: "shifted", tile })));
 }
