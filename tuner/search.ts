@@ -197,7 +197,8 @@ class Running<C> {
       // 1. What is new, unless something says stop. Signals wait for a turn of the event loop, answers from the store take none.
       await setImmediate();
       const spent = this.whySpent();
-      if (spent) return spent;
+      // A search has one answer, however long its first proposals took.
+      if (spent && !(spent === "time-spent" && trials.length === 0)) return spent;
       const asked = this.untried(proposals).slice(0, this.trialsLeft());
       if (asked.length === 0) return "exhausted";
       const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
