@@ -10,7 +10,6 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -26,7 +25,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
-import { clearRegister, declareRegister, isNumbered } from "../targets/registers.ts";
+import { declareRegister, isNumbered } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
@@ -36,6 +35,7 @@ import { wideRow } from "./cpp-rows.ts";
 import { turnedTile } from "./cpp-turned-tiles.ts";
 import type { Named } from "./named.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
+import { TileRegisters } from "./tile-registers.ts";
 import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error when the instruction is not reached from C++ */
@@ -64,14 +64,13 @@ const IF_AVX512 = code`#ifdef __AVX512BW__`;
 const ELSE = code`#else`;
 const END_IF = code`#endif`;
 
-class CppWriter implements LanguagePrinter {
-  private readonly nest: LoopNest;
+class CppWriter extends TileRegisters implements LanguagePrinter {
   private readonly c: CExpressions;
   /** Where the CPU has AVX-512. */
   private readonly rows: Avx512Rows | undefined;
 
   constructor(computation: Computation, nest: LoopNest, avx512: boolean) {
-    this.nest = nest;
+    super(nest);
     this.c = new CExpressions(computation, nest);
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
@@ -123,27 +122,18 @@ class CppWriter implements LanguagePrinter {
     return [IF_AVX512, ...vectors, ELSE, ...(wide ?? [this.openLoop(loop, extents), ...inside(), code`}`]), END_IF];
   }
 
-  clear({ register }: Of<"clear">): Code[] {
-    const { intrinsic, operand } = this.registerFile(register);
-    return [clearRegister(intrinsic, operandOf(intrinsic, operand), this.register(register))];
-  }
-
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
-    const { intrinsic, operand } = this.registerFile(register);
-    const declared = operandOf(intrinsic, operand);
     const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
-    const reg = this.register(register);
-    const words = { reg, ptr: pointer, stride: code`${memory.stride * bytesOf(declared.dtype)}` };
-    const template = kind === "load" ? declared.load : declared.store;
-    if (template !== undefined) return [fillTemplate(template, words)];
+    const moved = this.moved(kind, register, pointer, memory.stride);
+    if (moved !== undefined) return [moved];
+    const text = this.register(register);
     return kind === "load"
-      ? [code`memcpy(&${reg}, ${pointer}, sizeof ${reg});`]
-      : [code`memcpy(${pointer}, &${reg}, sizeof ${reg});`];
+      ? [code`memcpy(&${text}, ${pointer}, sizeof ${text});`]
+      : [code`memcpy(${pointer}, &${text}, sizeof ${text});`];
   }
 
-  issue({ intrinsic, registers }: Of<"register-issue">): Code[] {
-    const names = Object.fromEntries(Object.entries(registers).map(([o, r]) => [o, this.register(r)]));
-    return [fillTemplate(intrinsic.emit, names)];
+  issue(statement: Of<"register-issue">): Code[] {
+    return this.issued(statement);
   }
 
   scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
@@ -159,15 +149,9 @@ class CppWriter implements LanguagePrinter {
 
   // ---- registers ------------------------------------------------------------------------------------------------------------
 
-  private registerFile({ file }: RegisterAt): LoopNest["registers"][number] {
-    const found = this.nest.registers.find((r) => r.name === file);
-    if (!found) throw new Error(`internal: no registers "${file}"`);
-    return found;
-  }
-
   /** `c3`, or for AMX the number of the tile: files follow one another. */
-  private register(at: RegisterAt): Code {
-    const file = this.registerFile(at);
+  protected override register(at: RegisterAt): Code {
+    const file = this.fileOf(at);
     if (at.index.kind !== "number")
       throw new Error(`internal: register ${printExpr(at.index)} is not known while printing`);
     if (!isNumbered(operandOf(file.intrinsic, file.operand).file)) return code`${registerIn(file, at.index.value)}`;

@@ -22,6 +22,9 @@ import {
 } from "../abstraction/intrinsic.ts";
 import { shortIndex } from "./short-index.ts";
 
+/** Bytes of a register of a lane. */
+export const WORD = 4;
+
 /** The axis that stands for the number of a lane in its warp or warpgroup; no axis of a computation has such a name. */
 export const LANE = "$lane";
 

@@ -1,0 +1,182 @@
+/**
+ * @file What lanes hold of a tile of results, stored where each element belongs.
+ *
+ *     *(Piece<float, 2>*)&out[out_at] = {{c[0][0], c[0][1]}};                 neighbours that a lane holds
+ *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { type Access, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import { type Intrinsic, lanesOf, type Operand } from "../abstraction/intrinsic.ts";
+import { type Code, code, indented, list } from "../abstraction/source-text.ts";
+import { type CopyContext, placeWhere, vectorAt } from "./cuda-copies.ts";
+import type { CudaExpressions } from "./cuda-expressions.ts";
+import { heldElements, LANE, WORD } from "./fragment.ts";
+import { conjunction, guarded } from "./lane-statement.ts";
+import { distance, divisorOf, shortIndex } from "./short-index.ts";
+import type { Of } from "./walk.ts";
+
+/** Lanes that exchange words before they store. */
+const QUAD = 4;
+
+/** Elements that a lane stores at once at most: neighbours that it holds. */
+const WIDTHS = [8, 4, 2] as const;
+
+/** An element of a lane and where it goes. */
+interface Held {
+  readonly e: number;
+  readonly target: Access;
+  readonly value: Expr;
+  readonly at: Expr;
+  /** Those of the statement, and those of the tensor's ends. */
+  readonly conditions: readonly Expr[];
+  readonly where: readonly Expr[];
+}
+
+/** A register that is drained. */
+export interface DrainedRegister {
+  readonly text: Code;
+  readonly intrinsic: Intrinsic;
+  readonly operand: Operand;
+}
+
+interface Drained extends DrainedRegister {
+  /** What the equation calls an element. */
+  readonly element: string;
+}
+
+/** Each element of this lane at its place; neighbours that lie side by side together. */
+export function printDrain(
+  { axes, equation, element, by }: Of<"drain">,
+  register: DrainedRegister,
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const from: Drained = { ...register, element };
+  if (by === "quads") return drainQuads({ axes, equation }, from, context, extents);
+  const { c } = context;
+  const held = heldElements(from.intrinsic, from.operand).map((place, e): Held => {
+    const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+    const target = { ...equation.target, index: equation.target.index.map((i) => substitute(i, known, "index")) };
+    const where = conjunction(equation.where).map((w) => substitute(w, known, "index"));
+    const { at, guards } = c.placeOf(target, extents);
+    return { e, target, value: substitute(equation.value, known), at, conditions: [...where, ...guards], where };
+  });
+  const lines: Code[] = [];
+  for (let e = 0; e < held.length; ) {
+    const width = WIDTHS.find((w) => e % w === 0 && storedTogether(held.slice(e, e + w), w, c, extents)) ?? 1;
+    lines.push(...store(held.slice(e, e + width), from, context, extents));
+    e += width;
+  }
+  return lines;
+}
+
+/** Whether elements lie side by side in memory from a multiple of their number on, all inside or all outside. */
+function storedTogether(held: readonly Held[], width: number, c: CudaExpressions, extents: Extents): boolean {
+  const [first, ...others] = held;
+  const last = others.at(-1);
+  if (!first || !last || held.length !== width) return false;
+  const dtype = c.dtypes[first.target.tensor] ?? "f32";
+  if (width * bytesOf(dtype) > 16 || divisorOf(first.at, extents) % width !== 0) return false;
+  if (!held.every((h, e) => distance(first.at, h.at, extents) === e)) return false;
+  // Of conditions that differ, each asks whether an index at a multiple of the width is below such a multiple.
+  return first.conditions.every((condition, i) => {
+    const lastly = last.conditions[i];
+    if (!lastly || first.conditions.length !== last.conditions.length) return false;
+    if (printExpr(condition) === printExpr(lastly)) return true;
+    if (condition.kind !== "compare" || lastly.kind !== "compare") return false;
+    const { op, left, right } = condition;
+    const limit = right.kind === "number" && right.value % width === 0 && (op === "<" || op === ">=");
+    return limit && divisorOf(left, extents) % width === 0 && distance(left, lastly.left, extents) === width - 1;
+  });
+}
+
+function store(held: readonly Held[], from: Drained, context: CopyContext, extents: Extents): Code[] {
+  const { c } = context;
+  const [first] = held;
+  if (!first) return [];
+  const dtype = c.dtypes[first.target.tensor] ?? "f32";
+  const to = placeWhere(c, first.target, first.where, extents);
+  const values = held.map((h) => withElement(c, from, h.e, () => c.value(h.value, dtype, extents)));
+  const [only] = values;
+  const stored =
+    held.length === 1 && only
+      ? code`${c.memory(first.target, extents)}[${to.at}] = ${only};`
+      : code`${vectorAt(context, first.target, dtype, held.length, to.at, extents, true)} = {{${list(values)}}};`;
+  return guarded(to.guards, [stored]);
+}
+
+/** Words of two results, exchanged among four lanes: each has 16 bytes of a row then, and writes them at once. */
+function drainQuads(
+  { axes, equation }: Pick<Of<"drain">, "axes" | "equation">,
+  from: Drained,
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  const { intrinsic, operand } = from;
+  const held = heldElements(intrinsic, operand);
+  const dtype = c.dtypes[equation.target.tensor] ?? "f16";
+  const known = (place: readonly Expr[]): Map<string, Expr> => new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+  const result = (e: number): Code => {
+    const value = substitute(equation.value, known(held[e] ?? []));
+    return withElement(c, from, e, () => c.value(value, dtype, extents));
+  };
+  const lines: Code[] = [];
+  // Element 4*block + 2*half + i of a lane is column 8*block + 2*(lane%4) + i of one of two rows.
+  for (let block = 0; 4 * block < held.length; block += QUAD)
+    for (const half of [0, 1]) {
+      const words = Array.from({ length: QUAD }, (_, j) => {
+        const e = 4 * (block + j) + 2 * half;
+        return code`(unsigned)${result(e)} | (unsigned)${result(e + 1)} << 16`;
+      });
+      const [row = number(0), column = number(0)] = held[4 * block + 2 * half] ?? [];
+      const quadLane = binary("%", axis(LANE), number(QUAD));
+      const places = known([
+        row,
+        shortIndex(binary("+", column, binary("*", number(6), quadLane)), { [LANE]: lanesOf(intrinsic) }),
+      ]);
+      const index = equation.target.index.map((i) => substitute(i, places, "index"));
+      const where = conjunction(equation.where).map((w) => substitute(w, places, "index"));
+      const to = placeWhere(c, { ...equation.target, index }, where, extents);
+      context.aligned(equation.target.tensor, QUAD * WORD);
+      const stored = code`*(Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
+      lines.push(
+        code`{`,
+        ...indented([
+          code`unsigned words[4] = {${list(words)}};`,
+          code`exchange_in_quad(words);`,
+          ...guarded(to.guards, [stored]),
+        ]),
+        code`}`,
+      );
+    }
+  return lines;
+}
+
+function withElement<T>(c: CudaExpressions, from: Drained, e: number, print: () => T): T {
+  c.atHand = ({ tensor }) => (tensor === from.element ? elementOf(from, e) : undefined);
+  try {
+    return print();
+  } finally {
+    c.atHand = () => undefined;
+  }
+}
+
+/** An element of a lane's registers, as values of its type are held: 16-bit floats as their bits. */
+function elementOf({ text, operand }: Drained, e: number): Code {
+  const inWord = WORD / bytesOf(operand.dtype);
+  if (inWord === 1) return code`${text}[${e}]`;
+  const type: Partial<Record<DType, "uint16_t" | "int8_t" | "uint8_t">> = {
+    f16: "uint16_t",
+    bf16: "uint16_t",
+    s8: "int8_t",
+    u8: "uint8_t",
+  };
+  const held = type[operand.dtype];
+  if (held === undefined) throw new Error(`internal: no way to an element of ${operand.dtype} in registers`);
+  const shift = 8 * bytesOf(operand.dtype) * (e % inWord);
+  const word = code`${text}[${Math.floor(e / inWord)}]`;
+  return code`(${held})${shift === 0 ? word : code`(${word} >> ${shift})`}`;
+}

@@ -1,0 +1,59 @@
+/**
+ * @file The registers that instructions work on, as every language writes what is done with them: cleared, loaded and stored by the operand's own
+ * text, issued on. A language says how one register reads: a variable, an element of an array, the number of a tile.
+ *
+ *     c{3} <- identity                     c3 = __m512i{};
+ *     c{3} <- tdpbusd(a{0}, b{1})          _tile_dpbusd(3, 4, 6);
+ */
+
+import { bytesOf } from "../abstraction/dtype.ts";
+import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../abstraction/intrinsic.ts";
+import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
+import { type Code, code } from "../abstraction/source-text.ts";
+import { clearRegister } from "../targets/registers.ts";
+import type { Of } from "./walk.ts";
+
+export abstract class TileRegisters {
+  protected readonly nest: LoopNest;
+
+  constructor(nest: LoopNest) {
+    this.nest = nest;
+  }
+
+  /** One register, whose number is known while printing. */
+  protected abstract register(at: RegisterAt): Code;
+
+  protected fileOf({ file }: RegisterAt): RegisterFile {
+    const found = this.nest.registers.find((r) => r.name === file);
+    if (!found) throw new Error(`internal: no registers "${file}"`);
+    return found;
+  }
+
+  /** What a register holds: an operand of an instruction. */
+  protected heldAt(at: RegisterAt): { readonly intrinsic: Intrinsic; readonly operand: Operand } {
+    const { intrinsic, operand } = this.fileOf(at);
+    return { intrinsic, operand: operandOf(intrinsic, operand) };
+  }
+
+  clear({ register }: Of<"clear">): Code[] {
+    const { intrinsic, operand } = this.heldAt(register);
+    return [clearRegister(intrinsic, operand, this.register(register))];
+  }
+
+  /** @param others operands that are not in registers */
+  protected issued(
+    { intrinsic, registers }: Of<"register-issue">,
+    others: Readonly<Record<string, Code>> = {},
+  ): Code[] {
+    const names = Object.entries(registers).map(([o, r]) => [o, this.register(r)] as const);
+    return [fillTemplate(intrinsic.emit, { ...Object.fromEntries(names), ...others })];
+  }
+
+  /** A tile moved by the operand's own load or store; undefined where it has none. @param stride elements from row to row */
+  protected moved(kind: "load" | "store", register: RegisterAt, pointer: Code, stride: number): Code | undefined {
+    const { operand } = this.heldAt(register);
+    const template = kind === "load" ? operand.load : operand.store;
+    const words = { reg: this.register(register), ptr: pointer, stride: code`${stride * bytesOf(operand.dtype)}` };
+    return template && fillTemplate(template, words);
+  }
+}
