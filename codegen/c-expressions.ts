@@ -263,11 +263,15 @@ interface Term {
  *
  *     ((i / 56) * 56 + i % 56) * 64 + k      ->    i * 64 + k
  *     (i / 58) % 56                          ->    i / 58               where i stays below 56*58
+ *     (i / 56) * 3136 + i % 56               ->    i                    where i stays below 56
  */
 export function joinedDigits(index: Expr, extents: Extents): Expr {
-  const terms = termsOf(index, 1)?.flatMap(({ of, factor }) => termsOf(shortened(of, extents), factor) ?? []);
+  const terms = termsOf(index, 1);
   if (!terms?.some((t) => isDivision(t.of, "%") || isDivision(t.of, "/"))) return index;
-  let joined = terms;
+  let joined = terms.flatMap(({ of, factor }) => {
+    const short = shortened(of, extents);
+    return termsOf(short, factor) ?? [{ factor, of: short }];
+  });
   for (let again = true; again; ) {
     again = false;
     for (const low of joined) {

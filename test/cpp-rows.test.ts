@@ -81,6 +81,8 @@ it("digits of a number that lie one behind the other are that number again", () 
   const spread = sum({ kind: "binary", op: "*", left: high, right: { kind: "number", value: 54 } }, low);
   expect(at(spread)).toEqual(sum(over("*", high, 54), low));
   expect(joinedDigits(over("%", high, 56), { i: 56 * 56 })).toEqual(high);
+  // A number with one digit has nothing left to divide.
+  expect(joinedDigits(spread, { i: 56 })).toEqual(i);
 });
 
 // ------------------------------------------------------------------------------------------------- bit by bit
