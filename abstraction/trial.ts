@@ -55,6 +55,8 @@ export type Measurement = { readonly ran?: Surroundings; readonly clock?: Device
       readonly interval: readonly [number, number];
       /** Times the promised instruction stands in the disassembly. */
       readonly instructions: number;
+      /** Seconds that it was slower than, by a margin, in every batch: its timing was ended early. Left out where it was timed to the end. */
+      readonly lostTo?: number;
     }
   | {
       readonly status: "wrong";

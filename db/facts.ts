@@ -1,7 +1,7 @@
 /**
  * @file The facts of a record, of which its id is the hash: for each table, a list of columns a version.
  *
- *     trials     1: run workload environment candidate ... at        2: comparison place        3: load        4: clock
+ *     trials     1: run workload environment candidate ... at        2: comparison place        3: load        4: clock        5: lost_to
  *
  * A version adds facts to those before it. None is taken away and none changes its meaning: what must, comes under a new name. Facts of
  * a later version that hold nothing are left out of the hash. So
@@ -27,6 +27,7 @@ const FACTS = {
     "comparison place",
     "load",
     "clock",
+    "lost_to",
   ],
   calibrations: ["environment data at"],
 } as const satisfies Readonly<Record<string, readonly [first: string, ...later: string[]]>>;

@@ -205,6 +205,7 @@ const trialFacts = z.object({
   )
     .nullable()
     .default(null),
+  lost_to: z.number().positive().nullable().default(null),
 });
 
 type Failure = Exclude<MeasurementStatus, "ok">;

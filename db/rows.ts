@@ -161,11 +161,12 @@ function measuredColumns(measurement: Measurement) {
       high: null,
       samples: null,
       instructions: null,
+      lost_to: null,
     };
   }
-  const { status, median, interval, samples, instructions } = measurement;
+  const { status, median, interval, samples, instructions, lostTo = null } = measurement;
   const [low, high] = interval;
-  return { status, log: null, median, low, high, samples: canonicalJson(samples), instructions };
+  return { status, log: null, median, low, high, samples: canonicalJson(samples), instructions, lost_to: lostTo };
 }
 
 /** What keeps a row from being a record: its fields, and whether its parts make it again. Undefined when nothing does. */
@@ -296,6 +297,7 @@ export function trialOf(row: unknown, world: Referred, path: string): TrialRecor
             median: facts.median,
             interval: [facts.low, facts.high],
             instructions: facts.instructions,
+            ...(facts.lost_to === null ? {} : { lostTo: facts.lost_to }),
           }
         : { status: facts.status, log: facts.log },
     conditions: {

@@ -309,6 +309,15 @@ export const MIGRATIONS: readonly Migration[] = [
       ALTER TABLE trials ADD COLUMN clock TEXT CHECK (clock IS NULL OR json_valid(clock));
     `,
   },
+  {
+    version: 8,
+    summary: "what a kernel was slower than when its timing was ended early",
+    additive: true,
+    sql: `
+      -- seconds; every sample is longer by a margin
+      ALTER TABLE trials ADD COLUMN lost_to REAL CHECK (lost_to IS NULL OR lost_to > 0 AND median > lost_to);
+    `,
+  },
 ];
 
 /** The first schema whose workloads may have names. */

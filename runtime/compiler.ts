@@ -19,6 +19,7 @@ import type { SourceText } from "../abstraction/source-text.ts";
 import { touch } from "./cache.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
+import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 import { coresHere } from "./processor.ts";
 
@@ -292,21 +293,42 @@ async function compileHeaders(
   }
 }
 
+/** A compiled kernel, and how often the instruction that it promises stands in it; 0 where it promises none. */
+export type Examined =
+  | (Extract<Compiled, { status: "compiled" }> & { readonly instructions: number })
+  | Extract<Compiled, { status: "compile-failed" }>;
+
 export interface CompilePool {
-  /** Compiles when a place is free; the same kernel asked for twice is compiled once. */
-  readonly kernel: (kernel: Kernel, signal?: AbortSignal) => Promise<Compiled>;
+  /**
+   * Compiles and disassembles when a place is free; the same kernel asked for twice is compiled once.
+   * @throws EnvironmentError when it is the machine that fails and not the kernel
+   */
+  readonly kernel: (kernel: Kernel, signal?: AbortSignal) => Promise<Examined>;
 }
 
 /** Compiles as many kernels at once as asked; by default one a core. */
 export function compilePool(options: CompileOptions & { readonly jobs?: number }): CompilePool {
   const limit = pLimit(options.jobs ?? coresHere().length);
-  const running = new Map<string, Promise<Compiled>>();
+  const running = new Map<string, Promise<Examined>>();
+  const counts = new Map<string, number>();
+  const examine = async ({ promises }: Kernel, compiled: Compiled): Promise<Examined> => {
+    if (compiled.status !== "compiled") return compiled;
+    if (promises === undefined) return { ...compiled, instructions: 0 };
+    const { file } = compiled;
+    const count = (cpus?: readonly number[]): Promise<number> => countInstruction(file, promises, cpus);
+    const key = `${file} ${promises}`;
+    const instructions = counts.get(key) ?? (await (options.cores ? options.cores.working(count) : count()));
+    counts.set(key, instructions);
+    return { ...compiled, instructions };
+  };
   return {
     kernel: (kernel, signal) => {
-      const key = JSON.stringify([kernelFlags(kernel, options.flags), kernel.source]);
+      const key = JSON.stringify([kernelFlags(kernel, options.flags), kernel.source, kernel.promises]);
       const known = running.get(key);
       if (known) return known;
-      const next = limit(() => compileKernel(kernel, stoppedBy(options, signal))).finally(() => running.delete(key));
+      const build = async (): Promise<Examined> =>
+        examine(kernel, await compileKernel(kernel, stoppedBy(options, signal)));
+      const next = limit(build).finally(() => running.delete(key));
       running.set(key, next);
       return next;
     },

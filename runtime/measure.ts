@@ -21,7 +21,6 @@ import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
-import { countInstruction } from "./disassembly.ts";
 import { onThisMachine } from "./environment.ts";
 import {
   compileHarness,
@@ -31,6 +30,7 @@ import {
   type SetFiles,
   type Verdict,
 } from "./harness/run.ts";
+import { inOrder, raced } from "./race.ts";
 import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
@@ -49,6 +49,12 @@ export interface MeasureOptions {
   readonly memoryBytes?: number;
   /** What a kernel may print. */
   readonly outputBytes?: number;
+}
+
+/** Kernels measured one after the other, of which only the fastest matter. */
+export interface RaceOptions extends MeasureOptions {
+  /** Seconds of a call that are known already: what is clearly slower, in every batch, is not timed to the end. */
+  readonly goal?: number | undefined;
 }
 
 export interface RunnerOptions extends MeasureOptions, CoreOptions {
@@ -79,7 +85,7 @@ export interface Runner {
   readonly compiler: Compiler;
   readonly workdir: string;
   readonly cores: Cores;
-  /** Starts compiling, so that the result is there when `measure` asks for it. */
+  /** Starts compiling and disassembling, so that the result is there when `measure` asks for it. */
   readonly compile: (kernel: Kernel, signal?: AbortSignal) => Promise<Compiled>;
   readonly reference: (
     computation: Computation,
@@ -87,6 +93,15 @@ export interface Runner {
     options?: Pick<ReferenceOptions, "fixed">,
   ) => Promise<Reference>;
   readonly measure: (kernel: Kernel, reference: Reference, options?: MeasureOptions) => Promise<Measurement>;
+  /**
+   * The answers in order, each as soon as it is known; returning early ends what runs. They share a process until one fails: a failure counts
+   * only of the first kernel of a process, where no other can have been the cause.
+   */
+  readonly race: (
+    kernels: readonly Kernel[],
+    reference: Reference,
+    options?: RaceOptions,
+  ) => AsyncGenerator<Measurement, void>;
   /** Finalists in one process on the same memory, batches in turns (A B A B): sample i of each was taken next to sample i of the others. */
   readonly compareKernels: (
     kernels: readonly Kernel[],
@@ -236,14 +251,11 @@ class LocalRunner implements Runner {
     const [first] = kernels;
     // One that dies takes the process with it: the others, which have no verdict yet, start again without it.
     while (first && left.length > 0) {
-      const { verdicts, cpus, load } = await this.run(
-        left.map(({ fit }) => fit.file),
-        { arguments: first.arguments, sets },
-        options,
-      );
+      const kernels = left.map(({ fit }) => fit.file);
+      const verdicts = await this.run({ arguments: first.arguments, sets, kernels }, options);
       for (const [i, { at, fit }] of left.entries()) {
         const verdict = verdicts.get(i);
-        if (verdict) results.set(at, toMeasurement(fit, verdict, { cpus, load }, this.seed));
+        if (verdict) results.set(at, toMeasurement(fit, verdict, this.seed));
       }
       if (verdicts.size === 0) lost();
       left = left.filter(({ at }) => !results.has(at));
@@ -251,8 +263,39 @@ class LocalRunner implements Runner {
     return kernels.map((_, at) => results.get(at) ?? lost());
   }
 
+  async *race(
+    kernels: readonly Kernel[],
+    reference: Reference,
+    { goal, ...options }: RaceOptions = {},
+  ): AsyncGenerator<Measurement, void> {
+    const ended = new AbortController();
+    try {
+      yield* inOrder<Measurement>(kernels.length, async (give) => {
+        for (const kernel of kernels) checkArguments(kernel, reference);
+        const examined = await Promise.all(kernels.map((kernel) => this.examine(kernel)));
+        for (const [at, one] of examined.entries()) if (one.status !== "fit") give(at, one);
+        const fit = examined.flatMap((one, at) => (one.status === "fit" ? [{ ...one, at }] : []));
+        const subject = { arguments: kernels[0]?.arguments ?? [], sets: await this.filesOf(reference) };
+        await raced<Heard>(
+          fit.map(({ file }) => file),
+          goal,
+          (racers, least, onVerdict) => {
+            const racing = { ...subject, kernels: racers, race: { goal: least } };
+            return this.run(racing, options, { onVerdict, signal: ended.signal });
+          },
+          (i, verdict) => {
+            const one = fit[i] ?? lost();
+            give(one.at, toMeasurement(one, verdict, this.seed));
+          },
+        );
+      });
+    } finally {
+      ended.abort();
+    }
+  }
+
   async baseline(): Promise<Summary & { readonly samples: readonly number[] }> {
-    const { verdicts } = await this.run([], { arguments: [], sets: [] }, { budgetSeconds: 0.05 });
+    const verdicts = await this.run({ arguments: [], sets: [], kernels: [] }, { budgetSeconds: 0.05 });
     const verdict = verdicts.get(0);
     if (verdict?.status !== "timed")
       throw new Error(`internal: the baseline ended as ${verdict?.status}: ${verdict?.log}`);
@@ -266,23 +309,33 @@ class LocalRunner implements Runner {
   }
 
   private run(
-    kernels: readonly string[],
-    subject: Pick<HarnessRequest, "arguments" | "sets">,
+    subject: Subject,
     options: MeasureOptions,
-  ): Promise<Ran> {
+    { onVerdict, signal = new AbortController().signal }: Listening = {},
+  ): Promise<ReadonlyMap<number, Heard>> {
     const { threads, harness, stopping } = this.place;
     const { stepSeconds, outputBytes, ...timing } = { ...this.settings, ...definedOnly(options) };
-    const limits = { stepSeconds, outputBytes, signal: stopping.signal };
-    const once = async (cpus: readonly number[]): Promise<Ran> => {
-      const reply = await runHarness(harness, { ...timing, ...subject, cpus, kernels }, limits);
-      return { ...reply, cpus };
+    const limits = { stepSeconds, outputBytes, signal: AbortSignal.any([signal, stopping.signal]) };
+    const once = async (cpus: readonly number[]): Promise<HarnessReply & { readonly heard: Map<number, Heard> }> => {
+      const heard = (verdict: Verdict, load: number | undefined): Heard => ({ ...verdict, ran: { cpus, load } });
+      const reply = await runHarness(
+        harness,
+        { ...timing, ...subject, cpus },
+        {
+          ...limits,
+          onVerdict: (at, verdict) => verdict.status === "timed" && onVerdict?.(at, heard(verdict, verdict.load)),
+        },
+      );
+      return { ...reply, heard: new Map([...reply.verdicts].map(([at, v]) => [at, heard(v, reply.load)])) };
     };
-    return this.oneAtATime(() =>
-      this.cores.measuring(threads, async (cpus) => {
-        const ran = await once(cpus);
-        return ran.killed ? once(cpus) : ran;
-      }),
-    );
+    return this.oneAtATime(async () => {
+      const ran = await this.cores.measuring(threads, async (cpus) => {
+        const first = await once(cpus);
+        // Of a race only what the first kernel did is in doubt: who comes later is tried again anyway.
+        return first.killed && !(subject.race && first.verdicts.size > 1) ? once(cpus) : first;
+      });
+      return ran.heard;
+    });
   }
 
   private filesOf(reference: Reference): Promise<SetFiles[]> {
@@ -298,26 +351,35 @@ class LocalRunner implements Runner {
   private async examine(kernel: Kernel): Promise<Examined | Failed> {
     const compiled = await this.pool.kernel(kernel);
     if (compiled.status === "compile-failed") return compiled;
-    const { file } = compiled;
+    const { file, instructions } = compiled;
     const { promises } = kernel;
-    if (promises === undefined) return { status: "fit", file, instructions: 0 };
-    const instructions = await this.cores.working((cpus) => countInstruction(file, promises, cpus));
-    if (instructions === 0)
+    if (promises !== undefined && instructions === 0)
       return { status: "missing-instruction", log: `the disassembly of ${file} does not hold ${promises}` };
     return { status: "fit", file, instructions };
   }
 }
 
-function toMeasurement(examined: Examined, verdict: Verdict, ran: Surroundings, seed: number): Measurement {
-  if (verdict.status !== "timed") return { ...verdict, ran };
-  const { samples } = verdict;
-  return { status: "ok", samples, ...summarise(samples, seed), instructions: examined.instructions, ran };
+function toMeasurement(examined: Examined, verdict: Heard, seed: number): Measurement {
+  if (verdict.status !== "timed") return verdict;
+  const { samples, dropped, ran } = verdict;
+  const summary = summarise(samples, seed);
+  const { instructions } = examined;
+  return { status: "ok", samples, ...summary, instructions, ran, ...(dropped !== undefined && { lostTo: dropped }) };
 }
 
-/** A reply of the harness, and where it ran. */
-interface Ran extends HarnessReply {
-  readonly cpus: readonly number[];
+/** What a run of the harness is about. */
+type Subject = Pick<HarnessRequest, "arguments" | "sets" | "kernels" | "race">;
+
+/** Who hears of a run before it ends. */
+interface Listening {
+  /** Told of each kernel that was timed. */
+  readonly onVerdict?: (kernel: number, verdict: Heard) => void;
+  /** Ends it. */
+  readonly signal?: AbortSignal;
 }
+
+/** A verdict, and where it was come to. */
+type Heard = Verdict & { readonly ran: Surroundings };
 
 interface Examined {
   readonly status: "fit";

@@ -10,6 +10,8 @@ export interface Until {
   readonly stop: AbortSignal;
   /** Whether the first kernel is waited for although the time is up: a search should have one answer. */
   readonly needsOne: boolean;
+  /** The least median so far, seconds: what is clearly slower need not be timed to the end. */
+  readonly goal?: number | undefined;
 }
 
 /** @returns false when the signal came first: the work goes on, and how it ends is nobody's concern any more */

@@ -381,19 +381,19 @@ function measuredInTime(
   },
 ) {
   let isAnswered = false;
-  return async function* (candidates: readonly Candidate[]): AsyncGenerator<Measurement> {
+  return async function* (candidates: readonly Candidate[], goal?: number): AsyncGenerator<Measurement> {
     const kernels: Kernel[] = [];
     phase("writing", candidates.length);
     // Kernels are written one by one, each compiled while the next is written, and a signal is heard between them.
     for (const candidate of candidates) {
       if (stop.aborted) return;
       const kernel = space.kernelOf(candidate);
-      bench.begin?.(kernel);
+      bench.begin(kernel, stop);
       kernels.push(kernel);
       await setImmediate();
     }
     phase("compiling", kernels.length);
-    for await (const answer of await bench.measure(kernels, { time, stop, needsOne: !isAnswered })) {
+    for await (const answer of await bench.measure(kernels, { time, stop, goal, needsOne: !isAnswered })) {
       isAnswered = true;
       yield answer;
     }

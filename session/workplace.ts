@@ -57,8 +57,8 @@ export interface BenchOptions {
 
 /** One computation where it is measured. */
 export interface Bench {
-  /** Begins to compile what will be measured, where kernels are measured together. */
-  readonly begin?: (kernel: Kernel) => void;
+  /** Begins to compile what will be measured next, unless the user wants no more. */
+  readonly begin: (kernel: Kernel, stop: AbortSignal) => void;
   /** Kernels compile together; none is timed while one compiles. */
   readonly measure: (
     kernels: readonly Kernel[],
@@ -123,20 +123,29 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
       if (pointCount(computation) > LARGE_POINTS)
         announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
       const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+      // What is compiled for the next measurement, and what ends it.
+      let [compiling, ended] = [new Map<Kernel, Promise<unknown>>(), new AbortController()];
+      const compile = (kernel: Kernel, signal: AbortSignal): Promise<unknown> => {
+        const compiled = compiling.get(kernel) ?? runner.compile(kernel, signal);
+        compiling.set(kernel, compiled);
+        // What comes of it is heard by who measures.
+        compiled.catch(() => undefined);
+        return compiled;
+      };
       return {
+        begin: (kernel, stop) => void compile(kernel, AbortSignal.any([ended.signal, stop])),
         async *measure(kernels, until): AsyncGenerator<Measurement> {
-          const ended = new AbortController();
-          const compiled = kernels.map((kernel) => runner.compile(kernel, ended.signal));
-          for (const one of compiled) one.catch(() => undefined);
+          const compiled = kernels.map((kernel) => compile(kernel, ended.signal));
           try {
             const inTime = await isDoneBefore(
               Promise.all(compiled),
               until && AbortSignal.any([until.time, until.stop]),
             );
             if (!inTime && !(until?.needsOne && (await isDoneBefore(compiled[0], until.stop)))) return;
-            for (const kernel of inTime ? kernels : kernels.slice(0, 1)) yield await runner.measure(kernel, reference);
+            yield* runner.race(inTime ? kernels : kernels.slice(0, 1), reference, { ...TRIAL, goal: until?.goal });
           } finally {
             ended.abort();
+            [compiling, ended] = [new Map(), new AbortController()];
           }
         },
         compare: (kernels) => runner.compareKernels(kernels, reference),
@@ -147,6 +156,8 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
   };
 }
 
+/** Of a trial on a CPU. Contenders are measured again for the finals, with the usual times. */
+const TRIAL = { budgetSeconds: 0.1, batches: [5, 100] } as const;
 /** Who stops a search waits for what was measured no longer than this. */
 const PATIENCE_MS = 1000;
 /** Finals on a GPU take longer than trials. */

@@ -635,6 +635,10 @@ describe("the schema", () => {
           7,
           "c410ad3a51df7dd9dedbf6d5673c09f8",
         ],
+        [
+          8,
+          "9b9969ed7a4bd4cf6bdb9d9c1c6abf68",
+        ],
       ]
     `);
   });

@@ -8,11 +8,18 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation, inputsOf, memoryElements, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { Measurement } from "../abstraction/trial.ts";
 import { runChild } from "../runtime/child.ts";
 import { compileKernel, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { examineMachine } from "../runtime/doctor.ts";
-import { createRunner, type MeasureOptions, type Runner, type RunnerOptions } from "../runtime/measure.ts";
+import {
+  createRunner,
+  type MeasureOptions,
+  type RaceOptions,
+  type Runner,
+  type RunnerOptions,
+} from "../runtime/measure.ts";
 import { allowedCpus, coresHere } from "../runtime/processor.ts";
 import type { Reference } from "../runtime/verify.ts";
 import { sourceOf } from "./support/source.ts";
@@ -511,6 +518,51 @@ describe("finalists", () => {
       reference,
     );
     expect(results.map(({ status }) => status)).toEqual(["ok", "crashed", "wrong", "ok"]);
+  });
+});
+
+describe("a race", () => {
+  const slow = kernelOf({ run: `for (volatile int again = 0; again < 20; again = again + 1) { ${MULTIPLY} }` });
+  const run = async (kernels: readonly Kernel[], options: RaceOptions = {}): Promise<Measurement[]> => {
+    const measurements: Measurement[] = [];
+    for await (const one of runner.race(kernels, reference, options)) measurements.push(one);
+    return measurements;
+  };
+
+  it("does not time to the end what is clearly slower than one before it, or than what is known", async () => {
+    const enough = { budgetSeconds: 0.5, batches: [5, 1000], batchSeconds: 200e-6 } as const;
+    const [a, b, c] = await run([right, slow, right], enough);
+    if (a?.status !== "ok" || b?.status !== "ok" || c?.status !== "ok") throw new Error(JSON.stringify([a, b, c]));
+    expect([a.lostTo, c.lostTo]).toEqual([undefined, undefined]);
+    expect((b.lostTo ?? 0) / a.median).toBeCloseTo(1, 6);
+    expect(Math.min(...b.samples)).toBeGreaterThan(1.1 * a.median);
+    expect(b.samples.length).toBeGreaterThanOrEqual(5);
+    expect(b.samples.length).toBeLessThan(a.samples.length / 2);
+    const [alone] = await run([right], { ...enough, goal: a.median / 100 });
+    expect(alone?.status === "ok" && (alone.lostTo ?? 0) / a.median).toBeCloseTo(0.01, 6);
+  });
+
+  it("measures all others when some fail, whatever these do to those after them", async () => {
+    const crashing = kernelOf({ run: "*(volatile int*)8 = 1;" });
+    const wrong = kernelOf({ run: "out[0] = 0;" });
+    const statuses = (await run([right, crashing, right, wrong, wrong, right])).map(({ status }) => status);
+    expect(statuses).toEqual(["ok", "crashed", "ok", "wrong", "wrong", "ok"]);
+  });
+
+  it("blames no kernel for what another has left behind", async () => {
+    const leaves = kernelOf({ run: `setenv("LEFT", "behind", 1); ${MULTIPLY}` });
+    const stumbles = kernelOf({ run: `if (getenv("LEFT")) *(volatile int*)8 = 1; ${MULTIPLY}` });
+    const statuses = (await run([leaves, stumbles, right])).map(({ status }) => status);
+    expect(statuses).toEqual(["ok", "ok", "ok"]);
+  });
+
+  it("ends when no more answers are asked for", async () => {
+    const endless = kernelOf({ run: `usleep(20000); ${MULTIPLY}` });
+    for await (const one of runner.race([right, endless, right], reference, { batches: [1000, 1000] })) {
+      expect(one.status).toBe("ok");
+      break;
+    }
+    await expect.poll(harnesses, PATIENCE).toEqual([]);
   });
 });
 

@@ -56,8 +56,12 @@ export interface SearchOptions<C> {
   /**
    * The answers in order, one for each candidate. An iterable is asked for one after the other and told to return when the search
    * ends early; of a promise nothing is recorded before all are there, or it is rejected with a {@link CutShort}.
+   * @param goal the least median so far, seconds: what is clearly slower need not be timed to the end
    */
-  readonly measure: (batch: readonly C[]) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
+  readonly measure: (
+    batch: readonly C[],
+    goal: number | undefined,
+  ) => AsyncIterable<Measurement> | Promise<readonly Measurement[]>;
   readonly store: TrialStore<C>;
   readonly strategy: Strategy;
   readonly strategyOptions?: Readonly<Record<string, number>>;
@@ -255,7 +259,7 @@ class Running<C> {
           continue;
         }
         if (!machine) {
-          const given = this.options.measure(unknown);
+          const given = this.options.measure(unknown, this.leader && secondsOf(this.leader));
           machine = inTurn(given);
           isMeasured = !(Symbol.asyncIterator in given);
         }

@@ -109,9 +109,9 @@ function measuredRows(measurement: Measurement): string[][] {
       ["status", style("red", measurement.status)],
       ["log", measurement.log.trimEnd().replaceAll("\n", `\n${" ".repeat(8)}`)],
     ];
-  const { median, interval, samples } = measurement;
+  const { median, interval, samples, lostTo } = measurement;
   return [
-    ["status", "ok"],
+    ["status", lostTo === undefined ? "ok" : `ok, dropped early: every batch was slower than ${printTime(lostTo)}`],
     ["median", `${printTime(median)}   95 % within ${printTime(interval[0])} to ${printTime(interval[1])}`],
     ["samples", `${samples.length}, ${printTime(Math.min(...samples))} to ${printTime(Math.max(...samples))}`],
   ];

@@ -18,7 +18,9 @@
  *     tolerance PATH                     f64, largest |got - want| that passes
  *     checked PATH                       u8, 0 where memory holds no element; left out when all do
  *     input PATH                         bytes of each input, in the order of the arguments
- *     kernel PATH                      shared objects; with several, batches alternate A B A B
+ *     kernel PATH                      shared objects; with several, batches alternate A B A B, unless
+ *     race                             each is checked and timed before the next is looked at, and one that fails ends the process
+ *     goal 0.0002                      of a race: seconds of a call to beat; what is clearly slower is not timed to the end
  *     baseline                         time the fixed loop below instead, to see the machine drift
  *     go                               the request is complete
  *
@@ -28,6 +30,7 @@
  *     wrong 0 MESSAGE                  refused: `wrong`, or `out-of-bounds`
  *     fault 0 STATUS MESSAGE           the process ends here; `environment` is no fault of the kernel's
  *     load 0.02                        share of the processors' time that others took while kernels were timed; of several processors the most
+ *     dropped 0 0.0002                 the samples that follow are fewer: every one is longer than this by a margin
  *     samples 0 1.2e-05 ...            seconds of one call, one number a batch
  *     tick 2.1e-08                     seconds: smallest step seen of CLOCK_MONOTONIC_RAW
  *     done

@@ -46,19 +46,8 @@ int main() {
   answer(format("tick %.9g", clock_tick()));
   start_threads(r);
   if (r.baseline) time_baseline(r);
-  std::vector<Kernel> right;
-  for (size_t i = 0; i < r.kernels.size(); i++) {
-    Kernel k = load(i, r.kernels[i]);
-    std::string verdict = verify(k, r);
-    if (verdict.empty()) right.push_back(k);
-    else {
-      // Answers name their kernel after the first word.
-      release_all();
-      size_t space = verdict.find(' ');
-      answer(verdict.substr(0, space) + format(" %zu", i) + verdict.substr(space));
-    }
-  }
-  if (!right.empty()) time_kernels(r, right);
+  else if (r.race) race(r);
+  else take_turns(r);
   answer("done");
   _exit(0);
 }

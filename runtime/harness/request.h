@@ -25,9 +25,11 @@ struct Request {
   int threads = 1;
   std::vector<int> cpus;
   size_t memory = size_t(1) << 30;
-  bool flushed = false, baseline = false;
+  bool flushed = false, baseline = false, race = false;
   double batch = 200e-6, budget = 0.3;
   int least_batches = 5, most_batches = 200;
+  /** Seconds of a call that kernels of a race are to beat: given, then the least median of those before. */
+  double goal = INFINITY;
   std::vector<Argument> arguments;
   std::vector<InputSet> sets;
   std::vector<std::string> kernels;
@@ -93,6 +95,8 @@ static Request read_request(pid_t starter) {
     else if (keyword == "budget") words >> r.budget;
     else if (keyword == "batches") words >> r.least_batches >> r.most_batches;
     else if (keyword == "baseline") r.baseline = true;
+    else if (keyword == "race") r.race = true;
+    else if (keyword == "goal") words >> r.goal;
     else if (keyword == "argument") {
       Argument a;
       std::string dtype;

@@ -41,6 +41,11 @@ export interface HarnessRequest {
   readonly sets: readonly SetFiles[];
   /** Shared objects; none to time the baseline. */
   readonly kernels: readonly string[];
+  /**
+   * Each kernel is checked and timed before the next is looked at, and what is clearly slower than `goal` seconds, or than one before it, is
+   * not timed to the end. One that fails ends the process. Without this all are checked, and timed in turns.
+   */
+  readonly race?: { readonly goal: number | undefined } | undefined;
 }
 
 export interface HarnessLimits {
@@ -51,7 +56,7 @@ export interface HarnessLimits {
   /** What the harness is told of its environment besides what it always is. */
   readonly variables?: Readonly<Record<string, string>>;
   /** Told each verdict when it comes: of a run that a fault of the machine ends, all there are. */
-  readonly onVerdict?: (kernel: number, verdict: Verdict) => void;
+  readonly onVerdict?: (kernel: number, verdict: Verdict) => unknown;
   /** Ends the run; the promise is rejected. */
   readonly signal?: AbortSignal;
 }
@@ -61,7 +66,15 @@ type FailedStatus = Exclude<Measurement["status"], "ok" | CompileFailure>;
 type CompileFailure = "compile-failed" | "missing-instruction" | "spilled" | "serialised";
 
 export type Verdict =
-  | { readonly status: "timed"; readonly samples: readonly number[]; readonly clock?: DeviceClock }
+  | {
+      readonly status: "timed";
+      readonly samples: readonly number[];
+      readonly clock?: DeviceClock;
+      /** Of a race: the seconds it was slower than by a margin in every batch, which ended its timing. */
+      readonly dropped?: number;
+      /** Share of the time of its processors that other programs took meanwhile; of several processors the most. */
+      readonly load?: number;
+    }
   | { readonly status: FailedStatus; readonly log: string };
 
 export interface HarnessReply {
@@ -69,7 +82,7 @@ export interface HarnessReply {
   readonly verdicts: ReadonlyMap<number, Verdict>;
   /** Smallest step seen of the clock, seconds. */
   readonly clockTick: number | undefined;
-  /** Share of the time of its processors that other programs took while kernels were timed; of several processors the most. */
+  /** The most that other programs took of a processor while a kernel was timed. */
   readonly load: number | undefined;
   /** Somebody else killed the process. A kernel to which that happens again did it itself. */
   readonly killed: boolean;
@@ -243,6 +256,7 @@ export class Answers {
   private readonly verdicts = new Map<number, Verdict>();
   private clockTick: number | undefined;
   private load: number | undefined;
+  private dropped: number | undefined;
   private here = { kernel: 0, stage: "starting" };
   /** Nothing that comes later counts. */
   private finished = false;
@@ -264,8 +278,9 @@ export class Answers {
     if (word === "at") this.here = { kernel, stage: text };
     else if (word === "tick") this.clockTick = kernel;
     else if (word === "load") this.load = kernel;
+    else if (word === "dropped") this.dropped = Number(text);
     else if (word === "clock") this.clocks.set(kernel, clockOf(rest));
-    else if (word === "samples") this.give(kernel, { status: "timed", samples: rest.map(Number) });
+    else if (word === "samples") this.take(kernel, rest.map(Number));
     else if (word === "wrong" || word === "out-of-bounds") this.fail(kernel, word, text);
     else if (word === "done") this.finished = true;
     else if (word === "ended") this.ended = { kind: number, value: Number(rest[0]) };
@@ -307,18 +322,30 @@ export class Answers {
   reply(printed: string): HarnessReply {
     const verdicts = new Map([...this.verdicts].map(([kernel, verdict]) => [kernel, withOutput(verdict, printed)]));
     const killed = this.ended?.kind === "signal" && this.ended.value === constants.signals.SIGKILL && !this.finished;
-    return { verdicts, clockTick: this.clockTick, load: this.load, killed };
+    const loads = [...verdicts.values()].flatMap((v) => (v.status === "timed" ? (v.load ?? []) : []));
+    const load = loads.length === 0 ? this.load : Math.max(...loads);
+    return { verdicts, clockTick: this.clockTick, load, killed };
   }
 
   private fail(kernel: number, status: FailedStatus, log: string): void {
     if (!this.finished && !this.verdicts.has(kernel)) this.give(kernel, { status, log });
   }
 
-  private give(kernel: number, verdict: Verdict): void {
+  private take(kernel: number, samples: readonly number[]): void {
+    const { dropped, load } = this;
     const clock = this.clocks.get(kernel);
-    const given = verdict.status === "timed" && clock ? { ...verdict, clock } : verdict;
-    this.verdicts.set(kernel, given);
-    this.onVerdict?.(kernel, given);
+    this.dropped = undefined;
+    this.give(kernel, {
+      ...{ status: "timed", samples },
+      ...(clock && { clock }),
+      ...(dropped !== undefined && { dropped }),
+      ...(load !== undefined && { load }),
+    });
+  }
+
+  private give(kernel: number, verdict: Verdict): void {
+    this.verdicts.set(kernel, verdict);
+    this.onVerdict?.(kernel, verdict);
   }
 }
 
@@ -367,6 +394,7 @@ function requestText(request: HarnessRequest): string {
     `batch ${request.batchSeconds}`,
     `budget ${request.budgetSeconds}`,
     `batches ${batches.join(" ")}`,
+    ...(request.race ? ["race", ...(request.race.goal === undefined ? [] : [`goal ${request.race.goal}`])] : []),
     ...request.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
     ...sets.flatMap((set) => [
       `set ${set.name}`,

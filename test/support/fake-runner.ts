@@ -51,10 +51,14 @@ export function fakeRunner(compiler: Compiler, { alone, inTurns }: FakeTimes): R
       working: (work) => work([0]),
       waited: () => 0,
     },
-    compile: () => Promise.resolve({ status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true }),
+    compile: () =>
+      Promise.resolve({ status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true, instructions: 1 }),
     reference: (computation, seed, options = {}) =>
       referenceFor(computation, seed, { compiler, workdir: "/nowhere", ...options }),
     measure: (kernel) => Promise.resolve(alone(kernel)),
+    async *race(kernels) {
+      for (const kernel of kernels) yield await Promise.resolve(alone(kernel));
+    },
     compareKernels: (kernels) => Promise.resolve(inTurns(kernels)),
     baseline: unused,
     close: () => Promise.resolve(),
