@@ -66,6 +66,18 @@ describe("the space of lane kernels", () => {
     expect(rankLanes(space, 12)).toHaveLength(12);
   });
 
+  it("holds no block that takes a compiler seconds, and still one for long filters", () => {
+    const written = (c: number): number[] => {
+      const [computation, space] = spaceOf("conv2d", { c, k: 8, h: 16, w: 16, r: 3, s: 3, pad: 1 });
+      return [...space.all()].map((s) => {
+        const verdict = tapsOf(computation, s.rolled);
+        return verdict.ok ? verdict.sum.taps.length * s.rows * s.vectors : Number.POSITIVE_INFINITY;
+      });
+    };
+    expect(Math.max(...written(64))).toBeLessThanOrEqual(600);
+    expect(new Set(written(216))).toEqual(new Set([648, 1944]));
+  });
+
   it("says why lanes cannot compute a computation", () => {
     const computation = instantiate(operatorNamed("conv2d-single"), {
       parameters: { h: 32, w: 32, stride: 2 },

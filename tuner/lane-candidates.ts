@@ -34,8 +34,13 @@ export interface LaneSpace extends SearchSpace<LaneSchedule> {
   expectedSeconds(schedule: LaneSchedule): number;
 }
 
-/** Longer straight-line blocks take a compiler seconds and no longer fit the cache of decoded instructions. */
-const LONGEST_BLOCK = 3000;
+/**
+ * Multiply-adds of a block at most. g++ 12 takes 2 ms for each, and borders make up to twice as many: a block of 2304 took 9 s of processor time
+ * (conv2d f32, 64 channels; a Xeon, 2026-11-22). The longest that won a search has 248 (bench/results/stencils-xeon.md). One output at a
+ * time may have more: without it long filters had no block at all.
+ */
+const LONGEST_BLOCK = 600;
+const LONGEST_OUTPUT = 3000;
 
 /** The space, or why lanes cannot compute it. */
 export function laneSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
@@ -123,7 +128,9 @@ const factorsOf = (sum: TapSum): number => new Set(sum.taps.map((t) => canonical
 /** Fits, and does not differ from another block in name only. */
 function isWorthwhile(sum: TapSum, s: LaneSchedule): boolean {
   if (WINDOW_DESIGNS[s.dataflow].data === "held" && sum.columns === 1) return false;
-  return sum.taps.length * s.rows * s.vectors <= LONGEST_BLOCK && laneScheduleProblem(sum, s) === undefined;
+  const outputs = s.rows * s.vectors;
+  const longest = outputs === 1 ? LONGEST_OUTPUT : LONGEST_BLOCK;
+  return sum.taps.length * outputs <= longest && laneScheduleProblem(sum, s) === undefined;
 }
 
 /** Schedules as a search sees them, and what each is expected to take. */
