@@ -23,8 +23,9 @@ export function registerCache(cache: Command, finish: (code: ExitCode) => void):
       "after",
       [
         "",
-        "Kernels, expected outputs and headers that were compiled are kept under their hash and found again. Each folder holds",
-        "4 GiB at most, or what AUTOMAP_CACHE_LIMIT says, for example 500M: the oldest goes first, what is in use stays.",
+        "Kernels, expected outputs and headers that were compiled are kept under their hash and found again, and so are the rates",
+        "of this machine, which every new database takes over. Each folder holds 4 GiB at most, or what AUTOMAP_CACHE_LIMIT",
+        "says, for example 500M: the oldest goes first, what is in use stays.",
         "XDG_CACHE_HOME names another place.",
       ].join("\n"),
     )

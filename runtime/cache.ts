@@ -1,5 +1,5 @@
 /**
- * @file The cache of compiled files: where it is, and how large it may become.
+ * @file The cache of compiled files and of calibrations: where it is, and how large it may become.
  *
  *     cacheFolder("runtime")                              ~/.cache/automap/runtime
  *     await examineCache(folder)                          [{ names: ["0f3a...so", "0f3a...cpp"], bytes: 81234, usedAt, inUse: false }, ...]
@@ -14,8 +14,8 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { UsageError } from "../abstraction/error.ts";
 
-/** Compiled to be measured, and compiled to be called. */
-export const CACHES = ["runtime", "kernels"] as const;
+/** Compiled to be measured, compiled to be called, and the rates of this machine. */
+export const CACHES = ["runtime", "kernels", "calibrations"] as const;
 
 /** Reads the environment. */
 export function cacheFolder(what: (typeof CACHES)[number]): string {
@@ -56,8 +56,8 @@ export interface CacheEntry {
 
 /** What belongs to a running process has its number: a runner's files, a reference's, a compilation under way. */
 const OWNED = /^(?:runner-|reference-|[0-9a-f]{32}\.)(\d+)[-.]/;
-/** What was compiled: files, or the folder of a library. Some are of one version of what emulates instructions. */
-const COMPILED = /^([0-9a-f]{32})(?:-[0-9a-f]{16})?(?:\.(?:so|out|cpp|cu|log|h|h\.gch|[A-Za-z0-9]{6}))?$/;
+/** What was compiled or measured: files, or the folder of a library. Some are of one version of what emulates instructions. */
+const COMPILED = /^([0-9a-f]{32})(?:-[0-9a-f]{16})?(?:\.(?:so|out|cpp|cu|log|h|h\.gch|db|[A-Za-z0-9]{6}))?$/;
 /** Between being found and being loaded. */
 const GRACE_MS = 60_000;
 

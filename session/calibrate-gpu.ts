@@ -17,7 +17,8 @@ import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { gpuTargetOf } from "../targets/index.ts";
 import { gpuEnvironment } from "./environment.ts";
-import { storedGpuCalibration } from "./gpu-rates.ts";
+import { readGpuCalibration, storedGpuCalibration } from "./gpu-rates.ts";
+import { sharedCalibration } from "./shared-calibration.ts";
 import { runnerOnGpu } from "./workplace.ts";
 
 export type GpuCalibrateOutcome =
@@ -78,14 +79,20 @@ export async function calibrateGpuHere(
           machine: calibratedGpu(target, calibration),
         };
       }
-      announce(`calibrating ${runner.device.name}: compiling and running probes`);
-      const calibration = await calibrateGpu(target, runner.device.name, rows(), (libraries) =>
-        runner.probe(libraries.map((l) => l.source)),
-      );
-      recordCalibration(db, { environment, data: calibration, at: Date.now() });
+      let measured = false;
+      const measure = (): Promise<GpuCalibration> => {
+        measured = true;
+        announce(`calibrating ${runner.device.name}: compiling and running probes`);
+        return calibrateGpu(target, runner.device.name, rows(), (libraries) =>
+          runner.probe(libraries.map((l) => l.source)),
+        );
+      };
+      const shared = await sharedCalibration(environment, { read: readGpuCalibration, measure, anew, announce });
+      const { data: calibration, at } = shared;
+      recordCalibration(db, { environment, data: calibration, at });
       return {
         status: "calibrated",
-        measured: true,
+        measured,
         environment,
         calibration,
         machine: calibratedGpu(target, calibration),

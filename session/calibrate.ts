@@ -51,11 +51,10 @@ export async function calibrateMachine(
       if (db.notice !== undefined) announce(db.notice);
       const environment = environmentOf(runner);
       let measured = false;
-      const say = (text: string): void => {
+      const onMeasure = (): void => {
         measured = true;
-        announce(text);
       };
-      const calibration = await calibrationFor(db, environment, INTRINSICS, runner, say, { anew });
+      const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { anew, onMeasure });
       const target = modelTarget(nativeTarget(), calibration);
       const contradiction = contradictionIn(db, environment, nativeTarget());
       return { status: "calibrated", measured, environment, calibration, target, contradiction };

@@ -6,8 +6,9 @@
 
 import { z } from "zod";
 import type { Target } from "../abstraction/machine.ts";
-import { calibrationOf, type Database, type Environment } from "../db/index.ts";
+import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { calibratedGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
+import { keptCalibration } from "./shared-calibration.ts";
 
 /** The GPU with the rates that a database has of it, measured here, no later than `until`; else with the table's. */
 export function calibratedMachine(
@@ -29,10 +30,20 @@ export function storedGpuCalibration(
   until = Number.MAX_SAFE_INTEGER,
 ): { readonly calibration: GpuCalibration; readonly at: number; readonly own: boolean } | undefined {
   const stored = calibrationOf(db, environment, { until });
-  const read = stored && gpuSchema.safeParse(stored.data);
-  return stored && read?.success
-    ? { calibration: read.data, at: stored.at, own: stored.provenance === "here" }
-    : undefined;
+  const calibration = stored && readGpuCalibration(stored.data);
+  return stored && calibration && { calibration, at: stored.at, own: stored.provenance === "here" };
+}
+
+/** Gives a database the rates that were measured of this GPU for another, where it has none of its own. */
+export function takeOverRates(db: Database, environment: Environment): void {
+  if (db.readonly || storedGpuCalibration(db, environment)?.own) return;
+  const kept = keptCalibration(environment, readGpuCalibration);
+  if (kept) recordCalibration(db, { environment, data: kept.data, at: kept.at });
+}
+
+/** The rates of a GPU in what was stored; undefined when they are none. */
+export function readGpuCalibration(data: unknown): GpuCalibration | undefined {
+  return gpuSchema.safeParse(data).data;
 }
 
 const positive = z.number().positive();

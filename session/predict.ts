@@ -23,6 +23,7 @@ import type { Runner } from "../runtime/measure.ts";
 import { compilerFeatures, nativeTarget } from "../targets/index.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
+import { sharedCalibration } from "./shared-calibration.ts";
 
 export interface Predictor {
   readonly predict: (mapping: Mapping, schedule: Schedule) => Prediction | undefined;
@@ -63,40 +64,57 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
   };
 }
 
-/**
- * The calibration of this environment: remembered, or measured now and kept.
- * @param anew to measure even when one is remembered
- */
+export interface CalibrationOptions {
+  /** Measures even when one is remembered. */
+  readonly anew?: boolean;
+  /** This machine by default. */
+  readonly machine?: Target;
+  /** Told before it is measured. */
+  readonly onMeasure?: () => void;
+  /** Ends it, with an error. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The calibration of this environment: that of the database, else the one that databases share, else measured now and kept in both. */
 export async function calibrationFor(
   db: Database,
   environment: Environment,
   rows: readonly Intrinsic[],
   runner: Pick<Runner, "compiler" | "workdir" | "cores">,
   announce: (text: string) => void,
-  { anew = false, machine = nativeTarget() }: { readonly anew?: boolean; readonly machine?: Target } = {},
+  { anew = false, machine = nativeTarget(), onMeasure, signal }: CalibrationOptions = {},
 ): Promise<Calibration> {
   // Rates from elsewhere could make every search here look in the wrong place.
   const stored = anew ? undefined : calibrationOf(db, environment);
   const known = stored?.provenance === "here" ? readCalibrationData(stored.data) : undefined;
   if (known) return known;
-  announce("calibrating this machine, once: some seconds");
-  const calibration = await calibrate(machine, rows, compileAndRunWith(runner));
-  if (!db.readonly) recordCalibration(db, { environment, data: calibration, at: Date.now() });
-  return calibration;
+  const measure = (): Promise<Calibration> => {
+    onMeasure?.();
+    announce("calibrating this machine, once: some seconds");
+    return calibrate(machine, rows, compileAndRunWith(runner, signal));
+  };
+  const { data, at } = await sharedCalibration(environment, {
+    read: readCalibrationData,
+    measure,
+    anew,
+    announce,
+    signal,
+  });
+  if (!db.readonly) recordCalibration(db, { environment, data, at });
+  return data;
 }
 
 /** Nothing else of automap's measures or compiles meanwhile: memory is shared by all cores. */
-function compileAndRunWith({
-  compiler,
-  workdir,
-  cores,
-}: Pick<Runner, "compiler" | "workdir" | "cores">): CompileAndRun {
+function compileAndRunWith(
+  { compiler, workdir, cores }: Pick<Runner, "compiler" | "workdir" | "cores">,
+  signal: AbortSignal | undefined,
+): CompileAndRun {
   return async (source, features) => {
     const flags = kernelFlags({ features: compilerFeatures(features) }).filter((f) => f !== "-shared");
-    const compiled = await compileSource(source, flags, ".out", { compiler, workdir, cores });
+    const compiled = await compileSource(source, flags, ".out", { compiler, workdir, cores, signal });
     if (compiled.status !== "compiled") throw new Error(`calibration does not compile: ${compiled.log}`);
     const run = await cores.measuring(cores.processors, ([cpu = 0]) =>
-      runChild([compiled.file], { timeLimitMs: 120_000, cpus: [cpu] }),
+      runChild([compiled.file], { timeLimitMs: 120_000, cpus: [cpu], signal }),
     );
     if (run.status !== "ok")
       throw toolProblem(run, "calibrating") ?? new Error(`calibration ${explainRun(run)}: ${run.stderr}`);

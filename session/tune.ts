@@ -272,7 +272,7 @@ async function prepare(
   if (db.notice !== undefined) announce(db.notice);
   const phase = (name: TunePhase): void => options.onEvent?.({ kind: "phase", phase: name });
   phase("calibrating");
-  const calibration = await place.calibration(db, announce);
+  const calibration = await place.calibration(db, announce, options.signal);
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);

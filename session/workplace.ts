@@ -27,7 +27,7 @@ import { isDoneBefore, type Until } from "../runtime/until.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
-import { calibratedMachine } from "./gpu-rates.ts";
+import { calibratedMachine, takeOverRates } from "./gpu-rates.ts";
 import { calibrationFor } from "./predict.ts";
 
 export interface Workplace {
@@ -37,7 +37,11 @@ export interface Workplace {
   /** Candidates a round; the search's own number when undefined. */
   readonly batch: number | undefined;
   /** Rates of this very machine, measured now where the database remembers none; undefined where those of the target count. */
-  readonly calibration: (db: Database, announce: (text: string) => void) => Promise<Calibration | undefined>;
+  readonly calibration: (
+    db: Database,
+    announce: (text: string) => void,
+    signal?: AbortSignal,
+  ) => Promise<Calibration | undefined>;
   /** The machine as the model sees it: with the rates that a database has of it, where it is a GPU. */
   readonly machineIn: (db: Database) => Target;
   /** Draws inputs and computes what kernels must answer. */
@@ -115,7 +119,8 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     status: "open",
     environment,
     batch: undefined,
-    calibration: (db, announce) => calibrationFor(db, environment, INTRINSICS, runner, announce, { machine }),
+    calibration: (db, announce, signal) =>
+      calibrationFor(db, environment, INTRINSICS, runner, announce, { machine, signal }),
     machineIn: () => machine,
     bench: async (computation, { fixed, promised, announce }) => {
       // Better now than after the inputs are drawn.
@@ -171,7 +176,10 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
     status: "open",
     environment,
     batch: Math.min(BATCHES[1], Math.max(BATCHES[0], availableParallelism())),
-    calibration: () => Promise.resolve(undefined),
+    calibration: (db) => {
+      takeOverRates(db, environment);
+      return Promise.resolve(undefined);
+    },
     machineIn: (db) => calibratedMachine(db, environment, machine).machine,
     bench: (computation, { fixed }) => {
       // Compiled beside the first kernels; who measures hears of what is wrong with it.

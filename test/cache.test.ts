@@ -82,12 +82,13 @@ describe("the cache", () => {
 describe("automap cache", () => {
   it("shows what is kept, and clears it", async () => {
     const { out } = await commandLine("cache show");
-    expect(out).toMatch(/^runtime {2}3 {8}1\.1 KiB {2}0 /m);
+    expect(out).toMatch(/^runtime {7}3 {8}1\.1 KiB {2}0 /m);
     expect(out).toContain("at most 4.0 GiB and 30 days in each folder");
     expect(JSON.parse((await commandLine("cache show --json")).out)).toMatchObject({
       folders: [
         { what: "runtime", folder, count: 3, bytes: 1100, inUse: 0 },
         { what: "kernels", count: 0 },
+        { what: "calibrations", count: 0 },
       ],
     });
     expect(await commandLine("cache clear")).toEqual({ code: 0, out: "3 entries deleted, 1.1 KiB\n", err: "" });

@@ -1,0 +1,118 @@
+/**
+ * @file Calibrations that all databases of a machine share: measured once, kept beside the compiled kernels, a small database for each
+ * environment. A database that has none of its own takes the shared one over, with the time at which it was measured.
+ *
+ *     const { data, at } = await sharedCalibration(environment, { read, measure, announce });
+ */
+
+import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { MachineFault, UsageError } from "../abstraction/error.ts";
+import { calibrationOf, type Environment, idOf, openDatabase, recordCalibration } from "../db/index.ts";
+import { cacheFolder, cacheLimits, touch, trimCache } from "../runtime/cache.ts";
+import { type Lock, LockError, tryLock, untilFree } from "../runtime/lock.ts";
+
+export interface Shared<T> {
+  readonly data: T;
+  /** When it was measured: milliseconds since 1970. */
+  readonly at: number;
+}
+
+export interface SharedOptions<T> {
+  /** The figures in what a file holds; undefined when they are none. */
+  readonly read: (data: unknown) => T | undefined;
+  readonly measure: () => Promise<T>;
+  /** Measures even when there is one. */
+  readonly anew?: boolean;
+  /** Told of another process that calibrates, which is waited for. */
+  readonly announce: (text: string) => void;
+  /** Ends the wait for it, with an error. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What is kept of an environment, or else measured by one process while the others wait for it, and kept. */
+export async function sharedCalibration<T>(
+  environment: Environment,
+  { read, measure, anew = false, announce, signal }: SharedOptions<T>,
+): Promise<Shared<T>> {
+  const known = (): Shared<T> | undefined => (anew ? undefined : keptCalibration(environment, read));
+  const found = known();
+  if (found) return found;
+  const lock = await held(`calibration/${idOf(environment)}`, announce, signal);
+  try {
+    const meanwhile = known();
+    if (meanwhile) return meanwhile;
+    const made = { data: await measure(), at: Date.now() };
+    await keepCalibration(environment, made);
+    return made;
+  } finally {
+    await lock?.release();
+  }
+}
+
+const fileOf = (environment: Environment): string => join(cacheFolder("calibrations"), `${idOf(environment)}.db`);
+
+/** What this user has measured here; undefined where nothing is kept, or what is kept cannot be read. */
+export function keptCalibration<T>(
+  environment: Environment,
+  read: (data: unknown) => T | undefined,
+): Shared<T> | undefined {
+  const file = fileOf(environment);
+  if (!existsSync(file)) return undefined;
+  try {
+    const db = openDatabase(file, { readonly: true });
+    try {
+      const stored = calibrationOf(db, environment);
+      const data = stored?.provenance === "here" ? read(stored.data) : undefined;
+      if (!stored || data === undefined) return undefined;
+      void touch(file);
+      return { data, at: stored.at };
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    if (error instanceof UsageError || error instanceof MachineFault) return undefined;
+    throw error;
+  }
+}
+
+/** Whole or not at all. Where nothing can be kept, each database measures for itself. */
+export async function keepCalibration(environment: Environment, { data, at }: Shared<unknown>): Promise<void> {
+  const file = fileOf(environment);
+  const draft = file.replace(/\.db$/, `.${process.pid}.part`);
+  try {
+    mkdirSync(dirname(file), { recursive: true });
+    rmSync(draft, { force: true });
+    const db = openDatabase(draft);
+    try {
+      recordCalibration(db, { environment, data, at });
+    } finally {
+      db.close();
+    }
+    renameSync(draft, file);
+    await trimCache(dirname(file), cacheLimits());
+  } catch (error) {
+    if (existsSync(draft)) rmSync(draft);
+    const isOfTheMachine = error instanceof MachineFault || (error instanceof Error && "syscall" in error);
+    if (!isOfTheMachine) throw error;
+  }
+}
+
+/** Alone, where processes can lock at all. */
+async function held(
+  name: string,
+  announce: (text: string) => void,
+  signal: AbortSignal | undefined,
+): Promise<Lock | undefined> {
+  for (;;) {
+    try {
+      const lock = await tryLock(name, `process ${process.pid}, which calibrates this machine`);
+      if (lock) return lock;
+    } catch (error) {
+      if (error instanceof LockError) return undefined;
+      throw error;
+    }
+    await untilFree(name, { onHolder: (who) => announce(`waiting for ${who}`), ...(signal && { signal }) });
+    signal?.throwIfAborted();
+  }
+}

@@ -1,0 +1,89 @@
+/** @file Rates of a machine are measured once, whatever database asks, and taken over with the time at which they were measured. */
+
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { calibrationOf, openDatabase } from "../db/index.ts";
+import { examineCache, trimCache } from "../runtime/cache.ts";
+import { takeOverRates } from "../session/gpu-rates.ts";
+import { keepCalibration, keptCalibration, sharedCalibration } from "../session/shared-calibration.ts";
+import { MACHINE } from "./support/database.ts";
+import { GPU_CALIBRATION } from "./support/gpu-calibration.ts";
+
+const home = mkdtempSync(join(tmpdir(), "automap-shared-"));
+const folder = join(home, "automap", "calibrations");
+afterAll(() => rmSync(home, { recursive: true, force: true }));
+beforeEach(() => {
+  vi.stubEnv("XDG_CACHE_HOME", home);
+  rmSync(folder, { recursive: true, force: true });
+});
+afterEach(() => vi.unstubAllEnvs());
+
+const read = (data: unknown): { rate: number } | undefined =>
+  typeof data === "object" && data !== null && "rate" in data ? { rate: Number(data.rate) } : undefined;
+const said: string[] = [];
+const asking = (measure: () => Promise<{ rate: number }>, anew = false) =>
+  sharedCalibration(MACHINE, { read, measure, anew, announce: (text) => void said.push(text) });
+const never = (): Promise<never> => Promise.reject(new Error("measured again"));
+
+describe("a calibration that databases share", () => {
+  it("is measured once, and keeps its time", async () => {
+    const first = await asking(() => Promise.resolve({ rate: 3 }));
+    expect(await asking(never)).toEqual(first);
+    expect(first).toEqual({ data: { rate: 3 }, at: expect.any(Number) });
+    // Nothing beside the one file: no log, no draft.
+    expect(readdirSync(folder)).toEqual([expect.stringMatching(/^[0-9a-f]{32}\.db$/)]);
+  });
+
+  it("is of one environment, and is measured again when that is asked for", async () => {
+    await asking(() => Promise.resolve({ rate: 3 }));
+    expect(keptCalibration({ ...MACHINE, cores: 4 }, read)).toBeUndefined();
+    expect(await asking(() => Promise.resolve({ rate: 4 }), true)).toMatchObject({ data: { rate: 4 } });
+    expect(await asking(never)).toMatchObject({ data: { rate: 4 } });
+  });
+
+  it("is waited for by those who ask while it is measured", async () => {
+    let give: ((rates: { rate: number }) => void) | undefined;
+    const slow = asking(() => new Promise((resolve) => (give = resolve)));
+    await vi.waitFor(() => expect(give).toBeDefined());
+    const other = asking(never);
+    await vi.waitFor(() => expect(said).toContain(`waiting for process ${process.pid}, which calibrates this machine`));
+    give?.({ rate: 5 });
+    expect(await other).toEqual(await slow);
+  });
+
+  it("that is damaged is measured again; where none can be kept, each database has its own", async () => {
+    await asking(() => Promise.resolve({ rate: 3 }));
+    const [file = ""] = readdirSync(folder);
+    writeFileSync(join(folder, file), "no database");
+    expect(await asking(() => Promise.resolve({ rate: 6 }))).toMatchObject({ data: { rate: 6 } });
+    expect(await asking(never)).toMatchObject({ data: { rate: 6 } });
+    rmSync(folder, { recursive: true });
+    writeFileSync(folder, "in the way");
+    expect(await asking(() => Promise.resolve({ rate: 7 }))).toMatchObject({ data: { rate: 7 } });
+    rmSync(folder);
+  });
+
+  it("of a GPU is taken over by a database that has none, once", async () => {
+    await keepCalibration(MACHINE, { data: GPU_CALIBRATION, at: 5 });
+    mkdirSync(home, { recursive: true });
+    const db = openDatabase(join(home, "t.db"));
+    takeOverRates(db, MACHINE);
+    expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 5, provenance: "here", data: GPU_CALIBRATION });
+    await keepCalibration(MACHINE, { data: GPU_CALIBRATION, at: 9 });
+    takeOverRates(db, MACHINE);
+    expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 5 });
+    db.close();
+  });
+
+  it("is part of the cache: it is shown there, and cleared", async () => {
+    await keepCalibration(MACHINE, { data: { rate: 1 }, at: 5 });
+    expect(await examineCache(folder)).toHaveLength(1);
+    expect(await trimCache(folder, { bytes: 2 ** 30, days: 30 })).toEqual([]);
+    vi.setSystemTime(Date.now() + 31 * 24 * 3600 * 1000);
+    await trimCache(folder, { bytes: 2 ** 30, days: 30 });
+    vi.useRealTimers();
+    expect(readdirSync(folder)).toEqual([]);
+  });
+});
