@@ -26,6 +26,7 @@ import {
 import { checkNames, suggestion, UsageError } from "./error.ts";
 import { type Access, type Expr, number, printAccess, printExpr, walk } from "./expression.ts";
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
+import { memoised } from "./memoised.ts";
 import { parseEquation, spanOf } from "./parse.ts";
 import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
 
@@ -306,14 +307,12 @@ export function tensorOf(computation: Computation, name: string): Tensor {
   return tensor;
 }
 
-const knownExtents = new WeakMap<Computation["axes"], Extents>();
+const extentsOfAxes = memoised(
+  (axes: Computation["axes"]): Extents => Object.fromEntries(axes.map((a) => [a.name, a.extent])),
+);
 
 /** Extents of the loops. */
-export function extentsOf({ axes }: Computation): Extents {
-  const extents = knownExtents.get(axes) ?? Object.fromEntries(axes.map((a) => [a.name, a.extent]));
-  knownExtents.set(axes, extents);
-  return extents;
-}
+export const extentsOf = ({ axes }: Computation): Extents => extentsOfAxes(axes);
 
 /** Points of the iteration domain, conditions not subtracted: one product and one sum each in a contraction. */
 export function pointCount(computation: Computation): number {
@@ -325,15 +324,11 @@ export function elementCount(tensor: Tensor): number {
   return tensor.dims.reduce((product, d) => product * d.extent, 1);
 }
 
-const knownElements = new WeakMap<Tensor, number>();
-
-/** Elements of memory the tensor takes, holes of a blocked layout included; worked out once. */
-export function memoryElements(tensor: Tensor): number {
-  const extents = (): Record<string, number> => Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
-  const elements = knownElements.get(tensor) ?? boundsOf(tensor.storage, extents())[1] + 1;
-  knownElements.set(tensor, elements);
-  return elements;
-}
+/** Elements of memory the tensor takes, holes of a blocked layout included. */
+export const memoryElements = memoised(({ dims, storage }: Tensor): number => {
+  const extents = Object.fromEntries(dims.map((d) => [d.name, d.extent]));
+  return boundsOf(storage, extents)[1] + 1;
+});
 
 /** Everything that makes two computations the same: equation, epilogue, extents, types, shapes, layouts. */
 export function computationKey(computation: Computation): string {

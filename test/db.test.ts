@@ -546,7 +546,7 @@ describe("a file", () => {
     db.sqlite.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET candidate = '{\"intrinsic\":3}'");
     expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
       "/automap.db: trial ID is damaged: candidate.intrinsic: Invalid input: expected string, received number
-        something other than this automap wrote it; automap db verify names every such row, and db merge into a new file takes the others"
+        something other than this automap wrote it; automap db verify --db /automap.db names every such row, and db merge into a new file takes the others"
     `);
   });
 });
