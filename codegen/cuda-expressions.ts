@@ -23,8 +23,9 @@ import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
 import { joinedDigits, type Place } from "./c-expressions.ts";
 import { always } from "./lane-statement.ts";
-import { PlainExpressions, STRENGTH } from "./plain-expressions.ts";
+import { STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
+import { WarpExpressions } from "./warp-expressions.ts";
 
 /** Axes that stand for words of the printer begin so; those of a computation are identifiers. */
 const OWN = "$";
@@ -41,7 +42,7 @@ export type AtHand = (e: Access) => Code | undefined;
 /** What a place is for: what is written, what is read, the row of a matrix that a lane names. */
 export type Role = "at" | "to" | "from" | "row";
 
-export class CudaExpressions extends PlainExpressions {
+export class CudaExpressions extends WarpExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
   /** Loops over the blocks of a cluster: the number of a thread's own block. */
   private readonly ownBlock: ReadonlySet<string>;

@@ -18,9 +18,10 @@ import { apart, axisName, type Code, code, Name, skeleton, tensorName } from "..
 import type { SourceNotes } from "./cpp-frame.ts";
 import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
-import { ALL_LANES, CudaLanes } from "./lanes-cuda.ts";
+import { CudaLanes } from "./lanes-cuda.ts";
 import { namedIn } from "./named.ts";
 import { phasesOf, printStatements } from "./walk.ts";
+import { ALL_LANES } from "./warp-expressions.ts";
 
 export interface CudaOptions {
   /** Warps of a block; 4 when left out. */

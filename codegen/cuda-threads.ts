@@ -7,35 +7,32 @@
  *       sum[0,lane] = sum[0,lane] + sum[0,lane^16]                    sum0 = sum0 + __shfl_xor_sync(0xffffffffu, sum0, 16);
  */
 
-import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import type { Extents } from "../abstraction/affine.ts";
 import { type Access, axis, type Expr, number, printAccess, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
-import { type Code, code, indented, list, type Name, tensorName } from "../abstraction/source-text.ts";
+import { type Code, code, indented, list, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import { type CopyContext, pieceType, placeWhere, vectorAt } from "./cuda-copies.ts";
 import { requireTogether } from "./cuda-pieces.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, guarded, joinScalars } from "./lane-statement.ts";
-import { ALL_LANES } from "./lanes-cuda.ts";
 import type { Named } from "./named.ts";
-import { registerIn, registerName } from "./vector-expressions.ts";
+import { registerName } from "./vector-expressions.ts";
 import type { Loop, Of } from "./walk.ts";
 
 /** The statements of a loop over lanes, each on all of them before the next. */
-export function printLanes(loop: Loop, nest: LoopNest, context: CopyContext, extents: Extents): Code[] {
+export function printLanes(loop: Loop, context: CopyContext, extents: Extents): Code[] {
   return loop.body.flatMap((s): Code[] => {
     if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
     const own = substituteAxis(s, loop.axis, axis(LANE)) as Of<"scalar">; // a scalar statement stays one
     const { c } = context;
-    c.atHand = (access) => heldAt(access, nest);
+    c.lane = LANE;
     try {
-      return own.together
-        ? neighbours(own, own.together, nest, context, extents)
-        : statement(own, nest, context, extents);
+      return own.together ? neighbours(own, own.together, context, extents) : statement(own, context, extents);
     } finally {
-      c.atHand = () => undefined;
+      c.lane = undefined;
     }
   });
 }
@@ -47,43 +44,10 @@ export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
   });
 }
 
-/** A register of this lane, or the value that a partner holds in it. */
-function heldAt(access: Access, nest: LoopNest): Code | undefined {
-  const found = registerIn(nest, folded(access, nest));
-  if (!found) return undefined;
-  const name = registerName(found.file.name, found.register);
-  const { lane } = found;
-  if (isOwn(lane)) return code`${name}`;
-  const flip =
-    lane.kind === "binary" && lane.op === "^" && isOwn(lane.left) && lane.right.kind === "number"
-      ? lane.right.value
-      : undefined;
-  if (flip === undefined) throw new Error(`internal: ${printAccess(access)} is of no partner`);
-  return code`__shfl_xor_sync(${ALL_LANES}, ${name}, ${flip})`;
-}
-
-const isOwn = (lane: Expr): boolean => lane.kind === "axis" && lane.name === LANE;
-
-/** With the number of the register worked out. */
-function folded(access: Access, nest: LoopNest): Access {
-  const [register, ...lane] = access.index;
-  if (register === undefined || register.kind === "number" || !nest.vectors?.some((v) => v.name === access.tensor))
-    return access;
-  return { ...access, index: [number(evaluateIndex(register, {})), ...lane] };
-}
-
-function ownRegister(target: Access, nest: LoopNest): Name | undefined {
-  const found = registerIn(nest, folded(target, nest));
-  if (!found) return undefined;
-  if (!isOwn(found.lane))
-    throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
-  return registerName(found.file.name, found.register);
-}
-
-function statement({ equation }: Of<"scalar">, nest: LoopNest, { c }: CopyContext, extents: Extents): Code[] {
+function statement({ equation }: Of<"scalar">, { c }: CopyContext, extents: Extents): Code[] {
   const { target, op, value, where } = equation;
   const dtype = c.dtypes[target.tensor] ?? "f32";
-  const register = ownRegister(target, nest);
+  const register = c.ownRegister(target);
   const text = c.value(value, dtype, extents);
   if (!register) {
     const { at, guards } = placeWhere(c, target, conjunction(where), extents);
@@ -103,7 +67,6 @@ function statement({ equation }: Of<"scalar">, nest: LoopNest, { c }: CopyContex
 function neighbours(
   { equation }: Of<"scalar">,
   { name, extent }: { readonly name: string; readonly extent: number },
-  nest: LoopNest,
   context: CopyContext,
   extents: Extents,
 ): Code[] {
@@ -111,7 +74,7 @@ function neighbours(
   const { target, value, where } = equation;
   const stepped = (e: Expr, i: number): Expr => substitute(e, new Map([[name, number(i)]]));
   const at = (a: Access, i: number): Access => ({ ...a, index: a.index.map((e) => stepped(e, i)) });
-  const first = ownRegister(at(target, 0), nest);
+  const first = c.ownRegister(at(target, 0));
   const memory = first === undefined ? target : value;
   if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
   requireTogether(c, memory, name, extent, { ...extents, [name]: extent });
@@ -131,7 +94,7 @@ function neighbours(
   const outside = code`filled<${type}>(${c.outside(memory.tensor, dtype)})`;
   const chosen = from.guards.length === 0 ? loaded : code`${allOf(from.guards)} ? ${loaded} : ${outside}`;
   const moved = places.map((i) => {
-    const register = ownRegister(at(target, i), nest) ?? first;
+    const register = c.ownRegister(at(target, i)) ?? first;
     return code`${register} = ${piece}.values[${i}];`;
   });
   return [code`{`, ...indented([code`const ${type} ${piece} = ${chosen};`, ...moved]), code`}`];

@@ -294,7 +294,7 @@ class KernelPrinter implements LanguagePrinter {
   }
 
   lanes(loop: Loop, extents: Extents): Code[] {
-    return printLanes(loop, this.nest, this.context, extents);
+    return printLanes(loop, this.context, extents);
   }
 
   move(statement: Of<"load" | "store">, extents: Extents): Code[] {

@@ -7,74 +7,34 @@
  * instruction, and says so: nvcc is told -fmad=false. Emulation: runtime/emulation/cuda.h.
  */
 
-import { affineForm, type Extents } from "../abstraction/affine.ts";
+import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
-import {
-  type Access,
-  accessesIn,
-  axesIn,
-  type Expr,
-  printAccess,
-  substitute,
-  walk,
-} from "../abstraction/expression.ts";
+import { accessesIn, axesIn, type Expr, printAccess, substitute, walk } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
-import {
-  axisName,
-  type Code,
-  code,
-  keyOf,
-  list,
-  type Name,
-  NOTHING,
-  skeleton,
-  tensorName,
-} from "../abstraction/source-text.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, list, NOTHING, skeleton, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
 import { conjunction, equationsIn, guarded, joinedValue, joinScalars, pinnedLane, tested } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
-import { PlainExpressions } from "./plain-expressions.ts";
-import { registerIn, registerName } from "./vector-expressions.ts";
+import { registerName } from "./vector-expressions.ts";
 import type { LanguagePrinter, Loop, Of } from "./walk.ts";
+import { WarpExpressions } from "./warp-expressions.ts";
 
-/** Every lane of a warp takes part. */
-export const ALL_LANES = code`0xffffffffu`;
-
-/** Scalar expressions of one thread; registers of other lanes come by shuffles. */
-class ThreadExpressions extends PlainExpressions {
-  private readonly nest: LoopNest;
-  /** The lane axis while a loop of lanes is printed. */
-  lane: string | undefined;
-  /** Shuffles by the text of their call: all lanes must take part, so a statement under a condition names them beforehand. */
-  readonly shuffles = new Map<string, Name>();
-  named = false;
+/** Scalar expressions of one thread; a product that is added is one instruction, and constants may lie in memory of their own. */
+class ThreadExpressions extends WarpExpressions {
   private readonly constants: ReadonlySet<string>;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>) {
     super(computation, nest);
     this.constants = constants;
-    this.nest = nest;
   }
 
   override tensor(name: string): Code {
     return this.constants.has(name) ? code`constants::${tensorName(name)}` : super.tensor(name);
-  }
-
-  registerOf(access: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
-    const found = registerIn(this.nest, access);
-    return found && { ...found, name: registerName(found.file.name, found.register) };
-  }
-
-  /** `lane - 1` is -1; undefined for what is no shift. */
-  shiftOf(lane: Expr): number | undefined {
-    const form = affineForm(lane);
-    if (this.lane === undefined || form?.terms.size !== 1 || form.terms.get(this.lane) !== 1) return undefined;
-    return form.constant;
   }
 
   override value(e: Expr, dtype: DType, extents: Extents): Code {
@@ -85,30 +45,6 @@ class ThreadExpressions extends PlainExpressions {
     const parts = [product.left, product.right, held].map((part) => this.value(part, own, extents));
     return code`${own === "f32" ? "fmaf" : "fma"}(${list(parts)})`;
   }
-
-  protected override element(e: Access, dtype: DType, extents: Extents): Code {
-    const register = this.registerOf(e);
-    if (!register) return super.element(e, dtype, extents);
-    const { file, name, lane } = register;
-    const by = this.shiftOf(lane);
-    if (by === 0) return code`${name}`;
-    const call =
-      by === undefined
-        ? code`__shfl_sync(${ALL_LANES}, ${name}, ${this.index(lane, extents)})`
-        : code`__shfl_${by < 0 ? "up" : "down"}_sync(${ALL_LANES}, ${name}, ${Math.abs(by)})`;
-    if (!this.named) return call;
-    const known = this.shuffles.get(keyOf(call));
-    if (known !== undefined) return code`${known}`;
-    const plain = name.with(
-      by === undefined ? `_from_${this.shuffles.size}` : `_${by < 0 ? "up" : "down"}${Math.abs(by)}`,
-    );
-    this.shuffles.set(keyOf(call), plain);
-    this.declared.push(code`const ${C_TYPES[file.dtype]} ${plain} = ${call};`);
-    return code`${plain}`;
-  }
-
-  /** Declarations of the shuffles named so far. */
-  readonly declared: Code[] = [];
 }
 
 type Product = Extract<Expr, { readonly kind: "binary" }>;
@@ -167,13 +103,11 @@ export class CudaLanes implements LanguagePrinter {
     if (!target.index.some((e) => axesIn(e).includes(lane))) return this.fold(equation, lane, extent, extents);
 
     const dtype = this.typeOf(target.tensor);
-    const register = this.c.registerOf(target);
-    if (register && this.c.shiftOf(register.lane) !== 0)
-      throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+    const register = this.c.ownRegister(target);
     const place = register ? undefined : this.c.placeOf(target, extents);
     const to = place
       ? code`${this.c.tensor(target.tensor)}[${this.c.index(place.at, extents)}]`
-      : code`${register?.name ?? NOTHING}`;
+      : code`${register ?? NOTHING}`;
     const guards = [
       ...this.inUse(equation, lane, extent),
       ...this.tests([...conjunction(where), ...(place?.guards ?? [])], lane, extents),

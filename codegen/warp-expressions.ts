@@ -1,0 +1,88 @@
+/**
+ * @file Expressions of one thread of a warp, whose registers are variables: those of other lanes come by shuffles.
+ *
+ *     Z[0,lane]             Z0
+ *     Z[0,lane-1]           __shfl_up_sync(0xffffffffu, Z0, 1)
+ *     sum[0,lane^16]        __shfl_xor_sync(0xffffffffu, sum0, 16)
+ */
+
+import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { type Access, type Expr, number, printAccess } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
+import { type Code, code, keyOf, type Name } from "../abstraction/source-text.ts";
+import type { DTypes } from "../abstraction/typing.ts";
+import { PlainExpressions } from "./plain-expressions.ts";
+import { registerIn, registerName } from "./vector-expressions.ts";
+
+/** Every lane of a warp takes part. */
+export const ALL_LANES = code`0xffffffffu`;
+
+export class WarpExpressions extends PlainExpressions {
+  private readonly nest: LoopNest;
+  /** The lane axis while a loop of lanes is printed. */
+  lane: string | undefined;
+  /** Shuffles by the text of their call: all lanes must take part, so a statement under a condition names them beforehand. */
+  readonly shuffles = new Map<string, Name>();
+  named = false;
+  /** Declarations of the shuffles named so far. */
+  readonly declared: Code[] = [];
+
+  constructor(computation: PlainExpressions["computation"], nest: LoopNest, others: DTypes = {}) {
+    super(computation, nest, others);
+    this.nest = nest;
+  }
+
+  registerOf(access: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
+    if (!this.nest.vectors?.some((v) => v.name === access.tensor)) return undefined;
+    // What neighbours read at once counts on from a register.
+    const [register, ...lane] = access.index;
+    const known = register && register.kind !== "number" ? number(evaluateIndex(register, {})) : register;
+    const found = registerIn(this.nest, known ? { ...access, index: [known, ...lane] } : access);
+    return found && { ...found, name: registerName(found.file.name, found.register) };
+  }
+
+  /** The register that a lane writes, its own; undefined for memory. */
+  ownRegister(target: Access): Name | undefined {
+    const found = this.registerOf(target);
+    if (found && this.shiftOf(found.lane) !== 0)
+      throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+    return found?.name;
+  }
+
+  /** `lane - 1` is -1; undefined for what is no shift. */
+  private shiftOf(lane: Expr): number | undefined {
+    const form = affineForm(lane);
+    if (this.lane === undefined || form?.terms.size !== 1 || form.terms.get(this.lane) !== 1) return undefined;
+    return form.constant;
+  }
+
+  /** `lane ^ 16` is 16; undefined for what is no exchange between partners. */
+  private flipOf(lane: Expr): number | undefined {
+    if (lane.kind !== "binary" || lane.op !== "^" || lane.right.kind !== "number") return undefined;
+    return this.shiftOf(lane.left) === 0 ? lane.right.value : undefined;
+  }
+
+  protected override element(e: Access, dtype: DType, extents: Extents): Code {
+    const register = this.registerOf(e);
+    if (!register) return super.element(e, dtype, extents);
+    const { file, name, lane } = register;
+    const [by, flip] = [this.shiftOf(lane), this.flipOf(lane)];
+    if (by === 0) return code`${name}`;
+    if (flip !== undefined) return code`__shfl_xor_sync(${ALL_LANES}, ${name}, ${flip})`;
+    const call =
+      by === undefined
+        ? code`__shfl_sync(${ALL_LANES}, ${name}, ${this.index(lane, extents)})`
+        : code`__shfl_${by < 0 ? "up" : "down"}_sync(${ALL_LANES}, ${name}, ${Math.abs(by)})`;
+    if (!this.named) return call;
+    const known = this.shuffles.get(keyOf(call));
+    if (known !== undefined) return code`${known}`;
+    const plain = name.with(
+      by === undefined ? `_from_${this.shuffles.size}` : `_${by < 0 ? "up" : "down"}${Math.abs(by)}`,
+    );
+    this.shuffles.set(keyOf(call), plain);
+    this.declared.push(code`const ${C_TYPES[file.dtype]} ${plain} = ${call};`);
+    return code`${plain}`;
+  }
+}
