@@ -13,11 +13,12 @@
  *
  * Computations are drawn at random: attention scores and products whose result is a triangle or a band, and products with a triangular
  * factor, in three types, of 128 to 640 rows; each under two or three conditions and without. All are tuned with the same number of trials
- * and one calibration, every kernel is verified, and the winners of a computation are timed in turns, with its conditions and without.
+ * and one calibration, those with a condition from the schedules of the one without it on; every kernel is verified, and the winners of a
+ * computation are timed in turns, with its conditions and without.
  * The ratio is (points where the condition holds / time) over (all points / time without it): 1 where a condition costs nothing.
  *
  * Beside it stands the most that the ratio can be: with the time no kernel beats (bench/conditions-bound.ts) in place of the time reached.
- * The command fails, exit code 1, when a kernel is faster than that: then it is no bound.
+ * Bounds are measured in turns with the kernels. The command fails, exit code 1, when a kernel is faster than its bound: then it is no bound.
  */
 
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -35,7 +36,7 @@ import type { TunedKernel } from "../session/finals.ts";
 import { calibrationFor } from "../session/predict.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nativeTarget } from "../targets/native.ts";
-import { type Bound, boundsOn } from "./conditions-bound.ts";
+import { type Bound, boundsOn, lesser, type MeasureBound } from "./conditions-bound.ts";
 import { mostOf, pageOf, type Row } from "./conditions-report.ts";
 import { readOptions } from "./options.ts";
 
@@ -137,20 +138,31 @@ async function tuned(computation: Computation, { runner, database }: Place): Pro
   return outcome.best ?? "no kernel was right";
 }
 
-/** Seconds of each winner, measured in turns with the others. */
-async function inTurns(winners: readonly TunedKernel[], runner: Runner): Promise<number[]> {
-  const references: Reference[] = [];
-  for (const { computation } of winners) references.push(await runner.reference(computation, 1));
-  const fastest = winners.map(() => Number.POSITIVE_INFINITY);
+interface Timed {
+  readonly winner: TunedKernel;
+  readonly reference: Reference;
+  readonly measureBound: MeasureBound;
+  /** The least of the turns. */
+  seconds: number;
+  bound: Bound | undefined;
+}
+
+/** Seconds of each winner and of its bound, measured in turns with the others. */
+async function inTurns(winners: readonly TunedKernel[], { runner, boundOf }: Place): Promise<readonly Timed[]> {
+  const timed: Timed[] = [];
+  for (const winner of winners) {
+    const reference = await runner.reference(winner.computation, 1);
+    const measureBound = boundOf(winner.computation);
+    timed.push({ winner, reference, measureBound, seconds: Number.POSITIVE_INFINITY, bound: undefined });
+  }
   for (let turn = 0; turn < TURNS; turn++)
-    for (const [i, { kernel }] of winners.entries()) {
-      const reference = references[i];
-      if (reference === undefined) throw new Error("internal: a winner without a reference");
-      const measured = await runner.measure(kernel, reference, { budgetSeconds: 0.05 });
+    for (const one of timed) {
+      const measured = await runner.measure(one.winner.kernel, one.reference, { budgetSeconds: 0.05 });
       if (measured.status !== "ok") throw new Error(`a winner is ${measured.status} when it is measured again`);
-      fastest[i] = Math.min(fastest[i] ?? Number.POSITIVE_INFINITY, measured.median);
+      one.seconds = Math.min(one.seconds, measured.median);
+      one.bound = lesser(one.bound, await one.measureBound());
     }
-  return fastest;
+  return timed;
 }
 
 /** The rows of a group that are asked for, and what was not tuned. */
@@ -162,19 +174,14 @@ async function rowsOf({ form, whole, tied }: Group, place: Place): Promise<{ row
     if (typeof found !== "string") winners.push(found);
     else failed.push(`${textOf(computation)}: ${found}`);
   }
-  const computations = winners.map((w) => w.computation);
-  const seconds = await inTurns(winners, place.runner);
-  const bounds: Bound[] = [];
-  for (const computation of computations) bounds.push(await place.boundOf(computation));
-  const [secondsWithout, boundWithout] = [seconds[0], bounds[0]];
-  if (computations[0] !== whole || secondsWithout === undefined || boundWithout === undefined)
-    return { rows: [], failed };
-  const rows = computations.slice(1).flatMap((computation, n): Row[] => {
-    const [own, bound] = [seconds[n + 1], bounds[n + 1]];
-    if (own === undefined || bound === undefined) return [];
+  const [without, ...others] = await inTurns(winners, place);
+  if (without?.winner.computation !== whole || without.bound === undefined) return { rows: [], failed };
+  const { seconds: secondsWithout, bound: boundWithout } = without;
+  const rows = others.flatMap(({ winner: { computation }, seconds, bound }): Row[] => {
+    if (bound === undefined) return [];
     const share = usefulPoints(computation) / pointCount(whole);
-    const ratio = (share * secondsWithout) / own;
-    return [{ form, text: textOf(computation), share, seconds: own, secondsWithout, ratio, bound, boundWithout }];
+    const ratio = (share * secondsWithout) / seconds;
+    return [{ form, text: textOf(computation), share, seconds, secondsWithout, ratio, bound, boundWithout }];
   });
   return { rows, failed };
 }

@@ -1,7 +1,7 @@
 /** The bound of bench/conditions.ts: what its programs are told to do is no more than every kernel does. */
 import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { tileWords } from "../bench/conditions-bound.ts";
+import { tileWords, vectorWords } from "../bench/conditions-bound.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule/mapped.ts";
@@ -32,13 +32,38 @@ function productsIn([head = "", ...pairs]: readonly string[]): number {
 
 describe("the program that bounds tiles", () => {
   it("is told the blocks of a triangle, three quarters of the products on its edge, and of no others", () => {
-    expect(tileWords(product(" where j <= i"))).toEqual(["8,1,96,30720", "0:2", "0:3,2", "0:3,3,2"]);
+    expect(tileWords(product(" where j <= i"))).toEqual(["8,1,96,30720,15t", "0:2", "0:3,2", "0:3,3,2"]);
     expect(tileWords(product(" where i - j < 16 and j - i < 16", 3))).toEqual([
-      "8,3,96,92160",
+      "8,3,96,92160,45t",
       "0:3,0",
       "0:0,3,0",
       "32:0,3",
     ]);
+  });
+
+  it("turns what is not known ahead of time, and copies the tiles of a factor that the edge crosses", () => {
+    const factor = (where: string): string | undefined =>
+      tileWords(
+        defineComputation({
+          equation: `c[i,j] += f32(x[i,k]) * f32(y[k,j])${where}`,
+          extents: { i: 128, j: 64, k: 128 },
+          tensors: { x: "bf16", y: { dtype: "bf16", constant: true }, c: "f32" },
+        }),
+      )[0];
+    expect(factor("")).toBe("16,1,64,49152,0");
+    // Of the 8 by 4 tiles of x two a column.
+    expect(factor(" where k <= i")).toBe("16,1,64,32896,8c");
+  });
+
+  it("is told the vectors of a triangle, fewer where an instruction has fewer issues", () => {
+    const triangle = defineComputation({
+      equation: "c[i,j] += x[i,k] * y[k,j] where j <= i",
+      extents: { i: 64, j: 64, k: 48 },
+      tensors: { x: "f32", y: { dtype: "f32", constant: true }, c: "f32" },
+    });
+    // Of 32 rows of two vectors 32 have the first and 16 the second: 48 * 48 / 96 steps; below them all 64.
+    expect(vectorWords(triangle, 1e9)).toEqual(["32,1,64,24576,0", "0:24", "0:32,24"]);
+    expect(vectorWords(triangle, (48 + 64 + 48) * 24)).toEqual(["32,1,64,24576,0", "0:12", "0:16,12"]);
   });
 
   it("does as many products as the fewest issues, or up to three fewer a block", () => {
