@@ -22,14 +22,10 @@ static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u :
 static inline unsigned long long row_below(long n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }`,
   },
   {
-    name: "turn_words",
-    text: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 rows side by side: word r of row n is word n of row r. The mask counts elements of B bytes. */
-template <int B> static inline void turn_words(void* to, const void* from, long pitch, unsigned long long mask) {
-  __m512i r[16], t[16];
-  for (int i = 0; i < 16; i++) {
-    const void* const row = (const char*)from + i * pitch;
-    r[i] = B == 1 ? _mm512_maskz_loadu_epi8(mask, row) : _mm512_maskz_loadu_epi16((__mmask32)mask, row);
-  }
+    name: "turn_registers",
+    text: code`/* Word r of row n becomes word n of row r. */
+static inline void turn_registers(__m512i r[16]) {
+  __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
@@ -45,9 +41,38 @@ template <int B> static inline void turn_words(void* to, const void* from, long 
       t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
     }
   for (int j = 0; j < 8; j++) {
-    _mm512_storeu_si512((char*)to + 64 * j, _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88));
-    _mm512_storeu_si512((char*)to + 64 * (j + 8), _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd));
+    r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
+    r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
   }
+}`,
+  },
+  {
+    name: "turn_words",
+    text: code`/* 16 rows of 16 words, \`pitch\` bytes apart, become 16 rows side by side. The mask counts elements of B bytes. */
+template <int B> static inline void turn_words(void* to, const void* from, long pitch, unsigned long long mask) {
+  __m512i r[16];
+  for (int i = 0; i < 16; i++) {
+    const void* const row = (const char*)from + i * pitch;
+    r[i] = B == 1 ? _mm512_maskz_loadu_epi8(mask, row) : _mm512_maskz_loadu_epi16((__mmask32)mask, row);
+  }
+  turn_registers(r);
+  for (int i = 0; i < 16; i++) _mm512_storeu_si512((char*)to + 64 * i, r[i]);
+}`,
+  },
+  {
+    name: "turn_rows",
+    text: code`/* \`rows\` rows of \`words\` words become \`words\` rows of \`rows\` words; pitches in bytes. */
+static inline void turn_rows(void* to, long to_pitch, const void* from, long pitch, long rows, long words) {
+  for (long n = 0; n < rows; n += 16)
+    for (long k = 0; k < words; k += 16) {
+      const __mmask16 read = lanes_below(words - k), written = lanes_below(rows - n);
+      __m512i r[16];
+      for (int i = 0; i < 16; i++)
+        r[i] = _mm512_maskz_loadu_epi32(n + i < rows ? read : 0, (const char*)from + (n + i) * pitch + 4 * k);
+      turn_registers(r);
+      for (int i = 0; i < 16 && k + i < words; i++)
+        _mm512_mask_storeu_epi32((char*)to + (k + i) * to_pitch + 4 * n, written, r[i]);
+    }
 }`,
   },
   {

@@ -1,6 +1,6 @@
 /**
  * @file A tile whose instruction holds words of consecutive elements side by side, packed from rows of them: 16 rows of 16 words, turned in
- * registers.
+ * registers; and rows of words copied into columns.
  *
  *     for (long k_inner = 0; k_inner < 64; k_inner++) {
  *       for (long n_inner = 0; n_inner < 16; n_inner++) {
@@ -15,21 +15,86 @@ import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.t
 import { conjunctsOf } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
-import { type Code, code, join } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, join } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import { maskOf, movedBy } from "./cpp-masked-rows.ts";
-import type { Loop } from "./walk.ts";
+import type { Loop, Of } from "./walk.ts";
+
+/** Of fewer rows or columns turning saves nothing. */
+const FEWEST = 8;
 
 /** Words of a row, rows, and bytes of a word. */
 const WORDS = 16;
 const WORD_BYTES = 4;
 
+/** Two loops around one assignment. */
+function pairOf(loop: Loop): { readonly inner: Loop; readonly statement: Of<"scalar"> } | undefined {
+  const [inner] = loop.body;
+  if (loop.body.length !== 1 || loop.mode === "unrolled" || loop.inTurn || loop.range) return undefined;
+  if (inner?.kind !== "loop" || inner.mode !== "serial" || inner.range) return undefined;
+  const [statement] = inner.body;
+  return inner.body.length === 1 && statement?.kind === "scalar" ? { inner, statement } : undefined;
+}
+
+/**
+ * The line that stands for two loops that copy rows of words into columns:
+ *
+ *     for (long k_copy = 0; k_copy < 256; k_copy++) {
+ *       for (long j_copy = 0; j_copy < 32; j_copy++) {
+ *         y_padded[32 * k_copy + j_copy] = y[256 * j_copy + k_copy];
+ *       }
+ *     }                                          ->  turn_rows(y_padded, 128, y, 1024, 32, 256);
+ *
+ * Undefined when they do anything else, or leave elements out.
+ */
+export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
+  const found = pairOf(loop);
+  if (found === undefined || Math.min(loop.extent, found.inner.extent) < FEWEST) return undefined;
+  const { inner, statement } = found;
+  const { target, op, value: source, where } = statement.equation;
+  if (op !== "=" || where !== undefined || source.kind !== "access") return undefined;
+  const dtype = c.dtypes[target.tensor];
+  if (dtype === undefined || c.dtypes[source.tensor] !== dtype || bytesOf(dtype) !== WORD_BYTES) return undefined;
+  const extents = { ...around, [loop.axis]: loop.extent, [inner.axis]: inner.extent };
+  const [to, from] = [c.placeOf(target, extents), c.placeOf(source, extents)];
+  if (to.guards.length + from.guards.length > 0) return undefined;
+  const [rows, columns] = [pitchesOf(to.at, loop, inner), pitchesOf(from.at, loop, inner)];
+  if (rows?.inner !== 1 || columns?.outer !== 1) return undefined;
+  // Each thread turns its share of the words.
+  const isDealt = loop.mode === "parallel";
+  const first = new Map([...(isDealt ? [] : [loop.axis]), inner.axis].map((name) => [name, number(0)]));
+  const pointer = (tensor: string, at: Expr): Code =>
+    code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
+  const pitch = (elements: number): number => elements * WORD_BYTES;
+  const [begin, end] = [code`${loop.extent}L * part / parts`, code`${loop.extent}L * (part + 1) / parts`];
+  const name = axisName(loop.axis);
+  const words = isDealt ? code`${end} - ${name}` : code`${loop.extent}`;
+  const turned = code`turn_rows(${pointer(target.tensor, to.at)}, ${pitch(rows.outer)}, ${pointer(source.tensor, from.at)}, ${pitch(columns.inner)}, ${inner.extent}, ${words});`;
+  return isDealt ? [code`{ const long ${name} = ${begin}; ${turned} }`] : [turned];
+}
+
+/** Elements from a step of each loop to the next; undefined where steps differ, or other axes take part in what is divided. */
+function pitchesOf(at: Expr, outer: Loop, inner: Loop): { readonly outer: number; readonly inner: number } | undefined {
+  const names = [outer.axis, inner.axis];
+  const moved = movedBy(at, names);
+  if (axesIn(moved).some((name) => !names.includes(name))) {
+    const terms = affineForm(moved)?.terms;
+    return terms && { outer: terms.get(outer.axis) ?? 0, inner: terms.get(inner.axis) ?? 0 };
+  }
+  const place = (o: number, i: number): number => evaluateIndex(moved, { [outer.axis]: o, [inner.axis]: i });
+  const start = place(0, 0);
+  const steps = { outer: place(1, 0) - start, inner: place(0, 1) - start };
+  for (let o = 0; o < outer.extent; o++)
+    for (let i = 0; i < inner.extent; i++)
+      if (place(o, i) !== start + o * steps.outer + i * steps.inner) return undefined;
+  return steps;
+}
+
 /** The line that stands for the two loops over a tile; undefined when they do anything else. */
 export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
-  const [inner] = loop.body;
-  if (loop.body.length !== 1 || inner?.kind !== "loop" || inner.mode !== "serial" || inner.range) return undefined;
-  const [statement] = inner.body;
-  if (inner.body.length !== 1 || statement?.kind !== "scalar" || inner.extent !== WORDS) return undefined;
+  const found = pairOf(loop);
+  if (found?.inner.extent !== WORDS || loop.mode === "parallel") return undefined;
+  const { inner, statement } = found;
   const { target, op, value, where } = statement.equation;
   const isMasked = value.kind === "select" && value.whenFalse.kind === "number" && value.whenFalse.value === 0;
   const source = isMasked ? value.whenTrue : value;

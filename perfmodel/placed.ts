@@ -199,8 +199,10 @@ function tiledPacking(
   const moving = dimensions.filter((d) => names.has(d.name));
   const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
   const [outer, innermost] = [operand.dims.at(-2), operand.dims.at(-1)];
+  const stride = (d: LoopDimension | undefined): number | undefined =>
+    bound.kind === "access" && d ? strideAlong(computation, bound, d) : undefined;
   const along = (name: string | undefined): number | undefined =>
-    bound.kind === "access" ? strideAlong(computation, bound, moving, name) : undefined;
+    stride(moving.find((d) => d.axis !== undefined && d.axis === name));
   const isOneLoop = (name: string | undefined): boolean =>
     moving.every((d) => d.axis !== name || d.loops.filter((l) => l.extent > 1).length <= 1);
   const between = along(operand.dims.findLast((o) => o.extent > 1)?.name);
@@ -214,15 +216,14 @@ function tiledPacking(
     run * size <= ROW_BYTES &&
     affineForm(tileOffset(operand))?.terms.get(innermost?.name ?? "") === 1 &&
     isOneLoop(innermost?.name);
-  // Words of consecutive elements, a row of the tile each, turned in registers (codegen/cpp-turned-tiles.ts).
+  // Words of consecutive elements, a row of the tile each or of the steps along a loop, turned in registers (codegen/cpp-turned-tiles.ts).
   const isTurned =
     writesVectorRows(intrinsic.isa) &&
-    size < WORD_BYTES &&
-    (outer?.extent ?? 0) * size === ROW_BYTES &&
     run * WORD_BYTES === ROW_BYTES &&
     between !== undefined &&
-    along(outer?.name) === 1 &&
-    isOneLoop(outer?.name) &&
+    (size < WORD_BYTES
+      ? (outer?.extent ?? 0) * size === ROW_BYTES && along(outer?.name) === 1 && isOneLoop(outer?.name)
+      : size === WORD_BYTES && operand.dims.length === 1 && !keepsOut && stride(moving.at(-1)) === 1) &&
     isOneLoop(innermost?.name);
   return {
     kind: isRow || isTurned ? "copy" : "indexed",
@@ -357,13 +358,8 @@ function indexArithmetic(
 }
 
 /** Elements of the tensor between neighbours on an axis of a tile; undefined where that is no constant, or it is stored in blocks. */
-function strideAlong(
-  computation: Computation,
-  bound: Access,
-  own: readonly LoopDimension[],
-  axis: string | undefined,
-): number | undefined {
-  const loop = own.find((d) => d.axis !== undefined && d.axis === axis)?.loops.findLast((l) => l.extent > 1)?.name;
+function strideAlong(computation: Computation, bound: Access, dimension: LoopDimension): number | undefined {
+  const loop = dimension.loops.findLast((l) => l.extent > 1)?.name;
   const { dims, storage } = tensorOf(computation, bound.tensor);
   const form = affineForm(storage);
   if (loop === undefined || form === undefined) return undefined;
@@ -375,7 +371,7 @@ function strideAlong(
 
 /** A padded copy is written element by element, its outermost dimension dealt to threads; the border stays as it was zeroed. */
 function copyPacking(
-  { computation }: Mapping,
+  { computation, intrinsic }: Mapping,
   bound: Access,
   copy: PaddedCopy,
   elementBytes: number,
@@ -401,10 +397,15 @@ function copyPacking(
   for (const [i, w] of [...moving].reverse().entries())
     if ((i === 0 || loops.includes(w)) && w.stride === run && w.sourceStride === run) run *= w.extent;
     else break;
+  const isTurned =
+    writesVectorRows(intrinsic.isa) &&
+    elementBytes === WORD_BYTES &&
+    moving.at(-1)?.stride === 1 &&
+    moving.at(-2)?.sourceStride === 1;
   return {
-    kind: moving.length === 0 || run > 1 ? "copy" : "strided",
+    kind: moving.length === 0 || run > 1 || isTurned ? "copy" : "strided",
     elements,
-    run: Math.max(run, 1),
+    run: isTurned ? ROW_BYTES / WORD_BYTES : Math.max(run, 1),
     arithmetic: PLAIN,
     gathered: false,
     bytes: elements * elementBytes,

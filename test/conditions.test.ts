@@ -407,6 +407,50 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
   );
 });
 
+describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned in registers (needs avx512f)", () => {
+  it.each([
+    ["tiled", 64, "turn_rows(b_tiles + j_step * 1280, 64, y + (j_step * 16) * 77, 308, 16, 77);"],
+    ["padded", 48, "turn_rows(y_padded + k_copy * 48, 192, y + k_copy, 308, 48, 77L * (part + 1) / parts - k_copy);"],
+    // The last tile of columns is no whole one.
+    ["tiled", 40, undefined],
+    ["padded", 40, "turn_rows(y_padded + k_copy * 48, 192, y + k_copy, 308, 40, 77L * (part + 1) / parts - k_copy);"],
+  ] as const)(
+    "%s, of %i columns, equal the equation",
+    async (placement, columns, turned) => {
+      const computation = defineComputation({
+        equation: "c[i,j] += x[i,k] * y[j,k]",
+        extents: { i: 24, j: columns, k: 77 },
+        tensors: { x: "f32", y: "f32", c: "f32" },
+      });
+      const on = "avx512.fma.f32.broadcast";
+      const mapping = mappings(computation, named(on), { reasons: false }).valid.find((m) =>
+        printMatching(m.matching).includes("n <- j"),
+      );
+      if (!mapping) throw new Error("nothing maps");
+      const made = await createRunner({ flags: inFull([], ["-O1"]) });
+      if (made.status === "environment") throw new Error(made.what);
+      try {
+        const schedule = {
+          ...plainSchedule(mapping),
+          block: { k: 4 },
+          placement: { a: "in-place", b: placement } as const,
+        };
+        const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
+        expect(/^[^a-z]*(?:const long k_copy = 77L \* part \/ parts; )?(turn_rows\(.*?;)/m.exec(kernel.source)?.[1]).toBe(turned);
+        const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 3), {
+          budgetSeconds: 0.002,
+          batchSeconds: 1e-5,
+          batches: [1, 2],
+        });
+        expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
+      } finally {
+        await made.runner.close();
+      }
+    },
+    60_000,
+  );
+});
+
 describe("what is refused", () => {
   const space = (computation: Computation, on: string): string => {
     const found = candidateSpace(computation, [named(on)], () => 1, 1, 1);
