@@ -10,15 +10,17 @@
  *     out[...] <- c{...}
  */
 
-import { access, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { access, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { MemoryTile, RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
+import { registerClass } from "../../targets/index.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
 import { isInside } from "../schedule/borders.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import { dependsOn } from "../schedule/operands.ts";
+import { dependsOn, product } from "../schedule/operands.ts";
 import { reachInPlace } from "../schedule/reach.ts";
+import { type Companions, companionsOf } from "./companions.ts";
 import type { Part, Placed, Tiles } from "./operands.ts";
 import { countOf, ScheduledParts } from "./scheduled-parts.ts";
 import { storeElements } from "./store.ts";
@@ -26,7 +28,24 @@ import { storeElements } from "./store.ts";
 /** Steps of unrolled loops, by the names of the loops. */
 type Known = ReadonlyMap<string, number>;
 
+type Parts = ReadonlyMap<string, Part>;
+
+/** A register of zeros, the loop in whose steps it is stored, and the tiles of a block that it is stored to. */
+interface Zeros {
+  readonly register: RegisterAt;
+  readonly clear: Statement;
+  readonly loop: LoopDimension;
+  /** Tiles of a block along the loops of its steps, and in all. */
+  readonly counts: readonly { readonly name: string; readonly count: number }[];
+  readonly tiles: number;
+}
+
 export abstract class ScheduledBlock extends ScheduledParts {
+  /** Found once. */
+  private kept: Companions | undefined;
+  /** The register file of zeros, where there is one. */
+  protected zeros: string | undefined;
+
   /** The loops of some dimensions around what is inside. */
   protected abstract nest(
     loops: readonly NestedLoop[],
@@ -55,41 +74,128 @@ export abstract class ScheduledBlock extends ScheduledParts {
     };
     const clear = this.unrolled(blocked, parts, [{ kind: "clear", register: accumulator }]);
     const begin = tiles.first ? clear : move("load");
-    const all = this.nest(summed, parts, tiles, false, (all) => this.step(all, blocked, held, streaming, accumulator));
+    const companions = partial ? [] : this.companions(parts);
+    const zeros = companions.length > 0 ? this.zerosWithin(summed, parts, blocked) : undefined;
+    const all = this.nest(summed, parts, tiles, false, (all) => [
+      ...(zeros ? companions.flatMap(({ to }) => this.emptiedIn(all, to, zeros)) : []),
+      ...this.step(all, blocked, held, streaming, accumulator),
+    ]);
     const stored = tiles.last ? this.storeBlock(parts, blocked, counter) : move("store");
-    const [conditions, opposite] = [this.conditions, partial ? undefined : this.opposite(parts)];
-    if (conditions === undefined || opposite === undefined)
+    const { conditions } = this;
+    if (conditions === undefined || companions.length === 0)
       return [...begin, ...(conditions?.worked(this.stretchIn(parts), all) ?? all), ...stored];
-    const emptied = (of: ReadonlyMap<string, Part>): readonly Statement[] => {
-      const straight = this.storeStraight(of, blocked, counter);
-      if (straight === undefined) throw new Error("internal: a block without points is not stored as its tiles lie");
-      return [...clear, ...straight];
-    };
-    const beyond = this.stretchIn(opposite);
+    const emptied = (of: ReadonlyMap<string, Part>): readonly Statement[] => [
+      ...clear,
+      ...(this.storeStraight(of, blocked, counter) ?? []),
+    ];
+    const emptiedAfter = companions.flatMap(({ to }) => conditions.idle(this.stretchIn(to), emptied(to)));
+    const byItself = companions.reduce<readonly Statement[]>(
+      (body, { from }) => conditions.idle(this.stretchIn(from), body),
+      emptied(parts),
+    );
     return conditions.worked(
       this.stretchIn(parts),
-      [...begin, ...all, ...stored, ...conditions.idle(beyond, emptied(opposite))],
-      conditions.idle(beyond, emptied(parts)),
+      [...(zeros ? [zeros.clear] : []), ...begin, ...all, ...stored, ...(zeros ? [] : emptiedAfter)],
+      byItself,
     );
   }
 
   /**
-   * The block that lies opposite among the whole blocks of the kept loops that a condition ties: the last for the first. Of a triangle
-   * it has no points where this one has some, and is stored behind its products: stores wait for memory, products do not, and of a
-   * row of blocks without points one store would wait for the next.
+   * The blocks that are stored beside a block where they have no points, and the block beside which it would be stored itself; none where a
+   * block is not whole or its tiles do not lie as they are stored.
    */
-  private opposite(parts: ReadonlyMap<string, Part>): ReadonlyMap<string, Part> | undefined {
-    const opposite = new Map(parts);
-    for (const d of this.dimensions) {
-      if (d.kind !== "spatial" || !this.conditions?.ties(d)) continue;
-      const [part, block] = [parts.get(d.name), blockOf(this.schedule, d)];
-      if (part === undefined || part.partial || part.edge || part.count !== block) return undefined;
-      const last = Math.floor(d.wholeSteps / block) - 1;
-      opposite.set(d.name, { outer: binary("-", number(last), part.outer), count: block, partial: false });
+  private companions(parts: ReadonlyMap<string, Part>): readonly { readonly to: Parts; readonly from: Parts }[] {
+    const { conditions } = this;
+    const tied = this.dimensions.filter((d) => d.kind === "spatial" && conditions?.ties(d));
+    const isWhole = (d: LoopDimension): boolean => {
+      const part = parts.get(d.name);
+      return part?.partial === false && !part.edge && part.count === blockOf(this.schedule, d);
+    };
+    if (conditions?.stored === undefined || !tied.every(isWhole)) return [];
+    if ([...this.borders.values()].some((borders) => borders.length > 0)) return [];
+    if (this.storeStraight(parts, [], number(0)) === undefined) return [];
+    const counts = tied.map((d) => Math.floor(d.wholeSteps / blockOf(this.schedule, d)));
+    const moved = (outer: (d: LoopDimension, at: Expr) => Expr): Parts => {
+      const others = new Map(parts);
+      for (const d of tied)
+        others.set(d.name, {
+          outer: outer(d, parts.get(d.name)?.outer ?? number(0)),
+          count: blockOf(this.schedule, d),
+          partial: false,
+        });
+      return others;
+    };
+    this.kept ??= companionsOf(counts, (place) => {
+      const at = moved((d) => number(place[tied.indexOf(d)] ?? 0));
+      return conditions.takesPart(this.stretchIn(at)) !== false;
+    });
+    const { kept } = this;
+    const blocks = (d: LoopDimension): number => counts[tied.indexOf(d)] ?? 1;
+    if (kept.kind === "opposite") {
+      const opposite = moved((d, at) => binary("-", number(blocks(d) - 1), at));
+      return [{ to: opposite, from: opposite }];
     }
-    if (this.conditions?.stored === undefined || this.storeStraight(opposite, [], number(0)) === undefined)
+    const along = tied[kept.dimension];
+    const shifted = (by: number): Parts =>
+      moved((d, at) => (d === along ? binary("%", binary("+", at, number(by)), number(blocks(d))) : at));
+    return Array.from({ length: kept.times }, (_, t) => {
+      const by = (t + 1) * kept.distance;
+      return { to: shifted(by), from: shifted((along ? blocks(along) : 1) - by) };
+    });
+  }
+
+  /** A register of zeros, where there is one to spare and a summed loop to store it within. */
+  private zerosWithin(
+    summed: readonly NestedLoop[],
+    parts: Parts,
+    blocked: readonly LoopDimension[],
+  ): Zeros | undefined {
+    const loops = summed.filter((l) => l.tile !== undefined || this.blocksIn(l.dimension) > 1);
+    const [only] = loops;
+    const { accumulators, held } = registersOf(this.mapping, this.schedule);
+    const available = registerClass(this.target.file)?.count ?? 0;
+    if (only === undefined || loops.length > 1 || only.tile !== undefined || accumulators + held + 2 > available)
       return undefined;
-    return opposite;
+    // Of a loop that ends where a condition does no step is sure to be done.
+    if (this.conditions?.ties(only.dimension)) return undefined;
+    const counts = blocked.map((d) => ({ name: this.blockName(d), count: countOf(parts, d) }));
+    this.zeros = this.names.fresh(`${this.target.name}_zeros`);
+    const register = { file: this.zeros, index: number(0) };
+    const tiles = product(counts.map((c) => c.count));
+    return { register, clear: { kind: "clear", register }, loop: only.dimension, counts, tiles };
+  }
+
+  private blocksIn(d: LoopDimension): number {
+    return Math.ceil(d.steps / blockOf(this.schedule, d));
+  }
+
+  /** Of a block without points the tiles that are stored in one step of the summed loop. */
+  private emptiedIn(at: Parts, of: Parts, zeros: Zeros): readonly Statement[] {
+    const memory = this.straight(of);
+    const step = at.get(zeros.loop.name)?.outer;
+    if (memory === undefined || step === undefined) throw new Error("internal: zeros have no place");
+    const steps = this.blocksIn(zeros.loop);
+    const each = Math.ceil(zeros.tiles / steps);
+    const stores = Array.from({ length: each }, (_, n): readonly Statement[] => {
+      const tile = binary("+", binary("*", step, number(each)), number(n));
+      // The places in the block, the last dimension first.
+      const within = new Map<string, Expr>();
+      let weight = 1;
+      for (const { name, count } of zeros.counts.toReversed()) {
+        const above = binary("/", tile, number(weight));
+        weight *= count;
+        within.set(name, weight < zeros.tiles ? binary("%", above, number(count)) : above);
+      }
+      const store = {
+        kind: "store",
+        register: zeros.register,
+        memory: { ...memory, base: substitute(memory.base, within, "index") },
+      } as const;
+      if (each * steps === zeros.tiles) return [store];
+      if (step.kind === "number") return step.value * each + n < zeros.tiles ? [store] : [];
+      return [{ kind: "when", condition: compare("<", tile, number(zeros.tiles)), body: [store], otherwise: [] }];
+    }).flat();
+    return this.conditions?.idle(this.stretchIn(of), stores) ?? [];
   }
 
   /** One step of the summed loops, written once more for a block in which an input has tiles across the edge of a condition. */
@@ -205,6 +311,12 @@ export abstract class ScheduledBlock extends ScheduledParts {
     blocked: readonly LoopDimension[],
     counter: Expr,
   ): readonly Statement[] | undefined {
+    const memory = this.straight(parts);
+    return memory && this.storeTiles(parts, blocked, counter, memory);
+  }
+
+  /** Where in the output the tiles of a block lie. */
+  private straight(parts: Parts): MemoryTile | undefined {
     const { computation, mapping } = this;
     const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
     if (computation.epilogue || partial) return undefined;
@@ -215,8 +327,7 @@ export abstract class ScheduledBlock extends ScheduledParts {
     const reach = reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
     if (typeof reach === "string") return undefined;
     const { base } = this.operands.reached(this.target, bound.tensor, reach);
-    const memory = { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
-    return this.storeTiles(parts, blocked, counter, memory);
+    return { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
   }
 
   private storeTiles(

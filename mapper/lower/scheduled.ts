@@ -60,11 +60,14 @@ class Lowering extends ScheduledBlock {
       ...(second ? [this.registerFile(first.operand, held)] : []),
       this.registerFile(streaming.operand, 1),
     ];
+
     const inBlock = this.loops.findLastIndex((l) => l.dimension.kind === "spatial") + 1;
     const partial = this.loops.some((l) => l.pass) ? this.operands.placePartialSums(this.target) : undefined;
     const compute = this.nest(this.loops.slice(0, inBlock), new Map(), WHOLE, true, (parts, tiles) =>
       this.block(parts, tiles, this.loops.slice(inBlock), second ? first : undefined, streaming, partial),
     );
+    if (this.zeros !== undefined)
+      registers.push({ name: this.zeros, intrinsic: this.mapping.intrinsic, operand: this.target.name, count: 1 });
     const { scratch, prepare, zeros } = this.operands;
     const pack = [...clearOutput(this.computation, this.names), ...this.operands.pack];
     const packed = pack.length > 0 ? [...pack, { kind: "barrier" as const }] : [];

@@ -5,13 +5,12 @@
  *       for i_outer, j_outer
  *         when 32*j_outer <= 6*i_outer + 5            some point of the block takes part
  *           clear c
- *           for k ...
+ *           for k ...                              and in its steps the zeros of another block, where no point of that takes part
  *           when 32*j_outer + 31 <= 6*i_outer or ...  all of them: stored as they are
  *           otherwise
  *             c[i,j] = select(j <= i, sum, 0)         tiles across the edge are masked where they are stored
- *           the block opposite, where no point of it takes part: clear c, stored
  *         otherwise
- *           clear c, stored, unless some point of the block opposite takes part
+ *           clear c, stored, unless that was done in the steps of another block (mapper/lower/companions.ts)
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  *
@@ -234,6 +233,11 @@ export class Conditions {
   /** Work of a register block, run where some of its points may take part; what else is done where none does. */
   worked(stretchOf: StretchOf, work: readonly Statement[], otherwise: readonly Statement[] = []): readonly Statement[] {
     return when(somewhere(this.whole, this.spans(stretchOf)), work, otherwise);
+  }
+
+  /** Whether some point of a register block may take part. */
+  takesPart(stretchOf: StretchOf): Truth {
+    return somewhere(this.whole, this.spans(stretchOf));
   }
 
   /** What is done for a register block of which no point takes part. */
