@@ -2,7 +2,7 @@
  * @file What a condition costs: triangles and bands beside the same computations without their condition, by the rate of useful multiplies.
  *
  *     npm run build
- *     node dist/bench/conditions.js                                        200 computations, an hour or more
+ *     node dist/bench/conditions.js                                        200 computations, half an hour or more
  *     node dist/bench/conditions.js --count 20 --out bench/results/conditions-xeon
  *
  * A machine of many cores takes a share of them on each, with one calibration, and joins what they wrote:
@@ -13,8 +13,7 @@
  *
  * Computations are drawn at random: attention scores and products whose result is a triangle or a band, and products with a triangular
  * factor, in three types, of 128 to 640 rows; each under two or three conditions and without. All are tuned with the same number of trials
- * and one calibration, those with a condition from the schedules of the one without it on; every kernel is verified, and the winners of a
- * computation are timed in turns, with its conditions and without.
+ * and one calibration, every kernel is verified, and the winners of a computation are timed in turns, with its conditions and without.
  * The ratio is (points where the condition holds / time) over (all points / time without it): 1 where a condition costs nothing.
  *
  * Beside it stands the most that the ratio can be: with the time no kernel beats (bench/conditions-bound.ts) in place of the time reached.
@@ -46,6 +45,8 @@ const { values, positionals } = readOptions({
     count: { type: "string", default: "200" },
     /** Of each search. */
     trials: { type: "string", default: "4" },
+    /** Of each search at most. */
+    seconds: { type: "string", default: "60" },
     seed: { type: "string", default: "1" },
     out: { type: "string", default: "conditions" },
     /** Trials and the calibration; a file of its own, deleted at the end, when left out. */
@@ -131,7 +132,7 @@ interface Place {
 async function tuned(computation: Computation, { runner, database }: Place): Promise<TunedKernel | string> {
   // A search closes the runner it is given; this one goes on.
   const shared: Runner = Object.create(runner, { close: { value: () => Promise.resolve() } });
-  const budget = { trials: Number(values.trials), seconds: 60, seed: Number(values.seed) };
+  const budget = { trials: Number(values.trials), seconds: Number(values.seconds), seed: Number(values.seed) };
   const outcome = await tuneComputation({ computation }, { kinds: "mappings", ...budget, database, runner: shared });
   if (outcome.status === "environment") throw new Error(outcome.problem.what);
   if (outcome.status === "nothing-maps") return outcome.refused.map((r) => r.because).join("; ");
