@@ -8,18 +8,13 @@
 import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf } from "./affine.ts";
 import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
 import { axesIn, compare, type Expr, number } from "./expression.ts";
+import { memoised } from "./memoised.ts";
 
 /** Kept points that are looked at one by one where the target's index divides. */
 const MOST_POINTS = 100_000;
 
-const knownApart = new WeakMap<Computation, boolean>();
-
-/** Whether no two points that differ in a kept loop join one element; false where that is not found out. Worked out once. */
-export function writesApart(computation: Computation): boolean {
-  const apart = knownApart.get(computation) ?? findApart(computation);
-  knownApart.set(computation, apart);
-  return apart;
-}
+/** Whether no two points that differ in a kept loop join one element; false where that is not found out. */
+export const writesApart = memoised(findApart);
 
 function findApart(computation: Computation): boolean {
   const extents = extentsOf(computation);
@@ -66,14 +61,8 @@ export function insideTarget(computation: Computation): Expr[] {
   });
 }
 
-const knownAll = new WeakMap<Computation, boolean>();
-
-/** Whether every element is written, none of them twice; false where that is not found out. Worked out once. */
-export function writesAll(computation: Computation): boolean {
-  const all = knownAll.get(computation) ?? findAll(computation);
-  knownAll.set(computation, all);
-  return all;
-}
+/** Whether every element is written, none of them twice; false where that is not found out. */
+export const writesAll = memoised(findAll);
 
 function findAll(computation: Computation): boolean {
   if (!writesApart(computation)) return false;

@@ -10,6 +10,7 @@
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
+import { memoised } from "../abstraction/memoised.ts";
 
 /** A part of a sum: a constant factor, and an axis, a quotient, a remainder or an exclusive or; the number 1 for a constant. */
 export interface Term {
@@ -23,15 +24,17 @@ export function shortIndex(e: Expr, extents: Extents): Expr {
 }
 
 /** Of the extents that a text is written under: the same few digits stand in every index of a copy. */
-const known = new WeakMap<Extents, Map<Expr, readonly Term[]>>();
+const known = memoised((_: Extents) => new Map<Expr, readonly Term[]>());
 
 /** An index as a sum of short terms, none of them twice; the constant last. */
 export function shortTerms(e: Expr, extents: Extents): readonly Term[] {
   if (e.kind === "axis") return extents[e.name] === 1 ? [] : [{ factor: 1, of: e }];
-  const all = known.get(extents) ?? new Map<Expr, readonly Term[]>();
-  known.set(extents, all);
-  const terms = all.get(e) ?? joinedDigits(collected(termsIn(e, 1, extents)), extents);
-  all.set(e, terms);
+  const all = known(extents);
+  let terms = all.get(e);
+  if (!terms) {
+    terms = joinedDigits(collected(termsIn(e, 1, extents)), extents);
+    all.set(e, terms);
+  }
   return terms;
 }
 

@@ -22,6 +22,7 @@ import { type Computation, inputsOf, memoryElements, outputOf } from "../abstrac
 import { bytesOf } from "../abstraction/dtype.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { memoised } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { gridProblem, launchedThreads, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
@@ -35,7 +36,7 @@ import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
-import type { Costs } from "./model.ts";
+import type { Costs, CostTerm } from "./model.ts";
 import { PRIOR_H100 } from "./prior-h100.ts";
 
 /** Warp instructions a cycle of a multiprocessor: one a quarter. */
@@ -107,27 +108,31 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   const drain = drainSeconds(context, schedule, target, clock);
   const traffic = trafficOf(context.mapping.computation);
   const dramRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
-  const busy = {
-    tensor: seconds(cycles.tensor, shares),
-    shared: seconds(cycles.shared, shares),
-    copies: seconds(cycles.copies, shares),
-    threads: seconds(cycles.threads, shares),
-    latency: seconds(cycles.latency, waits),
-    memory: traffic / dramRate,
-  };
-  const fixed = {
-    launch: target.fixed["launch"]?.value ?? 0,
-    fill:
-      begun * ((target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target)),
-    drain: begun * drain.wait + shares * drain.busy,
-    ...(schedule.repack && { repack: repackSeconds(context, target, clock) }),
-    ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waits) }),
-  };
-  const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);
-  const parts = Object.values(busy);
+  const fill = (target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target);
+  const fixed: CostTerm[] = [
+    { name: "launch", seconds: target.fixed["launch"]?.value ?? 0 },
+    { name: "fill", seconds: begun * fill },
+    { name: "drain", seconds: begun * drain.wait + shares * drain.busy },
+  ];
+  if (schedule.repack) fixed.push({ name: "repack", seconds: repackSeconds(context, target, clock) });
+  if (schedule.split) fixed.push({ name: "split", seconds: splitSeconds(context, schedule, target, clock, waits) });
+  const busy: readonly CostTerm[] = [
+    { name: "tensor", seconds: seconds(cycles.tensor, shares) },
+    { name: "shared", seconds: seconds(cycles.shared, shares) },
+    { name: "copies", seconds: seconds(cycles.copies, shares) },
+    { name: "threads", seconds: seconds(cycles.threads, shares) },
+    { name: "latency", seconds: seconds(cycles.latency, waits) },
+    { name: "memory", seconds: traffic / dramRate },
+  ];
+  let [always, most, sum] = [0, 0, 0];
+  for (const term of fixed) always += term.seconds;
+  for (const term of busy) {
+    most = Math.max(most, term.seconds);
+    sum += term.seconds;
+  }
   return {
-    terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
-    bounds: [always + Math.max(...parts), always + parts.reduce((sum, s) => sum + s, 0)],
+    terms: [...fixed, ...busy],
+    bounds: [always + most, always + sum],
     traits: [
       context.intrinsic.family,
       ...traitsOfGrids(schedule),
@@ -138,16 +143,10 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   };
 }
 
-const knownTraffic = new WeakMap<Computation, number>();
-
 /** Bytes of all tensors, each read or written once. */
-function trafficOf(computation: Computation): number {
-  const bytes =
-    knownTraffic.get(computation) ??
-    [...inputsOf(computation), outputOf(computation)].reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0);
-  knownTraffic.set(computation, bytes);
-  return bytes;
-}
+const trafficOf = memoised((computation: Computation): number =>
+  [...inputsOf(computation), outputOf(computation)].reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0),
+);
 
 /** Until the first window has arrived, which all products wait for. */
 function windowSeconds(context: GridContext, schedule: GridSchedule, target: Target): number {

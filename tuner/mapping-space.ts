@@ -18,7 +18,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
+import { mappings, validMappings } from "../mapper/match/enumerate.ts";
 import { formsOf, phasesTogether } from "../mapper/match/phases.ts";
 import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "./space.ts";
@@ -74,7 +74,7 @@ export function rankMappings<C>(
   const contexts: C[] = [];
   const forms = formsOf(computation);
   for (const intrinsic of intrinsics) {
-    const valid = forms.flatMap((form) => phasesTogether(mappings(form, intrinsic, { reasons: false }).valid));
+    const valid = forms.flatMap((form) => phasesTogether(validMappings(form, intrinsic)));
     if (valid.length === 0) refused.push(...mappings(computation, intrinsic).refused.slice(0, 3));
     for (const mapping of valid.flatMap(variants)) {
       const context = contextOf(mapping);

@@ -11,13 +11,15 @@
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import type { Axis, Computation } from "../../abstraction/computation.ts";
+import { printEquation } from "../../abstraction/equation.ts";
 import { checkNames } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../../abstraction/mapping.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { bindOperands } from "./bind.ts";
 import { defineProblem, type Problem } from "./problem.ts";
-import { type EnumerationRule, validate } from "./validate.ts";
+import { type EnumerationRule, mappingBy, validate } from "./validate.ts";
 
 /** Which matches count as mappings, and how many are listed. */
 export interface MappingOptions {
@@ -66,6 +68,28 @@ const DEFAULT_LIMIT = 20_000;
  * @throws UsageError for an unknown option
  */
 export function mappings(computation: Computation, intrinsic: Intrinsic, options: MappingOptions = {}): MappingSet {
+  const { valid, refused, ...told } = judged(computation, intrinsic, options);
+  return { ...told, valid: byPromise(valid), refused: distinct(refused).sort(byHope) };
+}
+
+const judgedAlike = memoisedBy<Computation, readonly Mapping[]>();
+
+/** The valid ones of {@link mappings}: matches are judged once for all instructions that differ in the extents of kept axes alone. */
+export function validMappings(computation: Computation, intrinsic: Intrinsic): readonly Mapping[] {
+  const { equation, axes } = intrinsic.computation;
+  const sums = axes.flatMap((a) => (a.kind === "reduce" ? [a.extent] : []));
+  const types = intrinsic.operands.map((o) => `${o.name} ${o.dtype}`);
+  const found = judgedAlike(
+    computation,
+    [printEquation(equation), ...types, ...sums].join(),
+    () => judged(computation, intrinsic, { reasons: false }).valid,
+  );
+  const own = (m: Mapping): Mapping => mappingBy(defineProblem(computation, intrinsic, m.binding), m.matching);
+  return byPromise(found.map((m) => (m.intrinsic === intrinsic ? m : own(m))));
+}
+
+/** In the order of enumeration. */
+function judged(computation: Computation, intrinsic: Intrinsic, options: MappingOptions): MappingSet {
   checkNames(options, OPTIONS, "mappings");
   const rule = options.rule ?? "gather";
   const strict = options.strict ?? false;
@@ -95,16 +119,7 @@ export function mappings(computation: Computation, intrinsic: Intrinsic, options
     }
     if (options.reasons !== false) refused.push(...refusedPairs(problem, groups, rule));
   }
-  return {
-    computation,
-    intrinsic,
-    rule,
-    strict,
-    valid: byPromise(valid),
-    refused: distinct(refused).sort(byHope),
-    total,
-    sampled,
-  };
+  return { computation, intrinsic, rule, strict, valid, refused, total, sampled };
 }
 
 /** Axes with one column of the access matrix and one kind: the same loops may feed each of them. */

@@ -36,14 +36,16 @@ export interface Problem {
   readonly digest: string;
 }
 
-const knownProblems = new WeakMap<Binding, Problem>();
+const knownProblems = new WeakMap<Binding, Map<Intrinsic, Problem>>();
 
 /** Worked out once for all mappings of a binding. */
 export function defineProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): Problem {
-  const known = knownProblems.get(binding);
-  if (known?.computation === computation && known.intrinsic === intrinsic) return known;
+  const all = knownProblems.get(binding) ?? new Map<Intrinsic, Problem>();
+  knownProblems.set(binding, all);
+  const known = all.get(intrinsic);
+  if (known?.computation === computation) return known;
   const problem = findProblem(computation, intrinsic, binding);
-  knownProblems.set(binding, problem);
+  all.set(intrinsic, problem);
   return problem;
 }
 

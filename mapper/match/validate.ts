@@ -13,6 +13,7 @@ import { type Axis, extentsOf } from "../../abstraction/computation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   boundLabel,
+  type Mapping,
   type Matching,
   printMatching,
   type Refusal,
@@ -77,19 +78,15 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   }
   const extent = strict ? extentProblem(problem, matching, refuse) : undefined;
   if (extent) return extent;
+  return { ok: true, mapping: mappingBy(problem, matching) };
+}
+
+/** The mapping of a match that is known to be one. */
+export function mappingBy(problem: Problem, matching: Matching): Mapping {
+  const { computation, intrinsic, binding, digest } = problem;
   const text = printMatching(matching, "; ");
-  const id = createHash("sha256").update(`${problem.digest}\n${text}`).digest("hex").slice(0, 12);
-  return {
-    ok: true,
-    mapping: {
-      id,
-      computation: problem.computation,
-      intrinsic,
-      binding: problem.binding,
-      matching,
-      waste: wasteOf(problem, matching),
-    },
-  };
+  const id = createHash("sha256").update(`${digest}\n${text}`).digest("hex").slice(0, 12);
+  return { id, computation, intrinsic, binding, matching, waste: wasteOf(problem, matching) };
 }
 
 type Refuse = (broken: Rule, because: string, more?: Partial<Refusal>) => Verdict;

@@ -8,6 +8,7 @@
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { Access } from "../../abstraction/expression.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 const knownPlaces = new WeakMap<Tensor, Map<string, readonly number[]>>();
@@ -27,14 +28,8 @@ function findPlaces(tensor: Tensor, name: string): readonly number[] {
   return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));
 }
 
-const knownForms = new WeakMap<Access["index"], readonly (AffineForm | undefined)[]>();
-
-/** The affine form of each index: worked out once. */
-export function formsIn({ index }: Access): readonly (AffineForm | undefined)[] {
-  const forms = knownForms.get(index) ?? index.map(affineForm);
-  knownForms.set(index, forms);
-  return forms;
-}
+/** The affine form of each index. */
+export const formsIn = memoised(({ index }: Access): readonly (AffineForm | undefined)[] => index.map(affineForm));
 
 /**
  * Elements along fused loops, up to `most`, that lie side by side and begin at a multiple of their number; 1 where that is not certain.

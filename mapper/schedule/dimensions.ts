@@ -7,6 +7,7 @@
 import type { Axis } from "../../abstraction/computation.ts";
 import { binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {
@@ -29,17 +30,11 @@ export interface LoopDimension {
   readonly wholeSteps: number;
 }
 
-const knownDimensions = new WeakMap<Mapping, readonly LoopDimension[]>();
-
 /**
  * Every dimension of a mapping: kept ones before summed ones, each in the order of the computation. Axes nothing feeds have none.
  * Worked out once a mapping.
  */
-export function dimensionsOf(mapping: Mapping): readonly LoopDimension[] {
-  const known = knownDimensions.get(mapping) ?? findDimensions(mapping);
-  knownDimensions.set(mapping, known);
-  return known;
-}
+export const dimensionsOf: (mapping: Mapping) => readonly LoopDimension[] = memoised(findDimensions);
 
 function findDimensions(mapping: Mapping): LoopDimension[] {
   const { matching, intrinsic } = mapping;

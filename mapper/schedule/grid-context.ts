@@ -8,13 +8,15 @@
 
 import { boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { extentsOf, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, extentsOf, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
-import type { Mapping } from "../../abstraction/mapping.ts";
+import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
+import { bindingText } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
@@ -102,6 +104,9 @@ export interface GridContext {
 /** Bytes that one thread copies at once at most. */
 export const MOST_BYTES = 16;
 
+/** Elements along an axis that move at once: the same for every width of an instruction. */
+const runs = memoisedBy<Computation, number>();
+
 /** The context of a mapping; or why blocks and warps cannot share it, in one sentence. */
 export function gridContext(mapping: Mapping, limits: GridLimits): GridContext | string {
   const { computation, intrinsic, binding } = mapping;
@@ -142,6 +147,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
 
   // 2. Inputs.
   const loops = { extents: extentsOf(computation), fed: new Set(Object.values(mapping.matching).flat()) };
+  const alike = `${printMatching(mapping.matching)} ${bindingText(binding)}`;
   const described = inputs.map((operand): GridInput | string => {
     const names = operand.dims.map((d) => d.name);
     const kept = [rows, columns].find((a) => names.includes(a.axis));
@@ -152,7 +158,11 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     const conditions = beyondReads(problem, partsPackedIn(condition, operand.name));
     const most = MOST_BYTES / bytesOf(operand.dtype);
     const run = (a: GridAxis): number =>
-      conditions.length > 0 ? 0 : runAlong(value, a.dimension, (name) => tensorOf(computation, name), most, loops);
+      conditions.length > 0
+        ? 0
+        : runs(computation, `${operand.name} ${a.axis} ${most} ${alike}`, () =>
+            runAlong(value, a.dimension, (name) => tensorOf(computation, name), most, loops),
+          );
     const [alongKept, alongSum] = [run(kept), run(sum)];
     // What the instruction loads by itself it wants in rows along its own last dimension.
     const own = operand.storage === undefined ? (names[1] === sumAxis ? "sum" : "kept") : undefined;

@@ -17,7 +17,7 @@ import { repackedContext } from "./repack.ts";
 import { printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
 import { type PartialTile, pitchOf, receivedElements } from "./split.ts";
 import { runsAlongRows } from "./store.ts";
-import { sharedStorage } from "./swizzle.ts";
+import { sharedElements } from "./swizzle.ts";
 import { windowOf } from "./taps.ts";
 import { fragmentsAlong } from "./tile.ts";
 
@@ -75,13 +75,9 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
     const kept = isWindow ? window.rows : extentOf(input.kept.axis, schedule.tile);
     const sum = extentOf(context.sum.axis, schedule.tile);
     const [row, column] = input.contiguous === "sum" ? [kept, sum] : [sum, kept];
-    const dims = [
-      { name: "stage", extent: isWindow ? window.stages : schedule.stage },
-      { name: "row", extent: row },
-      { name: "column", extent: column },
-    ] as const;
     const elementBytes = bytesOf(input.operand.dtype);
-    return bytes + sharedStorage(schedule.swizzle, dims, elementBytes).elements * elementBytes;
+    const stages = isWindow ? window.stages : schedule.stage;
+    return bytes + sharedElements(schedule.swizzle, [stages, row, column], elementBytes) * elementBytes;
   }, 0);
   // Arrivals of a ring that an engine fills lie behind it.
   const arrivals = schedule.transfer === "engine" ? VIEW_ALIGNMENT : 0;

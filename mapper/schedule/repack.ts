@@ -23,7 +23,8 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, axis, binary, type Expr, number, printExpr, rewrite } from "../../abstraction/expression.ts";
 import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
-import type { Mapping } from "../../abstraction/mapping.ts";
+import type { Binding, Mapping } from "../../abstraction/mapping.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { formsIn, placesAlong } from "./dense-runs.ts";
 import {
@@ -83,7 +84,7 @@ export interface Picked {
 /** The mapping as it is without copies. */
 const plainOf = (context: GridContext): GridContext => context.repacked?.plain ?? context;
 
-const knownForms = new WeakMap<Computation, Map<string, RepackedInput | string>>();
+const repackedForms = memoisedBy<Computation, RepackedInput | string>();
 
 /**
  * How an input could be copied; or why that is of no use, in one sentence. Worked out once for all instructions of a family, which differ in their
@@ -91,8 +92,6 @@ const knownForms = new WeakMap<Computation, Map<string, RepackedInput | string>>
  */
 function repackedForm(plain: GridContext, input: GridInput): RepackedInput | string {
   const { computation, matching } = plain.mapping;
-  const forms = knownForms.get(computation) ?? new Map<string, RepackedInput | string>();
-  knownForms.set(computation, forms);
   const { operand, value, contiguous, width, conditions } = input;
   const key = JSON.stringify([
     operand.name,
@@ -103,9 +102,7 @@ function repackedForm(plain: GridContext, input: GridInput): RepackedInput | str
     conditions.length,
     matching,
   ]);
-  const form = forms.get(key) ?? findForm(plain, input);
-  forms.set(key, form);
-  return form;
+  return repackedForms(computation, key, () => findForm(plain, input));
 }
 
 function findForm(plain: GridContext, input: GridInput): RepackedInput | string {
@@ -147,16 +144,12 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
 
 type Copied = Pick<RepackedInput, "copy" | "access" | "picked">;
 
-const knownCopies = new WeakMap<Computation, Map<string, Copied>>();
+const copies = memoisedBy<Computation, Copied>();
 
 /** A tensor with some of its dimensions innermost, and how it is read: one for all mappings that sum along them. */
 function copyOf(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
-  const copies = knownCopies.get(computation) ?? new Map<string, Copied>();
-  knownCopies.set(computation, copies);
   const key = JSON.stringify([value.tensor, summed.map((d) => d.name)]);
-  const found = copies.get(key) ?? makeCopy(computation, value, summed);
-  copies.set(key, found);
-  return found;
+  return copies(computation, key, () => makeCopy(computation, value, summed));
 }
 
 function makeCopy(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
@@ -226,13 +219,21 @@ export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
 /** The context of the same mapping with copies in place of the tensors. */
 function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridContext | string {
   const { computation, binding } = plain.mapping;
-  const copied = Object.entries(binding).map(([operand, bound]) => [operand, inCopies(bound, inputs)] as const);
+  const key = inputs.map(({ copy }) => `${copy.name} ${printExpr(copy.storage)}`).join();
   const mapping: Mapping = {
-    ...{ ...plain.mapping, computation: withCopies(computation, inputs), binding: Object.fromEntries(copied) },
+    ...plain.mapping,
+    computation: computations(computation, key, () => withCopies(computation, inputs)),
+    binding: bindings(binding, key, () =>
+      Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, inCopies(bound, inputs)])),
+    ),
   };
   const context = gridContext(mapping, plain.limits);
   return typeof context === "string" ? context : { ...context, repacked: { plain, inputs } };
 }
+
+/** One for all mappings with the same copies: what is worked out of them is then shared too. */
+const computations = memoisedBy<Computation, Computation>();
+const bindings = memoisedBy<Binding, Binding>();
 
 /** What is read of tensors, read of their copies. */
 function inCopies(e: Expr, inputs: readonly RepackedInput[]): Expr {
@@ -242,13 +243,7 @@ function inCopies(e: Expr, inputs: readonly RepackedInput[]): Expr {
   });
 }
 
-const knownComputations = new WeakMap<Computation, Map<string, Computation>>();
-
-/** One for all mappings with the same copies: what is worked out of a computation is then shared too. */
 function withCopies(computation: Computation, inputs: readonly RepackedInput[]): Computation {
-  const all = knownComputations.get(computation) ?? new Map<string, Computation>();
-  knownComputations.set(computation, all);
-  const key = inputs.map(({ copy }) => `${copy.name} ${printExpr(copy.storage)}`).join();
   const { epilogue, equation } = computation;
   const isStillRead = (name: string): boolean =>
     epilogue !== undefined && accessesOf(epilogue.equation).some((a) => a.tensor === name);
@@ -256,13 +251,11 @@ function withCopies(computation: Computation, inputs: readonly RepackedInput[]):
     const form = inputs.find((i) => i.source === t);
     return [...(form ? [form.copy] : []), ...(!form || isStillRead(t.name) ? [t] : [])];
   });
-  const found = all.get(key) ?? {
+  return {
     ...computation,
     equation: { ...equation, value: inCopies(equation.value, inputs) },
     tensors: Object.fromEntries(tensors.map((t) => [t.name, t])),
   };
-  all.set(key, found);
-  return found;
 }
 
 const knownContexts = new WeakMap<GridContext, Map<string, GridContext | string>>();

@@ -9,6 +9,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../../abstraction/candidate.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
 import type { Decision, Listed, Move } from "./decision.ts";
 
@@ -30,12 +31,10 @@ type Known<S, C> = Decision<unknown, C, S>;
 const seenBy = <S extends object, C>({ seen }: ScheduleKind<S, C>, context: C, schedule: S): C =>
   seen ? seen(context, schedule) : context;
 
-const knownLists = new WeakMap<object, readonly unknown[]>();
+const valuesIn = memoised((of: object): readonly unknown[] => Object.values(of));
 
 function listOf<S extends object, C>(decisions: Decisions<S, C>): readonly Known<S, C>[] {
-  const list = knownLists.get(decisions) ?? Object.values(decisions);
-  knownLists.set(decisions, list);
-  return list as readonly Known<S, C>[]; // the values of these very decisions
+  return valuesIn(decisions) as readonly Known<S, C>[]; // the values of these very decisions
 }
 
 function valueIn<S extends object>(schedule: S, name: string): unknown {
@@ -254,14 +253,16 @@ function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C, S
   };
 }
 
-const known = new WeakMap<object, Map<unknown, readonly unknown[]>>();
+const known = memoised((_: object) => new Map<unknown, readonly unknown[]>());
 
 /** Worked out once a context. */
 function valuesOf<S, C>(context: C, d: Listed<unknown, C, S>): readonly unknown[] {
   const key: object = Object(context);
-  const lists = known.get(key) ?? new Map<unknown, readonly unknown[]>();
-  known.set(key, lists);
-  const list = lists.get(d) ?? d.values(context);
-  lists.set(d, list);
+  const lists = known(key);
+  let list = lists.get(d);
+  if (!list) {
+    list = d.values(context);
+    lists.set(d, list);
+  }
   return list;
 }

@@ -13,6 +13,7 @@ import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
 import { runsAlongRows } from "./store.ts";
 import { keptTiles, windowOf } from "./taps.ts";
@@ -65,7 +66,7 @@ export function tilesOf(context: GridContext, schedule: Pick<GridSchedule, "tile
 }
 
 function isWorthwhile(context: GridContext, { tile, taps }: GridSchedule, parts: number): boolean {
-  const { steps, tiles } = sizesOf(context, tile);
+  const { steps, tiles } = sizesOf(context)(tile);
   if (steps % parts !== 0 || tiles * parts > ENOUGH_BLOCKS * context.limits.multiprocessors) return false;
   return Number.isInteger((windowOf(context, { tile, taps })?.slices ?? 0) / parts);
 }
@@ -76,15 +77,11 @@ interface Sizes {
 }
 
 /** Of the tiles worth trying for a context, each asked for with every value: most schedules that are drawn are refused later. */
-const known = new WeakMap<GridContext, WeakMap<GridSchedule["tile"], Sizes>>();
-
-function sizesOf(context: GridContext, tile: GridSchedule["tile"]): Sizes {
-  const sizes = known.get(context) ?? new WeakMap<GridSchedule["tile"], Sizes>();
-  known.set(context, sizes);
-  const found = sizes.get(tile) ?? { steps: stepsOf(context, tile), tiles: tilesOf(context, { tile }) };
-  sizes.set(tile, found);
-  return found;
-}
+const sizesOf = memoised((context: GridContext) =>
+  memoised(
+    (tile: GridSchedule["tile"]): Sizes => ({ steps: stepsOf(context, tile), tiles: tilesOf(context, { tile }) }),
+  ),
+);
 
 /** How partial sums of a tile lie: lines along the axis that the output runs along. */
 export interface PartialTile {

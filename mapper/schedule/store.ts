@@ -13,6 +13,7 @@ import { type Computation, extentsOf, outputOf } from "../../abstraction/computa
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import { type Access, number } from "../../abstraction/expression.ts";
+import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
 
 /** Lanes that exchange words, and the bytes each of them writes at once. */
@@ -33,33 +34,33 @@ export function quadsProblem({ mapping, team, columns }: GridContext): string | 
   return undefined;
 }
 
-const knownRuns = new WeakMap<GridContext, boolean>();
+/** Of the loops along an axis. */
+const loopsAlong = ({ dimension }: GridAxis): string => dimension?.loops.map((l) => l.name).join() ?? "";
 
-/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. Worked out once a context. */
-export function runsAlongRows(context: GridContext): boolean {
-  const { computation } = context.mapping;
-  const [extents, dimension] = [extentsOf(computation), context.rows.dimension];
-  const runs =
-    knownRuns.get(context) ??
-    runAlong(storedAt(computation), dimension, () => outputOf(computation), 1, { extents }) > 0;
-  knownRuns.set(context, runs);
-  return runs;
+const runs = memoisedBy<Computation, number>();
+
+/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. Worked out once for the same rows. */
+export function runsAlongRows({ mapping: { computation }, rows }: GridContext): boolean {
+  const run = (): number =>
+    runAlong(storedAt(computation), rows.dimension, () => outputOf(computation), 1, {
+      extents: extentsOf(computation),
+    });
+  return runs(computation, loopsAlong(rows), run) > 0;
 }
 
 /** Of the output an NVIDIA GPU writes whole sectors of so many bytes. */
 const SECTOR_BYTES = 32;
 /** Elements of results that a warp holds side by side: eight rows, and two of each of four lanes (PTX ISA, fragments of m16n8). */
 const PATCH = 8;
-const knownSectors = new WeakMap<GridContext, number>();
+const sectorCounts = memoisedBy<Computation, number>();
 
 /**
  * How many times the bytes of the results are written in sectors, where each lane writes what it holds: 1 where sectors are full, 2 for rows of 16 bytes,
- * 16 where no neighbours of 2 bytes lie side by side. Worked out once a context.
+ * 16 where no neighbours of 2 bytes lie side by side. Worked out once for the same rows and columns.
  */
 export function sectorsOver(context: GridContext): number {
-  const found = knownSectors.get(context) ?? countSectors(context);
-  knownSectors.set(context, found);
-  return found;
+  const { mapping, rows, columns } = context;
+  return sectorCounts(mapping.computation, `${loopsAlong(rows)} ${loopsAlong(columns)}`, () => countSectors(context));
 }
 
 function countSectors({ mapping, rows, columns }: GridContext): number {
@@ -87,16 +88,11 @@ function countSectors({ mapping, rows, columns }: GridContext): number {
   return (sectors * SECTOR_BYTES) / ((down?.length ?? 1) * (across?.length ?? 1) * bytes);
 }
 
-const knownStored = new WeakMap<Computation, Access>();
-
-/** The element of the output where a point's result is stored. Worked out once. */
-export function storedAt(computation: Computation): Access {
-  const { equation, epilogue } = computation;
-  if (!epilogue) return equation.target;
-  const stored = knownStored.get(computation) ?? epilogueAt(epilogue, equation.target.index, equation.target).target;
-  knownStored.set(computation, stored);
-  return stored;
-}
+/** The element of the output where a point's result is stored. */
+export const storedAt = memoised(
+  ({ equation, epilogue }: Computation): Access =>
+    epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target,
+);
 
 export const store: GridDecision<"store"> = {
   name: "store",

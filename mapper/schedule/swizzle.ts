@@ -68,6 +68,15 @@ export function spanOf(columns: number, elementBytes: number): number {
   return (SPANS.find((bytes) => (columns * elementBytes) % bytes === 0) ?? PIECE_BYTES) / elementBytes;
 }
 
+/** Elements that a ring takes. @param dims stage, row, column */
+export function sharedElements(
+  how: GridSchedule["swizzle"],
+  [stage, row, column]: readonly [stage: number, row: number, column: number],
+  elementBytes: number,
+): number {
+  return stage * row * (column + (how === "padded" ? PIECE_BYTES / elementBytes : 0));
+}
+
 /** Rows that `ldmatrix` reads at once, which should meet all banks. */
 const ROWS_AT_ONCE = 8;
 
@@ -82,14 +91,22 @@ export function sharedStorage(
   elementBytes: number,
 ): { readonly storage: Expr; readonly elements: number } {
   const [stage, row, column] = dims;
+  const elements = sharedElements(how, [stage.extent, row.extent, column.extent], elementBytes);
+  return { storage: formulaOf(how, dims, elementBytes), elements };
+}
+
+function formulaOf(
+  how: GridSchedule["swizzle"],
+  dims: readonly [stage: Dimension, row: Dimension, column: Dimension],
+  elementBytes: number,
+): Expr {
+  const [stage, row, column] = dims;
   const piece = PIECE_BYTES / elementBytes;
-  const whole = (pitch: number, place: Expr): { storage: Expr; elements: number } => ({
-    storage: binary("+", binary("*", axis(stage.name), number(pitch * row.extent)), place),
-    elements: stage.extent * row.extent * pitch,
-  });
+  const whole = (pitch: number, place: Expr): Expr =>
+    binary("+", binary("*", axis(stage.name), number(pitch * row.extent)), place);
   switch (how) {
     case "plain":
-      return { storage: rowMajor(dims), elements: stage.extent * row.extent * column.extent };
+      return rowMajor(dims);
     case "padded": {
       const pitch = column.extent + piece;
       return whole(pitch, binary("+", binary("*", axis(row.name), number(pitch)), axis(column.name)));

@@ -15,6 +15,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
+import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { stepsInFlight } from "./fragments.ts";
 import type { GridAxis, GridContext, GridDecision, GridInput } from "./grid-context.ts";
 import { tilesAlong } from "./tile.ts";
@@ -85,14 +86,8 @@ export interface TapWindow extends Omit<WindowForm, "dims"> {
   readonly stages: number;
 }
 
-const knownForms = new WeakMap<GridContext, WindowForm | string>();
-
 /** What could be staged for all taps; or why nothing can, in one sentence. Worked out once a context. */
-export function windowForm(context: GridContext): WindowForm | string {
-  const form = knownForms.get(context) ?? findForm(context);
-  knownForms.set(context, form);
-  return form;
-}
+export const windowForm: (context: GridContext) => WindowForm | string = memoised(findForm);
 
 function findForm(context: GridContext): WindowForm | string {
   if (context.outerSums.length === 0) return "no summed loops stand outside the instruction";
@@ -137,7 +132,7 @@ function formOf({ mapping, sum, outer, outerSums }: GridContext, input: GridInpu
   return isShared ? { input, access: viewed.access, column, dims } : `no two results of a tile read the same ${name}`;
 }
 
-const knownWindows = new WeakMap<GridContext, Map<string, TapWindow>>();
+const windows = memoisedBy<GridContext, TapWindow>();
 
 /** The window of a schedule whose taps are shifted; undefined where each is staged by itself. */
 export function windowOf(
@@ -146,15 +141,10 @@ export function windowOf(
 ): TapWindow | undefined {
   const form = schedule.taps === undefined ? undefined : windowForm(context);
   if (form === undefined || typeof form === "string") return undefined;
-  const windows = knownWindows.get(context) ?? new Map<string, TapWindow>();
-  knownWindows.set(context, windows);
   const { input } = form;
   const [kept, sum] = [extentOf(input.kept.axis, schedule.tile), extentOf(context.sum.axis, schedule.tile)];
   const parts = schedule.split?.parts ?? 1;
-  const key = `${kept} ${sum} ${parts}`;
-  const found = windows.get(key) ?? sized(context, form, { kept, columns: sum, parts });
-  windows.set(key, found);
-  return found;
+  return windows(context, `${kept} ${sum} ${parts}`, () => sized(context, form, { kept, columns: sum, parts }));
 }
 
 /** Whole inner dimensions first, then as many steps of the next as have room. */

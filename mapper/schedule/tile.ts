@@ -10,8 +10,12 @@ import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
 import { byAxis, namesProblem, printPairs } from "./decision.ts";
-import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
+import type { GridAxis, GridContext, GridDecision, GridLimits } from "./grid-context.ts";
+
+/** One list for all mappings whose axes are as long: they are many, and so are tiles. */
+const tiles = memoisedBy<GridLimits, readonly GridSchedule["tile"][]>();
 
 /** Largest tile along a kept axis: 256 columns of f32 sums are 128 registers of each of 256 threads. */
 export const MOST_KEPT = 256;
@@ -24,12 +28,16 @@ export const tile: GridDecision<"tile"> = {
     "Elements of a block's tile along each axis: larger tiles read inputs fewer times, smaller ones fill the machine.",
   example: "m 128, n 256, k 64",
   schema: byAxis(z.int().min(1).max(4096)),
-  values: ({ rows, columns, sum, elementBytes }) =>
-    keptTiles(rows).flatMap((m) =>
-      keptTiles(columns).flatMap((n) =>
-        sumTiles(sum, elementBytes).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
+  values: ({ rows, columns, sum, elementBytes, limits }) => {
+    const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
+    return tiles(limits, [...sizes, elementBytes].join(), () =>
+      keptTiles(rows).flatMap((m) =>
+        keptTiles(columns).flatMap((n) =>
+          sumTiles(sum, elementBytes).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
+        ),
       ),
-    ),
+    );
+  },
   print: printPairs,
   problem: (context, schedule) => {
     const { rows, columns, sum } = context;
