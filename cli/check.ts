@@ -22,7 +22,7 @@ import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
@@ -36,15 +36,52 @@ const options = z.object({
 });
 type Options = z.infer<typeof options>;
 
+const side = z
+  .union([
+    z.strictObject({ id: z.string(), status: z.string() }),
+    z.strictObject({
+      id: z.string(),
+      status: z.literal("ok"),
+      intrinsic: z.string(),
+      microseconds: z.number(),
+      interval: z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" }),
+    }),
+  ])
+  .nullable()
+  .meta({ description: "the best record, or the latest failure where nothing worked; null where there is none" });
+const interval = z.tuple([z.number(), z.number()]);
+const checkSchema = documentOf({
+  accepted: z.boolean(),
+  maxRegression: z.number().meta({ description: "share" }),
+  compared: z.int().meta({ description: "workloads that both databases have" }),
+  findings: z.array(
+    z.strictObject({
+      verdict: z.enum(["slower", "faster", "same", "failing", "missing", "new"]),
+      fails: z.boolean(),
+      workload: z.string(),
+      operator: z.string(),
+      shape: z.record(z.string(), z.int()),
+      dtype: z.string(),
+      threads: z.int(),
+      cache: z.string(),
+      cpu: z.string(),
+      baseline: side,
+      now: side,
+      ratio: z.number().nullable().meta({ description: "time now over that of the baseline" }),
+      interval: interval.nullable().meta({ description: "of the ratio, 95 % within" }),
+      environmentDiffersIn: z.array(z.string()),
+    }),
+  ),
+});
+
 export function registerCheck(command: Command, finish: (code: ExitCode) => void): void {
-  command
+  addJson(command, checkSchema)
     .option("--baseline <file>", "the database to compare with")
     .option("--db <file>", "the database to check (default: automap.db in this directory)")
     .option("--max-regression <share>", "the largest slowdown that is accepted (default: 3%)")
     .option("--op <operator>", "only this operator")
     .option("--require-all", "a workload of the baseline without a result fails too")
     .option("--junit <file>", "write the result as JUnit XML")
-    .option("--json", "print a JSON document")
     .addHelpText(
       "after",
       [

@@ -41,6 +41,7 @@ type Options = z.infer<typeof options>;
 
 export function registerExplain(command: Command, finish: (code: ExitCode) => void): void {
   addMappingOptions(command)
+    .option("--json", "print a JSON document")
     .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
     .option("--svg <file>", "also write a drawing of the mapping as SVG")

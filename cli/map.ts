@@ -21,7 +21,7 @@ import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
 import { declareOption } from "./declare.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
@@ -43,6 +43,40 @@ export const mappingOptions = subjectOptions.extend({
   json: z.boolean().optional(),
 });
 
+const matching = z
+  .record(z.string(), z.array(z.string()))
+  .meta({ description: "the loops that feed each axis of the instruction" });
+const mapSchema = documentOf({
+  operator: z.string(),
+  equation: z.string(),
+  intrinsic: z.string().meta({ description: "the instruction, or the family that was asked for" }),
+  rule: z.enum(["amos", "gather"]),
+  strict: z.boolean(),
+  count: z.int().meta({ description: "mappings" }),
+  total: z.int().meta({ description: "candidate matches" }),
+  sampled: z.boolean().meta({ description: "whether the matches are a sample of a space too large to list" }),
+  mappings: z.array(
+    z.strictObject({
+      id: z.string(),
+      intrinsic: z.string(),
+      matching,
+      operands: z.record(z.string(), z.string()).meta({ description: "the tensor of each operand" }),
+      waste: z.number().meta({ description: "share of the multiplies that only compute padding" }),
+    }),
+  ),
+  refusals: z.array(
+    z.strictObject({
+      rule: z.string(),
+      because: z.string(),
+      matching,
+      intrinsic: z.string(),
+      hint: z.string().optional(),
+      place: z.strictObject({ row: z.string(), column: z.string() }).optional(),
+      witness: z.looseObject({}).optional().meta({ description: "an output element that would be computed wrongly" }),
+    }),
+  ),
+});
+
 const options = mappingOptions.extend({ why: z.boolean().optional(), all: z.boolean().optional() });
 type Options = z.infer<typeof options>;
 
@@ -54,12 +88,11 @@ export function addMappingOptions(command: Command): Command {
       "fixed: operands in the order of the text; any: products commute (default: any for gather, fixed for amos)",
     )
     .option("--rewrite <how>", "map the equation in other loops: phases (of its strides), reversed (its taps)")
-    .option("--strict", "refuse extents smaller than the instruction's instead of padding them")
-    .option("--json", "print a JSON document");
+    .option("--strict", "refuse extents smaller than the instruction's instead of padding them");
 }
 
 export function registerMap(command: Command, finish: (code: ExitCode) => void): void {
-  addMappingOptions(command)
+  addJson(addMappingOptions(command), mapSchema)
     .option("--why", "list the refused matches with their reasons")
     .option("--all", "list every mapping")
     .addHelpText(

@@ -22,17 +22,51 @@ import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
 import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 type Options = z.infer<typeof options>;
 
+const runSchema = z.strictObject({
+  id: z.string(),
+  workload: z.string(),
+  operator: z.string(),
+  shape: z.record(z.string(), z.int()),
+  dtype: z.string(),
+  seed: z.int(),
+  options: z.looseObject({}).meta({ description: "all that decides what the search does" }),
+  budget: z.looseObject({}),
+  started: z.number().meta({ description: "milliseconds since 1970" }),
+  ended: z.number().optional(),
+  status: z.string().meta({ description: "running without a living process: it was killed" }),
+});
+/** Of one run, or of the list of all. */
+const replaySchema = z.union([
+  documentOf({ runs: z.array(runSchema.extend({ trials: z.int() })) }),
+  documentOf({
+    run: runSchema,
+    identical: z.boolean().meta({ description: "bit for bit" }),
+    divergence: z.strictObject({ trial: z.int(), because: z.string() }).nullable(),
+    status: z.string(),
+    known: z.int().meta({ description: "trials that it knew from earlier runs" }),
+    assumed: z.array(z.string()).meta({ description: "what is not recorded" }),
+    best: z.string().nullable().meta({ description: "key of the candidate" }),
+    trials: z.array(
+      z.strictObject({
+        candidate: z.looseObject({ intrinsic: z.string() }),
+        status: z.string(),
+        microseconds: z.number().nullable(),
+        predictedMicroseconds: z.number().nullable(),
+      }),
+    ),
+  }),
+]);
+
 export function registerReplay(command: Command, finish: (code: ExitCode) => void): void {
-  command
+  addJson(command, replaySchema)
     .argument("[run]", "the first digits of a run's id; without one, the runs are listed")
     .option("--db <file>", "the database (default: automap.db in this directory)")
-    .option("--json", "print a JSON document")
     .addHelpText(
       "after",
       [

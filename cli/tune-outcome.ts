@@ -2,6 +2,7 @@
  * @file What came of a search, or of a ranking without one: printed first, written to files after.
  */
 
+import { z } from "zod";
 import { isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -15,12 +16,47 @@ import { kernelFor } from "../session/kernel.ts";
 import { type Expected, rankByModel } from "../session/rank.ts";
 import { operationsOf, type TuneOutcome } from "../session/tune.ts";
 import { isGpu } from "../targets/index.ts";
+import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
 
 type Found = Extract<TuneOutcome, { best: unknown }>;
+
+const microseconds = z.number();
+const schedule = z.looseObject({}).meta({ description: "docs/schedule.md names its decisions" });
+/** Of a search, or with --model-only of a ranking. */
+export const tuneSchema = z.union([
+  documentOf({
+    status: z.enum(TUNE_STATUSES).meta({ description: "why the search ended" }),
+    best: z
+      .strictObject({
+        id: z.string().meta({ description: "of its record" }),
+        microseconds,
+        interval: z.tuple([microseconds, microseconds]).meta({ description: "95 % within" }),
+        processors: z.array(z.int()).nullable(),
+        load: z.number().nullable().meta({ description: "share of the processors that other programs took" }),
+        gops: z.number().meta({ description: "operations a second, in units of 10^9" }),
+        intrinsic: z.string(),
+        mapping: z.looseObject({}).meta({ description: "the loops that feed each axis, or the design on lanes" }),
+        schedule,
+        predictedMicroseconds: microseconds.nullable(),
+      })
+      .nullable()
+      .meta({ description: "null where no kernel worked" }),
+    trials: z.int(),
+    failed: z.record(z.string(), z.int()).meta({ description: "how many trials ended in each status but ok" }),
+    seconds: z.number(),
+    waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
+    database: z.string(),
+  }),
+  documentOf({
+    measured: z.literal(false),
+    target: z.string(),
+    candidates: z.array(z.looseObject({ intrinsic: z.string(), schedule, predictedMicroseconds: microseconds })),
+  }),
+]);
 
 /** The candidates the model likes best, nothing measured. */
 export function rank(
@@ -172,18 +208,20 @@ function tuneDocument(outcome: Found): Record<string, unknown> {
   const { best, trials, failed, seconds, waitedSeconds, database } = outcome;
   return {
     status: outcome.status,
-    best: best && {
-      id: best.id,
-      microseconds: best.measurement.median * 1e6,
-      interval: best.measurement.interval.map((s) => s * 1e6),
-      processors: best.measurement.ran?.cpus ?? null,
-      load: best.measurement.ran?.load ?? null,
-      gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
-      intrinsic: best.candidate.intrinsic,
-      mapping: isMapped(best.candidate) ? best.candidate.matching : { design: placeText(best.candidate) },
-      schedule: best.candidate.schedule,
-      predictedMicroseconds: best.prediction && best.prediction.seconds * 1e6,
-    },
+    best: best
+      ? {
+          id: best.id,
+          microseconds: best.measurement.median * 1e6,
+          interval: best.measurement.interval.map((s) => s * 1e6),
+          processors: best.measurement.ran?.cpus ?? null,
+          load: best.measurement.ran?.load ?? null,
+          gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,
+          intrinsic: best.candidate.intrinsic,
+          mapping: isMapped(best.candidate) ? best.candidate.matching : { design: placeText(best.candidate) },
+          schedule: best.candidate.schedule,
+          predictedMicroseconds: best.prediction ? best.prediction.seconds * 1e6 : null,
+        }
+      : null,
     trials: trials.length,
     failed,
     seconds,

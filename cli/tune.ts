@@ -34,10 +34,10 @@ import { isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { checkWritable } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, say, style } from "./output.ts";
+import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
-import { commandToGoOn, conclude, rank } from "./tune-outcome.ts";
+import { commandToGoOn, conclude, rank, tuneSchema } from "./tune-outcome.ts";
 import { progressOf } from "./tune-progress.ts";
 
 const options = subjectOptions.extend({
@@ -68,7 +68,7 @@ const options = subjectOptions.extend({
 export type TuneWords = z.infer<typeof options>;
 
 export function registerTune(command: Command, finish: (code: ExitCode) => void): void {
-  addSubjectOptions(command)
+  addJson(addSubjectOptions(command), tuneSchema)
     .option(...TARGET_OPTION)
     .option("--trials <n>", `kernels to measure at most (default ${DEFAULT_TRIALS})`)
     .option(
@@ -91,7 +91,6 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
     .option("--model-only", "rank candidates by the model and measure nothing: needs no compiler and no device")
     .option("-q, --quiet", "say nothing on the way: only the result, and what is wrong")
     .option("-v, --verbose", "say what became of every kernel, with the log of those that failed")
-    .option("--json", "print a JSON document at the end")
     .addHelpText(
       "after",
       [

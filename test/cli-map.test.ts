@@ -229,6 +229,8 @@ describe("automap map --json", () => {
   ])("prints the document %s", async (_, line, code) => {
     const ran = await commandLine(line);
     expect({ code: ran.code, err: ran.err }).toEqual({ code, err: "" });
+    const schema = z.fromJSONSchema(JSON.parse(await printed("map --json-schema")));
+    expect(() => schema.parse(JSON.parse(ran.out))).not.toThrow();
     const document = mapDocument.parse(JSON.parse(ran.out));
     expect(document.count).toBe(document.mappings.length);
     expect(document.count === 0).toBe(code === 3);

@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { openDatabase, queryTrials, recordCalibration } from "../db/index.ts";
 import { everyIntrinsic, intrinsicNamed } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
@@ -38,6 +39,8 @@ describe("automap tune --target cuda", () => {
     const ran = await machine.commandLine(SEARCH);
     expect(ran.err).toContain("matmul m 16 n 16 k 32, f16->f32 on h100");
     expect(ran.code, ran.err).toBe(0);
+    const schema = z.fromJSONSchema(JSON.parse((await commandLine("tune --json-schema")).out));
+    expect(() => schema.parse(JSON.parse(ran.out))).not.toThrow();
     const { best, trials } = JSON.parse(ran.out);
     expect(trials).toBe(3);
     expect(best.schedule.tile).toBeDefined();
@@ -113,6 +116,8 @@ describe("a record of a GPU", () => {
     const replayed = await ask(`replay ${run}`);
     expect(replayed).toContain("bit for bit");
     expect(replayed).not.toContain("assumed");
+    const schema = z.fromJSONSchema(JSON.parse((await commandLine("replay --json-schema")).out));
+    expect(schema.parse(JSON.parse(await ask(`replay ${run} --json`)))).toMatchObject({ identical: true });
   });
 
   it("is reported", async () => {

@@ -18,6 +18,7 @@ import type { SearchSpace } from "./space.ts";
 import { fillOptions, type Search, type Strategy } from "./strategy.ts";
 import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "./trials.ts";
 
+export const TUNE_STATUSES = ["trials-spent", "time-spent", "interrupted", "exhausted", "no-gain"] as const;
 /**
  * Why a search ended.
  *
@@ -26,7 +27,7 @@ import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "./trials.ts"
  * - `exhausted`: the strategy has nothing new to propose
  * - `no-gain`: see `EarlyStop`
  */
-export type TuneStatus = "trials-spent" | "time-spent" | "interrupted" | "exhausted" | "no-gain";
+export type TuneStatus = (typeof TUNE_STATUSES)[number];
 
 /** Earlier trials. The store decides what it knows: a trial from another world (compiler, machine) is unknown and measured again. */
 export interface TrialStore<C> {
