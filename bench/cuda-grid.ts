@@ -19,12 +19,13 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
-import { type CudaRunner, createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";
+import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import type { TuneEvent } from "../tuner/search.ts";
 import { type Case, casesNamed, type Layer } from "./cuda-cases.ts";
+import { cublas } from "./cuda-library.ts";
 import { readOptions } from "./options.ts";
 
 const { values } = readOptions({
@@ -181,24 +182,6 @@ function seconds({
   readonly measurement: { readonly status: string; readonly median?: number };
 }): string {
   return measurement.median === undefined ? measurement.status : (measurement.median * 1e6).toFixed(2);
-}
-
-function cublas(workdir: string, n: number, nvcc: string, arguments_: Prebuilt["arguments"]): Prebuilt {
-  const source = fileURLToPath(new URL("./peers/cublas.cu", import.meta.url));
-  const file = join(workdir, `cublas-${n}.so`);
-  execFileSync(nvcc, [
-    "-shared",
-    "-Xcompiler",
-    "-fPIC",
-    `-DM=${n}`,
-    `-DN=${n}`,
-    `-DK=${n}`,
-    "-o",
-    file,
-    source,
-    "-lcublas",
-  ]);
-  return { file, arguments: arguments_ };
 }
 
 /** Seconds of convolutions in PyTorch, each in its layout and in the other one; none where there is no PyTorch. */
