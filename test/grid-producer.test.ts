@@ -150,6 +150,20 @@ describe("a producer beside warpgroups", () => {
     `);
   });
 
+  it.skipIf(NVCC === undefined)(
+    "is compiled without serialised products where lanes store by elements",
+    () => {
+      const context = gridContextOf(product(1024, 1024, 1024), "wgmma.m64n128k16.f32.f16", "m <- n; n <- m; k <- k");
+      const tile = { tile: { m: 64, n: 128, k: 64 }, warps: { m: 1, n: 1 } };
+      return expectCompiled({
+        name: "results along m",
+        context,
+        schedule: { ...BASE, ...tile, stage: 4, store: "direct" },
+      });
+    },
+    120_000,
+  );
+
   it.skipIf(NVCC === undefined).each([
     ["across", 132],
     ["inline", undefined],

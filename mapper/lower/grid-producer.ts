@@ -6,7 +6,7 @@
  *         await full[step%4], use step/4                           await empty[step%4], use step/4-1
  *         products of the step; those of the step before ended     send for full[step%4]
  *         arrive empty[(step+3)%4] where step > 0
- *       arrive empty[..]
+ *       arrive empty[..]                                         where another tile follows
  *
  * What all threads of the block do together stands before or behind both: rows of zeros, barriers of a cluster.
  */
@@ -59,8 +59,9 @@ export function consumed(places: GridPlaces): readonly Statement[] {
     ...[...sendOff(places, step), ended(inFlight), left(step, inFlight)],
     ...(window && isRefilled(window) ? [windowLeft(places, window, step, inFlight)] : []),
   ];
-  const last = inFlight > 0 ? [ended(0), left(places.counted(number(steps - 1)), 0)] : [];
-  return [loop(name, steps, inside), ...last];
+  // Of the last tile no stage is filled again; between the wait and the sums an arrival made ptxas serialise products that are stored by elements.
+  const freed = places.turns > 1 ? [left(places.counted(number(steps - 1)), 0)] : [];
+  return [loop(name, steps, inside), ...(inFlight > 0 ? [ended(0), ...freed] : [])];
 }
 
 /** `(step + 3) % 4`: the turn of what came one before. */
