@@ -10,9 +10,12 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
+import { edgeIssues, registersOf } from "../mapper/schedule/block.ts";
 import { type Border, borderBlocks, isInside } from "../mapper/schedule/borders.ts";
+import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
-import { placementsOf } from "../mapper/schedule/place.ts";
+import { bordersUnder, placementsOf } from "../mapper/schedule/place.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
@@ -135,3 +138,20 @@ function smallInputs(computation: Computation, random: Random): Record<string, F
     ]),
   );
 }
+
+test("a summed loop is not unrolled where borders would be written many times longer for it", () => {
+  const [fma] = intrinsicsNamed("avx512.fma.f32.broadcast");
+  const conv = instantiate(operatorNamed("conv2d"), { types: parseDataTypes("f32") });
+  const mapping =
+    fma && mappings(conv, fma, { reasons: false }).valid.find((m) => printMatching(m.matching) === "n <- k");
+  if (!mapping) throw new Error("conv2d does not map by its output channels");
+  const random = seededRandom(1);
+  const long = Array.from({ length: 600 }, () => randomSchedule(mapping, random)).filter((schedule) => {
+    const dimensions = dimensionsUnder(mapping, schedule);
+    const sizeOf = (d: (typeof dimensions)[number]): number => schedule.block[d.name] ?? 1;
+    const { accumulators } = registersOf(mapping, schedule);
+    return edgeIssues(bordersUnder(mapping, schedule), dimensions, sizeOf, accumulators) > 1024;
+  });
+  expect(long.length).toBeGreaterThan(10);
+  expect(long.filter(({ block }) => (block["c"] ?? 1) > 1)).toEqual([]);
+});
