@@ -53,6 +53,21 @@ describe("a kernel of blocks and warps", () => {
     });
 });
 
+describe("the space of a GPU", () => {
+  it("promises the schedule that each of its mappings was judged by", () => {
+    const computation = instantiate(operatorNamed("matmul"), {
+      ...{ parameters: { m: 256, n: 256, k: 256 }, types: parseDataTypes("f16") },
+    });
+    const space = sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 });
+    if (!("kernelOf" in space)) throw new Error("nothing maps");
+    const promised = (space.promising ?? []).map((c) => space.predict(c)?.seconds ?? Number.NaN);
+    const random = seededRandom(5);
+    const drawn = Array.from({ length: 16 }, () => space.predict(space.random(random))?.seconds ?? Number.NaN);
+    expect(promised.length).toBeGreaterThan(10);
+    expect(Math.min(...promised)).toBeLessThan(Math.min(...drawn));
+  });
+});
+
 describe("a recorded schedule of blocks", () => {
   const computation = instantiate(operatorNamed("matmul"), {
     ...{ parameters: { m: 64, n: 64, k: 64 }, types: parseDataTypes("f16") },

@@ -24,6 +24,12 @@ describe("two spaces as one", () => {
     expect(joinedSpace({ ...words("a"), size: undefined }, words("b"), isA).size).toBeUndefined();
   });
 
+  it("promises what either promises", () => {
+    const promising = { ...words("a"), promising: ["a3"] };
+    expect(joinedSpace(promising, { ...words("b"), promising: ["b1"] }, isA).promising).toEqual(["a3", "b1"]);
+    expect(joinedSpace(promising, words("b"), isA).promising).toEqual(["a3"]);
+  });
+
   it("draws from both", () => {
     const random = seededRandom(1);
     const drawn = Array.from({ length: 40 }, () => space.random(random)[0]);

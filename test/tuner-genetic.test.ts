@@ -50,6 +50,15 @@ describe("the genetic strategy", () => {
     for (const [i, seconds] of bred.entries()) expect(seconds).toBeLessThanOrEqual(drawn[i] ?? 0);
   });
 
+  it("begins with what the space was expected to be good at", async () => {
+    const few = { ...base, seed: 1, strategy: genetic, strategyOptions: { population: 4, generations: 1 } };
+    const first = async (space: SearchSpace<Point>): Promise<number | undefined> =>
+      (await fakeTune({ ...few, space, budget: { trials: 8 } })).result.trials[0]?.prediction?.seconds;
+    const [promised, drawn] = [await first({ ...grid, promising: [OPTIMUM] }), await first(grid)];
+    expect(promised).toBe(nearlyRight(OPTIMUM)?.seconds);
+    expect(drawn).toBeGreaterThan(promised ?? 0);
+  });
+
   it("proposes the best expected first, then unlike ones", async () => {
     const { result } = await fakeTune({ ...base, seed: 1, strategy: genetic, budget: { trials: 8 } });
     const expected = result.trials.map(({ prediction }) => prediction?.seconds ?? 0);

@@ -65,7 +65,10 @@ function breed<C>(
   const seen = new Map<string, Costed<C>>();
   const first = [
     ...fastest(search).slice(0, Math.ceil(options.population * MEASURED_SHARE)),
-    ...inherited.slice(0, Math.ceil(options.population * INHERITED_SHARE)),
+    ...(inherited.length > 0 ? inherited : (space.promising ?? [])).slice(
+      0,
+      Math.ceil(options.population * INHERITED_SHARE),
+    ),
   ].values();
   let population: readonly C[] = [];
 

@@ -39,6 +39,7 @@ export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapp
   keeps: (mapping: Mapping) => boolean = () => true,
 ): MappingSpace<K, C> | readonly Refusal[] {
   const random = seededRandom(seed);
+  const promising = new Map<C, K["schedule"]>();
   const ranked = rankMappings<C>(
     computation,
     intrinsics,
@@ -56,7 +57,9 @@ export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapp
         // Where none was found in so many tries, the next is not either.
         if (!schedule) break;
         const seconds = predict(context, schedule);
-        if (seconds !== undefined) least = Math.min(least ?? seconds, seconds);
+        if (seconds === undefined || (least !== undefined && seconds >= least)) continue;
+        least = seconds;
+        promising.set(context, schedule);
       }
       return least;
     },
@@ -69,5 +72,5 @@ export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapp
     if (!schedule) throw new Error("internal: a mapping was kept that has no schedule");
     return schedule;
   };
-  return new MappingSpace<K, C>({ ...kind, random: drawn }, ranked);
+  return new MappingSpace<K, C>({ ...kind, random: drawn }, ranked, promising);
 }

@@ -21,6 +21,7 @@ export function joinedSpace<A, B>(
   const isSecond = (candidate: A | B): candidate is B => !isFirst(candidate);
   return {
     size: first.size === undefined || second.size === undefined ? undefined : first.size + second.size,
+    promising: [...(first.promising ?? []), ...(second.promising ?? [])],
     key: (c) => (isFirst(c) ? first.key(c) : isSecond(c) ? second.key(c) : impossible()),
     random: (random) => (second.size === 0 || random() < 0.5 ? first.random(random) : second.random(random)),
     mutate: (c, random) =>

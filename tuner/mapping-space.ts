@@ -109,12 +109,22 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   readonly size = undefined;
   /** The shortest expected first. */
   readonly ranked: readonly Ranked<C>[];
+  readonly promising: readonly K[];
   private readonly how: Scheduling<K, C>;
   private readonly byKey: ReadonlyMap<string, C>;
 
-  constructor(how: Scheduling<K, C>, ranked: readonly Ranked<C>[]) {
+  /** @param promising schedules that mappings were judged by */
+  constructor(
+    how: Scheduling<K, C>,
+    ranked: readonly Ranked<C>[],
+    promising: ReadonlyMap<C, ScheduleOf<K>> = new Map<C, ScheduleOf<K>>(),
+  ) {
     this.how = how;
     this.ranked = ranked;
+    this.promising = ranked.flatMap(({ context }) => {
+      const schedule = promising.get(context);
+      return schedule ? [this.candidate(context, schedule)] : [];
+    });
     this.byKey = new Map(ranked.map(({ context }) => [mappingText(namesOf(context.mapping)), context]));
   }
 

@@ -16,6 +16,8 @@ export interface SearchSpace<C> {
   crossover(a: C, b: C, random: Random): C;
   /** Every candidate; ends when `size` is known. */
   all(): Iterable<C>;
+  /** Candidates that were expected to be good when the space was made: a guided strategy begins with them. */
+  readonly promising?: readonly C[];
   /** How different two candidates are, 0 for the same; the leaves that differ when left out. */
   distance?(a: C, b: C): number;
 }
