@@ -117,6 +117,25 @@ describe.each(searching)("a search by $name that was killed", (strategy) => {
   );
 });
 
+it("tells who measures the least median of the rounds before, and nothing in the first", async () => {
+  const told: (number | undefined)[] = [];
+  const least: number[] = [];
+  await search({
+    ...base,
+    strategy: random,
+    budget: { trials: 32 },
+    store: memoryStore<Point>(),
+    now: () => 0,
+    async *measure(batch, goal) {
+      told.push(goal);
+      least.push(Math.min(least.at(-1) ?? Number.POSITIVE_INFINITY, ...batch.map(secondsAt)));
+      for (const point of batch) yield await Promise.resolve(took(secondsAt(point)));
+    },
+  });
+  expect(told.length).toBeGreaterThan(2);
+  expect(told).toEqual([undefined, ...least.slice(0, -1)]);
+});
+
 describe("a search that is stopped", () => {
   it("by the signal finishes the measurement under way and gives the best so far", async () => {
     const stop = new AbortController();
