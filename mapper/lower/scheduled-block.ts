@@ -10,25 +10,17 @@
  *     out[...] <- c{...}
  */
 
-import { access, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
-import type { MemoryTile, RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
-import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
+import { binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { registerClass } from "../../targets/index.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
-import { isInside } from "../schedule/borders.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn, product } from "../schedule/operands.ts";
-import { reachInPlace } from "../schedule/reach.ts";
 import { type Companions, companionsOf } from "./companions.ts";
 import type { Part, Placed, Tiles } from "./operands.ts";
-import { countOf, ScheduledParts } from "./scheduled-parts.ts";
-import { storeElements } from "./store.ts";
-
-/** Steps of unrolled loops, by the names of the loops. */
-type Known = ReadonlyMap<string, number>;
-
-type Parts = ReadonlyMap<string, Part>;
+import { countOf } from "./scheduled-parts.ts";
+import { type Known, type Parts, ScheduledStores } from "./scheduled-stores.ts";
 
 /** A register of zeros, the loop in whose steps it is stored, and the tiles of a block that it is stored to. */
 interface Zeros {
@@ -40,7 +32,7 @@ interface Zeros {
   readonly tiles: number;
 }
 
-export abstract class ScheduledBlock extends ScheduledParts {
+export abstract class ScheduledBlock extends ScheduledStores {
   /** Found once. */
   private kept: Companions | undefined;
   /** The register file of zeros, where there is one. */
@@ -278,104 +270,6 @@ export abstract class ScheduledBlock extends ScheduledParts {
           .map((known) => at(load(held, heldIndex), known))
       : [];
     return this.unrolled(unrolledSummed, parts, [...loaded, ...streams]);
-  }
-
-  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
-  private isOutside(parts: ReadonlyMap<string, Part>, known: Known = new Map()): boolean {
-    const stepOf = (name: string): number => {
-      const d = this.operands.dimension(name);
-      const part = parts.get(name);
-      const inner = known.get(this.blockName(d)) ?? part?.inner ?? 0;
-      return (part?.outer.kind === "number" ? part.outer.value : 0) * blockOf(this.schedule, d) + inner;
-    };
-    return [...this.borders.values()].some((borders) =>
-      borders.some((b) => parts.get(b.spatial)?.edge && !isInside(b, stepOf(b.spatial), stepOf(b.reduce))),
-    );
-  }
-
-  /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
-  private storeBlock(
-    parts: ReadonlyMap<string, Part>,
-    blocked: readonly LoopDimension[],
-    counter: Expr,
-  ): readonly Statement[] {
-    const straight = this.storeStraight(parts, blocked, counter);
-    if (straight === undefined) return this.storeSpilled(parts, blocked, counter);
-    if (this.conditions?.stored === undefined) return straight;
-    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
-  }
-
-  /** Undefined where tiles do not lie in the output as the instruction stores them, or are not whole, or an epilogue comes first. */
-  private storeStraight(
-    parts: ReadonlyMap<string, Part>,
-    blocked: readonly LoopDimension[],
-    counter: Expr,
-  ): readonly Statement[] | undefined {
-    const memory = this.straight(parts);
-    return memory && this.storeTiles(parts, blocked, counter, memory);
-  }
-
-  /** Where in the output the tiles of a block lie. */
-  private straight(parts: Parts): MemoryTile | undefined {
-    const { computation, mapping } = this;
-    const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
-    if (computation.epilogue || partial) return undefined;
-    const bound = access(computation.equation.target.tensor, computation.equation.target.index);
-    const whole = this.dimensions.map((d) =>
-      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
-    );
-    const reach = reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
-    if (typeof reach === "string") return undefined;
-    const { base } = this.operands.reached(this.target, bound.tensor, reach);
-    return { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
-  }
-
-  private storeTiles(
-    parts: ReadonlyMap<string, Part>,
-    blocked: readonly LoopDimension[],
-    counter: Expr,
-    memory: MemoryTile,
-  ): readonly Statement[] {
-    const store: Statement = { kind: "store", register: { file: this.fileName(this.target), index: counter }, memory };
-    return this.unrolled(blocked, parts, [store]);
-  }
-
-  /** Tiles side by side in a scratch block, then scalar loops over it. */
-  private storeSpilled(
-    parts: ReadonlyMap<string, Part>,
-    blocked: readonly LoopDimension[],
-    counter: Expr,
-  ): readonly Statement[] {
-    const size = tileElements(this.target);
-    const buffer = this.names.fresh(`${this.target.name}_results`);
-    const { accumulators } = registersOf(this.mapping, this.schedule);
-    if (!this.operands.scratch.some((s) => s.name === buffer)) {
-      this.operands.scratch.push({
-        name: buffer,
-        dtype: this.target.dtype,
-        elements: accumulators * size,
-        scope: "local",
-      });
-    }
-    const spilled = { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) };
-    const spill = this.storeTiles(parts, blocked, counter, spilled);
-    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
-    const stored = storeElements({
-      computation: this.computation,
-      condition: this.conditions?.stored,
-      target: this.target,
-      buffer,
-      tile: counter,
-      dimensions: spatial.map((d) => ({
-        dimension: d,
-        first: binary("*", parts.get(d.name)?.outer ?? number(0), number(blockOf(this.schedule, d))),
-        count: countOf(parts, d),
-        step: this.blockName(d),
-        partial: parts.get(d.name)?.partial ?? false,
-      })),
-      innerName: (name) => this.names.fresh(`${name}_inner`),
-    });
-    return [...spill, ...stored];
   }
 }
 

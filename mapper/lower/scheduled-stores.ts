@@ -1,0 +1,113 @@
+/**
+ * @file How the results of a register block are stored: straight into the output, or by way of a scratch block, element by element.
+ *
+ *     out[12*q_outer + q_block, ..] <- c{q_block}
+ */
+
+import { access, binary, type Expr, number } from "../../abstraction/expression.ts";
+import type { MemoryTile, Statement } from "../../abstraction/loop-nest.ts";
+import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
+import { blockOf, registersOf } from "../schedule/block.ts";
+import { isInside } from "../schedule/borders.ts";
+import type { LoopDimension } from "../schedule/dimensions.ts";
+import { reachInPlace } from "../schedule/reach.ts";
+import type { Part } from "./operands.ts";
+import { countOf, ScheduledParts } from "./scheduled-parts.ts";
+import { storeElements } from "./store.ts";
+
+/** Steps of unrolled loops, by the names of the loops. */
+export type Known = ReadonlyMap<string, number>;
+
+export type Parts = ReadonlyMap<string, Part>;
+
+export abstract class ScheduledStores extends ScheduledParts {
+  /** Whether an input loaded in place lies outside its tensor in a part, at the steps of the block given by the names of their loops. */
+  protected isOutside(parts: Parts, known: Known = new Map()): boolean {
+    const stepOf = (name: string): number => {
+      const d = this.operands.dimension(name);
+      const part = parts.get(name);
+      const inner = known.get(this.blockName(d)) ?? part?.inner ?? 0;
+      return (part?.outer.kind === "number" ? part.outer.value : 0) * blockOf(this.schedule, d) + inner;
+    };
+    return [...this.borders.values()].some((borders) =>
+      borders.some((b) => parts.get(b.spatial)?.edge && !isInside(b, stepOf(b.spatial), stepOf(b.reduce))),
+    );
+  }
+
+  /** Straight into the output where its tiles lie as the instruction stores them; else by way of a scratch block (store.ts). */
+  protected storeBlock(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
+    const straight = this.storeStraight(parts, blocked, counter);
+    if (straight === undefined) return this.storeSpilled(parts, blocked, counter);
+    if (this.conditions?.stored === undefined) return straight;
+    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
+  }
+
+  /** Undefined where tiles do not lie in the output as the instruction stores them, or are not whole, or an epilogue comes first. */
+  protected storeStraight(
+    parts: Parts,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+  ): readonly Statement[] | undefined {
+    const memory = this.straight(parts);
+    return memory && this.storeTiles(parts, blocked, counter, memory);
+  }
+
+  /** Where in the output the tiles of a block lie. */
+  protected straight(parts: Parts): MemoryTile | undefined {
+    const { computation, mapping } = this;
+    const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
+    if (computation.epilogue || partial) return undefined;
+    const bound = access(computation.equation.target.tensor, computation.equation.target.index);
+    const whole = this.dimensions.map((d) =>
+      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
+    );
+    const reach = reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
+    if (typeof reach === "string") return undefined;
+    const { base } = this.operands.reached(this.target, bound.tensor, reach);
+    return { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
+  }
+
+  protected storeTiles(
+    parts: Parts,
+    blocked: readonly LoopDimension[],
+    counter: Expr,
+    memory: MemoryTile,
+  ): readonly Statement[] {
+    const store: Statement = { kind: "store", register: { file: this.fileName(this.target), index: counter }, memory };
+    return this.unrolled(blocked, parts, [store]);
+  }
+
+  /** Tiles side by side in a scratch block, then scalar loops over it. */
+  private storeSpilled(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
+    const size = tileElements(this.target);
+    const buffer = this.names.fresh(`${this.target.name}_results`);
+    const { accumulators } = registersOf(this.mapping, this.schedule);
+    if (!this.operands.scratch.some((s) => s.name === buffer)) {
+      this.operands.scratch.push({
+        name: buffer,
+        dtype: this.target.dtype,
+        elements: accumulators * size,
+        scope: "local",
+      });
+    }
+    const spilled = { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) };
+    const spill = this.storeTiles(parts, blocked, counter, spilled);
+    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
+    const stored = storeElements({
+      computation: this.computation,
+      condition: this.conditions?.stored,
+      target: this.target,
+      buffer,
+      tile: counter,
+      dimensions: spatial.map((d) => ({
+        dimension: d,
+        first: binary("*", parts.get(d.name)?.outer ?? number(0), number(blockOf(this.schedule, d))),
+        count: countOf(parts, d),
+        step: this.blockName(d),
+        partial: parts.get(d.name)?.partial ?? false,
+      })),
+      innerName: (name) => this.names.fresh(`${name}_inner`),
+    });
+    return [...spill, ...stored];
+  }
+}
