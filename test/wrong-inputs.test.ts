@@ -6,7 +6,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
 import { openDatabase } from "../db/index.ts";
 import { commandLine } from "./support/command-line.ts";
 
@@ -212,17 +212,45 @@ const LINES: Readonly<Record<number, readonly (readonly [line: string, says: str
   ],
 };
 
+/** A line that is refused: the code, nothing on stdout, a sentence that says so and no trace. */
+async function expectRefusal(line: string, code: number, says: string | RegExp): Promise<string> {
+  const ran = await commandLine(line);
+  expect({ code: ran.code, out: ran.out }).toEqual({ code, out: "" });
+  expect(ran.err).toMatch(says);
+  expect(ran.err).not.toMatch(/^\s+at |internal:|Error:|E[A-Z]{4,}:/m);
+  const told = ran.err.trimEnd().split("\n");
+  expect(told.length).toBeLessThanOrEqual(5);
+  expect(Math.max(...told.map((text) => text.replaceAll(scratch, "").length))).toBeLessThanOrEqual(160);
+  return ran.err;
+}
+
 describe.each(Object.entries(LINES))("exit code %s", (code, lines) => {
   it.each(lines)("%s", async (line, says) => {
-    const ran = await commandLine(line);
-    expect({ code: ran.code, out: ran.out }).toEqual({ code: Number(code), out: "" });
     // Nothing is announced before what is wrong is known.
-    expect(ran.err).toMatch(/^automap: \S/);
-    expect(ran.err).toMatch(says);
-    expect(ran.err).not.toMatch(/^\s+at |internal:|Error:|E[A-Z]{4,}:/m);
-    const told = ran.err.trimEnd().split("\n");
-    expect(told.length).toBeLessThanOrEqual(5);
-    expect(Math.max(...told.map((text) => text.replaceAll(scratch, "").length))).toBeLessThanOrEqual(160);
+    expect(await expectRefusal(line, Number(code), says)).toMatch(/^automap: \S/);
+  });
+});
+
+describe("where no tool is on the PATH", () => {
+  const database = `--db ${join(scratch, "new.db")}`;
+  afterEach(() => vi.unstubAllEnvs());
+  it.each([
+    [`tune conv2d --quiet ${database}`, "no C++ compiler found"],
+    [`calibrate ${database}`, "no C++ compiler found"],
+    [`emit conv2d --to ${ABSENT} --db ${EMPTY}`, "no C++ compiler found"],
+    [`tune matmul --target cuda --quiet ${database}`, "nvidia-smi"],
+    [`calibrate --target cuda ${database}`, "nvidia-smi"],
+  ])("%s", async (line, says) => {
+    vi.stubEnv("PATH", "");
+    vi.stubEnv("CXX", "");
+    await expectRefusal(line, 6, says);
+  });
+
+  it("proves no package, and says that it is written", async () => {
+    vi.stubEnv("PATH", "");
+    vi.stubEnv("CXX", "");
+    await expectRefusal(`emit conv2d --portable --prove --to ${ABSENT}`, 6, "written but not proved");
+    rmSync(ABSENT, { recursive: true });
   });
 });
 
