@@ -21,6 +21,7 @@ import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { checkMemory } from "../session/memory.ts";
 import { CANDIDATE_KINDS } from "../session/space.ts";
+import { timelineOf } from "../session/timeline.ts";
 import {
   DEFAULT_SECONDS,
   DEFAULT_TRIALS,
@@ -32,7 +33,7 @@ import {
 import { checkThreads } from "../session/workplace.ts";
 import { isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
-import { checkWritable } from "./files.ts";
+import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
@@ -61,6 +62,7 @@ const options = subjectOptions.extend({
     .optional(),
   to: z.string().min(1).optional(),
   modelOnly: z.boolean().optional(),
+  trace: z.string().min(1).optional(),
   quiet: z.boolean().default(false),
   verbose: z.boolean().default(false),
   json: z.boolean().optional(),
@@ -89,6 +91,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
     )
     .option("--to <file>", "write the source of the fastest kernel there")
     .option("--model-only", "rank candidates by the model and measure nothing: needs no compiler and no device")
+    .option("--trace <file>", "write what the search did when, as a trace that Perfetto and chrome://tracing open")
     .option("-q, --quiet", "say nothing on the way: only the result, and what is wrong")
     .option("-v, --verbose", "say what became of every kernel, with the log of those that failed")
     .addHelpText(
@@ -130,6 +133,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     });
   }
   if (given.to !== undefined) checkWritable("--to", given.to);
+  if (given.trace !== undefined) checkWritable("--trace", given.trace);
   checkThreads(machine, given.threads ?? 1);
   if (!given.modelOnly) {
     if (!isGpu(machine)) checkMemory(chosen.computation);
@@ -149,6 +153,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   const budget = { trials: given.trials ?? DEFAULT_TRIALS, seconds: given.time ?? DEFAULT_SECONDS };
   const operations = operationsOf(chosen.computation);
   const progress = given.quiet ? undefined : progressOf({ operations, ...budget, verbose: given.verbose });
+  const timeline = timelineOf(Date.now);
   let measured = 0;
   const outcome = await tuneComputation(
     { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed, name: given.name },
@@ -159,6 +164,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       onEvent: (event) => {
         if (event.kind === "trial" && !event.known) measured++;
         if (event.kind === "phase") interrupts.listen(event.phase !== "enumerating");
+        timeline.hear(event);
         progress?.hear(event);
       },
       onNotice: remark,
@@ -176,7 +182,17 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   });
 
   // 3. What came of it.
-  return conclude(outcome, given, measured);
+  if (given.verbose) say(timeText(timeline.seconds()));
+  const code = conclude(outcome, given, measured);
+  if (given.trace !== undefined) writeOutput("--trace", given.trace, timeline.trace());
+  return code;
+}
+
+/** `time: writing 4.8 s, compiling 15.2 s, measuring 3.3 s`. */
+function timeText(seconds: Readonly<Record<string, number>>): string {
+  return `time: ${Object.entries(seconds)
+    .map(([part, spent]) => `${part} ${spent.toFixed(1)} s`)
+    .join(", ")}`;
 }
 
 /**
