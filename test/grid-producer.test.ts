@@ -25,6 +25,7 @@ import {
   NVCC,
   ordersInTurn,
 } from "./support/grid-kernels.ts";
+import { inFull } from "./support/slow.ts";
 
 const HOPPER = nvidiaTarget("h100");
 const MATMUL = "m <- m; n <- n; k <- k";
@@ -164,10 +165,11 @@ describe("a producer beside warpgroups", () => {
     120_000,
   );
 
-  it.skipIf(NVCC === undefined).each([
+  const FORMS: readonly (readonly [GridSchedule["fragments"], number | undefined])[] = [
     ["across", 132],
     ["inline", undefined],
-  ] as const)(
+  ];
+  it.skipIf(NVCC === undefined).each(inFull(FORMS, FORMS.slice(0, 1)))(
     "is compiled without serialised products, spills or a stack frame: %s",
     (fragments, persistent) =>
       expectCompiled({ name: "4096 cubed", context: LARGE, schedule: { ...BEST, fragments, persistent } }),
