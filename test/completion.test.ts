@@ -33,7 +33,7 @@ describe("a line", () => {
     [["tune", "conv2d-w"], []],
     [["tune", "conv2d", "--int"], ["--intrinsic"]],
     [["tune", "conv2d", "--dil"], ["--dilation"]],
-    [["tune", "conv2d", "--json", "--js"], []],
+    [["tune", "conv2d", "--json", "--js"], ["--json-schema"]],
     [
       ["tune", "conv2d", "--target", "h"],
       ["h100", "h200"],
