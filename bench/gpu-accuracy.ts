@@ -1,22 +1,19 @@
 /**
- * @file How well the model of GPUs ranks trials that its correction has not seen, and what all of them teach it for other computations.
+ * @file How well the model of GPUs ranks trials that its correction has not seen.
  *
  *     npm run build
  *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz                    an operator a line
  *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz --by case --operators c2d,gmm
- *     node dist/bench/gpu-accuracy.js ... --prior perfmodel/prior-h100.ts
  *
  * Trials are those that bench/cuda-grid.ts, cuda-suite.ts and cuda-random.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
- * within a case and a file. `alone` is the model without any trial; `prior` as it begins a search, with the prior in the tree; `others` is corrected by trials of other operators: each
- * is judged by what the rest taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
+ * within a case and a file. `alone` is the model without any trial, as it begins a search; `others` is corrected by trials of other operators: they
+ * fall into five parts, and each is judged by what the other four taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
  * `ceiling` is what a second measurement ranks: of the cases that were measured twice the second one, elsewhere one drawn from the interval of the first.
  */
 
-import { writeFileSync } from "node:fs";
 import { UsageError } from "../abstraction/error.ts";
 import { type Random, seededRandom } from "../abstraction/random.ts";
 import { apply, type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
-import { priorOf } from "../perfmodel/grid.ts";
 import { choiceOnGpu, costsOnGpu } from "../session/grid-space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
@@ -29,7 +26,6 @@ const { values, positionals: files } = readOptions({
   allowPositionals: true,
   options: {
     target: { type: "string", default: "h100" },
-    prior: { type: "string" },
     /** What a line is of: `operator` or `case`. */
     by: { type: "string", default: "operator" },
     /** All when left out. */
@@ -37,6 +33,9 @@ const { values, positionals: files } = readOptions({
   },
 });
 const target = nvidiaTarget(values.target);
+
+/** Parts of the operators that are judged by the others. */
+const FOLDS = 5;
 
 /** The two models have parts of the same name that are not the same. */
 type Kind = TimedTrial["candidate"]["kind"];
@@ -56,8 +55,6 @@ const groups = files.flatMap(groupsOf);
 if (groups.length === 0)
   throw new Error("no trials: name files that bench/cuda-suite.ts or bench/cuda-random.ts wrote");
 print();
-if (values.prior !== undefined)
-  writeFileSync(values.prior, priorText(taughtBy(groups.flatMap(({ points }) => points)).grid));
 
 function groupsOf(file: string): Group[] {
   const wanted = values.operators?.split(",");
@@ -103,17 +100,16 @@ function print(): void {
       measured: measuredSeconds,
     }));
   const uncorrected: Corrections = { grid: NO_CORRECTION, threads: NO_CORRECTION };
-  const prior: Corrections = { ...uncorrected, grid: priorOf(target) };
   const operators = [...new Set(groups.map(({ operator }) => operator))];
-  const taught = new Map(
-    operators.map((op) => [op, taughtBy(groups.flatMap(({ operator, points }) => (operator === op ? [] : points)))]),
+  const foldOf = (operator: string): number => operators.indexOf(operator) % FOLDS;
+  const taught = Array.from({ length: FOLDS }, (_, fold) =>
+    taughtBy(groups.flatMap(({ operator, points }) => (foldOf(operator) === fold ? [] : points))),
   );
-  const others = groups.map(({ operator }) => taught.get(operator) ?? uncorrected);
+  const others = groups.map(({ operator }) => taught[foldOf(operator)] ?? uncorrected);
   const random = seededRandom(1);
   const twice = groups.some(({ points }) => points.some((p) => p.again !== undefined));
   const schemes = {
     alone: groups.map(({ points }) => judged(uncorrected, points)),
-    prior: groups.map(({ points }) => judged(prior, points)),
     others: groups.map(({ points }, g) => judged(others[g] ?? uncorrected, points)),
     half: groups.map(({ points }, g) => {
       const middle = points.length >> 1;
@@ -158,22 +154,4 @@ function measuredAgain(points: readonly Point[], twice: boolean, random: Random)
 /** Box and Muller's. */
 function normal(random: Random): number {
   return Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
-}
-
-function priorText(prior: Correction): string {
-  const rounded = JSON.stringify(prior, (_, value: unknown) =>
-    typeof value === "number" ? Number(value.toPrecision(4)) : value,
-  );
-  return [
-    "/**",
-    ` * @file What ${prior.observations} trials on an ${values.target.toUpperCase()} taught the model of GPUs, for computations it has not seen. Written by`,
-    " *",
-    ` *     node dist/bench/gpu-accuracy.js ${files.join(" ")} --prior FILE`,
-    " */",
-    "",
-    'import type { Correction } from "./correct.ts";',
-    "",
-    `export const PRIOR_${values.target.toUpperCase()}: Correction = ${rounded};`,
-    "",
-  ].join("\n");
 }

@@ -2,52 +2,44 @@
  * @file The layered latency model of a kernel of blocks and warps: what a block's step costs each part of a multiprocessor, how many
  * blocks share one, how many waves of them there are.
  *
- *     time = launch + waves * (fill + max over parts of (steps * part) + drain)
+ *     time = launch + max over parts (those that are busy: tensor, shared, copies, threads, drain, memory; and latency)
  *
- *     parts of a step     tensor     issues * cycles an issue, over the quarters that have a warp
- *                         shared     fragments read and tiles written, 128 bytes a cycle, conflicts of banks counted
- *                         copies     bytes of both tiles from the cache that all share
- *                         threads    instructions that move and address pieces
- *                         latency    what a step waits for although nothing is busy: copies that no stage hides, sums that depend on sums
+ *     busy parts     of a step (perfmodel/grid-step.ts) times the steps of all blocks of a multiprocessor; drain: storing results; memory: all
+ *                    tensors once
+ *     latency        fill, then waves of blocks one after the other, each as long as a block alone takes for its steps and its stores
  *
- *     repack              a kernel that copies inputs: its bytes, each read and written once, and its launch
- *     split               what the parts of a sum cost that meet: barriers and bytes of a cluster, or a second kernel and its bytes
+ *     repack         a kernel that copies inputs: its bytes, each read and written once, and its launch
+ *     split          what the parts of a sum cost that meet: barriers and bytes of a cluster, or a second kernel and its bytes
  *
  * Every rate is the target's (targets/); what was fitted here has a name and says on what.
  */
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { type Computation, extentsOf, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { readsShared } from "../abstraction/intrinsic.ts";
-import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { memoised } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { gridProblem, launchedThreads, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
-import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import { type GridAxis, type GridContext, runAlong } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
-import { sectorsOver } from "../mapper/schedule/store.ts";
-import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
+import { runsAlongRows, sectorsOver, storedAt } from "../mapper/schedule/store.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
-import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
-import type { Costs, CostTerm } from "./model.ts";
-import { PRIOR_H100 } from "./prior-h100.ts";
+import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
+import type { Costs } from "./model.ts";
 
-/** Warp instructions a cycle of a multiprocessor: one a quarter. */
-const ISSUED_PER_CYCLE = 4;
-/** Instructions of a warp for one piece of a copy: address, bounds, the copy; with a guard of its own. Counted in SASS by eye. */
-const PIECE_INSTRUCTIONS = 5;
-const GUARD_INSTRUCTIONS = 6;
-/** A plain piece is a load and a store besides. */
-const PLAIN_INSTRUCTIONS = 3;
-/** Instructions of a warp for one 4-byte store of results, with its address. */
+/**
+ * Instructions of a warp for 32 results, with their addresses, each in 2 bytes; and for the same by way of shared memory. For what lies outside the
+ * output, their tests.
+ */
 const STORE_INSTRUCTIONS = 6;
+const STAGED_INSTRUCTIONS = 12;
+const OUTSIDE_STORE_INSTRUCTIONS = 4;
 /**
  * How much longer stores of 4 bytes take than of 16: a GEMM of 4096 cubed in tiles of 128 x 256 kept the Tensor Cores of an H100 busy for 78.5 % and
  * 89.4 % of its time, 5 us a tile apart.
@@ -60,22 +52,13 @@ const NARROW_STORES = 3;
 const SCATTERED_STORES = 9;
 /** Sectors over results from where on stores are scattered: rows of two elements of 2 bytes. */
 const SCATTERED = 8;
+/** Cycles between a block's end and the first copy of the one that takes its place. */
+const BLOCK_START = 560;
 /**
  * Bytes a second at which the blocks of a cluster write partial sums into one of them and it adds them up: convolutions of 512 x 7 x 7 and 256 x 14 x 14
  * and a GEMM of 1024 cubed on an H100, tiles of 4 to 64 KB (2026-11-22), beside what the model expects of the same tiles unsplit.
  */
 const MET_BYTES = 20e9;
-/**
- * Cycles of a step that warpgroups lose by meeting in it although products are in flight: a GEMM of 4096 cubed in tiles of 128 x 256 kept the Tensor
- * Cores of an H100 busy for 86.8 % of its time, and 89.7 % with a producer, of 1,024 cycles a step.
- */
-const MET_CYCLES = 34;
-/** Cycles of `ldmatrix` until its words may be used, which one set of fragments exposes. */
-const FETCH_LATENCY = 30;
-/** Copies in flight from memory or the last cache, where the target gives no figure. */
-const COPY_LATENCY = 600;
-/** Loads that the compiler keeps in flight of a plain copy: fitted to 66 kernels of the layers of ResNet-18 on an H100. */
-const LOADS_IN_FLIGHT = 4;
 /** Blocks of a multiprocessor that the correction tells apart. */
 const MOST_TOGETHER = 4;
 /** Registers are given to warps in units of so many a thread. */
@@ -87,52 +70,45 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   const context = repackedContext(given, schedule);
   const clock = clockOf(target);
   const steps = stepsOfPart(context, schedule);
-  const cycles = stepCycles(context, schedule, target, clock);
 
   // 1. Blocks at once, and waves of them.
   const blocks = tilesOf(context, schedule) * partsOfSum(schedule);
   const { persistent = Number.POSITIVE_INFINITY } = schedule;
   const kept = residentBlocks(context, schedule, target);
-  const together = Math.min(kept, Math.ceil(persistent / levelOf(target, "block").units));
   const perUnit = Math.ceil(blocks / unitsReached(schedule, target));
-  const fullWaves = Math.floor(perUnit / together);
-  const left = perUnit - fullWaves * together;
-  /** What is busy adds up over the blocks that share a multiprocessor; what only waits does not. */
-  const shares = fullWaves * together + left;
-  const waits = fullWaves + (left > 0 ? 1 : 0);
-  /** Rings that are filled and stores that are waited for one after another: blocks that take tiles in turn hide theirs but once. */
-  const begun = schedule.persistent === undefined ? waits : 1;
+  const together = Math.min(kept, perUnit, Math.ceil(persistent / levelOf(target, "block").units));
+  const waves = Math.ceil(perUnit / together);
 
-  // 2. Parts, in seconds.
-  const seconds = (perStep: number, times: number): number => (perStep * steps * times) / clock;
+  // 2. What keeps a part busy adds up over the blocks of a multiprocessor; what a block waits for, over waves of them.
+  const cycles = stepCycles(context, schedule, target, together);
+  const seconds = (perStep: number): number => (perStep * steps * perUnit) / clock;
   const drain = drainSeconds(context, schedule, target, clock);
   const traffic = trafficOf(context.mapping.computation);
   const dramRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
-  const fill = (target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target);
-  const fixed: CostTerm[] = [
-    { name: "launch", seconds: target.fixed["launch"]?.value ?? 0 },
-    { name: "fill", seconds: begun * fill },
-    { name: "drain", seconds: begun * drain.wait + shares * drain.busy },
-  ];
-  if (schedule.repack) fixed.push({ name: "repack", seconds: repackSeconds(context, target, clock) });
-  if (schedule.split) fixed.push({ name: "split", seconds: splitSeconds(context, schedule, target, clock, waits) });
-  const busy: readonly CostTerm[] = [
-    { name: "tensor", seconds: seconds(cycles.tensor, shares) },
-    { name: "shared", seconds: seconds(cycles.shared, shares) },
-    { name: "copies", seconds: seconds(cycles.copies, shares) },
-    { name: "threads", seconds: seconds(cycles.threads, shares) },
-    { name: "latency", seconds: seconds(cycles.latency, waits) },
-    { name: "memory", seconds: traffic / dramRate },
-  ];
-  let [always, most, sum] = [0, 0, 0];
-  for (const term of fixed) always += term.seconds;
-  for (const term of busy) {
-    most = Math.max(most, term.seconds);
-    sum += term.seconds;
-  }
+  const fill =
+    (target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target) + drain.wait;
+  /** Blocks that take tiles in turn fill their rings once. */
+  const begun = schedule.persistent === undefined ? waves : 1;
+  const busy = {
+    tensor: seconds(cycles.tensor),
+    shared: seconds(cycles.shared),
+    copies: seconds(cycles.copies),
+    threads: seconds(cycles.threads),
+    drain: perUnit * drain.busy,
+    memory: traffic / dramRate,
+  };
+  const latency = fill + ((begun - 1) * BLOCK_START) / clock + waves * ((cycles.latency * steps) / clock + drain.alone);
+  const fixed = {
+    launch: target.fixed["launch"]?.value ?? 0,
+    ...(schedule.repack && { repack: repackSeconds(context, target, clock) }),
+    ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
+  };
+  const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);
+  const parts = Object.values(busy);
+  const sum = parts.reduce((n, s) => n + s, 0);
   return {
-    terms: [...fixed, ...busy],
-    bounds: [always + most, always + sum],
+    terms: Object.entries({ ...fixed, ...busy, latency }).map(([name, value]) => ({ name, seconds: value })),
+    bounds: [always + Math.max(latency, ...parts), always + Math.max(latency, sum)],
     traits: [
       context.intrinsic.family,
       ...traitsOfGrids(schedule),
@@ -156,17 +132,12 @@ function windowSeconds(context: GridContext, schedule: GridSchedule, target: Tar
   return bytes / (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY);
 }
 
-/** What trials of other computations on a machine taught the model; on one that was never searched, nothing. */
-export function priorOf({ name }: Target): Correction {
-  return name === "h100" || name === "h200" ? PRIOR_H100 : NO_CORRECTION;
-}
-
 /** What the model expects; undefined when the schedule cannot be lowered. */
 export function predictGrid(
   context: GridContext,
   schedule: GridSchedule,
   target: Target,
-  correction?: Correction,
+  correction: Correction = NO_CORRECTION,
 ): Prediction | undefined {
   const costs = gridCosts(context, schedule, target);
   if (!costs) return undefined;
@@ -177,23 +148,13 @@ export function predictGrid(
   const write = cyclesOf("drain");
   const bound = read > inner && read > write ? "read" : write > inner ? "write" : "inner";
   return {
-    seconds: apply(correction ?? priorOf(target), costs),
+    seconds: apply(correction, costs),
     uncorrectedSeconds: apply(NO_CORRECTION, costs),
     levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
   };
 }
 
 const traitsOfGrids = traitsOf(GRID_DECISIONS);
-
-/** Cycles a second under load; of a target without a clock none, so that times are cycles. */
-function clockOf({ loadedClockHz, clockHz }: Target): number {
-  return (loadedClockHz ?? clockHz)?.value ?? 1;
-}
-
-function transferOf(input: GridInput, schedule: GridSchedule): GridSchedule["transfer"] {
-  if (schedule.transfer === "engine") return "engine";
-  return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
-}
 
 /** Blocks that a multiprocessor keeps at once. */
 function residentBlocks(context: GridContext, schedule: GridSchedule, target: Target): number {
@@ -208,88 +169,6 @@ function residentBlocks(context: GridContext, schedule: GridSchedule, target: Ta
     levelOf(target, "block").resident ?? 1,
   ];
   return Math.max(1, Math.min(...limits));
-}
-
-/** Cycles that one step of a block takes of each part of a multiprocessor. */
-function stepCycles(
-  context: GridContext,
-  schedule: GridSchedule,
-  target: Target,
-  clock: number,
-): Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>> {
-  const { rows, columns, sum, inputs, intrinsic, limits } = context;
-  const [down, across] = [fragmentsAlong(rows, schedule), fragmentsAlong(columns, schedule)];
-  const parts = extentOf(sum.axis, schedule.tile) / sum.extent;
-  const warps = threadsOf(context, schedule) / limits.lanes;
-  const issue = issueCyclesOn(target, intrinsic)?.value ?? intrinsic.cost?.issueCycles ?? 1;
-  const latency = latencyCyclesOn(target, intrinsic) ?? 0;
-  const quarters = levelOf(target, "warp").units;
-  const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
-  const cacheRate = (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) / clock;
-
-  // A warpgroup keeps all quarters of a multiprocessor busy, a warp one.
-  const teams = threadsOf(context, schedule) / context.teamThreads;
-  const issues = parts * down * across * teams;
-  const tensor = issues * issue * (context.team === "warp" ? Math.max(1, quarters / warps) : 1);
-  const conflicts = conflictsOf(context, schedule);
-  const window = windowOf(context, schedule);
-  let read = 0;
-  let written = 0;
-  let instructions = issues;
-  let arrival = 0;
-  for (const input of inputs) {
-    const bytes = bytesOf(input.operand.dtype);
-    const fragments = fragmentsAlong(input.kept, schedule);
-    const fetched = fragments * input.kept.extent * sum.extent * bytes;
-    if (!readsShared(input.operand)) {
-      read += parts * warps * fetched * conflicts;
-      instructions += (parts * warps * fetched) / (4 * PIECE_BYTES * 8);
-    }
-    // What is staged once serves all taps.
-    const staged = input === window?.input ? window.staged / window.taps : extentOf(input.kept.axis, schedule.tile);
-    const elements = staged * extentOf(sum.axis, schedule.tile);
-    written += elements * bytes;
-    const how = transferOf(input, schedule);
-    const pieces = elements / (how === "async" ? (input.asyncWidth ?? 1) : input.width) / limits.lanes;
-    const guarded =
-      input.value.kind !== "access" || input.conditions.length > 0 || input.kept.dimension?.loops.length !== 1;
-    // One thread tells the engine.
-    instructions +=
-      how === "engine"
-        ? 0
-        : pieces *
-          (PIECE_INSTRUCTIONS + (guarded ? GUARD_INSTRUCTIONS : 0) + (how === "plain" ? PLAIN_INSTRUCTIONS : 0));
-    // A plain copy is waited for where it stands, so many loads of a thread at once; an asynchronous one has the steps of the stages between.
-    const held = schedule.producer === undefined ? stepsInFlight(context, schedule) : 0;
-    const hidden = how !== "plain" ? Math.max(0, schedule.stage - 1 - held) : 0;
-    const loads = how === "plain" ? Math.max(1, pieces / warps / LOADS_IN_FLIGHT) : 1;
-    arrival = Math.max(arrival, (COPY_LATENCY * loads) / Math.max(1, hidden));
-  }
-  const barrier = levelOf(target, "block").barrier;
-  const meeting = barrier ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
-  if (intrinsic.asynchronous) {
-    // Products of a step are waited for, or run while the next barrier is; beside a producer there is none.
-    const inFlight = stepsInFlight(context, schedule) > 0;
-    const met = schedule.producer === undefined ? (inFlight ? MET_CYCLES : meeting) : 0;
-    const exposed = (inFlight ? 0 : Math.max(0, latency - issue)) + met;
-    return {
-      tensor: tensor + exposed,
-      shared: written / sharedRate,
-      copies: written / cacheRate,
-      threads: instructions / ISSUED_PER_CYCLE,
-      latency: arrival,
-    };
-  }
-  const fetches = { inline: parts, ahead: 1, across: 0 }[schedule.fragments];
-  /** One warp's chain: fragments, then sums that no other sum of the part hides. */
-  const chain = parts * Math.max(latency, down * across * issue * quarters) + fetches * FETCH_LATENCY;
-  return {
-    tensor,
-    shared: (read + written) / sharedRate,
-    copies: written / cacheRate,
-    threads: instructions / ISSUED_PER_CYCLE,
-    latency: Math.max(arrival, chain) + meeting,
-  };
 }
 
 /** Multiprocessors that blocks reach: clusters fill fewer of them. */
@@ -333,32 +212,47 @@ function splitSeconds(
   return kernelSeconds(target, clock) + all / rate;
 }
 
-/** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */
-function conflictsOf({ elementBytes, sum }: GridContext, schedule: GridSchedule): number {
-  if (schedule.swizzle !== "plain") return 1;
-  const rowBytes = extentOf(sum.axis, schedule.tile) * elementBytes;
-  return Math.min(8, Math.max(1, rowBytes / PIECE_BYTES));
-}
-
-/** What storing the results of a block costs: what waits, and what keeps threads and memory busy. */
+/** What storing the results of a block costs: what waits, what keeps threads and memory busy, and both of a block alone. */
 function drainSeconds(
   context: GridContext,
   schedule: GridSchedule,
   target: Target,
   clock: number,
-): { readonly wait: number; readonly busy: number } {
+): { readonly wait: number; readonly busy: number; readonly alone: number } {
+  const { rows, columns, limits } = context;
   const stored = (a: GridAxis): number => Math.min(1, usedPart(context, a, schedule)) * extentOf(a.axis, schedule.tile);
-  const tile = stored(context.rows) * stored(context.columns);
   const through = schedule.split?.through;
-  const elements = through === "cluster" ? tile / partsOfSum(schedule) : tile;
+  const share = through === "cluster" ? 1 / partsOfSum(schedule) : 1;
+  const elements = stored(rows) * stored(columns) * share;
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
   const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
   // Parts are stored as pairs of 4 bytes, and results of a cluster side by side.
-  const over = schedule.store === "direct" && through === undefined ? sectorsOver(context) : 1;
-  const narrow = over >= SCATTERED ? SCATTERED_STORES : over > 1 ? NARROW_STORES : 1;
-  const bytes = (narrow * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
-  // Staged results are written to shared memory and read again, several elements a lane.
-  const perElement = schedule.store === "staged" ? STORE_INSTRUCTIONS : STORE_INSTRUCTIONS / 2;
-  const threads = (elements * perElement) / context.limits.lanes / ISSUED_PER_CYCLE / clock;
-  return { wait: target.fixed["drain"]?.value ?? 0, busy: Math.max(bytes, threads) };
+  const over = through === undefined ? writtenOver(context, schedule) : 1;
+  const bytes = (over * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
+  // Staged results are written to shared memory and read again, several elements a lane; what lies outside is staged and tested too.
+  const staged = schedule.store === "staged";
+  const outside = extentOf(rows.axis, schedule.tile) * extentOf(columns.axis, schedule.tile) * share - elements;
+  const instructions =
+    elements * (staged ? STAGED_INSTRUCTIONS : STORE_INSTRUCTIONS) +
+    outside * (staged ? 2 : 1) * OUTSIDE_STORE_INSTRUCTIONS;
+  const cycles = instructions / limits.lanes;
+  return {
+    wait: target.fixed["drain"]?.value ?? 0,
+    busy: Math.max(bytes, cycles / ISSUED_PER_CYCLE / clock),
+    alone: Math.max(bytes, (cycles * WARP_CYCLES * limits.lanes) / threadsOf(context, schedule) / clock),
+  };
+}
+
+/** How many times the bytes of results the last cache takes for them. */
+function writtenOver(context: GridContext, { store }: GridSchedule): number {
+  const { computation } = context.mapping;
+  if (store === "quads") return 1;
+  if (store === "direct") {
+    const over = sectorsOver(context);
+    return over >= SCATTERED ? SCATTERED_STORES : over > 1 ? NARROW_STORES : 1;
+  }
+  const line = runsAlongRows(context) ? context.rows : context.columns;
+  const extents = extentsOf(computation);
+  const run = runAlong(storedAt(computation), line.dimension, () => outputOf(computation), 1, { extents });
+  return run > 0 ? 1 : SCATTERED_STORES;
 }

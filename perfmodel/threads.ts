@@ -1,18 +1,19 @@
 /**
  * @file The model of a kernel of threads: what its warps issue, what their accesses take of the caches, how long they wait for them.
  *
- *     time = launch + max(issue, load, cache, memory, waves * (steps * latency)) + fill and drain of the last wave (+ a launch where sums are split)
+ *     time = launch + max(issue, load, cache, memory, store, waves * latency) (+ a kernel where sums are split)
  *
  *     issue      instructions of all warps of a multiprocessor, four a cycle
- *     load       sectors of 32 bytes that its accesses touch, four a cycle
+ *     load       lines that its accesses look up, one a cycle, or sectors of 32 bytes, four a cycle
  *     cache      bytes that blocks read, once each, over the rate of the cache that all share
  *     store      sectors that stores touch, over the rate at which a multiprocessor writes
  *     memory     all tensors once over the rate of memory
- *     latency    a step's reads are all on their way at once; warps beside one another hide each other's
+ *     latency    the chain of a warp: its instructions, and its reads, of which those wait longest that miss the first cache
  */
 
+import { boundsOf } from "../abstraction/affine.ts";
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
-import { inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { extentsOf, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
@@ -28,29 +29,33 @@ import {
   threadRegisters,
 } from "../mapper/schedule/thread/schedule.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
+import { ISSUED_PER_CYCLE, LINES_PER_CYCLE, WARP_CYCLES } from "./grid-step.ts";
 import type { Costs } from "./model.ts";
+import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
-/** Warp instructions a cycle of a multiprocessor: one a quarter. */
-const ISSUED_PER_CYCLE = 4;
-/** Bytes of a sector, and sectors that the first cache gives a cycle: 128 bytes (Luo et al., H100). */
-const SECTOR_BYTES = 32;
+/** Sectors that the first cache gives a cycle: 128 bytes (Luo et al., H100). */
 const SECTORS_PER_CYCLE = 4;
-/** Instructions besides the load for an element with guards and without: address, comparisons. Counted in SASS by eye. */
-const GUARDED = 4;
-const UNGUARDED = 1;
+// Rounded from what fits seven of the fifteen operators of bench/results/cuda-random-h100.jsonl.gz, and judged on the other eight
+// (bench/results/gpu-model-accuracy-h100.md): instructions, latencies under load, AROUND, LOADS_IN_FLIGHT and BARRIER.
+/** Instructions of a load with its address, and for each side on which it may leave the tensor. */
+const PER_MOVE = 2;
+const PER_SIDE = 1;
 /** Instructions a product: the multiply-add, and a conversion of each factor that no other product shares. */
 const PER_PRODUCT = 1;
-const PER_ELEMENT = 1;
+const PER_ELEMENT = 1.5;
 /** Instructions and cycles of a shuffle and the sum behind it. */
 const PER_SHUFFLE = 2;
 const SHUFFLE_LATENCY = 30;
-/** Cycles until an element from the last cache is there, under some load. */
-const READ_LATENCY = 700;
+/** Cycles until an element is there, under some load: from the first cache, and from the last. */
+const NEAR_LATENCY = 60;
+const READ_LATENCY = 350;
+/** Loads of a warp that are on their way at once. */
+const LOADS_IN_FLIGHT = 6;
 /** Cycles of addresses before the first read, and of stores behind the last sum. */
-const AROUND = 400;
+const AROUND = 600;
 const REGISTER_GRANULE = 8;
 /** Warps of a block beyond which they wait for one another at a barrier, in cycles each. */
-const BARRIER = 20;
+const BARRIER = 5;
 
 /** What a schedule costs, part by part, in seconds; undefined when it cannot be lowered. */
 export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, target: Target): Costs | undefined {
@@ -78,21 +83,12 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   // 2. A warp's step, and its end.
   const sums = productOf(dealt.filter(isKept), (l) => l.each);
   const products = productOf(dealt, (l) => l.each);
-  let instructions = products * PER_PRODUCT;
-  let sectors = 0;
-  let blockBytes = 0;
-  for (const access of context.accesses) {
-    const { elements, moves } = readsOf(access, dealt);
-    const guarded =
-      access.widths.size === 0 && access.loops.size > 1 && access.access.index.some((e) => e.kind !== "axis");
-    instructions += moves * (1 + (guarded ? GUARDED : UNGUARDED)) + elements * PER_ELEMENT;
-    sectors += moves * sectorsOf(access, dealt, elements / moves);
-    blockBytes += distinctOf(access, dealt) * bytesOf(access.tensor.dtype);
-  }
+  const reads = readsOfStep(context, dealt);
+  const instructions = products * PER_PRODUCT + reads.instructions;
   const stores =
     (sums / readsOf(context.result, dealt.filter(isKept)).elements) *
     readsOf(context.result, dealt.filter(isKept)).moves;
-  const stored = stores * sectorsOf(context.result, dealt.filter(isKept), sums / stores) * SECTOR_BYTES;
+  const stored = stores * touchedBy(context.result, dealt.filter(isKept), sums / stores).sectors * SECTOR_BYTES;
   const steps = productOf(dealt, (l) => l.steps);
   const flips = dealt.reduce((n, l) => n + (isKept(l) ? 0 : Math.log2(l.lanes)), 0);
   const partners = productOf(
@@ -101,7 +97,11 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   );
   const ending = sums * (flips * PER_SHUFFLE + (partners > 1 ? 2 * partners : 0) + 4);
   const perWarp = steps * instructions + ending;
-  const waits = steps * READ_LATENCY + AROUND + flips * SHUFFLE_LATENCY + (partners > 1 ? 60 + warps * BARRIER : 0);
+  /** Of a warp's steps those that wait for the last cache. */
+  const missing = Math.min(1, reads.blockBytes / SECTOR_BYTES / (warps * steps));
+  const read = Math.max(1, reads.loads / LOADS_IN_FLIGHT) * NEAR_LATENCY + missing * (READ_LATENCY - NEAR_LATENCY);
+  const meeting = flips * SHUFFLE_LATENCY + (partners > 1 ? 60 + warps * BARRIER : 0);
+  const waits = steps * read + perWarp * WARP_CYCLES + AROUND + meeting;
 
   // 3. Parts, in seconds.
   const cacheRate = readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
@@ -115,20 +115,44 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   const launch = target.fixed["launch"]?.value ?? 0;
   const busy = {
     issue: (perUnit * warps * perWarp) / ISSUED_PER_CYCLE / clock,
-    load: (perUnit * warps * steps * sectors) / SECTORS_PER_CYCLE / clock,
-    cache: (perUnit * blockBytes) / cacheRate,
+    load: (perUnit * warps * steps * reads.lookups) / clock,
+    cache: (perUnit * reads.blockBytes) / cacheRate,
     memory: onChip ? 0 : traffic / memoryRate,
     store:
       (perUnit * productOf(dealt.filter(isKept), (l) => l.warps) * stored) / (storeRate ?? Number.POSITIVE_INFINITY),
     latency: (waves * waits) / clock,
   };
-  const fixed = { launch: schedule.split > 1 ? 2 * launch : launch };
-  const parts = Object.values(busy);
+  const fixed = {
+    launch: schedule.split > 1 ? 2 * launch + (target.fixed["fill"]?.value ?? 0) + READ_LATENCY / clock : launch,
+  };
+  const { latency, ...parts } = busy;
+  const together = Object.values(parts);
+  const sum = together.reduce((n, s) => n + s, 0);
   return {
     terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
-    bounds: [fixed.launch + Math.max(...parts), fixed.launch + parts.reduce((sum, s) => sum + s, 0)],
+    bounds: [fixed.launch + Math.max(latency, ...together), fixed.launch + Math.max(latency, sum)],
     traits: ["threads"],
   };
+}
+
+/** What a warp's reads take in a step: instructions, cycles of the first cache, and how many there are; with the bytes that a block reads in all, each once. */
+function readsOfStep(
+  context: ThreadContext,
+  dealt: readonly DealtLoop[],
+): Readonly<Record<"instructions" | "lookups" | "loads" | "blockBytes", number>> {
+  let instructions = 0;
+  let lookups = 0;
+  let loads = 0;
+  let blockBytes = 0;
+  for (const access of context.accesses) {
+    const { elements, moves } = readsOf(access, dealt);
+    instructions += moves * (PER_MOVE + PER_SIDE * openSides(access, context)) + elements * PER_ELEMENT;
+    const { sectors, lines } = touchedBy(access, dealt, elements / moves);
+    lookups += moves * Math.max(sectors / SECTORS_PER_CYCLE, lines / LINES_PER_CYCLE);
+    loads += moves;
+    blockBytes += distinctOf(access, dealt) * bytesOf(access.tensor.dtype);
+  }
+  return { instructions, lookups, loads, blockBytes };
 }
 
 /** What the model expects; undefined when the schedule cannot be lowered. */
@@ -151,8 +175,21 @@ export function predictThreads(
   };
 }
 
-/** Sectors that one access of a warp touches, of `run` elements a lane. */
-function sectorsOf({ strides, loops, tensor }: ThreadAccess, dealt: readonly DealtLoop[], run: number): number {
+/** Sides on which an access may leave its tensor. */
+function openSides({ access, tensor }: ThreadAccess, { mapping }: ThreadContext): number {
+  const extents = extentsOf(mapping.computation);
+  return access.index.reduce((n, index, i) => {
+    const [least, most] = boundsOf(index, extents);
+    return n + (least < 0 ? 1 : 0) + (most >= (tensor.dims[i]?.extent ?? 0) ? 1 : 0);
+  }, 0);
+}
+
+/** Sectors and lines that one access of a warp touches, of `run` elements a lane. */
+function touchedBy(
+  { strides, loops, tensor }: ThreadAccess,
+  dealt: readonly DealtLoop[],
+  run: number,
+): { readonly sectors: number; readonly lines: number } {
   const bytes = bytesOf(tensor.dtype);
   let places: number[] = [0];
   for (const l of dealt) {
@@ -160,10 +197,11 @@ function sectorsOf({ strides, loops, tensor }: ThreadAccess, dealt: readonly Dea
     const stride = (strides.get(l.name) ?? SECTOR_BYTES) * l.each * bytes;
     places = places.flatMap((p) => Array.from({ length: l.lanes }, (_, i) => p + i * stride));
   }
-  const touched = new Set<number>();
+  const sectors = new Set<number>();
   for (const p of places)
-    for (let at = p; at < p + run * bytes; at += SECTOR_BYTES) touched.add(Math.floor(at / SECTOR_BYTES));
-  return Math.max(1, touched.size);
+    for (let at = p; at < p + run * bytes; at += SECTOR_BYTES) sectors.add(Math.floor(at / SECTOR_BYTES));
+  const lines = new Set([...sectors].map((s) => Math.floor((s * SECTOR_BYTES) / LINE_BYTES)));
+  return { sectors: sectors.size, lines: lines.size };
 }
 
 /** Elements of a tensor that a block reads, each once. */

@@ -28,7 +28,7 @@ import { problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { type Correction, fit as fitCorrection } from "../perfmodel/correct.ts";
-import { gridCosts, predictGrid, priorOf } from "../perfmodel/grid.ts";
+import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
 import type { Costs } from "../perfmodel/model.ts";
 import { predictThreads, threadCosts } from "../perfmodel/threads.ts";
 import { isGpu, NVIDIA_TARGETS } from "../targets/index.ts";
@@ -106,10 +106,7 @@ export function gridSessionSpace(
       });
       // Parts of the same name are not the same in the two models.
       corrections = {
-        grid: fitCorrection(
-          observed.filter(({ kind }) => kind === "grid"),
-          priorOf(machine),
-        ),
+        grid: fitCorrection(observed.filter(({ kind }) => kind === "grid")),
         threads: fitCorrection(observed.filter(({ kind }) => kind === "threads")),
       };
     },

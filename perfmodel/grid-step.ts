@@ -1,0 +1,245 @@
+/**
+ * @file What one step of a block costs each part of a multiprocessor, in cycles, and what the block waits for.
+ *
+ *     tensor     issues * cycles an issue, over the quarters that have a warp
+ *     shared     fragments read and tiles written, 128 bytes a cycle, conflicts of banks counted; lines that narrow copies look up
+ *     copies     bytes of both tiles from the cache that all share, whole sectors
+ *     threads    instructions that move and address pieces, of which those that lie outside the tensor cost a test
+ *     latency    the chain of a block alone: its instructions, copies that no stage hides, sums that depend on sums
+ */
+
+import { boundsOf, extentOf } from "../abstraction/affine.ts";
+import type { GridSchedule } from "../abstraction/candidate.ts";
+import { extentsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { accessesIn } from "../abstraction/expression.ts";
+import { readsShared } from "../abstraction/intrinsic.ts";
+import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { memoisedBy } from "../abstraction/memoised.ts";
+import { stepsInFlight } from "../mapper/schedule/fragments.ts";
+import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
+import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import { stepsOfPart } from "../mapper/schedule/split.ts";
+import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
+import { windowOf } from "../mapper/schedule/taps.ts";
+import { fragmentsAlong } from "../mapper/schedule/tile.ts";
+import { SECTOR_BYTES, type TileCopy, tileCopy } from "./tile-copies.ts";
+
+/** Warp instructions a cycle of a multiprocessor: one a quarter. */
+export const ISSUED_PER_CYCLE = 4;
+/** Cycles of an instruction of a warp that depends on the one before it now and then; from 4 where it always does. */
+export const WARP_CYCLES = 2;
+/**
+ * Instructions of a warp for one piece of a copy, with its address: through registers, or asynchronous; for a side on which it may leave the tensor; to
+ * take a fused index apart, where that changes with the step, and where it is worked out ahead of the steps but kept by the thread.
+ */
+const PIECE_INSTRUCTIONS = { plain: 4, async: 2.5 } as const;
+const TEST_INSTRUCTIONS = 6;
+const DIGIT_INSTRUCTIONS = 10;
+const KEPT_DIGIT_INSTRUCTIONS = 6;
+/** Of a piece that lies outside the tensor, what is known ahead of the steps: a zero is stored. */
+const OUTSIDE_INSTRUCTIONS = 1;
+/** Cycles of a step besides: its counters, which stage of the ring is next. */
+const STEP_CYCLES = 50;
+/** Loads that the compiler keeps in flight of a plain copy. */
+const LOADS_IN_FLIGHT = 8;
+/** Cycles until a load is there: from the first cache (Luo et al., H100), and from the last under some load. */
+const NEAR_LATENCY = 40;
+export const COPY_LATENCY = 500;
+/** Lines that the first cache looks up a cycle. */
+export const LINES_PER_CYCLE = 1;
+/** Bytes of a multiprocessor that are its first cache and its shared memory (CUDA C++ Programming Guide, compute capability 9.0). */
+const FIRST_CACHE_BYTES = 256 * 1024;
+/** Cycles of `ldmatrix` until its words may be used, which one set of fragments exposes. */
+const FETCH_LATENCY = 30;
+
+// Fitted by hand to half of the operators of bench/results/cuda-random-h100.jsonl.gz and judged on the other half (bench/results/gpu-model-accuracy-h100.md):
+// instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, COPY_LATENCY, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
+
+/** Cycles that one step of a block takes of each part of a multiprocessor. */
+export type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>>;
+
+/** @param together blocks that a multiprocessor works on at once */
+export function stepCycles(context: GridContext, schedule: GridSchedule, target: Target, together: number): StepCycles {
+  const { rows, columns, sum, intrinsic, limits } = context;
+  const clock = clockOf(target);
+  const warps = threadsOf(context, schedule) / limits.lanes;
+  const quarters = levelOf(target, "warp").units;
+  const copies = copiesOf(context, schedule, target, together);
+
+  // 1. Products: a warpgroup keeps all quarters of a multiprocessor busy, a warp one.
+  const [down, across] = [fragmentsAlong(rows, schedule), fragmentsAlong(columns, schedule)];
+  const parts = extentOf(sum.axis, schedule.tile) / sum.extent;
+  const issue = issueCyclesOn(target, intrinsic)?.value ?? intrinsic.cost?.issueCycles ?? 1;
+  const latency = latencyCyclesOn(target, intrinsic) ?? 0;
+  const teams = threadsOf(context, schedule) / context.teamThreads;
+  const own = parts * down * across;
+  const shared = context.team === "warp" ? Math.max(1, quarters / (teams * together)) : 1;
+  const tensor = own * teams * issue * shared;
+
+  // 2. Fragments.
+  const fetched = context.inputs.reduce((bytes, { operand, kept }) => {
+    const held = fragmentsAlong(kept, schedule) * kept.extent * sum.extent * bytesOf(operand.dtype);
+    return readsShared(operand) ? bytes : bytes + parts * warps * held;
+  }, 0);
+  const read = fetched * conflictsOf(context, schedule);
+  const instructions = copies.instructions + own * teams + read / (4 * PIECE_BYTES * 8);
+
+  // 3. The chain of a block alone.
+  const barrier = levelOf(target, "block").barrier;
+  // Warpgroups beside a producer meet in no step.
+  const meeting =
+    barrier && schedule.producer === undefined ? barrier.cycles.value + (barrier.cyclesPerUnit ?? 0) * warps : 0;
+  const fetches = { inline: parts, ahead: 1, across: 0 }[schedule.fragments];
+  const inFlight = stepsInFlight(context, schedule) > 0;
+  const awaited = inFlight ? 0 : Math.max(0, latency - issue);
+  const chain = intrinsic.asynchronous
+    ? own * issue + awaited
+    : parts * Math.max(latency, down * across * issue * quarters) + fetches * FETCH_LATENCY;
+  const between = meeting + STEP_CYCLES + (WARP_CYCLES * instructions) / warps;
+  // With one stage copies and products take turns; products in flight run beside all else.
+  const apart = schedule.stage === 1 ? copies.wait + chain + meeting : Math.max(copies.wait, chain);
+  const alone = inFlight ? Math.max(chain + meeting, copies.wait + between) : apart + between;
+  const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
+  const cacheRate = (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) / clock;
+  return {
+    // Warpgroups that meet leave the Tensor Cores idle, unless another block's keep them busy.
+    tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),
+    shared: (read + copies.written) / sharedRate + copies.lines / LINES_PER_CYCLE,
+    copies: copies.fetched / cacheRate,
+    threads: instructions / ISSUED_PER_CYCLE,
+    latency: alone,
+  };
+}
+
+/** Cycles a second under load; of a target without a clock none, so that times are cycles. */
+export function clockOf({ loadedClockHz, clockHz }: Target): number {
+  return (loadedClockHz ?? clockHz)?.value ?? 1;
+}
+
+export function transferOf(input: GridInput, schedule: GridSchedule): GridSchedule["transfer"] {
+  if (schedule.transfer === "engine") return "engine";
+  return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
+}
+
+/** What bringing in both tiles of a step takes. */
+interface Copies {
+  /** Of warps. */
+  readonly instructions: number;
+  /** Bytes into shared memory, and from the last cache. */
+  readonly written: number;
+  readonly fetched: number;
+  /** Lines looked up in the first cache. */
+  readonly lines: number;
+  /** Cycles that a step waits for them. */
+  readonly wait: number;
+}
+
+function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, together: number): Copies {
+  const { inputs, sum, limits } = context;
+  const warps = threadsOf(context, schedule) / limits.lanes;
+  const window = windowOf(context, schedule);
+  const latencyOf = (completes: "group" | "barrier"): number =>
+    memoryOf(target, "dram").copies?.find((c) => c.completes === completes)?.latencyCycles?.value ?? COPY_LATENCY;
+  /** An asynchronous copy has the steps of the stages between. */
+  const held = schedule.producer === undefined ? stepsInFlight(context, schedule) : 0;
+  const hidden = Math.max(1, schedule.stage - 1 - held);
+  const all = inputs.map((input): Copies => {
+    const bytes = bytesOf(input.operand.dtype);
+    // What is staged once serves all taps.
+    const staged = input === window?.input ? window.staged / window.taps : extentOf(input.kept.axis, schedule.tile);
+    const along = extentOf(sum.axis, schedule.tile);
+    const written = staged * along * bytes;
+    const how = transferOf(input, schedule);
+    // One thread tells the engine.
+    if (how === "engine")
+      return { instructions: 0, written, fetched: written, lines: 0, wait: latencyOf("barrier") / hidden };
+    const width = how === "async" ? (input.asyncWidth ?? 1) : input.width;
+    const copy = tileCopy(context, input, staged, along, width);
+    // Asynchronous copies of 16 bytes pass the first cache by.
+    const passes = how === "async" && width * bytes >= PIECE_BYTES;
+    const fetched = passes ? copy.fetchedBytes : farBytes(context, schedule, input, copy, together);
+    const each = PIECE_INSTRUCTIONS[how] + addressing(context, schedule.persistent !== undefined, input);
+    const instructions = copy.live * each + (copy.accesses - copy.live) * OUTSIDE_INSTRUCTIONS;
+    // Of the loads that are on their way at once one that misses is enough to be waited for.
+    const missing = Math.min(1, (LOADS_IN_FLIGHT * fetched) / SECTOR_BYTES / Math.max(1, copy.lines));
+    const turn = NEAR_LATENCY + missing * (COPY_LATENCY - NEAR_LATENCY);
+    const wait = how === "async" ? latencyOf("group") / hidden : (copy.live / warps / LOADS_IN_FLIGHT) * turn;
+    return { instructions, written, fetched, lines: copy.lines, wait };
+  });
+  const total = (of: (c: Copies) => number): number => all.reduce((n, c) => n + of(c), 0);
+  const plain = all.filter((_, i) => inputs[i] && transferOf(inputs[i], schedule) === "plain");
+  // Plain copies are waited for where they stand, one after the other; the others together.
+  const behind =
+    plain.length === 0
+      ? 0
+      : Math.max(
+          COPY_LATENCY,
+          plain.reduce((n, c) => n + c.wait, 0),
+        );
+  return {
+    instructions: total((c) => c.instructions),
+    written: total((c) => c.written),
+    fetched: total((c) => c.fetched),
+    lines: total((c) => c.lines),
+    wait: Math.max(behind, ...all.filter((c) => !plain.includes(c)).map((c) => c.wait)),
+  };
+}
+
+const addresses = memoisedBy<GridContext, number>();
+
+/** Instructions that find where a piece lies and whether it is there. Worked out once a mapping. */
+function addressing(context: GridContext, takesTurns: boolean, input: GridInput): number {
+  return addresses(context, `${input.operand.name} ${takesTurns}`, () => findAddressing(context, takesTurns, input));
+}
+
+function findAddressing(
+  { mapping, sum }: GridContext,
+  takesTurns: boolean,
+  { value, kept, conditions }: GridInput,
+): number {
+  const { computation } = mapping;
+  const extents = extentsOf(computation);
+  const sides = accessesIn(value).reduce(
+    (n, access) => {
+      const { dims } = tensorOf(computation, access.tensor);
+      return access.index.reduce((m, index, i) => {
+        const [least, most] = boundsOf(index, extents);
+        return m + (least < 0 ? 1 : 0) + (most >= (dims[i]?.extent ?? 0) ? 1 : 0);
+      }, n);
+    },
+    conditions.length + (value.kind === "access" ? 0 : 2),
+  );
+  const fused = ({ dimension }: GridAxis): number =>
+    Math.max(0, (dimension?.loops.filter((l) => l.extent > 1).length ?? 0) - 1);
+  const along = (sum.dimension?.steps ?? 1) > 1 ? fused(sum) * DIGIT_INSTRUCTIONS : 0;
+  const perKept = takesTurns ? DIGIT_INSTRUCTIONS : KEPT_DIGIT_INSTRUCTIONS;
+  return sides * TEST_INSTRUCTIONS + along + fused(kept) * perKept;
+}
+
+/**
+ * Bytes of a step that come from the last cache. What the blocks of a multiprocessor read of an input in all their steps, or in one, stays in the
+ * first cache where there is room.
+ */
+function farBytes(
+  context: GridContext,
+  schedule: GridSchedule,
+  { value }: GridInput,
+  { fetchedBytes, usedBytes }: TileCopy,
+  together: number,
+): number {
+  const [access] = accessesIn(value);
+  const tensor = access && tensorOf(context.mapping.computation, access.tensor);
+  const room = FIRST_CACHE_BYTES / together - sharedBytesOf(context, schedule);
+  const steps = stepsOfPart(context, schedule);
+  const all = Math.min(usedBytes * steps, tensor ? memoryElements(tensor) * bytesOf(tensor.dtype) : 0);
+  if (all <= room) return all / steps;
+  return fetchedBytes <= room ? usedBytes : fetchedBytes;
+}
+
+/** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */
+function conflictsOf({ elementBytes, sum }: GridContext, schedule: GridSchedule): number {
+  if (schedule.swizzle !== "plain") return 1;
+  const rowBytes = extentOf(sum.axis, schedule.tile) * elementBytes;
+  return Math.min(8, Math.max(1, rowBytes / PIECE_BYTES));
+}

@@ -1,0 +1,130 @@
+/**
+ * @file What copying a tile from memory asks of the caches: found from the places of its pieces, as threads take them.
+ *
+ *     in NHWC, 128 pixels x 64 channels, 16 bytes a thread      a warp's access touches 4 lines; nothing is fetched that is not used
+ *     w KCRS, 64 filters x 64 channels, 2 bytes a thread        a warp's access touches 32 lines; 16 bytes are fetched for one
+ *     a matrix of one row on an instruction of 64               one access in 64 is made at all: what lies outside is not read
+ */
+
+import { affineForm } from "../abstraction/affine.ts";
+import { type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Access, accessesIn } from "../abstraction/expression.ts";
+import { memoisedBy } from "../abstraction/memoised.ts";
+import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+
+/** Bytes that come from the last cache at once, and of a line of the first, which is looked up at once (CUDA C++ Best Practices Guide, Coalesced Access). */
+export const SECTOR_BYTES = 32;
+export const LINE_BYTES = 128;
+/** Accesses of a warp that are looked at: those of a tile are alike. */
+const LOOKED_AT = 8;
+
+/** Of one tile. */
+export interface TileCopy {
+  /** Accesses of a warp, and of these the ones in which some lane reads. */
+  readonly accesses: number;
+  readonly live: number;
+  /** Lines that all of them look up, each access its own. */
+  readonly lines: number;
+  /** Bytes of sectors of which something is read, each once. */
+  readonly fetchedBytes: number;
+  /** And those that are read of them. */
+  readonly usedBytes: number;
+}
+
+const copies = memoisedBy<GridContext, TileCopy>();
+
+/**
+ * Worked out once for the same mapping and tile.
+ * @param kept elements of the tile along the input's kept axis; `sum` along the sum
+ * @param width elements that a thread moves at once
+ */
+export function tileCopy(context: GridContext, input: GridInput, kept: number, sum: number, width: number): TileCopy {
+  const text = `${input.operand.name} ${kept} ${sum} ${width}`;
+  return copies(context, text, () => findCopy(context, input, kept, sum, width));
+}
+
+function findCopy(context: GridContext, input: GridInput, kept: number, sum: number, width: number): TileCopy {
+  const { lanes } = context.limits;
+  const bytes = bytesOf(input.operand.dtype);
+  const [alongKept, alongSum] = placesOf(context, input);
+  const [rows, columns] = input.contiguous === "sum" ? [kept, sum] : [sum, kept];
+  const inRow = columns / width;
+  const accesses = (rows * inRow) / lanes;
+  const [keptInside, sumInside] = [Math.min(kept, input.kept.elements), Math.min(sum, context.sum.elements)];
+  const [rowPlace, columnPlace] = input.contiguous === "sum" ? [alongKept, alongSum] : [alongSum, alongKept];
+  const [rowsInside, columnsInside] = input.contiguous === "sum" ? [keptInside, sumInside] : [sumInside, keptInside];
+
+  let [looked, live, lines] = [0, 0, 0];
+  for (let i = 0; i < Math.min(LOOKED_AT, accesses); i++) {
+    const first = Math.floor((i * Math.max(1, accesses)) / Math.min(LOOKED_AT, Math.max(1, accesses))) * lanes;
+    const touched = new Set<number>();
+    for (let lane = 0; lane < Math.min(lanes, rows * inRow); lane++) {
+      const row = Math.floor((first + lane) / inRow);
+      const column = ((first + lane) % inRow) * width;
+      if (row < rowsInside && column < columnsInside)
+        touched.add(Math.floor(((rowPlace(row) + columnPlace(column)) * bytes) / LINE_BYTES));
+    }
+    looked++;
+    if (touched.size > 0) live++;
+    lines += touched.size;
+  }
+  const share = Math.max(1, accesses) / Math.max(1, looked);
+  return {
+    accesses: Math.max(1, accesses),
+    live: live * share,
+    lines: lines * share,
+    fetchedBytes: fetchedBytes({ place: alongKept, extent: keptInside }, { place: alongSum, extent: sumInside }, bytes),
+    usedBytes: keptInside * sumInside * bytes,
+  };
+}
+
+type Place = (index: number) => number;
+
+/** Along which axis neighbours lie side by side, and for how long. */
+function fetchedBytes(
+  kept: { readonly place: Place; readonly extent: number },
+  sum: { readonly place: Place; readonly extent: number },
+  bytes: number,
+): number {
+  const runs = ({ place, extent }: typeof kept): number => {
+    let count = 1;
+    for (let i = 1; i < extent; i++) if (Math.abs(place(i) - place(i - 1)) * bytes >= SECTOR_BYTES) count++;
+    return count;
+  };
+  const span = ({ place, extent }: typeof kept): number => Math.abs(place(extent - 1) - place(0)) + 1;
+  const of = (axis: typeof kept, other: typeof kept): number => {
+    const parts = runs(axis);
+    const run = parts === 1 ? span(axis) : axis.extent / parts;
+    return parts * Math.max(1, Math.ceil((run * bytes) / SECTOR_BYTES)) * other.extent;
+  };
+  return SECTOR_BYTES * Math.min(of(kept, sum), of(sum, kept));
+}
+
+/** Elements of the tensor from the first to that of an index along the kept axis, and along the sum. */
+function placesOf(context: GridContext, input: GridInput): readonly [kept: Place, sum: Place] {
+  const [access] = accessesIn(input.value);
+  if (!access) return [() => 0, () => 0];
+  const tensor = tensorOf(context.mapping.computation, access.tensor);
+  return [placeAlong(input.kept, access, tensor), placeAlong(context.sum, access, tensor)];
+}
+
+function placeAlong({ dimension }: GridAxis, { index }: Access, { storage, dims }: Tensor): Place {
+  if (!dimension) return () => 0;
+  const forms = index.map(affineForm);
+  const flat = affineForm(storage);
+  const digits = dimension.loops.map((loop, i) => {
+    const stride = forms.reduce(
+      (sum, form, d) => sum + (form?.terms.get(loop.name) ?? 0) * (flat?.terms.get(dims[d]?.name ?? "") ?? LINE_BYTES),
+      0,
+    );
+    const weight = dimension.weights[i] ?? 1;
+    const above = dimension.weights[i - 1];
+    return { stride, weight, count: above === undefined ? Number.POSITIVE_INFINITY : above / weight };
+  });
+  return (index) =>
+    digits.reduce((sum, { stride, weight, count }) => {
+      const digit = Math.floor(index / weight);
+      return sum + stride * (Number.isFinite(count) ? digit % count : digit);
+    }, 0);
+}
