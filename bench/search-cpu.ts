@@ -15,7 +15,6 @@ import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -25,9 +24,10 @@ import { nvidiaTarget } from "../targets/nvidia.ts";
 import { search } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { CHANNELS_LAST, suiteComputation } from "./cuda-suite-cases.ts";
+import { readOptions } from "./options.ts";
 import { layersNamed } from "./suite.ts";
 
-const { values } = parseArgs({
+const { values } = readOptions({
   options: {
     cases: {
       type: "string",

@@ -11,13 +11,13 @@
 
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
 import { seededRandom } from "../abstraction/random.ts";
 import type * as Automap from "../automap.ts";
 import type * as Model from "../perfmodel/model.ts";
 import type * as Machine from "../perfmodel/target.ts";
+import { readOptions } from "./options.ts";
 
-const { values } = parseArgs({ options: { other: { type: "string" }, turns: { type: "string", default: "60" } } });
+const { values } = readOptions({ options: { other: { type: "string" }, turns: { type: "string", default: "60" } } });
 if (values.other === undefined) throw new Error("--other DIST: the built files of the version to compare with");
 
 /** Turns before those that count: until the compiler of JavaScript is done. */

@@ -356,7 +356,7 @@ describe("automap db best, told whom to trust", () => {
       {
         "code": 0,
         "err": "automap: no trial matches
-      automap: 2 stale trials were left out, they differ in kernel, node; automap db stale lists them, --trust isa or --trust any uses them
+      automap: 2 stale trials were left out, they differ in kernel, node; automap db stale --db /automap.db lists them, --trust isa or --trust any uses them
       ",
         "out": "",
       }
