@@ -49,7 +49,7 @@ const { GRID_DECISIONS } = await import("../mapper/schedule/grid-decisions.ts");
 const { LANE_DECISIONS } = await import("../mapper/schedule/lane-decisions.ts");
 const { scheduleProblem } = await import("../mapper/schedule/mapped.ts");
 const { MAPPED_DECISIONS } = await import("../mapper/schedule/mapped-decisions.ts");
-const { decisionTable, problemIn } = await import("../mapper/schedule/schedules.ts");
+const { decisionTable, drawSchedule, problemIn } = await import("../mapper/schedule/schedules.ts");
 const { gridCosts } = await import("../perfmodel/grid.ts");
 const { createTerms } = await import("../perfmodel/model.ts");
 const { modelTarget } = await import("../perfmodel/target.ts");
@@ -182,6 +182,19 @@ describe.each([
     db.close();
     other.close();
     shop.remove();
+  });
+});
+
+describe("a decision without a value", () => {
+  it("leaves the mapping without a schedule", () => {
+    const draw = (values: readonly number[]) =>
+      drawSchedule<Invented, object>(
+        { tries: 3, decisions: { invented: { ...INVENTED, values: () => values } } },
+        {},
+        seededRandom(1),
+      );
+    expect(draw([])).toBeUndefined();
+    expect(draw([3])).toEqual({ invented: 3 });
   });
 });
 

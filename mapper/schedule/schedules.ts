@@ -153,14 +153,8 @@ function areEqual<S extends object>(names: readonly string[], a: S, b: S): boole
 export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, context: C, random: Random): S | undefined {
   const decisions = listOf(kind.decisions);
   for (let i = 0; i < kind.tries; i++) {
-    const drawn: Record<string, unknown> = {};
-    let schedule = drawn as S; // each decision looks at those before it only
-    for (const d of decisions) {
-      const now = seenBy(kind, context, schedule);
-      const value =
-        "values" in d ? pick(random, suited(now, schedule, d, valuesOf(now, d))) : d.draw(now, schedule, random);
-      if (value !== undefined) drawn[d.name] = value;
-    }
+    let schedule = drawEach(kind, decisions, context, random);
+    if (!schedule) continue;
     schedule = tidied(kind, context, schedule);
     for (const d of decisions)
       if ("draw" in d && d.refine)
@@ -168,6 +162,28 @@ export function drawSchedule<S extends object, C>(kind: ScheduleKind<S, C>, cont
     if (isCandidate(kind, context, schedule)) return schedule;
   }
   return undefined;
+}
+
+/** A value of each decision; undefined where those before it leave one none. */
+function drawEach<S extends object, C>(
+  kind: ScheduleKind<S, C>,
+  decisions: readonly Known<S, C>[],
+  context: C,
+  random: Random,
+): S | undefined {
+  const drawn: Record<string, unknown> = {};
+  const schedule = drawn as S; // each decision looks at those before it only
+  for (const d of decisions) {
+    const now = seenBy(kind, context, schedule);
+    let value: unknown;
+    if ("values" in d) {
+      const values = suited(now, schedule, d, valuesOf(now, d));
+      if (values.length === 0) return undefined;
+      value = pick(random, values);
+    } else value = d.draw(now, schedule, random);
+    if (value !== undefined) drawn[d.name] = value;
+  }
+  return schedule;
 }
 
 /** A legal schedule one step away, or the same where none was found. */
