@@ -17,7 +17,7 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 export const fragments: GridDecision<"fragments"> = {
   name: "fragments",
   summary:
-    "When fragments are fetched: where they are multiplied, or one part ahead, within a step or across steps; of wgmma, whether products of a step are awaited in it or in the next.",
+    "When fragments are loaded into registers: where they are multiplied, one part ahead within a step, or ahead across steps. For wgmma: whether the products of a step are awaited in that step or in the next.",
   example: "ahead",
   schema: z.enum(["inline", "ahead", "across"]),
   values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),

@@ -100,7 +100,7 @@ const streaming: Searched<"streaming"> = {
   name: "streaming",
   label: "stores",
   summary:
-    "Results go around the caches when memory has to hold them; blocks that overlap store unaligned and never do.",
+    "Whether results go around the caches, as is right when memory has to hold them. Blocks that overlap store unaligned and never do.",
   example: "around the caches",
   schema: z.boolean(),
   values: () => [true, false],
@@ -120,7 +120,7 @@ const prefetchBytes: Searched<"prefetchBytes"> = {
 const borders: LaneDecision<"borders"> = {
   name: "borders",
   summary:
-    "Whole blocks where every neighbour is inside and the rest apart (`peeled`), or every access tested, for thousands of warps.",
+    "How borders are handled: whole blocks where every neighbour is inside and the rest apart (`peeled`), or every access tested, as thousands of warps want it.",
   example: "peeled",
   schema: z.enum(["peeled", "guarded"]),
   draw: () => "peeled",

@@ -19,7 +19,7 @@ const BLOCKS = [1, 2] as const;
 export const persistent: GridDecision<"persistent"> = {
   name: "persistent",
   summary:
-    "Blocks that take all tiles in turn, so that the first steps of a block's next tile are on their way while it stores one; a block for each tile when left out.",
+    "How many blocks take all tiles in turn: the first steps of a block's next tile are then on their way while it stores one. When left out, each tile has a block of its own.",
   example: "132",
   schema: z.int().min(1).max(65_536).optional(),
   values: ({ limits, intrinsic, outer }) =>

@@ -2,7 +2,7 @@
  * @file Decision `producer`: who tells the engine to copy, and so what the warpgroups that multiply wait for.
  *
  *     (left out)     thread 0, once all warpgroups have met; a stage is filled again a step after its products have ended
- *     warp           one thread of a warp more, which waits for each stage until every warpgroup has left it: warpgroups wait for no one another
+ *     warp           one thread of an extra warp, which waits for each stage until every warpgroup has left it: warpgroups do not wait for each other
  *
  * The warp is launched with the registers of the others: beside two warpgroups of 128 sums a thread there are 224 for each, so that none need be
  * moved from role to role (setmaxnreg), which a whole warpgroup could alone.
@@ -16,7 +16,7 @@ import { engineProblem } from "./transfer.ts";
 export const producer: GridDecision<"producer"> = {
   name: "producer",
   summary:
-    "A warp more, of which one thread sends for tiles as stages become free, so that warpgroups do not meet in every step; thread 0 of the block sends when left out.",
+    "An extra warp, one thread of which fills stages as they become free, so that warpgroups need not meet in every step. When left out, thread 0 of the block fills them.",
   example: "warp",
   schema: z.enum(["warp"]).optional(),
   values: (context) => (engineProblem(context) === undefined ? [undefined, "warp"] : [undefined]),

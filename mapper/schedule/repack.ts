@@ -42,7 +42,7 @@ const MOST_COPY_BYTES = 2 ** 32;
 export const repack: GridDecision<"repack"> = {
   name: "repack",
   summary:
-    "Inputs that a kernel of its own first copies, the summed axis innermost, so that their tiles move in wide pieces; all are read as they lie when left out.",
+    "Inputs that a separate kernel first copies, the summed axis innermost, so that their tiles move in wide pieces. When left out, all inputs are read as they lie.",
   example: "a, b",
   schema: z.array(identifier).min(1).max(2).optional(),
   values: repackings,

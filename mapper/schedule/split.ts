@@ -30,7 +30,7 @@ const ENOUGH_BLOCKS = 2;
 export const split: GridDecision<"split"> = {
   name: "split",
   summary:
-    "Blocks among which the steps of a sum are divided, and where their parts meet: in the shared memories of a cluster, or in a workspace that a second kernel adds up.",
+    "Blocks that share the steps of a sum, and where their partial sums meet: in the shared memories of a cluster, or in a workspace that a second kernel adds up.",
   example: "4 through cluster",
   schema: z.strictObject({ parts: z.int().min(2).max(64), through: z.enum(["cluster", "memory"]) }).optional(),
   values: ({ limits, target }) => {

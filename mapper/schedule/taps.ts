@@ -33,7 +33,7 @@ const MOST_PLACES = 256;
 export const taps: GridDecision<"taps"> = {
   name: "taps",
   summary:
-    "Whether the input of a convolution is staged anew for each tap of the filter, or once: its taps are then windows of the staged rows, shifted.",
+    "Whether the input of a convolution is staged again for each tap of the filter, or once: the taps are then shifted windows of the staged rows.",
   example: "shifted",
   schema: z.enum(["shifted"]).optional(),
   values: (context) => (typeof windowForm(context) === "string" ? [undefined] : [undefined, "shifted"]),

@@ -13,7 +13,7 @@ const MOST = 4096;
 
 export const threads: Decision<number, MappedContext, Schedule> = {
   name: "threads",
-  summary: "Parts the outermost kept loop with more than one step is dealt into.",
+  summary: "Parts into which the outermost kept loop with more than one step is divided.",
   example: "2",
   schema: z.number().int().positive().max(MOST),
   print: String,

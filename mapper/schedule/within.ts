@@ -28,7 +28,7 @@ type Within = Schedule["within"];
 export const within: Decision<Within, MappedContext, Schedule> = {
   name: "within",
   label: "copied within",
-  summary: "A copy made anew in each step of a loop, of what that step reads, by each thread for itself.",
+  summary: "A copy of what one step of a loop reads, made in each step by each thread for itself.",
   example: "a p/4",
   schema: named(identifier, loop).optional(),
   print: (value) => value && printPairs(value),
