@@ -1,4 +1,5 @@
 /** Conditions that tie loops together: decided on boxes, kept to by lowering, compiled, and refused by name where nothing can. */
+
 import { availableParallelism } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
@@ -16,6 +17,7 @@ import { number } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -77,6 +79,22 @@ function smallInputs(computation: Computation, random: Random): Inputs {
       Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, least(t.dtype), 5)),
     ]),
   );
+}
+
+/** Compiles and runs it here, and compares every element with the equation. */
+async function expectRightCompiled(kernel: Kernel, computation: Computation): Promise<void> {
+  const made = await createRunner({ flags: inFull([], ["-O1"]) });
+  if (made.status === "environment") throw new Error(made.what);
+  try {
+    const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 3), {
+      budgetSeconds: 0.002,
+      batchSeconds: 1e-5,
+      batches: [1, 2],
+    });
+    expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
+  } finally {
+    await made.runner.close();
+  }
 }
 
 describe("a condition on a box", () => {
@@ -369,21 +387,10 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
         printMatching(m.matching).includes("m <- i"),
       );
       if (!mapping) throw new Error("nothing maps");
-      const made = await createRunner({ flags: inFull([], ["-O1"]) });
-      if (made.status === "environment") throw new Error(made.what);
-      try {
-        const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
-        const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
-        expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
-        const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 3), {
-          budgetSeconds: 0.002,
-          batchSeconds: 1e-5,
-          batches: [1, 2],
-        });
-        expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
-      } finally {
-        await made.runner.close();
-      }
+      const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
+      const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
+      expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
+      await expectRightCompiled(kernel, computation);
     },
     60_000,
   );
@@ -409,27 +416,16 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
         printMatching(m.matching).includes("n <- j"),
       );
       if (!mapping) throw new Error("nothing maps");
-      const made = await createRunner({ flags: inFull([], ["-O1"]) });
-      if (made.status === "environment") throw new Error(made.what);
-      try {
-        const schedule = {
-          ...plainSchedule(mapping),
-          block: { k: 4 },
-          placement: { a: "in-place", b: placement } as const,
-        };
-        const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
-        expect(
-          /^[^a-z]*(?:const long k_copy = 77L \* part \/ parts; )?(turn_rows\(.*?;)/m.exec(kernel.source)?.[1],
-        ).toBe(turned);
-        const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 3), {
-          budgetSeconds: 0.002,
-          batchSeconds: 1e-5,
-          batches: [1, 2],
-        });
-        expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
-      } finally {
-        await made.runner.close();
-      }
+      const schedule = {
+        ...plainSchedule(mapping),
+        block: { k: 4 },
+        placement: { a: "in-place", b: placement } as const,
+      };
+      const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
+      expect(/^[^a-z]*(?:const long k_copy = 77L \* part \/ parts; )?(turn_rows\(.*?;)/m.exec(kernel.source)?.[1]).toBe(
+        turned,
+      );
+      await expectRightCompiled(kernel, computation);
     },
     60_000,
   );
