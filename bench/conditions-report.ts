@@ -57,15 +57,17 @@ export function pageOf(
     .filter((r) => outcomeOf(r) === OUTCOMES.length - 1)
     .sort((x, y) => x.ratio / alikeOf(x) - y.ratio / alikeOf(y))
     .slice(0, TOLD);
+  // Shards of one search, and parts of one that was cut, are one.
+  const searches = [...new Set(commands.map((c) => c.replaceAll(/ --(shard|out) \S+| --resume/g, "")))];
   const names = ["all", ...new Set(rows.map((r) => r.form)), ...Object.keys(SUMS)];
   const page = [
     "# What a condition costs",
     "",
     `${cpus()[0]?.model ?? "a CPU"} (${nativeTarget().isa.join(" ")}), one thread, ${rows.length} computations. The rate of useful multiplies over the rate without the condition.`,
     "",
-    ...commands.slice(0, 2).map((c) => `    ${c}`),
-    ...(commands.length > 2 ? [`    ... (${commands.length} in all)`] : []),
+    ...searches.map((search) => `    ${search}`),
     "",
+    ...(searches.length > 1 ? ["Each later line searched again, for longer, what had come out between.", ""] : []),
     `| form or type | computations | geomean | least | median | ${OUTCOMES.map((o) => o.name).join(" | ")} | of the bounds | of the bound | of the bound, without the condition |`,
     "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ...names.flatMap((name) => {
