@@ -1,30 +1,37 @@
 /**
  * @file Searches of the same layer on this machine's GPU, side by side: over all mappings and over one alone, for a while and for longer.
  *
- *     node dist/bench/cuda-searches.js --cases resnet18-16-nhwc --searches all:30,all:150 --out budgets.jsonl
+ *     node dist/bench/cuda-searches.js --cases resnet18-16-nhwc --searches all:150 --after 30 --out budgets.jsonl
  *     node dist/bench/cuda-searches.js --cases resnet18-1-nhwc --searches all:15,im2col:15,fused-hw:15 --out mappings.jsonl
  *     node dist/bench/cuda-searches.js --report budgets.jsonl,more.jsonl
  *
  * `im2col` maps pixels of all images to rows and the whole window to the sum (n,p,q and c,r,s), `fused-hw` pixels of an image and channels
  * (p,q and c), on either side of the instruction: the fixed mappings that AMOS (ISCA 2022, section 7.5) compares with. All search the
  * instructions of warps and warpgroups, from an empty database. The winners of a layer are then measured in turns, in one process;
- * ratios are to the first search's.
+ * ratios are to the first search's. `--after 30` adds what each search had found 30 s after its start, which is what a search of 30 s finds:
+ * what is proposed does not depend on the time left.
  */
 
 import { appendFileSync, readFileSync } from "node:fs";
 import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { scheduleText } from "../report/describe-candidate.ts";
 import { createCudaRunner } from "../runtime/run/cuda.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { tuneComputation, usableIntrinsics } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { contendersOf } from "../tuner/trials.ts";
 import { type Case, casesNamed } from "./cuda-cases.ts";
 import { readOptions } from "./options.ts";
 
 const { values } = readOptions({
   options: {
     cases: { type: "string", default: "resnet18-16-nhwc" },
-    searches: { type: "string", default: "all:30,all:150" },
+    searches: { type: "string", default: "all:150" },
+    /** Seconds after the start of each search at which its best kernel then is to be timed too. */
+    after: { type: "string" },
     shard: { type: "string", default: "1/1" },
     seed: { type: "string", default: "1" },
     target: { type: "string", default: "h100" },
@@ -77,24 +84,43 @@ async function run(): Promise<void> {
   write({ kind: "device", ...runner.device, seed: Number(values.seed) });
   const cases = values.cases.split(",").flatMap(casesNamed);
   for (const one of cases.filter((_, i) => i % shards === shard - 1)) {
-    const searched: Awaited<ReturnType<typeof searchedBy>>[] = [];
-    for (const search of values.searches.split(",")) searched.push(await searchedBy(search, one));
+    const searched: Searched[] = [];
+    for (const search of values.searches.split(",")) searched.push(...(await searchedBy(search, one)));
     const reference = await runner.reference(one.computation, Number(values.seed));
-    const kernels = searched.flatMap(({ winner }) => winner?.kernel ?? []);
-    const measured = await runner.measureTogether(kernels, reference, { budgetSeconds: 2, batches: [30, 1000] });
-    for (const { line, winner } of searched) {
-      const own = winner && measured[kernels.indexOf(winner.kernel)];
+    // A kernel that several searches found is measured once.
+    const kernels = new Map(searched.flatMap(({ best }) => best.map(({ kernel }) => [kernel.source, kernel])));
+    const sources = [...kernels.keys()];
+    const measured = await runner.measureTogether([...kernels.values()], reference, {
+      budgetSeconds: 2,
+      batches: [30, 1000],
+    });
+    for (const { line, best } of searched) {
+      const timed = best.flatMap(({ kernel, candidate }) => {
+        const own = measured[sources.indexOf(kernel.source)];
+        return own?.status === "ok" ? [{ own, candidate }] : [];
+      });
+      const [winner] = timed.sort((a, b) => a.own.median - b.own.median);
       write({
         ...line,
-        ...(winner && { instruction: winner.candidate.intrinsic, schedule: scheduleText(winner.candidate) }),
-        ...(own?.status === "ok" && { median: own.median, interval: [own.interval[0], own.interval[1]] }),
+        ...(winner && {
+          ...{ instruction: winner.candidate.intrinsic, schedule: scheduleText(winner.candidate) },
+          ...{ median: winner.own.median, interval: [winner.own.interval[0], winner.own.interval[1]] },
+        }),
       } satisfies Found);
     }
   }
   await runner.close();
 }
 
-async function searchedBy(search: string, { name, computation }: Case) {
+/** What a search had found at its end or before. */
+interface Searched {
+  readonly line: Pick<Found, "kind" | "case" | "search" | "seconds" | "trials" | "measured">;
+  /** The winner, or those that finals would have chosen it from. */
+  readonly best: readonly { readonly kernel: Kernel; readonly candidate: Candidate }[];
+}
+
+/** What the search finds, after what it had found at the times asked for. */
+async function searchedBy(search: string, { name, computation }: Case): Promise<Searched[]> {
   const [which = "", seconds] = search.split(":");
   const begun = Date.now();
   const machine = nvidiaTarget(values.target);
@@ -111,12 +137,23 @@ async function searchedBy(search: string, { name, computation }: Case) {
     },
   );
   const trials = "trials" in outcome ? outcome.trials : [];
-  const line = {
-    ...{ kind: "search" as const, case: name, search, seconds: (Date.now() - begun) / 1000 },
-    ...{ trials: trials.length, measured: trials.filter((t) => t.measurement.status === "ok").length },
+  const said = (label: string, took: number, within: typeof trials): Searched["line"] => {
+    const measured = within.filter((t) => t.measurement.status === "ok").length;
+    const line = { kind: "search" as const, case: name, search: label, seconds: took, trials: within.length, measured };
+    console.error(JSON.stringify(line));
+    return line;
   };
-  console.error(JSON.stringify(line));
-  return { line, winner: "best" in outcome ? outcome.best : undefined };
+  const early = (values.after?.split(",") ?? []).map((after): Searched => {
+    const within = trials.filter((trial) => trial.at <= begun + 1000 * Number(after));
+    const best = contendersOf(within, () => undefined);
+    return {
+      line: said(`${which}:${after}`, Number(after), within),
+      best: best.map(({ candidate }) => ({ kernel: kernelFor(computation, candidate, machine), candidate })),
+    };
+  });
+  const winner = "best" in outcome && outcome.best;
+  const whole = { line: said(search, (Date.now() - begun) / 1000, trials), best: winner ? [winner] : [] };
+  return [...early, whole];
 }
 
 function write(line: unknown): void {
