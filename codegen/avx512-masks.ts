@@ -8,7 +8,7 @@ import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
 import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number, substitute } from "../abstraction/expression.ts";
 import { type Code, code, join } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
-import type { LaneContext } from "./vector-expressions.ts";
+import type { LaneContext } from "./lane-printer.ts";
 
 /** A condition that depends on more than the lane. */
 export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: number): Code {

@@ -170,8 +170,7 @@ function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Cod
   const { c } = context;
   const { copy, value } = pieces;
   const { conditions, value: read, otherwise } = chosenOf(stepped(value, ELEMENT, 0));
-  const to = placeWhere(
-    c,
+  const to = c.placeWhere(
     steppedAccess(pieces.target, ELEMENT, 0),
     pieces.where.map((e) => stepped(e, ELEMENT, 0)),
     extents,
@@ -264,18 +263,6 @@ function computedPiece(
   } finally {
     c.atHand = () => undefined;
   }
-}
-
-/** A place that is written, and all that must hold for it: no condition twice. */
-export function placeWhere(
-  c: CudaExpressions,
-  target: Access,
-  where: readonly Expr[],
-  extents: Extents,
-): { readonly at: Code; readonly guards: readonly Code[] } {
-  const { at: place, guards } = c.place(target, extents, "to");
-  const more = c.untested(where, extents, c.guardsOf(target, extents));
-  return { at: place, guards: [...more.map((e) => c.condition(e, extents)), ...guards] };
 }
 
 /** Elements of memory as one value. */

@@ -10,7 +10,7 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand } from "../abstraction/intrinsic.ts";
 import { type Code, code, indented, list } from "../abstraction/source-text.ts";
-import { type CopyContext, placeWhere, vectorAt } from "./cuda-copies.ts";
+import { type CopyContext, vectorAt } from "./cuda-copies.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { heldElements, LANE, WORD } from "./fragment.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
@@ -97,7 +97,7 @@ function store(held: readonly Held[], from: Drained, context: CopyContext, exten
   const [first] = held;
   if (!first) return [];
   const dtype = c.dtypes[first.target.tensor] ?? "f32";
-  const to = placeWhere(c, first.target, first.where, extents);
+  const to = c.placeWhere(first.target, first.where, extents);
   const values = held.map((h) => withElement(c, from, h.e, () => c.value(h.value, dtype, extents)));
   const [only] = values;
   const stored =
@@ -139,7 +139,7 @@ function drainQuads(
       ]);
       const index = equation.target.index.map((i) => substitute(i, places, "index"));
       const where = conjunction(equation.where).map((w) => substitute(w, places, "index"));
-      const to = placeWhere(c, { ...equation.target, index }, where, extents);
+      const to = c.placeWhere({ ...equation.target, index }, where, extents);
       context.aligned(equation.target.tensor, QUAD * WORD);
       const stored = code`*(Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
       lines.push(

@@ -135,6 +135,17 @@ export class CudaExpressions extends WarpExpressions {
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
 
+  /** A place that is written, and all that must hold for it: no condition twice. */
+  override placeWhere(target: Access, where: readonly Expr[], extents: Extents): { at: Code; guards: Code[] } {
+    const { at, guards } = this.place(target, extents, "to");
+    const more = this.untested(where, extents, this.guardsOf(target, extents));
+    return { at, guards: [...more.map((e) => this.condition(e, extents)), ...guards] };
+  }
+
+  override tests(conditions: readonly Expr[], extents: Extents): Code[] {
+    return this.untested(conditions, extents).map((e) => this.condition(e, extents));
+  }
+
   /** Conditions that need a test: those that neither hold wherever the loops go nor are among others, which are short. */
   untested(conditions: readonly Expr[], extents: Extents, others: readonly Expr[] = []): Expr[] {
     const seen = new Set(others.map((e) => printExpr(e)));

@@ -8,33 +8,39 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { type Access, axis, type Expr, number, printAccess, substitute } from "../abstraction/expression.ts";
+import { type Access, axis, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, indented, list, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import { type CopyContext, pieceType, placeWhere, vectorAt } from "./cuda-copies.ts";
+import { type CopyContext, pieceType, vectorAt } from "./cuda-copies.ts";
 import { requireTogether } from "./cuda-pieces.ts";
 import { LANE } from "./fragment.ts";
-import { conjunction, guarded, joinScalars } from "./lane-statement.ts";
+import { conjunction, guarded, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
-import { registerName } from "./vector-expressions.ts";
 import type { Loop, Of } from "./walk.ts";
+import { WarpLanes } from "./warp-lanes.ts";
 
-/** The statements of a loop over lanes, each on all of them before the next. */
-export function printLanes(loop: Loop, context: CopyContext, extents: Extents): Code[] {
-  return loop.body.flatMap((s): Code[] => {
-    if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
-    const own = substituteAxis(s, loop.axis, axis(LANE)) as Of<"scalar">; // a scalar statement stays one
-    const { c } = context;
-    c.lane = LANE;
-    try {
-      return own.together ? neighbours(own, own.together, context, extents) : statement(own, context, extents);
-    } finally {
-      c.lane = undefined;
-    }
-  });
+/** The lanes of the warps of a block: what no loop changes in an index has a name above the loops. */
+export class ThreadLanes extends WarpLanes {
+  private readonly context: CopyContext;
+
+  constructor(context: CopyContext, nest: LoopNest) {
+    super(context.c, nest);
+    this.context = context;
+  }
+
+  protected override threadOf(): Code {
+    return code`${this.c.axis(LANE)}`;
+  }
+
+  protected override statement(statement: Of<"scalar">, loop: Loop, extents: Extents): Code[] {
+    const own = substituteAxis(statement, loop.axis, axis(LANE)) as Of<"scalar">; // a scalar statement stays one
+    if (!own.together) return super.statement(own, { ...loop, axis: LANE }, extents);
+    this.c.begin({ lane: LANE });
+    return neighbours(own, own.together, this.context, extents);
+  }
 }
 
 export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
@@ -42,25 +48,6 @@ export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
     const numbers = registers.get(name);
     return numbers ? [code`${C_TYPES[dtype]} ${list(numbers.map((i) => registerName(name, i)))};`] : [];
   });
-}
-
-function statement({ equation }: Of<"scalar">, { c }: CopyContext, extents: Extents): Code[] {
-  const { target, op, value, where } = equation;
-  const dtype = c.dtypes[target.tensor] ?? "f32";
-  const register = c.ownRegister(target);
-  const text = c.value(value, dtype, extents);
-  if (!register) {
-    const { at, guards } = placeWhere(c, target, conjunction(where), extents);
-    if (op !== "=") throw new Error(`internal: lanes assign to memory: ${printAccess(target)}`);
-    return guarded(guards, [code`${c.tensor(target.tensor)}[${at}] = ${text};`]);
-  }
-  const conditions = c.untested(conjunction(where), extents).map((e) => c.condition(e, extents));
-  // Contraction is off, so that what is written is rounded as written: a multiply-add is asked for.
-  if (op === "+=" && dtype === "f32" && value.kind === "binary" && value.op === "*") {
-    const [left, right] = [c.value(value.left, dtype, extents), c.value(value.right, dtype, extents)];
-    return guarded(conditions, [code`${register} = fmaf(${left}, ${right}, ${register});`]);
-  }
-  return guarded(conditions, [code`${register} = ${joinScalars(op, code`${register}`, text, dtype)};`]);
 }
 
 /** Neighbours in memory, moved at once: read into registers of their own, or written as what registers make of them. */
@@ -82,7 +69,7 @@ function neighbours(
   const type = pieceType(dtype, extent);
   const places = Array.from({ length: extent }, (_, i) => i);
   if (first === undefined) {
-    const to = placeWhere(c, at(target, 0), conjunction(where), extents);
+    const to = c.placeWhere(at(target, 0), conjunction(where), extents);
     const values = places.map((i) => c.value(stepped(value, i), dtype, extents));
     const written = vectorAt(context, at(target, 0), dtype, extent, to.at, extents, true);
     return guarded(to.guards, [code`${written} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`], true);

@@ -52,12 +52,12 @@ import {
 } from "../abstraction/source-text.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
-import { type CopyContext, placeWhere, printCopy } from "./cuda-copies.ts";
+import { type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
 import { gridOf, stepsOf, teamsOf } from "./cuda-grid.ts";
 import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
-import { laneRegisters, printLanes } from "./cuda-threads.ts";
+import { laneRegisters, ThreadLanes } from "./cuda-threads.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
@@ -140,6 +140,7 @@ class KernelPrinter implements LanguagePrinter {
   private readonly c: CudaExpressions;
   private readonly tiles: CudaTiles;
   private readonly context: CopyContext;
+  private readonly threadLanes: ThreadLanes;
   private readonly aligned = new Map<string, number>();
   /** What the host describes to the engine, by name. */
   private readonly boxes = new Map<string, Box>();
@@ -160,6 +161,7 @@ class KernelPrinter implements LanguagePrinter {
       aligned: (tensor, bytes) => this.aligned.set(tensor, Math.max(bytes, this.aligned.get(tensor) ?? 0)),
     };
     this.tiles = new CudaTiles(this.context, nest);
+    this.threadLanes = new ThreadLanes(this.context, nest);
   }
 
   kernel(name: Name, statement: Statement): PrintedKernel {
@@ -286,7 +288,7 @@ class KernelPrinter implements LanguagePrinter {
     const { c } = this;
     const { target, op, value, where } = equation;
     const dtype = c.dtypes[target.tensor] ?? "f32";
-    const to = placeWhere(c, target, conjunction(where), extents);
+    const to = c.placeWhere(target, conjunction(where), extents);
     const held = op === "=" ? NOTHING : c.value(target, dtype, extents);
     const joined = joinScalars(op, held, c.value(value, dtype, extents), dtype);
     const first = code`${c.axis(LANE)} == 0`;
@@ -294,7 +296,7 @@ class KernelPrinter implements LanguagePrinter {
   }
 
   lanes(loop: Loop, extents: Extents): Code[] {
-    return printLanes(loop, this.context, extents);
+    return this.threadLanes.lanes(loop, extents);
   }
 
   move(statement: Of<"load" | "store">, extents: Extents): Code[] {

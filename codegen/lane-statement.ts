@@ -8,10 +8,20 @@
 import { affineForm, boundsOf, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import {
+  type Access,
+  axesIn,
+  axis,
+  binary,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  substitute,
+} from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, type Name, NOTHING } from "../abstraction/source-text.ts";
+import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
+import { axisName, type Code, code, indented, Name, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";
 
@@ -42,22 +52,28 @@ export function always(e: Expr, extents: Extents): boolean {
   }
 }
 
+/** The lanes that conditions on the lane alone leave. */
+function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents): number[] {
+  const alone = conditions.filter((e) => axesIn(e).join() === lane);
+  const lanes = Array.from({ length: extents[lane] ?? 0 }, (_, l) => l);
+  return lanes.filter((l) => alone.every((e) => evaluateIndex(e, { [lane]: l }) !== 0));
+}
+
 /**
  * The conditions that need a test: not what holds wherever the loops go, given the conditions on the lane alone, and nothing twice.
  *
  *     lane >= 4, x + lane - 4 >= 0, x + lane < 100, x + lane < 100    ->    lane >= 4, x + lane < 100
  */
 export function tested(conditions: readonly Expr[], lane: string, extents: Extents): Expr[] {
-  const lanes = Array.from({ length: extents[lane] ?? 0 }, (_, l) => l);
-  const alone = conditions.filter((e) => axesIn(e).join() === lane);
-  const left = lanes.filter((l) => alone.every((e) => evaluateIndex(e, { [lane]: l }) !== 0));
+  const isAlone = (e: Expr): boolean => axesIn(e).join() === lane;
+  const left = lanesLeft(conditions, lane, extents);
   const [first = 0, last = first] = [left[0], left.at(-1)];
   const moved = new Map([[lane, binary("+", axis(lane), number(first))]]);
   const within = { ...extents, [lane]: last - first + 1 };
   const seen = new Set<string>();
   return conditions.filter((e) => {
     const text = printExpr(e);
-    const idle = alone.includes(e) ? left.length === lanes.length : always(substitute(e, moved, "index"), within);
+    const idle = isAlone(e) ? left.length === extents[lane] : always(substitute(e, moved, "index"), within);
     if (idle || seen.has(text)) return false;
     seen.add(text);
     return true;
@@ -121,11 +137,20 @@ export function split(conditions: readonly Expr[], lane: string): [uniform: Expr
 /** The lane that `lane == n` names. */
 export function pinnedLane(e: Expr, lane: string): Expr | undefined {
   if (e.kind !== "compare" || e.op !== "==") return undefined;
+  if (e.left.kind === "axis" && e.left.name === lane && !axesIn(e.right).includes(lane)) return e.right;
   const form = affineForm(binary("-", e.left, e.right));
   const factor = form?.terms.get(lane);
   if (factor !== 1 && factor !== -1) return undefined;
   const rest = substitute(binary("-", e.left, e.right), new Map([[lane, number(0)]]), "index");
   return factor === 1 ? binary("-", number(0), rest) : rest;
+}
+
+/** The one lane that conditions leave, by naming it or together: `lane/8 == 0`, `lane%8 == 3`. */
+export function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): Expr | undefined {
+  const named = conditions.map((e) => pinnedLane(e, lane)).find((e) => e !== undefined);
+  if (named) return named;
+  const [only, ...others] = lanesLeft(conditions, lane, extents);
+  return only === undefined || others.length > 0 ? undefined : number(only);
 }
 
 /** The value joined to what the target held, as one expression. */
@@ -161,6 +186,29 @@ export function joinScalars(op: Equation["op"], held: Code, scalar: Code, dtype:
     default:
       return op satisfies never;
   }
+}
+
+/** A register as `[register, lane]` names it. */
+export interface LaneAccess {
+  readonly file: VectorFile;
+  readonly register: number;
+  readonly lane: Expr;
+}
+
+/** The register an access names; undefined for memory. */
+export function registerIn(nest: LoopNest, { tensor, index }: Access): LaneAccess | undefined {
+  const file = nest.vectors?.find((v) => v.name === tensor);
+  if (!file) return undefined;
+  const [register, lane] = index;
+  if (register?.kind !== "number" || lane === undefined || register.value < 0 || register.value >= file.count)
+    throw new Error(`internal: register of ${printAccess({ kind: "access", tensor, index })} is not known`);
+  return { file, register: register.value, lane };
+}
+
+/** `Z0`, or `Z0_1` where a vector takes several registers. */
+export function registerName(file: string, register: number, part = 0, parts = 1): Name {
+  const word = `${file}${register}`;
+  return new Name("register", parts === 1 ? word : `${word}_${part}`, `${file} ${register} ${part}`);
 }
 
 /** Lines under a condition; a block where they declare something. */

@@ -7,7 +7,6 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
-import type { Equation } from "../abstraction/equation.ts";
 import { type Access, axesIn, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
@@ -24,17 +23,10 @@ import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
-import { tested } from "./lane-statement.ts";
-import { LaneVectors } from "./lane-vectors.ts";
+import type { LaneContext, Part } from "./lane-printer.ts";
+import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
-import {
-  type LaneAccess,
-  type LaneContext,
-  type LaneOperation,
-  type LanePlace,
-  registerIn,
-  registerName,
-} from "./vector-expressions.ts";
+import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
 interface Format {
@@ -135,7 +127,7 @@ type LaneFunction =
   | "abs"
   | "roundscale";
 
-export class Avx512Lanes extends LaneVectors {
+export class Avx512Lanes extends VectorExpressions {
   private readonly streaming: boolean;
 
   constructor(c: CExpressions, nest: LoopNest, streaming: boolean) {
@@ -256,8 +248,9 @@ export class Avx512Lanes extends LaneVectors {
     return text === undefined ? whenTrue : code`_mm512_mask_mov_${suffix}(${whenFalse}, ${text}, ${whenTrue})`;
   }
 
-  protected reduced(op: Equation["op"], value: Code, where: readonly Expr[], context: LaneContext): Code {
+  protected reduced({ equation: { op, value: e }, mask: where, context }: Part): Code {
     const { suffix } = formatOf(context.dtype);
+    const value = this.vector(e, context);
     const name = op === "+=" ? "add" : op === "max=" ? "max" : "min";
     const mask = this.mask(where, context, true);
     return mask === undefined
@@ -265,20 +258,18 @@ export class Avx512Lanes extends LaneVectors {
       : code`_mm512_mask_reduce_${name}_${suffix}(${mask}, ${value})`;
   }
 
-  protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code {
+  protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code[] {
     const { suffix, lanes } = formatOf(file.dtype);
     const parts = Math.ceil(file.lanes / lanes);
     const write = (part: number, one: Code): Code => {
       const name = registerName(file.name, register, part, parts);
       return code`${name} = _mm512_mask_mov_${suffix}(${name}, ${one}, ${this.splat(scalar, file.dtype)});`;
     };
-    if (lane.kind === "number") return write(Math.floor(lane.value / lanes), hexadecimal(1 << (lane.value % lanes)));
+    if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(1 << (lane.value % lanes)))];
     const inPart = (part: number): Code =>
       code`only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
-    return join(
-      Array.from({ length: parts }, (_, part) => write(part, inPart(part))),
-      code` `,
-    );
+    const writes = Array.from({ length: parts }, (_, part) => write(part, inPart(part)));
+    return [join(writes, code` `)];
   }
 
   protected operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {

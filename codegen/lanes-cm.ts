@@ -13,7 +13,7 @@
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { type Equation, identityOf } from "../abstraction/equation.ts";
+import { identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
 import type { Launch } from "../abstraction/kernel.ts";
@@ -39,17 +39,18 @@ import { allOf, CExpressions } from "./c-expressions.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn, helpersFor } from "./cpp-helpers.ts";
-import { dealtIndices, dealtLoops, laneLoops, tested } from "./lane-statement.ts";
-import { LaneVectors } from "./lane-vectors.ts";
-import { type Named, namedIn } from "./named.ts";
+import type { LaneContext, Part } from "./lane-printer.ts";
 import {
+  dealtIndices,
+  dealtLoops,
   type LaneAccess,
-  type LaneContext,
-  type LaneOperation,
-  type LanePlace,
+  laneLoops,
   registerIn,
   registerName,
-} from "./vector-expressions.ts";
+  tested,
+} from "./lane-statement.ts";
+import { type Named, namedIn } from "./named.ts";
+import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
 import { type Loop, phasesOf, printStatements } from "./walk.ts";
 
 const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
@@ -169,7 +170,7 @@ class CmExpressions extends CExpressions {
   }
 }
 
-class CmLanes extends LaneVectors {
+class CmLanes extends VectorExpressions {
   protected override readonly c: CmExpressions;
 
   constructor(c: CmExpressions, nest: LoopNest) {
@@ -295,8 +296,9 @@ class CmLanes extends LaneVectors {
     return own;
   }
 
-  protected reduced(op: Equation["op"], value: Code, where: readonly Expr[], context: LaneContext): Code {
+  protected reduced({ equation: { op, value: e }, mask: where, context }: Part): Code {
     const { dtype } = context;
+    const value = this.vector(e, context);
     const mask = this.mask(where, context);
     const start = this.c.literal(identityOf(op, dtype), dtype);
     const taken = mask === undefined ? value : this.merged(new Name("local", "taken"), mask, value, start, context);
@@ -304,8 +306,8 @@ class CmLanes extends LaneVectors {
     return code`${name}<${typeName(dtype)}>(${vectorType(dtype, used(context))}(${taken}))`;
   }
 
-  protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code {
-    return code`${registerName(file.name, register)}(${this.c.index(lane, context.extents)}) = ${scalar};`;
+  protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code[] {
+    return [code`${registerName(file.name, register)}(${this.c.index(lane, context.extents)}) = ${scalar};`];
   }
 
   protected override assignElement(tensor: string, at: Code, scalar: Code, dtype: DType): Code {

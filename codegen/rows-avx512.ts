@@ -21,8 +21,9 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, indented, NOTHING, skeleton } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
+import type { LaneContext, Part } from "./lane-printer.ts";
 import { Avx512Lanes } from "./lanes-avx512.ts";
-import type { LaneContext, LaneOperation, LanePlace } from "./vector-expressions.ts";
+import type { LaneOperation, LanePlace } from "./vector-expressions.ts";
 import type { Loop } from "./walk.ts";
 
 /** More lanes than four registers hold stay a loop. */
@@ -206,9 +207,10 @@ export class Avx512Rows extends Avx512Lanes {
   }
 
   /** Of a narrow type the half or quarter of a register that is stored. */
-  protected override stored(e: Expr, context: LaneContext): Code {
-    const { dtype } = context;
-    if (bytesOf(dtype) === 4) return this.vector(e, context);
+  protected override stored(part: Part): Code {
+    const { equation, context } = part;
+    const [e, { dtype }] = [equation.value, context];
+    if (bytesOf(dtype) === 4) return super.stored(part);
     const bits = 8 * bytesOf(dtype);
     const from = e.kind === "cast" ? (typeOf(e.value, this.c.dtypes) ?? dtype) : dtype;
     const inner = { ...context, dtype: from };

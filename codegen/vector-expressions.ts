@@ -6,7 +6,7 @@
  * More lanes than a register holds are several registers, `Z0_0`, `Z0_1`. A language says how a shift, a load, a mask read.
  */
 
-import { affineForm, type Extents } from "../abstraction/affine.ts";
+import { affineForm } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import {
@@ -19,33 +19,21 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
-import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
-import { type Code, code, Name } from "../abstraction/source-text.ts";
+import type { VectorFile } from "../abstraction/loop-nest.ts";
+import { bare, type Code, code, type Name } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { allOf, type CExpressions } from "./c-expressions.ts";
-import { conjunction, pinnedLane, split } from "./lane-statement.ts";
+import { allOf } from "./c-expressions.ts";
+import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
+import {
+  conjunction,
+  joinedValue,
+  type LaneAccess,
+  pinnedLane,
+  registerIn,
+  registerName,
+  split,
+} from "./lane-statement.ts";
 import type { Named } from "./named.ts";
-
-/** What a statement's text depends on beside itself. */
-export interface LaneContext {
-  /** The lane axis; it counts from 0 within this vector. */
-  readonly axis: string;
-  /** Extents of the loops around, and of the lane axis: the lanes of this vector that are in use. */
-  readonly extents: Extents;
-  /** Type of what is computed; it decides how many lanes a vector holds. */
-  readonly dtype: DType;
-  /** Lines that must run before the statement. */
-  readonly before: Code[];
-  /** What is tested around the statement. */
-  readonly known?: readonly Expr[];
-}
-
-/** A register as `[register, lane]` names it. */
-export interface LaneAccess {
-  readonly file: VectorFile;
-  readonly register: number;
-  readonly lane: Expr;
-}
 
 /** Elements of memory that lanes touch: `at` is affine in the lane, or not (`stride` undefined). */
 export interface LanePlace {
@@ -61,19 +49,9 @@ export interface LanePlace {
   readonly varying: readonly Expr[];
 }
 
-export abstract class VectorExpressions {
-  protected readonly c: CExpressions;
-  protected readonly nest: LoopNest;
-
-  constructor(c: CExpressions, nest: LoopNest) {
-    this.c = c;
-    this.nest = nest;
-  }
-
+export abstract class VectorExpressions extends LanePrinter {
   // ---- what a language says -----------------------------------------------------------------------------------------------------
 
-  /** Lanes of one register of this type, for a loop of so many lanes. */
-  protected abstract width(dtype: DType, lanes: number): number;
   protected abstract splat(text: Code, dtype: DType): Code;
   /** Each lane's number of a lane-dependent integer expression. */
   protected abstract numbers(e: Expr, context: LaneContext): Code;
@@ -84,6 +62,7 @@ export abstract class VectorExpressions {
   /** Lanes in the order of an index that is no shift. */
   protected abstract permuted(at: LaneAccess, context: LaneContext): Code;
   protected abstract load(place: LanePlace, context: LaneContext): Code;
+  protected abstract store(place: LanePlace, mask: readonly Expr[], value: Code, context: LaneContext): Code;
   protected abstract blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code;
   protected abstract operation(op: LaneOperation, args: readonly Code[], dtype: DType, context: LaneContext): Code;
   protected abstract convert(text: Code, from: DType, to: DType, context: LaneContext): Code;
@@ -96,6 +75,23 @@ export abstract class VectorExpressions {
   /** Whether `a*b + c` may be rounded once. */
   protected fuses(): boolean {
     return true;
+  }
+
+  // ---- statements --------------------------------------------------------------------------------------------------------------
+
+  protected stored({ equation, context }: Part): Code {
+    return this.vector(joinedValue(equation), context);
+  }
+
+  protected write({ equation: { target }, mask, context }: Part, value: Code): Code[] {
+    const register = this.registerOf(target);
+    if (register === undefined) return [this.store(this.placeOf(target, context), mask, value, context)];
+    const by = this.shiftOf(register.lane, context);
+    const place = by === undefined ? undefined : this.partAt(register, by);
+    if (place === undefined || place.shift !== 0)
+      throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+    const merged = mask.length === 0 ? value : this.blend(mask, value, code`${place.name}`, context);
+    return [code`${place.name} = ${bare(merged)};`];
   }
 
   // ---- expressions ------------------------------------------------------------------------------------------------------------
@@ -186,12 +182,6 @@ export abstract class VectorExpressions {
 
   // ---- analysis -----------------------------------------------------------------------------------------------------------------
 
-  protected dtypeOf(name: string): DType {
-    const dtype = this.c.dtypes[name];
-    if (dtype === undefined) throw new Error(`internal: no type of "${name}"`);
-    return dtype;
-  }
-
   protected registerOf(access: Access): LaneAccess | undefined {
     return registerIn(this.nest, access);
   }
@@ -253,22 +243,6 @@ export type LaneOperation =
   | ("+" | "-" | "*" | "/")
   | ("a*b+c" | "c-a*b" | "a*b-c")
   | ("negate" | "min" | "max" | "square" | "abs" | "round");
-
-/** The register an access names; undefined for memory. */
-export function registerIn(nest: LoopNest, { tensor, index }: Access): LaneAccess | undefined {
-  const file = nest.vectors?.find((v) => v.name === tensor);
-  if (!file) return undefined;
-  const [register, lane] = index;
-  if (register?.kind !== "number" || lane === undefined || register.value < 0 || register.value >= file.count)
-    throw new Error(`internal: register of ${printAccess({ kind: "access", tensor, index })} is not known`);
-  return { file, register: register.value, lane };
-}
-
-/** `Z0`, or `Z0_1` where a vector takes several registers. */
-export function registerName(file: string, register: number, part = 0, parts = 1): Name {
-  const word = `${file}${register}`;
-  return new Name("register", parts === 1 ? word : `${word}_${part}`, `${file} ${register} ${part}`);
-}
 
 /** What an index grows by from one value of a name to the next; undefined where that differs. */
 function strideIn(index: Expr, name: string): number | undefined {

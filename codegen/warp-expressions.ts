@@ -8,30 +8,65 @@
 
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { type Access, type Expr, number, printAccess } from "../abstraction/expression.ts";
+import { type Access, type Expr, isSame, number, printAccess } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, VectorFile } from "../abstraction/loop-nest.ts";
-import { type Code, code, keyOf, type Name } from "../abstraction/source-text.ts";
-import type { DTypes } from "../abstraction/typing.ts";
+import { type Code, code, keyOf, list, type Name } from "../abstraction/source-text.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { registerIn, registerName, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
-import { registerIn, registerName } from "./vector-expressions.ts";
 
 /** Every lane of a warp takes part. */
 export const ALL_LANES = code`0xffffffffu`;
 
+interface PlaceText {
+  readonly at: Code;
+  readonly guards: readonly Code[];
+}
+
+/** What a statement on lanes is printed under. */
+interface Printed {
+  /** The lane axis. */
+  readonly lane: string;
+  /** The one lane that runs it; every lane where it is left out. */
+  readonly by?: Expr;
+  /** Where shuffles are named, if not every lane finishes the statement: all must take part in them. */
+  readonly before?: Code[];
+}
+
 export class WarpExpressions extends PlainExpressions {
   private readonly nest: LoopNest;
-  /** The lane axis while a loop of lanes is printed. */
-  lane: string | undefined;
-  /** Shuffles by the text of their call: all lanes must take part, so a statement under a condition names them beforehand. */
-  readonly shuffles = new Map<string, Name>();
-  named = false;
-  /** Declarations of the shuffles named so far. */
-  readonly declared: Code[] = [];
+  private statement: Printed | undefined;
+  /** Names of shuffles, by the text of their call. */
+  private readonly shuffles = new Map<string, Name>();
 
   constructor(computation: PlainExpressions["computation"], nest: LoopNest, others: DTypes = {}) {
     super(computation, nest, others);
     this.nest = nest;
+  }
+
+  /** Prints under a statement on lanes; none outside. */
+  begin(statement: Printed | undefined): void {
+    this.statement = statement;
+    this.shuffles.clear();
+  }
+
+  private get lane(): string | undefined {
+    return this.statement?.lane;
+  }
+
+  /**
+   * A place that is written, and what must hold.
+   * @param where conditions of the statement
+   */
+  placeWhere(target: Access, where: readonly Expr[], extents: Extents): PlaceText {
+    const { at, guards } = this.placeOf(target, extents);
+    return { at: this.index(at, extents), guards: this.tests([...where, ...guards], extents) };
+  }
+
+  /** The conditions that need a test. */
+  tests(conditions: readonly Expr[], extents: Extents): Code[] {
+    return tested(conditions, this.lane ?? "", extents).map((e) => this.condition(e, extents));
   }
 
   registerOf(access: Access): { file: VectorFile; name: Name; lane: Expr } | undefined {
@@ -68,6 +103,8 @@ export class WarpExpressions extends PlainExpressions {
     const register = this.registerOf(e);
     if (!register) return super.element(e, dtype, extents);
     const { file, name, lane } = register;
+    const { by: own, before } = this.statement ?? {};
+    if (own && isSame(lane, own)) return code`${name}`;
     const [by, flip] = [this.shiftOf(lane), this.flipOf(lane)];
     if (by === 0) return code`${name}`;
     if (flip !== undefined) return code`__shfl_xor_sync(${ALL_LANES}, ${name}, ${flip})`;
@@ -75,14 +112,29 @@ export class WarpExpressions extends PlainExpressions {
       by === undefined
         ? code`__shfl_sync(${ALL_LANES}, ${name}, ${this.index(lane, extents)})`
         : code`__shfl_${by < 0 ? "up" : "down"}_sync(${ALL_LANES}, ${name}, ${Math.abs(by)})`;
-    if (!this.named) return call;
+    if (!before) return call;
     const known = this.shuffles.get(keyOf(call));
     if (known !== undefined) return code`${known}`;
     const plain = name.with(
       by === undefined ? `_from_${this.shuffles.size}` : `_${by < 0 ? "up" : "down"}${Math.abs(by)}`,
     );
     this.shuffles.set(keyOf(call), plain);
-    this.declared.push(code`const ${C_TYPES[file.dtype]} ${plain} = ${call};`);
+    before.push(code`const ${C_TYPES[file.dtype]} ${plain} = ${call};`);
     return code`${plain}`;
   }
+  /** `a*b + c` rounded once: nvcc is told -fmad=false. Undefined for anything else. */
+  multiplyAdd(e: Expr, dtype: DType, extents: Extents): Code | undefined {
+    const own = typeOf(e, this.dtypes) ?? dtype;
+    if (e.kind !== "binary" || e.op !== "+" || (own !== "f32" && own !== "f64")) return undefined;
+    const [product, held] = isProduct(e.right) ? [e.right, e.left] : [e.left, e.right];
+    if (!isProduct(product)) return undefined;
+    const parts = [product.left, product.right, held].map((part) => this.value(part, own, extents));
+    return code`${own === "f32" ? "fmaf" : "fma"}(${list(parts)})`;
+  }
+}
+
+type Product = Extract<Expr, { readonly kind: "binary" }>;
+
+function isProduct(e: Expr): e is Product {
+  return e.kind === "binary" && e.op === "*";
 }

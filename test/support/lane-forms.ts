@@ -105,6 +105,10 @@ export const LANE_FORMS: readonly LaneForm[] = [
     ],
   },
   {
+    name: "each lane leaves in its turn",
+    body: (n) => [onLanes(n, "V[0,lane] = x[lane]"), loop("t", n, [onLanes(n, "out[t] = V[0,lane] where lane == t")])],
+  },
+  {
     name: "one lane leaves by its own index",
     body: (n) => [
       onLanes(n, "V[0,lane] = x[lane]"),

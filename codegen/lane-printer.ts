@@ -1,0 +1,230 @@
+/**
+ * @file Statements on lanes as every language prints them: on each lane, on the one lane that a condition names, or as a fold of all lanes.
+ *
+ *     Z[0,lane] = Z[0,lane-1] + x[16*b+lane] * w[q]      each lane      every lane reads before any writes
+ *     y[b] = Z[0,lane] where lane == t                   one lane       y[b] = Z[0,t]
+ *     y[b] += Z[0,lane]                                  a fold         const float y_sum = (sum of the lanes); y[b] = y[b] + y_sum;
+ *
+ * A value on lanes is a vector (vector-expressions.ts: AVX-512 and CM), or what each thread of a warp has of it (warp-lanes.ts: CUDA).
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { type Equation, printEquation } from "../abstraction/equation.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  substitute,
+} from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { type Code, code, NOTHING, tensorName } from "../abstraction/source-text.ts";
+import type { CExpressions } from "./c-expressions.ts";
+import {
+  always,
+  conjunction,
+  guarded,
+  joinScalars,
+  type LaneAccess,
+  onlyLane,
+  registerIn,
+  split,
+} from "./lane-statement.ts";
+import type { Loop, Of } from "./walk.ts";
+
+/** What a statement's text depends on beside itself. */
+export interface LaneContext {
+  /** The lane axis; it counts from 0 within this vector. */
+  readonly axis: string;
+  /** Extents of the loops around, and of the lane axis: the lanes of this vector that are in use. */
+  readonly extents: Extents;
+  /** Type of what is computed; it decides how many lanes a vector holds. */
+  readonly dtype: DType;
+  /** Lines that must run before the statement. */
+  readonly before: Code[];
+  /** What is tested around the statement. */
+  readonly known?: readonly Expr[];
+}
+
+/** A statement on the lanes of one vector. */
+export interface Part {
+  readonly equation: Equation;
+  /** Conditions that lanes test each for itself. */
+  readonly mask: readonly Expr[];
+  readonly context: LaneContext;
+}
+
+export abstract class LanePrinter {
+  protected readonly c: CExpressions;
+  protected readonly nest: LoopNest;
+
+  constructor(c: CExpressions, nest: LoopNest) {
+    this.c = c;
+    this.nest = nest;
+  }
+
+  // ---- what a language says -----------------------------------------------------------------------------------------------------
+
+  /** Lanes of one register of this type, for a loop of so many lanes. */
+  protected abstract width(dtype: DType, lanes: number): number;
+  /** The value that {@link write} takes. */
+  protected abstract stored(part: Part): Code;
+  protected abstract write(part: Part, value: Code): Code[];
+  /** The fold of the lanes that meet a condition. */
+  protected abstract reduced(part: Part): Code;
+  /** Writes one lane of a register. */
+  protected abstract insert(at: LaneAccess, scalar: Code, context: LaneContext): Code[];
+
+  /** Writes one element of memory. */
+  protected assignElement(tensor: string, at: Code, scalar: Code, _: DType): Code {
+    return code`${this.c.tensor(tensor)}[${at}] = ${scalar};`;
+  }
+
+  /** What tells the lane that writes to memory from the others, where lanes write by themselves. */
+  protected writes(_by: Expr, _: LaneContext): Code[] {
+    return [];
+  }
+
+  /** Conditions that are tested once for all lanes, and those that lanes test each for itself. */
+  protected parted(conditions: readonly Expr[], lane: string): [alike: readonly Expr[], each: readonly Expr[]] {
+    return split(conditions, lane);
+  }
+
+  /** Brings an element into the cache; nothing where a language leaves that to the hardware. */
+  protected prefetched(_at: Access, _extents: Extents): Code[] {
+    return [];
+  }
+
+  // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
+
+  /** A statement outside a loop of lanes. */
+  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
+    const context = { axis: "", extents, dtype: this.dtypeOf(equation.target.tensor), before: [] };
+    return this.alone(equation, equation.where ? [equation.where] : [], context);
+  }
+
+  lanes(loop: Loop, extents: Extents): Code[] {
+    return loop.body.flatMap((s): Code[] => {
+      if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
+      const lines = this.statement(s, loop, extents);
+      return s.prefetch ? [...lines, ...this.prefetched(s.prefetch, extents)] : lines;
+    });
+  }
+
+  /** One statement on all lanes. */
+  protected statement({ equation }: Of<"scalar">, { axis: lane, extent }: Loop, extents: Extents): Code[] {
+    const { target, op } = equation;
+    const dtype = this.dtypeOf(target.tensor);
+    const [alike, varying] = this.parted(conjunction(equation.where), lane);
+    const conditions = alike.filter((e) => !always(e, extents)).map((e) => this.c.condition(e, extents));
+    const each = target.index.some((e) => axesIn(e).includes(lane));
+    if (!each && op === "=") {
+      const context = { axis: lane, extents: { ...extents, [lane]: extent }, dtype, before: [] };
+      return guarded(conditions, this.pinned(equation, varying, context));
+    }
+    const width = this.width(dtype, extent);
+    const parts = Array.from({ length: Math.ceil(extent / width) }, (_, i): Part => {
+      const from = i * width;
+      const within = { ...extents, [lane]: Math.min(width, extent - from) };
+      const context: LaneContext = { axis: lane, extents: within, dtype, before: [], known: alike };
+      const own = from === 0 ? equation : movedLanes(equation, lane, from);
+      return { equation: own, mask: this.parted(conjunction(own.where), lane)[1], context };
+    });
+    return each ? this.each(equation, parts, conditions) : guarded(conditions, this.fold(equation, parts));
+  }
+
+  /** A value a part, then the writes: every lane reads before any writes. */
+  private each({ target, value }: Equation, parts: readonly Part[], conditions: readonly Code[]): Code[] {
+    const values = parts.map((part) => this.stored(part));
+    const lines = parts.flatMap(({ context }) => context.before);
+    const hazard = parts.length > 1 && accessesIn(value).some((a) => a.tensor === target.tensor);
+    const names = hazard ? values.map((_, i) => code`part_${i}`) : values;
+    if (hazard) lines.push(...values.map((v, i) => code`const auto part_${i} = ${v};`));
+    let written = 0;
+    for (const [i, part] of parts.entries()) {
+      const own = this.write({ ...part, context: { ...part.context, before: lines } }, names[i] ?? NOTHING);
+      lines.push(...own);
+      written += own.length;
+    }
+    return guarded(conditions, lines, lines.length > written);
+  }
+
+  /** A target without the lane axis that is assigned: the value of the lane that a condition names. */
+  private pinned(equation: Equation, where: readonly Expr[], context: LaneContext): Code[] {
+    const lane = context.axis;
+    const pin = onlyLane(where, lane, context.extents);
+    if (pin === undefined)
+      throw new Error(`internal: ${printEquation(equation)} assigns from several lanes; where lane == n says which`);
+    const at = (e: Expr): Expr => substitute(e, new Map([[lane, pin]]));
+    const inside = [compare(">=", pin, number(0)), compare("<", pin, number(context.extents[lane] ?? 0))];
+    const tests = [...where.map(at), ...(pin.kind === "number" ? [] : inside)];
+    const needed = tests.filter((e) => !always(e, context.extents));
+    return this.alone({ ...equation, value: at(equation.value) }, needed, context, pin);
+  }
+
+  /** A statement of one lane: the first, or the one that is named. */
+  private alone(equation: Equation, where: readonly Expr[], context: LaneContext, by: Expr = number(0)): Code[] {
+    const lines = this.assign(equation, context, by);
+    const tests = where.map((e) => this.c.condition(e, context.extents));
+    return guarded(tests, [...context.before, ...lines], context.before.length > 0);
+  }
+
+  /** A target without the lane axis that is joined to: the fold of all lanes. */
+  private fold(equation: Equation, parts: readonly Part[]): Code[] {
+    const [first] = parts;
+    if (!first) throw new Error("internal: a loop of no lanes");
+    const { op, target } = equation;
+    const { before, dtype } = first.context;
+    const folds = parts.map((part) => this.reduced({ ...part, context: { ...part.context, before } }));
+    const [start = NOTHING, ...others] = folds;
+    const all = others.reduce((whole, other) => joinScalars(op, whole, other, dtype), start);
+    const folded = tensorName(target.tensor).with(`_${foldOf(op)}`);
+    const lines = this.assign(equation, first.context, number(0), code`${folded}`);
+    return guarded([], [...before, code`const ${C_TYPES[dtype]} ${folded} = ${all};`, ...lines], true);
+  }
+
+  /**
+   * `target op scalar`, of memory or of one lane of a register.
+   * @param by the lane that writes to memory
+   * @param given the scalar, where its text is known
+   */
+  protected assign({ target, op, value }: Equation, context: LaneContext, by: Expr, given?: Code): Code[] {
+    const { dtype, extents } = context;
+    const scalar = given ?? this.c.value(value, dtype, extents);
+    const joined = joinScalars(op, this.c.value(target, dtype, extents), scalar, dtype);
+    const register = registerIn(this.nest, target);
+    if (register) return this.insert(register, joined, context);
+    const { at, guards } = this.c.place(target, extents);
+    return guarded([...this.writes(by, context), ...guards], [this.assignElement(target.tensor, at, joined, dtype)]);
+  }
+
+  protected dtypeOf(name: string): DType {
+    const dtype = this.c.dtypes[name];
+    if (dtype === undefined) throw new Error(`internal: no type of "${name}"`);
+    return dtype;
+  }
+}
+
+/** What a fold of lanes is called. */
+export function foldOf(op: Equation["op"]): "sum" | "most" | "least" {
+  return op === "max=" ? "most" : op === "min=" ? "least" : "sum";
+}
+
+/** The statement with its lanes counted from `from`. */
+function movedLanes(equation: Equation, lane: string, from: number): Equation {
+  const moved = new Map([[lane, binary("+", axis(lane), number(from))]]);
+  const change = (e: Expr): Expr => substitute(e, moved, "index");
+  const { target, op, value, where } = equation;
+  const result = {
+    target: { ...target, index: target.index.map(change) },
+    op,
+    value: substitute(value, moved, "value"),
+  };
+  return where === undefined ? result : { ...result, where: change(where) };
+}
