@@ -8,6 +8,7 @@
  */
 
 import { Matrix } from "ml-matrix";
+import { memoised } from "./memoised.ts";
 
 export interface BinaryMatrix {
   readonly rows: readonly string[];
@@ -68,14 +69,8 @@ export function printMatrix(a: BinaryMatrix): string {
   return [head, ...body].join("\n");
 }
 
-const known = new WeakMap<BinaryMatrix, Matrix>();
-
 /** Made once a matrix: X and Z of an enumeration meet every Y. */
-function toMatrix(a: BinaryMatrix): Matrix {
-  const before = known.get(a);
-  if (before) return before;
+const toMatrix = memoised((a: BinaryMatrix): Matrix => {
   const empty = a.rows.length === 0 || a.columns.length === 0;
-  const matrix = empty ? new Matrix(a.rows.length, a.columns.length) : new Matrix(a.bits.map((row) => [...row]));
-  known.set(a, matrix);
-  return matrix;
-}
+  return empty ? new Matrix(a.rows.length, a.columns.length) : new Matrix(a.bits.map((row) => [...row]));
+});

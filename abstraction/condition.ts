@@ -9,6 +9,7 @@
 import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
 import type { Axis, Computation } from "./computation.ts";
 import { axesIn, binary, type CompareOp, compare, type Expr, number, substitute } from "./expression.ts";
+import { memoised } from "./memoised.ts";
 
 export type Condition =
   /** `constant + sum of coefficient * loop` is 0 or more. */
@@ -192,16 +193,8 @@ export function not(a: Truth): Truth {
 /** Boxes looked at before points are counted as if the condition held: half a second. */
 const MOST_BOXES = 1_000_000;
 
-const knownPoints = new WeakMap<Computation, number>();
-
-/** Points of the iteration domain at which the condition holds: the useful multiplies of a contraction. Worked out once. */
-export function usefulPoints(computation: Computation): number {
-  const found = knownPoints.get(computation) ?? countPoints(computation);
-  knownPoints.set(computation, found);
-  return found;
-}
-
-function countPoints({ axes, equation }: Computation): number {
+/** Points of the iteration domain at which the condition holds: the useful multiplies of a contraction. */
+export const usefulPoints = memoised(({ axes, equation }: Computation): number => {
   const { where } = equation;
   const tied = where === undefined ? [] : axesIn(where);
   const points = (which: readonly Axis[]): number => which.reduce((product, a) => product * a.extent, 1);
@@ -209,7 +202,7 @@ function countPoints({ axes, equation }: Computation): number {
   if (where === undefined) return free;
   const box = axes.flatMap((a): Box => (tied.includes(a.name) ? [[a.name, [0, a.extent - 1]]] : []));
   return free * pointsHeld(conditionOf(where), box);
-}
+});
 
 type Box = readonly (readonly [loop: string, range: readonly [low: number, high: number]])[];
 

@@ -23,6 +23,7 @@ import {
   type Values,
 } from "./evaluate.ts";
 import { type Access, accessesIn, number, rewrite, walk } from "./expression.ts";
+import { memoised } from "./memoised.ts";
 
 /** Values of each input by name, in the order of its elements in memory. */
 export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
@@ -69,19 +70,12 @@ interface Tables {
   readonly reducePoints: number;
 }
 
-const knownTables = new WeakMap<Computation, Tables | "none">();
-
-/** Worked out once a computation; undefined where a value depends on the loop counters by more than the elements it reads. */
-function tablesOf(computation: Computation): Tables | undefined {
-  const known = knownTables.get(computation);
-  if (known !== undefined) return known === "none" ? undefined : known;
+/** Undefined where a value depends on the loop counters by more than the elements it reads. */
+const tablesOf = memoised((computation: Computation): Tables | undefined => {
   const { equation } = computation;
   const withoutReads = rewrite(equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
   const direct = [...walk(withoutReads)].every((e) => e.kind !== "axis" && e.kind !== "select");
-  if (equation.where !== undefined || !direct) {
-    knownTables.set(computation, "none");
-    return undefined;
-  }
+  if (equation.where !== undefined || !direct) return undefined;
   const buffers = new Map<string, Buffer>();
   for (const tensor of Object.values(computation.tensors))
     buffers.set(tensor.name, { values: new Float64Array(0), shape: shapeOf(tensor), dtype: tensor.dtype });
@@ -101,14 +95,12 @@ function tablesOf(computation: Computation): Tables | undefined {
     });
     return places;
   };
-  const tables: Tables = {
+  return {
     target: placesOf(equation.target, spatial),
     reads: new Map(accessesIn(equation.value).map((read) => [read, placesOf(read, [...spatial, ...reduce])])),
     reducePoints: reduce.reduce((product, a) => product * a.extent, 1),
   };
-  knownTables.set(computation, tables);
-  return tables;
-}
+});
 
 /** What {@link prepare} does, the point being the one loop counter that there is. */
 function prepareByTable(

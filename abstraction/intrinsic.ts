@@ -19,6 +19,7 @@ import type { DType } from "./dtype.ts";
 import { UsageError } from "./error.ts";
 import { axesIn, type Expr, printExpr } from "./expression.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
+import { memoisedPair } from "./memoised.ts";
 import { parseExpr, spanOf } from "./parse.ts";
 import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
 
@@ -300,23 +301,11 @@ export function operandOf(intrinsic: Intrinsic, name: string): Operand {
   return operand;
 }
 
-const knownElements = new WeakMap<Operand, number>();
-
-/** Elements the register holds, copies of a broadcast included; worked out once an operand. */
-export function registerElements(intrinsic: Intrinsic, operand: Operand): number {
-  const known = knownElements.get(operand) ?? findElements(intrinsic, operand);
-  knownElements.set(operand, known);
-  return known;
-}
-
-function findElements(intrinsic: Intrinsic, operand: Operand): number {
-  return (
-    boundsOf(operand.storage ?? rowMajor(operand.dims), {
-      ...extentsOf(intrinsic.computation),
-      ...sizesOf(operand),
-    })[1] + 1
-  );
-}
+/** Elements the register holds, copies of a broadcast included. */
+export const registerElements = memoisedPair((intrinsic: Intrinsic, operand: Operand): number => {
+  const extents = { ...extentsOf(intrinsic.computation), ...sizesOf(operand) };
+  return boundsOf(operand.storage ?? rowMajor(operand.dims), extents)[1] + 1;
+});
 
 /** The text of a row as code, its braces filled. */
 export function fillTemplate(template: RowText, values: Readonly<Record<string, Code | Name>> = {}): Code {

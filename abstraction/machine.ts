@@ -11,6 +11,7 @@
 import type { Extents } from "./affine.ts";
 import type { DType } from "./dtype.ts";
 import type { Cost, Intrinsic } from "./intrinsic.ts";
+import { memoisedPair } from "./memoised.ts";
 
 export interface Figure {
   readonly value: number;
@@ -335,22 +336,14 @@ export function latencyCyclesOn({ issued }: Target, { name, cost }: Intrinsic): 
  * Cycles between two independent issues of an instruction on one unit of the hardware: its operations over what its family reaches of its
  * unit's. Undefined where the target gives no rate for the family or the type.
  */
-export function issueCyclesOn(target: Target, intrinsic: Intrinsic): Figure | undefined {
-  const all = knownIssues.get(target) ?? new Map<Intrinsic, Figure | undefined>();
-  knownIssues.set(target, all);
-  if (!all.has(intrinsic)) all.set(intrinsic, findIssueCycles(target, intrinsic));
-  return all.get(intrinsic);
-}
-
-const knownIssues = new WeakMap<Target, Map<Intrinsic, Figure | undefined>>();
-
-function findIssueCycles(target: Target, { name, family, operands, computation }: Intrinsic): Figure | undefined {
+export const issueCyclesOn = memoisedPair((target: Target, intrinsic: Intrinsic): Figure | undefined => {
+  const { name, family, operands, computation } = intrinsic;
   const measured = target.issued?.[name];
   if (measured) return { value: measured.issueCycles, source: measured.source };
   const factors = operands.at(-1)?.dtype;
   const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
   return factors && issueCyclesOf(target, family, factors, extents);
-}
+});
 
 /** The same of a matrix product that is yet to be declared, with its latency. Undefined where the target does not give both. */
 export function matrixCost(target: Target, family: string, factors: DType, extents: Extents): Cost | undefined {

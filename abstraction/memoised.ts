@@ -4,6 +4,7 @@
  *     const extentsOfAxes = memoised((axes: Axes) => ...)             worked out when first asked of these axes
  *     const runs = memoisedBy<Computation, number>();
  *     runs(computation, "m n,p,q", () => ...)                         the same of a computation and a text
+ *     const placesAlong = memoisedPair((tensor: Tensor, dim: string) => ...)
  */
 
 /** The function, asked once of each object; its objects never change. */
@@ -21,15 +22,23 @@ export function memoised<Key extends object, Value>(find: (of: Key) => Value): (
 }
 
 /** What is found of an object and a text, which decide it together: mappings of a search differ in little, and share most of what they are asked. */
-export function memoisedBy<Key extends object, Value>(): (of: Key, text: string, find: () => Value) => Value {
-  const known = memoised((_: Key) => new Map<string, { readonly value: Value }>());
-  return (of, text, find) => {
+export function memoisedBy<Key extends object, Value, By = string>(): (of: Key, by: By, find: () => Value) => Value {
+  const known = memoised((_: Key) => new Map<By, { readonly value: Value }>());
+  return (of, by, find) => {
     const all = known(of);
-    let found = all.get(text);
+    let found = all.get(by);
     if (!found) {
       found = { value: find() };
-      all.set(text, found);
+      all.set(by, found);
     }
     return found.value;
   };
+}
+
+/** The function of an object and something more, asked once of each two. */
+export function memoisedPair<Key extends object, By, Value>(
+  find: (of: Key, by: By) => Value,
+): (of: Key, by: By) => Value {
+  const known = memoisedBy<Key, Value, By>();
+  return (of, by) => known(of, by, () => find(of, by));
 }

@@ -8,6 +8,7 @@ import { boundsOf, evaluateIndex, pointsOf } from "./affine.ts";
 import { type Expr, number, substitute } from "./expression.ts";
 import { type Intrinsic, type Operand, operandOf, sizesOf } from "./intrinsic.ts";
 import { rowMajor } from "./layout.ts";
+import { memoisedPair } from "./memoised.ts";
 
 /** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
 export function tileOffset(operand: Operand): Expr {
@@ -21,23 +22,13 @@ export function tileElements(operand: Operand): number {
   return boundsOf(tileOffset(operand), sizesOf(operand))[1] + 1;
 }
 
-const knownPlaces = new WeakMap<Intrinsic, Map<string, Int32Array>>();
-
-/** Place in a memory tile of each logical element, in row-major order; worked out once an instruction. */
-export function tilePlaces(intrinsic: Intrinsic, operandName: string): Int32Array {
-  const known = knownPlaces.get(intrinsic) ?? new Map<string, Int32Array>();
-  knownPlaces.set(intrinsic, known);
-  const before = known.get(operandName);
-  if (before) return before;
+/** Place in a memory tile of each logical element, in row-major order. */
+export const tilePlaces = memoisedPair((intrinsic: Intrinsic, operandName: string): Int32Array => {
   const operand = operandOf(intrinsic, operandName);
   const offset = tileOffset(operand);
   const names = operand.dims.map((d) => d.name);
-  const list: number[] = [];
-  for (const point of pointsOf(names, sizesOf(operand))) list.push(evaluateIndex(offset, point));
-  const places = Int32Array.from(list);
-  known.set(operandName, places);
-  return places;
-}
+  return Int32Array.from(pointsOf(names, sizesOf(operand)), (point) => evaluateIndex(offset, point));
+});
 
 /**
  * Elements of a memory tile that lie side by side; rows may lie apart when the load takes a stride. The storage formula says how long a

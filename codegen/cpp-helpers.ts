@@ -6,6 +6,7 @@
  * Each is what abstraction/interpret.ts computes, bit for bit, and written so that g++ makes vector code of a loop around it.
  */
 
+import { memoised } from "../abstraction/memoised.ts";
 import { apart, type Code, code, skeleton } from "../abstraction/source-text.ts";
 
 export interface Helper {
@@ -139,12 +140,8 @@ export function helpersCalled<H extends Helper>(text: Code | readonly Code[], he
   return called;
 }
 
-const knownWords = new WeakMap<Code | readonly Code[], ReadonlySet<string>>();
-
 /** Words ahead of `(` or `<`: looked for once in a text, which is asked about several lists of functions. */
-function wordsCalled(text: Code | readonly Code[]): ReadonlySet<string> {
-  const words =
-    knownWords.get(text) ?? new Set(Array.from(skeleton(text).matchAll(/(\w+)[<(]/g), ([, word]) => word ?? ""));
-  knownWords.set(text, words);
-  return words;
-}
+const wordsCalled = memoised(
+  (text: Code | readonly Code[]): ReadonlySet<string> =>
+    new Set(Array.from(skeleton(text).matchAll(/(\w+)[<(]/g), ([, word]) => word ?? "")),
+);

@@ -21,6 +21,7 @@ import {
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, storageOf, type TileAccess } from "../abstraction/loop-nest.ts";
 import { type MatrixView, operandView, printView } from "../abstraction/matrix-view.ts";
+import { memoisedBy } from "../abstraction/memoised.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { shortIndex } from "./short-index.ts";
@@ -69,7 +70,7 @@ export function matrixOf(
 }
 
 /** Views of the tiles of an instruction, by where their elements lie. */
-const known = new WeakMap<Intrinsic, Map<string, MatrixView | undefined>>();
+const known = memoisedBy<Intrinsic, MatrixView | undefined>();
 
 /** Every element of a tile is compared with the view; kernels of a search read the same few tiles over and over. */
 function knownView(
@@ -80,11 +81,7 @@ function knownView(
   places: () => (element: number) => number,
 ): MatrixView | undefined {
   const key = JSON.stringify([operand.name, axes, access.index, storage]);
-  const views = known.get(intrinsic) ?? new Map<string, MatrixView | undefined>();
-  known.set(intrinsic, views);
-  const view = views.has(key) ? views.get(key) : operandView(intrinsic, operand, places());
-  views.set(key, view);
-  return view;
+  return known(intrinsic, key, () => operandView(intrinsic, operand, places()));
 }
 
 /** The element of a tile at a place of it. */

@@ -20,6 +20,7 @@ import {
   sizesOf,
   WARP,
 } from "../abstraction/intrinsic.ts";
+import { memoisedPair } from "../abstraction/memoised.ts";
 import { shortIndex } from "./short-index.ts";
 
 /** Bytes of a register of a lane. */
@@ -32,10 +33,8 @@ export const LANE = "$lane";
  * The place in the tile of each element of a lane, in the order of its registers: one index a dimension, over {@link LANE}.
  * @throws Error where the layout is the vendor's secret, or no sum of the lane's bits
  */
-export function heldElements(intrinsic: Intrinsic, operand: Operand): readonly (readonly Expr[])[] {
-  const known = heldByOperand.get(operand);
-  if (known) return known;
-  const held = placesByLane(intrinsic, operand).map((byLane) =>
+export const heldElements = memoisedPair((intrinsic: Intrinsic, operand: Operand): readonly (readonly Expr[])[] =>
+  placesByLane(intrinsic, operand).map((byLane) =>
     operand.dims.map((d, i) =>
       overLanes(
         byLane.map((place) => place[i] ?? 0),
@@ -43,21 +42,13 @@ export function heldElements(intrinsic: Intrinsic, operand: Operand): readonly (
         d.name,
       ),
     ),
-  );
-  heldByOperand.set(operand, held);
-  return held;
-}
+  ),
+);
 
 /** For each element of a lane the place in the tile of each lane. */
 type PlacesByLane = readonly (readonly (readonly number[])[])[];
 
-/** Worked out once an operand. */
-const heldByOperand = new WeakMap<Operand, readonly (readonly Expr[])[]>();
-const placesByOperand = new WeakMap<Operand, PlacesByLane>();
-
-function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
-  const known = placesByOperand.get(operand);
-  if (known) return known;
+const placesByLane = memoisedPair((intrinsic: Intrinsic, operand: Operand): PlacesByLane => {
   const { storage, dims, name } = operand;
   if (storage === undefined)
     throw new Error(`internal: which lane holds what of ${intrinsic.name}.${name} is the vendor's secret`);
@@ -75,9 +66,8 @@ function placesByLane(intrinsic: Intrinsic, operand: Operand): PlacesByLane {
     throw new Error(
       `internal: ${intrinsic.name}: ${name} at ${printStorage(operand)} leaves registers of a lane empty`,
     );
-  placesByOperand.set(operand, places);
   return places;
-}
+});
 
 /** `2*(lane%4)` of [0, 2, 4, 6, 0, 2, ...]. */
 function overLanes(values: readonly number[], { name }: Intrinsic, dimension: string): Expr {

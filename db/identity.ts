@@ -7,6 +7,7 @@
 import { createHash } from "node:crypto";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import type { Intrinsic, IntrinsicSpec, OperandSpec } from "../abstraction/intrinsic.ts";
+import { memoised } from "../abstraction/memoised.ts";
 
 /** 128 bits of SHA-256 in hexadecimal: chance never makes two equal. */
 export function idOf(data: unknown): string {
@@ -33,13 +34,10 @@ function pick(from: IntrinsicSpec | OperandSpec, keys: readonly string[]): Recor
 }
 
 /** Changes when what is hashed of the declaration does: trials of another declaration are stale. */
-export function declarationHash({ declaration }: Intrinsic): string {
-  const known = hashes.get(declaration);
-  if (known !== undefined) return known;
-  const operands = Object.entries(declaration.operands).map(([name, o]) => [name, pick(o, HASHED_OF_OPERANDS)]);
-  const hash = idOf({ ...pick(declaration, HASHED), operands: Object.fromEntries(operands) });
-  hashes.set(declaration, hash);
-  return hash;
-}
+export const declarationHash = ({ declaration }: Intrinsic): string => hashOf(declaration);
+
 /** Declarations are never changed: one is hashed once. */
-const hashes = new WeakMap<object, string>();
+const hashOf = memoised((declaration: IntrinsicSpec): string => {
+  const operands = Object.entries(declaration.operands).map(([name, o]) => [name, pick(o, HASHED_OF_OPERANDS)]);
+  return idOf({ ...pick(declaration, HASHED), operands: Object.fromEntries(operands) });
+});

@@ -12,6 +12,7 @@ import { accessSync, closeSync, constants, existsSync, fsyncSync, openSync, rena
 import { dirname, format, parse } from "node:path";
 import Sqlite from "better-sqlite3";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
+import { memoisedPair } from "../abstraction/memoised.ts";
 import { visible } from "../abstraction/text.ts";
 import { databaseOption } from "./default.ts";
 import { DatabaseError, explained, isBusy } from "./error.ts";
@@ -143,13 +144,9 @@ export function write<T>(db: Database, doing: string, work: () => T): T {
 
 /** A statement, prepared once for each open file. */
 export function statement(db: Database, sql: string): Sqlite.Statement<unknown[], unknown> {
-  const known = prepared.get(db.sqlite) ?? new Map<string, Sqlite.Statement<unknown[], unknown>>();
-  prepared.set(db.sqlite, known);
-  const found = known.get(sql) ?? db.sqlite.prepare<unknown[], unknown>(sql);
-  known.set(sql, found);
-  return found;
+  return prepared(db.sqlite, sql);
 }
-const prepared = new WeakMap<Sqlite.Database, Map<string, Sqlite.Statement<unknown[], unknown>>>();
+const prepared = memoisedPair((sqlite: Sqlite.Database, sql: string) => sqlite.prepare<unknown[], unknown>(sql));
 
 /** Several reads that see the same instant. */
 export function read<T>(db: Database, work: () => T): T {
@@ -281,23 +278,16 @@ function objectsIn(sqlite: Sqlite.Database): Map<string, string> {
   );
 }
 
-/** The objects of a file that has run the migrations up to a version; made once. */
-function madeBy(migrations: readonly Migration[], version: number): Map<string, string> {
-  const known = schemas.get(migrations) ?? new Map<number, Map<string, string>>();
-  schemas.set(migrations, known);
-  const found = known.get(version);
-  if (found) return found;
+/** The objects of a file that has run the migrations up to a version. */
+const madeBy = memoisedPair((migrations: readonly Migration[], version: number): Map<string, string> => {
   const fresh = new Sqlite(":memory:");
   try {
     for (const { sql } of migrations.filter((m) => m.version <= version)) fresh.exec(sql);
-    const made = objectsIn(fresh);
-    known.set(version, made);
-    return made;
+    return objectsIn(fresh);
   } finally {
     fresh.close();
   }
-}
-const schemas = new WeakMap<readonly Migration[], Map<number, Map<string, string>>>();
+});
 
 /** Runs the migrations a file lacks in one transaction. @returns where the file as it was is kept, if it held anything */
 function migrate(

@@ -8,6 +8,7 @@
 import { outputOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
+import { memoised } from "../abstraction/memoised.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { describeWorkload, layoutName, type WorkloadWords, workloadLabel } from "../operators/describe.ts";
 import type { Database } from "./open.ts";
@@ -16,16 +17,7 @@ import { workloadOf } from "./rows.ts";
 import type { Condition } from "./trust.ts";
 
 /** The words of a record; what a damaged one says of itself. */
-export function wordsOf(workload: WorkloadRecord): WorkloadWords {
-  const known = words.get(workload);
-  if (known) return known;
-  const made = described(workload);
-  words.set(workload, made);
-  return made;
-}
-const words = new WeakMap<WorkloadRecord, WorkloadWords>();
-
-function described(workload: WorkloadRecord): WorkloadWords {
+export const wordsOf = memoised((workload: WorkloadRecord): WorkloadWords => {
   try {
     return describeWorkload({ computation: computationOf(workload), parameters: workload.parameters });
   } catch (error) {
@@ -33,7 +25,7 @@ function described(workload: WorkloadRecord): WorkloadWords {
     const { operator, computation, dtype, sum } = workload;
     return { subject: operator, shape: "", types: `${dtype}->${sum}`, layout: "", epilogue: "", besides: computation };
   }
-}
+});
 
 /** One line that no other workload has. */
 export function labelOf(workload: WorkloadRecord): string {

@@ -16,6 +16,7 @@ import { accessesOf, identityOf } from "../../abstraction/equation.ts";
 import { access, accessesIn, axesIn, type BinaryOp, type Expr, printExpr } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import { type DTypes, typeOf } from "../../abstraction/typing.ts";
 
 export interface Bindings {
@@ -112,15 +113,11 @@ function unmatchedForm({
   };
 }
 
-const knownTexts = new WeakMap<Binding, string>();
-
-/** `a=in, b=w`: part of a mapping's identity. */
-export function bindingText(binding: Binding): string {
-  const parts = (): string[] => Object.entries(binding).map(([operand, bound]) => `${operand}=${printExpr(bound)}`);
-  const text = knownTexts.get(binding) ?? parts().join("; ");
-  knownTexts.set(binding, text);
-  return text;
-}
+/** `a=in; b=w`: part of a mapping's identity. */
+export const bindingText = memoised((binding: Binding): string => {
+  const parts = Object.entries(binding).map(([operand, bound]) => `${operand}=${printExpr(bound)}`);
+  return parts.join("; ");
+});
 
 /** Largest magnitude the sum of a computation can reach, from the ranges of its types; undefined for floats. */
 export function sumBound(computation: Computation): number | undefined {

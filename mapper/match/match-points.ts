@@ -14,6 +14,7 @@
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import { accessesIn, axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import { boundLabel, type Matching } from "../../abstraction/mapping.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import type { Problem } from "./problem.ts";
 
 /** Why a valid gather is no union of match points; undefined when it is one. */
@@ -87,12 +88,8 @@ interface Index {
   readonly text: string;
 }
 
-const knownIndices = new WeakMap<Expr, readonly Index[]>();
-
 /** The indices of what an operand stands for, worked out once for all points: one that several reads share is one, `x[k,k]` has two. */
-function distinctIndices(bound: Expr): readonly Index[] {
-  const known = knownIndices.get(bound);
-  if (known) return known;
+const distinctIndices = memoised((bound: Expr): readonly Index[] => {
   const byText = new Map<string, Index[]>();
   for (const { index } of accessesIn(bound)) {
     const texts = index.map((e) => ({ e, text: printExpr(e, "index") }));
@@ -101,10 +98,8 @@ function distinctIndices(bound: Expr): readonly Index[] {
       if (own.length > (byText.get(text)?.length ?? 0)) byText.set(text, own);
     }
   }
-  const found = [...byText.values()].flat();
-  knownIndices.set(bound, found);
-  return found;
-}
+  return [...byText.values()].flat();
+});
 
 function combinations(
   rest: readonly (readonly [string, readonly string[]])[],

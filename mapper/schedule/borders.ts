@@ -10,6 +10,7 @@
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
 import { type Computation, extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import type { Access } from "../../abstraction/expression.ts";
+import { memoisedPair } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** `perSpatial * p + perReduce * r + constant` must lie in 0 .. extent-1. */
@@ -84,16 +85,7 @@ export interface BorderBlocks {
   readonly insideBlocks: number;
 }
 
-const knownBlocks = new WeakMap<Border, Map<number, BorderBlocks>>();
-
-/** Worked out once a border and block size. */
-export function borderBlocks(border: Border, block: number): BorderBlocks {
-  const sizes = knownBlocks.get(border) ?? new Map<number, BorderBlocks>();
-  knownBlocks.set(border, sizes);
-  const known = sizes.get(block) ?? countBlocks(border, block);
-  sizes.set(block, known);
-  return known;
-}
+export const borderBlocks = memoisedPair(countBlocks);
 
 function countBlocks(border: Border, block: number): BorderBlocks {
   const { spatialSteps, reduceSteps } = border;

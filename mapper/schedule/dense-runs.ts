@@ -8,25 +8,15 @@
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { Access } from "../../abstraction/expression.ts";
-import { memoised } from "../../abstraction/memoised.ts";
+import { memoised, memoisedPair } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
-const knownPlaces = new WeakMap<Tensor, Map<string, readonly number[]>>();
-
-/** Place of each element along one dimension of a tensor, the others at 0: worked out once. A storage formula is a sum over its dimensions. */
-export function placesAlong(tensor: Tensor, name: string): readonly number[] {
-  const known = knownPlaces.get(tensor) ?? new Map<string, readonly number[]>();
-  knownPlaces.set(tensor, known);
-  const places = known.get(name) ?? findPlaces(tensor, name);
-  known.set(name, places);
-  return places;
-}
-
-function findPlaces(tensor: Tensor, name: string): readonly number[] {
+/** Place of each element along one dimension of a tensor, the others at 0. A storage formula is a sum over its dimensions. */
+export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly number[] => {
   const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
   return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));
-}
+});
 
 /** The affine form of each index. */
 export const formsIn = memoised(({ index }: Access): readonly (AffineForm | undefined)[] => index.map(affineForm));
@@ -90,11 +80,7 @@ interface Steps {
   readonly steps: readonly (number | undefined)[];
 }
 
-const knownSteps = new WeakMap<Tensor, Steps>();
-
-function stepsIn(tensor: Tensor): Steps {
-  const known = knownSteps.get(tensor);
-  if (known) return known;
+const stepsIn = memoised((tensor: Tensor): Steps => {
   const first = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const origin = evaluateIndex(tensor.storage, first);
   // Where there is one element alone, an instruction may still step beyond it.
@@ -102,9 +88,8 @@ function stepsIn(tensor: Tensor): Steps {
   const steps = tensor.dims.map(({ name, extent }) =>
     extent === 1 ? beyond(name) : evenStep(placesAlong(tensor, name)),
   );
-  knownSteps.set(tensor, { origin, steps });
   return { origin, steps };
-}
+});
 
 function evenStep(places: readonly number[]): number | undefined {
   const [origin = 0, next = 0] = places;

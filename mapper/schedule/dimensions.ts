@@ -84,15 +84,11 @@ function findDimensions(mapping: Mapping): LoopDimension[] {
   return [...dimensions.filter((d) => d.kind === "spatial"), ...dimensions.filter((d) => d.kind === "reduce")];
 }
 
-const knownSummed = new WeakMap<Mapping, ReadonlySet<string>>();
-
-/** Names of the summed dimensions; worked out once a mapping. */
-export function summedOf(mapping: Mapping): ReadonlySet<string> {
-  const known =
-    knownSummed.get(mapping) ?? new Set(dimensionsOf(mapping).flatMap((d) => (d.kind === "reduce" ? [d.name] : [])));
-  knownSummed.set(mapping, known);
-  return known;
-}
+/** Names of the summed dimensions. */
+export const summedOf = memoised(
+  (mapping: Mapping): ReadonlySet<string> =>
+    new Set(dimensionsOf(mapping).flatMap((d) => (d.kind === "reduce" ? [d.name] : []))),
+);
 
 /** Loops whose digit may pass their extent: the gaps of a spread dimension. */
 export function gapsOf(d: LoopDimension): readonly Axis[] {

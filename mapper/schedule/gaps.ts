@@ -12,39 +12,28 @@ import type { Schedule } from "../../abstraction/candidate.ts";
 import { axesIn, number } from "../../abstraction/expression.ts";
 import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { copyOf, reachPadded } from "./reach.ts";
 
-const known = new WeakMap<Mapping, Map<string, readonly LoopDimension[]>>();
+const known = memoisedBy<Mapping, readonly LoopDimension[]>();
 
 /** The dimensions of a mapping under a schedule: those it spreads have their steps over the rows of the copy. */
 export function dimensionsUnder(mapping: Mapping, { spread }: Pick<Schedule, "spread">): readonly LoopDimension[] {
   if (spread === undefined || spread.length === 0) return dimensionsOf(mapping);
-  const variants = known.get(mapping) ?? new Map<string, readonly LoopDimension[]>();
-  known.set(mapping, variants);
-  const key = spread.join();
-  const found =
-    variants.get(key) ??
-    dimensionsOf(mapping).map((d) => (spread.includes(d.name) ? (spreadOf(mapping, d)?.dimension ?? d) : d));
-  variants.set(key, found);
-  return found;
+  return known(mapping, spread.join(), () =>
+    dimensionsOf(mapping).map((d) => (spread.includes(d.name) ? (spreadOf(mapping, d)?.dimension ?? d) : d)),
+  );
 }
-
-const knownSpreadable = new WeakMap<Mapping, ReadonlyMap<string, string>>();
 
 /** Names of the dimensions that may be spread, and the operand that must then be padded. */
-export function spreadable(mapping: Mapping): ReadonlyMap<string, string> {
-  const found =
-    knownSpreadable.get(mapping) ??
-    new Map(
-      dimensionsOf(mapping).flatMap((d): [string, string][] => {
-        const spread = spreadOf(mapping, d);
-        return spread ? [[d.name, spread.operand]] : [];
-      }),
-    );
-  knownSpreadable.set(mapping, found);
-  return found;
-}
+export const spreadable = memoised((mapping: Mapping): ReadonlyMap<string, string> => {
+  const found = dimensionsOf(mapping).flatMap((d): [string, string][] => {
+    const spread = spreadOf(mapping, d);
+    return spread ? [[d.name, spread.operand]] : [];
+  });
+  return new Map(found);
+});
 
 /** A fused kept dimension over the rows of the copy of the one input it indexes; undefined where they do not lie evenly or have no gaps. */
 function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimension; operand: string } | undefined {

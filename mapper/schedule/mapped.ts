@@ -10,6 +10,7 @@ import type { Schedule } from "../../abstraction/candidate.ts";
 import { targetOf } from "../../abstraction/computation.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import type { Random } from "../../abstraction/random.ts";
 import { conditionProblem, scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
@@ -35,20 +36,16 @@ export function scheduleProblem(mapping: Mapping, schedule: Schedule): string | 
  * @throws Error when the mapping has no legal schedule: `unschedulable` says why
  */
 export function plainSchedule(mapping: Mapping, threads = 1): Schedule {
-  const plain = knownPlain.get(mapping) ?? findPlain(mapping);
-  knownPlain.set(mapping, plain);
-  return { ...plain, threads };
+  return { ...plainOf(mapping), threads };
 }
 
-const knownPlain = new WeakMap<Mapping, Schedule>();
-
-function findPlain(mapping: Mapping): Schedule {
+const plainOf = memoised((mapping: Mapping): Schedule => {
   const order = dimensionsOf(mapping).map((d) => d.name);
   const all = placementsInTurn(placementsOf(mapping)).map((placement) => ({ order, block: {}, placement, threads: 1 }));
   const legal = all.find((schedule) => scheduleProblem(mapping, schedule) === undefined);
   if (legal) return legal;
   throw new Error(`no schedule: ${unschedulable(mapping) ?? "internal: tiles of one step must be legal"}`);
-}
+});
 
 /**
  * A random legal schedule; the plainest where none of many drawn is legal.
@@ -70,22 +67,13 @@ export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, rando
   return schedules.crossSchedules(MAPPED, { mapping, threads: a.threads }, a, b, random);
 }
 
-const knownUnschedulable = new WeakMap<Mapping, { readonly because: string | undefined }>();
-
-/** Why no schedule of a mapping can be lowered; undefined when some can. Worked out once. */
-export function unschedulable(mapping: Mapping): string | undefined {
-  const found = knownUnschedulable.get(mapping) ?? { because: whyUnschedulable(mapping) };
-  knownUnschedulable.set(mapping, found);
-  return found.because;
-}
-
 /**
- * A register holds the whole sum of an element, and is stored once. Operands are packed outside of every loop, so a part of a condition
+ * Why no schedule of a mapping can be lowered; undefined when some can. A register holds the whole sum of an element, and is stored once. Operands are packed outside of every loop, so a part of a condition
  * lies with an operand that has all the loops it ties.
  */
-function whyUnschedulable({ computation, intrinsic, binding }: Mapping): string | undefined {
+export const unschedulable = memoised(({ computation, intrinsic, binding }: Mapping): string | undefined => {
   if (!writesApart(computation))
     return `several points of the kept loops join one element of ${targetOf(computation).name}`;
   const problem = defineProblem(computation, intrinsic, binding);
   return conditionProblem(problem, scheduledParts(problem));
-}
+});

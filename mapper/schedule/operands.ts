@@ -3,6 +3,7 @@
 import { axesIn } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 export function targetOperand({ intrinsic }: Mapping): Operand {
@@ -14,16 +15,11 @@ export function inputOperands(mapping: Mapping): Operand[] {
   return mapping.intrinsic.operands.filter((o) => o !== target);
 }
 
-const knownLoops = new WeakMap<Mapping, ReadonlyMap<string, ReadonlySet<string>>>();
-
-/** The loops that index each operand; worked out once a mapping. */
-function loopsOf(mapping: Mapping): ReadonlyMap<string, ReadonlySet<string>> {
-  const known =
-    knownLoops.get(mapping) ??
-    new Map(Object.entries(mapping.binding).map(([operand, bound]) => [operand, new Set(axesIn(bound))]));
-  knownLoops.set(mapping, known);
-  return known;
-}
+/** The loops that index each operand. */
+const loopsOf = memoised(
+  ({ binding }: Mapping): ReadonlyMap<string, ReadonlySet<string>> =>
+    new Map(Object.entries(binding).map(([operand, bound]) => [operand, new Set(axesIn(bound))])),
+);
 
 /** Whether an operand's element changes with a dimension. */
 export function dependsOn(mapping: Mapping, operand: string, d: LoopDimension): boolean {

@@ -10,6 +10,7 @@ import { PLACEMENTS, type Placement, type Schedule } from "../../abstraction/can
 import { targetOf } from "../../abstraction/computation.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoisedPair } from "../../abstraction/memoised.ts";
 import { pick } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { scheduledParts } from "../match/conditions.ts";
@@ -99,15 +100,12 @@ export interface PlacementChoice {
   readonly borders: readonly Border[];
 }
 
-const knownPlacements = new WeakMap<readonly LoopDimension[], readonly PlacementChoice[]>();
-
-/** Which placements each input operand may have, under what a schedule spreads; worked out once. */
+/** Which placements each input operand may have, under what a schedule spreads. */
 export function placementsOf(mapping: Mapping, under: Pick<Schedule, "spread"> = {}): readonly PlacementChoice[] {
-  const dimensions = dimensionsUnder(mapping, under);
-  const known = knownPlacements.get(dimensions) ?? findPlacements(mapping, dimensions);
-  knownPlacements.set(dimensions, known);
-  return known;
+  return placements(mapping, dimensionsUnder(mapping, under));
 }
+
+const placements = memoisedPair(findPlacements);
 
 function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]): PlacementChoice[] {
   const { computation, intrinsic, binding } = mapping;

@@ -10,6 +10,7 @@ import { type Computation, tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, type Operand, sizesOf } from "../../abstraction/intrinsic.ts";
+import { memoisedPair } from "../../abstraction/memoised.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
@@ -249,18 +250,14 @@ interface TilePoints {
   readonly places: ArrayLike<number>;
 }
 
-const knownPoints = new WeakMap<Operand, TilePoints>();
-
-/** Worked out once an operand: mappings by the hundred ask for the same. */
-function tilePoints(intrinsic: Intrinsic, operand: Operand): TilePoints {
+/** Mappings by the hundred ask for the same. */
+const tilePoints = memoisedPair((intrinsic: Intrinsic, operand: Operand): TilePoints => {
   const names = operand.dims.map((d) => d.name);
-  const known = knownPoints.get(operand) ?? {
+  return {
     points: Array.from(pointsOf(names, sizesOf(operand)), (point) => names.map((name) => point[name] ?? 0)),
     places: tilePlaces(intrinsic, operand.name),
   };
-  knownPoints.set(operand, known);
-  return known;
-}
+});
 
 /** Elements between the rows of a tile, when its elements lie as the load expects them. */
 function tileStrideOf(

@@ -24,7 +24,7 @@ import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, axis, binary, type Expr, number, printExpr, rewrite } from "../../abstraction/expression.ts";
 import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
 import type { Binding, Mapping } from "../../abstraction/mapping.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
+import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { formsIn, placesAlong } from "./dense-runs.ts";
 import {
@@ -258,31 +258,28 @@ function withCopies(computation: Computation, inputs: readonly RepackedInput[]):
   };
 }
 
-const knownContexts = new WeakMap<GridContext, Map<string, GridContext | string>>();
-
-/** What is decided about, once it is known which inputs are copied; or why they cannot be. Worked out once a context. */
+/** What is decided about, once it is known which inputs are copied; or why they cannot be. */
 function seen(context: GridContext, { repack: names }: Pick<GridSchedule, "repack">): GridContext | string {
   const plain = plainOf(context);
-  if (names === undefined) return plain;
-  const key = names.join();
-  const contexts = knownContexts.get(plain) ?? new Map<string, GridContext | string>();
-  knownContexts.set(plain, contexts);
-  const known = contexts.get(key);
-  if (known !== undefined) return known;
-  const found = plain.inputs.filter((i) => names.includes(i.operand.name));
-  if (found.map((i) => i.operand.name).join() !== key)
-    return `inputs that are copied are some of ${plain.inputs.map((i) => i.operand.name).join(", ")}, in this order, and not ${key}`;
+  return names === undefined ? plain : copying(plain, names.join());
+}
+
+const copying = memoisedPair((plain: GridContext, names: string): GridContext | string => {
+  const all = plain.inputs.map((i) => i.operand.name);
+  const listed = names.split(",");
+  const found = plain.inputs.filter((i) => listed.includes(i.operand.name));
+  if (found.map((i) => i.operand.name).join() !== names)
+    return `inputs that are copied are some of ${all.join(", ")}, in this order, and not ${names}`;
   const forms = found.map((input) => repackedForm(plain, input));
   const refused = forms.find((f) => typeof f === "string");
-  const made =
+  return (
     refused ??
     derive(
       plain,
       forms.filter((f) => typeof f !== "string"),
-    );
-  contexts.set(key, made);
-  return made;
-}
+    )
+  );
+});
 
 /** The context of a schedule: with copies in place of the tensors that it repacks; as it is where they cannot be. */
 export function repackedContext(context: GridContext, schedule: Pick<GridSchedule, "repack">): GridContext {

@@ -9,7 +9,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../../abstraction/candidate.ts";
-import { memoised } from "../../abstraction/memoised.ts";
+import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
 import type { Decision, Listed, Move } from "./decision.ts";
 
@@ -269,16 +269,9 @@ function anotherValue<S extends object, C>(d: Known<S, C> & Listed<unknown, C, S
   };
 }
 
-const known = memoised((_: object) => new Map<unknown, readonly unknown[]>());
+const known = memoisedBy<object, readonly unknown[], unknown>();
 
 /** Worked out once a context. */
 function valuesOf<S, C>(context: C, d: Listed<unknown, C, S>): readonly unknown[] {
-  const key: object = Object(context);
-  const lists = known(key);
-  let list = lists.get(d);
-  if (!list) {
-    list = d.values(context);
-    lists.set(d, list);
-  }
-  return list;
+  return known(Object(context), d, () => d.values(context));
 }

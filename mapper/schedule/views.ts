@@ -11,6 +11,7 @@ import { type AffineForm, affineForm, type Extents, evaluateIndex } from "../../
 import { type Axis, type Computation, extentsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
+import { memoisedPair } from "../../abstraction/memoised.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
 import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
 
@@ -38,16 +39,8 @@ const MOST_STEP = 8;
 const MOST_CORNER = [0, 2 ** 15, 2 ** 7, 2 ** 4] as const;
 const MOST_OFFSET = [0, 2 ** 16, 2 ** 8, 2 ** 5] as const;
 
-const known = new WeakMap<GridInput, ViewForm | string>();
-
-/** How an engine could be told of an input's tiles; or why it cannot, in one sentence. Worked out once an input. */
-export function viewForm(context: GridContext, input: GridInput): ViewForm | string {
-  const form = known.get(input) ?? findForm(context, input);
-  known.set(input, form);
-  return form;
-}
-
-function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | string {
+/** How an engine could be told of an input's tiles; or why it cannot, in one sentence. */
+export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: GridInput): ViewForm | string => {
   const { computation } = mapping;
   const { operand, kept, contiguous } = input;
   const read = readDims(computation, input);
@@ -94,7 +87,7 @@ function findForm({ mapping, sum }: GridContext, input: GridInput): ViewForm | s
   if (apart !== undefined) return apart;
   const walks = walksOf(computation.axes, read.dims, rows.toReversed());
   return typeof walks === "string" ? walks : { access: value, dims: read.dims, rows: { kind: "pixels", walks } };
-}
+});
 
 /** Whether the loops of an axis, as they are fused, are steps of 1 along a dimension. */
 const liesAlong = ({ form }: ViewedDim, { dimension }: GridAxis): boolean =>

@@ -14,6 +14,7 @@ import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { blocksOf, loop, parseLoop, printLoop } from "./cache-tiles.ts";
@@ -73,7 +74,7 @@ export interface WithinCopy extends PaddedReach {
 /** A copy lies on the stack of its thread and is to stay in its caches. */
 const MOST_BYTES = 512 * 1024;
 
-const knownCopies = new WeakMap<readonly LoopDimension[], Map<string, WithinCopy | string>>();
+const knownCopies = memoisedBy<readonly LoopDimension[], WithinCopy | string>();
 
 /** The copy of an input that a schedule makes inside a loop; or why it cannot. Worked out once for equal loops around it. */
 export function copyWithin(
@@ -82,16 +83,12 @@ export function copyWithin(
   operandName: string,
   dimensions: readonly LoopDimension[],
 ): WithinCopy | string {
-  const known = knownCopies.get(dimensions) ?? new Map<string, WithinCopy | string>();
-  knownCopies.set(dimensions, known);
   // All that it follows from: the loops down to it, the blocks they step over, and how it is placed.
   let key = `${operandName} ${schedule.placement[operandName]} ${schedule.within?.[operandName]}`;
   const last = schedule.order.indexOf(schedule.within?.[operandName] ?? "");
   for (const text of schedule.order.slice(0, last + 1))
     key += ` ${text} ${schedule.block[parseLoop(text)?.name ?? ""] ?? 1}`;
-  const found = known.get(key) ?? findCopy(mapping, schedule, operandName, dimensions);
-  known.set(key, found);
-  return found;
+  return knownCopies(dimensions, key, () => findCopy(mapping, schedule, operandName, dimensions));
 }
 
 function findCopy(

@@ -13,6 +13,7 @@
  */
 
 import type { LaneDataflow } from "../../abstraction/candidate.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { designOf, type OperandFlow } from "./design.ts";
 import type { ArrayProblem } from "./problem.ts";
@@ -68,16 +69,11 @@ export function windowProblem(outputs: number, columns: number): ArrayProblem {
 }
 
 /** A search asks the same few questions for thousands of schedules. */
-const known = new WeakMap<WindowDesign, Map<string, Placed>>();
+const known = memoisedBy<WindowDesign, Placed>();
 
 /** Where a design puts a window, or why lanes cannot run it so. */
 export function placeWindow(design: WindowDesign, lanes: number, columns: number): Placed {
-  const answers = known.get(design) ?? new Map<string, Placed>();
-  known.set(design, answers);
-  const question = `${lanes} ${columns}`;
-  const answer = answers.get(question) ?? judged(design, lanes, columns);
-  answers.set(question, answer);
-  return answer;
+  return known(design, `${lanes} ${columns}`, () => judged(design, lanes, columns));
 }
 
 function judged({ spaceTime, data }: WindowDesign, lanes: number, columns: number): Placed {
