@@ -173,12 +173,19 @@ async function makeRunner(
   return { status: "ready", runner: new LocalCudaRunner(place, options) };
 }
 
+/** What the measuring program includes in place of the toolkit's header; where devices are emulated it is at hand. */
+const EMULATED = "cuda-runtime.h";
+
 /** One text, as the builder takes it. */
 async function measuringProgram(): Promise<string> {
   const text = (name: string): Promise<string> =>
     readFile(fileURLToPath(new URL(`../harness/${name}`, import.meta.url)), "utf8");
-  const [program, elements] = await Promise.all([text("cuda.cu"), text("cuda-elements.h")]);
-  return program.replace('#include "cuda-elements.h"\n', () => elements);
+  const program = await text("cuda.cu");
+  const headers = [...program.matchAll(/#include "(.*)"\n/g)].flatMap(([, name = ""]) =>
+    name === EMULATED ? [] : [name],
+  );
+  const texts = await Promise.all(headers.map(text));
+  return headers.reduce((whole, name, i) => whole.replace(`#include "${name}"\n`, () => texts[i] ?? ""), program);
 }
 
 /** Where and with what a runner measures. */

@@ -1,0 +1,84 @@
+/* Libraries of kernels: loaded, started, called many times as one graph, timed. */
+typedef unsigned long (*WorkspaceBytes)(void);
+typedef int (*Prepare)(void* workspace, const void* const* tensors, cudaStream_t stream);
+typedef int (*Launch)(void* workspace, void* const* tensors, cudaStream_t stream);
+/* Fills the bounds of every element of the output's memory; `exact` says that inputs are small integers. */
+typedef int (*ReferenceCall)(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);
+
+struct Loaded {
+  WorkspaceBytes workspace_bytes;
+  Prepare prepare;
+  Launch launch;
+  void* workspace;
+  bool failed;
+  cudaGraphExec_t graph;
+  int calls;    /* of a graph */
+  int launches; /* of the graph in a batch */
+  std::vector<double> samples;
+};
+
+template <class F> static F symbol(void* library, const char* name) {
+  F found = (F)dlsym(library, name);
+  if (!found) refuse(std::string("no function ") + name);
+  return found;
+}
+
+static void* open_library(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) refuse(std::string("cannot load ") + path + ": " + dlerror());
+  return library;
+}
+
+template <class... P, class... A>
+static void start(int k, void (*kernel)(P...), int blocks, int threads, cudaStream_t stream, A... arguments) {
+  check(k, start_with(kernel, blocks, threads, stream, std::tuple<P...>(arguments...), std::index_sequence_for<P...>()), "cudaLaunchKernel");
+}
+
+static std::vector<unsigned char> read_file(const std::string& path, size_t bytes) {
+  std::vector<unsigned char> data(bytes);
+  FILE* file = fopen(path.c_str(), "rb");
+  if (!file || fread(data.data(), 1, bytes, file) != bytes) refuse("cannot read " + path);
+  fclose(file);
+  return data;
+}
+
+static Type type_of(const std::string& dtype) {
+  const char* names[] = {"u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "f32", "f64"};
+  for (int i = 0; i < 10; i++)
+    if (dtype == names[i]) return (Type)i;
+  if (dtype == "tf32") return F32;
+  refuse("unknown type " + dtype);
+}
+
+static constexpr int CALLS_OF_A_GRAPH = 20;
+
+/* So many calls as one graph. */
+template <class Call> static cudaGraphExec_t graph_of(int k, int calls, cudaStream_t stream, Call call) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  check(k, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  for (int i = 0; i < calls; i++) call();
+  check(k, cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  check(k, cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+  check(k, cudaGraphDestroy(graph), "cudaGraphDestroy");
+  return exec;
+}
+
+/* Times work on a device. */
+struct Stopwatch {
+  cudaStream_t stream;
+  cudaEvent_t begin, end;
+  explicit Stopwatch(cudaStream_t stream) : stream(stream) {
+    check_device(cudaEventCreate(&begin), "cudaEventCreate");
+    check_device(cudaEventCreate(&end), "cudaEventCreate");
+  }
+  template <class Work> double timed(int k, Work work, const char* what = "the kernel") {
+    float ms = 0;
+    check(k, cudaEventRecord(begin, stream), "cudaEventRecord");
+    work();
+    check(k, cudaEventRecord(end, stream), "cudaEventRecord");
+    check(k, cudaEventSynchronize(end), what);
+    check(k, cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    return ms / 1000.0;
+  }
+};

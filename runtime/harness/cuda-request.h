@@ -1,0 +1,62 @@
+/* What a process that runs CUDA kernels is asked for; cuda.cu has the words. */
+struct Argument {
+  std::string dtype, name, file;
+  size_t elements;
+  size_t bytes() const { return elements * (size_t)width(); }
+  int width() const {
+    if (dtype == "u8" || dtype == "s8") return 1;
+    if (dtype == "u16" || dtype == "s16" || dtype == "f16" || dtype == "bf16") return 2;
+    return dtype == "f64" ? 8 : 4;
+  }
+};
+
+struct Request {
+  int device = 0;
+  std::vector<Argument> arguments;
+  std::vector<std::string> sets, kernels, probes;
+  std::string reference, bounds;
+  bool flushed = false;
+  uint64_t seed = 1;
+  double batch = 0.0005, budget = 0.1;
+  int least = 5, most = 200;
+};
+
+static Request read_request() {
+  Request r;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string word, rest;
+    words >> word;
+    if (word == "parent") {
+      pid_t parent = 0;
+      words >> parent;
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(0);
+    } else if (word == "device") words >> r.device;
+    else if (word == "argument") {
+      Argument a;
+      words >> a.dtype >> a.elements >> a.name;
+      r.arguments.push_back(a);
+    } else if (word == "fixed") {
+      std::string name, file;
+      words >> name >> std::ws;
+      std::getline(words, file);
+      for (Argument& a : r.arguments)
+        if (a.name == name) a.file = file;
+    } else if (word == "seed") words >> r.seed;
+    else if (word == "cache") words >> rest, r.flushed = rest == "flushed";
+    else if (word == "batch") words >> r.batch;
+    else if (word == "budget") words >> r.budget;
+    else if (word == "batches") words >> r.least >> r.most;
+    else if (word == "set" || word == "kernel" || word == "probe" || word == "reference" || word == "bounds") {
+      words >> std::ws;
+      std::getline(words, rest);
+      if (word == "reference") r.reference = rest;
+      else if (word == "bounds") r.bounds = rest;
+      else (word == "set" ? r.sets : word == "probe" ? r.probes : r.kernels).push_back(rest);
+    } else if (word == "go") return r;
+    else refuse("unknown word " + word);
+  }
+  refuse("the request ends without go");
+}

@@ -1,0 +1,79 @@
+/* Times of kernels: graphs of calls, batches in turns. */
+
+static constexpr size_t FLUSH_BYTES = (size_t)256 << 20; /* several times the last cache of any device yet */
+
+/* Calls of a batch, and a graph of them; not where each call begins with a flushed cache. */
+static void warm_up(const Request& r, std::vector<Loaded>& kernels, Stopwatch& watch, const std::vector<void*>& tensors) {
+  const cudaStream_t stream = watch.stream;
+  for (int k = 0; k < (int)kernels.size(); k++) {
+    Loaded& kernel = kernels[k];
+    if (kernel.failed) continue;
+    current_kernel = k;
+    answer("at %d warming up", k);
+    check_asked(k, (cudaError_t)kernel.prepare(kernel.workspace, tensors.data(), stream));
+    auto call = [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); };
+    watch.timed(k, call);
+    const double once = watch.timed(k, call);
+    if (r.flushed) continue;
+    const double wanted = std::max(1.0, std::ceil(r.batch / std::max(once, 1e-7)));
+    kernel.calls = (int)std::min<double>(CALLS_OF_A_GRAPH, wanted);
+    kernel.launches = (int)std::ceil(wanted / kernel.calls);
+    kernel.graph = graph_of(k, kernel.calls, stream, call);
+    watch.timed(k, [&] { check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch"); });
+  }
+}
+
+/* Batches in turns. */
+static void time_batches(const Request& r, std::vector<Loaded>& kernels, Stopwatch& watch, const std::vector<void*>& tensors, unsigned char* flush) {
+  const cudaStream_t stream = watch.stream;
+  std::vector<double> spent(kernels.size(), 0);
+  std::vector<int> order;
+  uint64_t shuffle = r.seed;
+  for (int round = 0; round < r.most; round++) {
+    order.clear();
+    for (int k = 0; k < (int)kernels.size(); k++)
+      if (!kernels[k].failed && (round < r.least || spent[k] < r.budget)) order.push_back(k);
+    if (order.empty()) break;
+    /* A random order: what ran before leaves the clock where it took it. */
+    for (size_t i = order.size(); i > 1; i--) {
+      shuffle = shuffle * 6364136223846793005ull + 1442695040888963407ull;
+      std::swap(order[i - 1], order[(shuffle >> 33) % i]);
+    }
+    for (int k : order) {
+      Loaded& kernel = kernels[k];
+      current_kernel = k;
+      answer("at %d batch %d", k, round);
+      double seconds = 0;
+      if (r.flushed) {
+        check(k, cudaMemsetAsync(flush, round & 255, FLUSH_BYTES, stream), "cudaMemsetAsync");
+        seconds = watch.timed(k, [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); });
+      } else {
+        auto batch = [&] {
+          for (int i = 0; i < kernel.launches; i++) check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch");
+        };
+        seconds = watch.timed(k, batch) / (kernel.calls * kernel.launches);
+      }
+      kernel.samples.push_back(seconds);
+      spent[k] += seconds * kernel.calls * kernel.launches;
+    }
+  }
+}
+
+static void time_kernels(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const std::vector<void*>& tensors, unsigned char* flush) {
+  Stopwatch watch(stream);
+  warm_up(r, kernels, watch, tensors);
+  static std::vector<Loaded>* timed_kernels = nullptr;
+  static size_t enough = 0;
+  timed_kernels = &kernels, enough = (size_t)r.least;
+  tell_what_is_known = [] {
+    for (int k = 0; k < (int)timed_kernels->size(); k++)
+      if ((*timed_kernels)[k].samples.size() >= enough) answer_samples(k, (*timed_kernels)[k].samples);
+  };
+  clocks_wanted = true;
+  std::thread watcher(watch_clocks);
+  time_batches(r, kernels, watch, tensors, flush);
+  clocks_wanted = false;
+  watcher.join();
+  for (int k = 0; k < (int)kernels.size(); k++)
+    if (!kernels[k].failed) answer_clock(k), answer_samples(k, kernels[k].samples);
+}

@@ -1,0 +1,108 @@
+/* What kernels write, compared with the bounds that a reference gives: every element, and the guards around the output. */
+
+/* What elements are checked with, on the device. */
+struct Checked {
+  const Argument& output;
+  const std::vector<void*>& tensors; /* the output, then the inputs */
+  double *low, *high;
+  Wrong* wrong;
+  double* one;
+  Checked(const Argument& output, const std::vector<void*>& tensors) : output(output), tensors(tensors) {
+    check_device(cudaMalloc((void**)&low, output.elements * sizeof(double)), "cudaMalloc of bounds");
+    check_device(cudaMalloc((void**)&high, output.elements * sizeof(double)), "cudaMalloc of bounds");
+    check_device(cudaMalloc((void**)&wrong, sizeof(Wrong)), "cudaMalloc");
+    check_device(cudaMalloc((void**)&one, sizeof(double)), "cudaMalloc");
+  }
+};
+
+static void draw_inputs(const Request& r, Set set, const std::vector<void*>& tensors, cudaStream_t stream) {
+  for (size_t t = 1; t < tensors.size(); t++) {
+    const Argument& a = r.arguments[t];
+    if (!a.file.empty()) {
+      const std::vector<unsigned char> data = read_file(a.file, a.bytes());
+      check_device(cudaMemcpy(tensors[t], data.data(), a.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy of an input");
+      continue;
+    }
+    start(0, draw, BLOCKS, THREADS, stream, tensors[t], a.elements, type_of(a.dtype), a.dtype == "tf32", set, r.seed * 1000 + set * 100 + t, most_of(set));
+  }
+  check_device(cudaStreamSynchronize(stream), "drawing inputs");
+}
+
+/* What the reference says, or what it said to another process. */
+static void find_bounds(const Request& r, const std::string& name, void* reference, const Checked& at, cudaStream_t stream) {
+  const size_t bytes = r.arguments[0].elements * sizeof(double);
+  const std::string kept = r.bounds.empty() ? "" : r.bounds + "." + name;
+  if (!kept.empty() && access(kept.c_str(), R_OK) == 0) {
+    const std::vector<unsigned char> data = read_file(kept, 2 * bytes);
+    check_device(cudaMemcpy(at.low, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
+    check_device(cudaMemcpy(at.high, data.data() + bytes, bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
+  } else {
+    ReferenceCall call = symbol<ReferenceCall>(reference, "automap_reference");
+    check_device(cudaMemset(at.low, POISON, bytes), "cudaMemset");
+    check_device(cudaMemset(at.high, POISON, bytes), "cudaMemset");
+    int error = call(at.tensors.data(), at.low, at.high, name == "exact", stream);
+    if (error == 0) error = cudaStreamSynchronize(stream);
+    if (error != 0) refuse(std::string("the reference fails: ") + cudaGetErrorString((cudaError_t)error));
+    if (!kept.empty()) {
+      std::vector<unsigned char> data(2 * bytes);
+      check_device(cudaMemcpy(data.data(), at.low, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
+      check_device(cudaMemcpy(data.data() + bytes, at.high, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy of bounds");
+      /* Under another name first: a file that is there is whole. What cannot be kept is computed again. */
+      const std::string part = kept + "." + std::to_string(getpid());
+      FILE* file = fopen(part.c_str(), "wb");
+      const bool written = file && fwrite(data.data(), 1, data.size(), file) == data.size();
+      if (file && fclose(file) == 0 && written) rename(part.c_str(), kept.c_str());
+      else remove(part.c_str());
+    }
+  }
+}
+
+/* One call, of which every element and the guards around the output are looked at; `bounded` by a reference. @returns whether all is well */
+static bool passes(int k, int call, const char* set, const Loaded& kernel, bool bounded, const Checked& at, cudaStream_t stream) {
+  const Argument& output = at.output;
+  const Type type = type_of(output.dtype);
+  unsigned char* whole = (unsigned char*)at.tensors[0] - GUARD_BYTES;
+  check(k, cudaMemsetAsync(whole, POISON, output.bytes() + 2 * GUARD_BYTES, stream), "cudaMemsetAsync");
+  check(k, (cudaError_t)kernel.launch(kernel.workspace, at.tensors.data(), stream), "launch");
+  check(k, cudaStreamSynchronize(stream), "the kernel");
+  Wrong found = {0, ~0ull};
+  check(k, cudaMemcpy(at.wrong, &found, sizeof found, cudaMemcpyHostToDevice), "cudaMemcpy");
+  if (bounded) start(k, compare, BLOCKS, THREADS, stream, at.tensors[0], type, output.elements, at.low, at.high, at.wrong);
+  check(k, cudaStreamSynchronize(stream), "comparing");
+  check(k, cudaMemcpy(&found, at.wrong, sizeof found, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  unsigned char guards[2 * GUARD_BYTES];
+  check(k, cudaMemcpy(guards, whole, GUARD_BYTES, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  check(k, cudaMemcpy(guards + GUARD_BYTES, whole + GUARD_BYTES + output.bytes(), GUARD_BYTES, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  const bool outside = std::any_of(guards, guards + sizeof guards, [](unsigned char b) { return b != POISON; });
+  if (outside) answer("out-of-bounds %d it writes beside its output, on %s inputs", k, set);
+  else if (found.count > 0) {
+    double bounds[2], value;
+    start(k, one_element, 1, 1, stream, at.tensors[0], type, found.first, at.one);
+    check(k, cudaStreamSynchronize(stream), "reading");
+    check(k, cudaMemcpy(&value, at.one, sizeof value, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check(k, cudaMemcpy(&bounds[0], at.low + found.first, sizeof(double), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check(k, cudaMemcpy(&bounds[1], at.high + found.first, sizeof(double), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    answer("wrong %d %llu of %zu elements differ on %s inputs, call %d: element %llu of %s is %.9g, expected %.9g to %.9g", k,
+           found.count, output.elements, set, call + 1, found.first, output.name.c_str(), value, bounds[0], bounds[1]);
+  }
+  return !outside && found.count == 0;
+}
+
+/* Every element of every set, of two calls. A kernel that fails is not timed. */
+static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const Checked& at) {
+  void* reference = r.reference.empty() ? nullptr : open_library(r.reference);
+  for (const std::string& name : r.sets) {
+    draw_inputs(r, name == "exact" ? EXACT : name == "random" ? RANDOM : EXTREME, at.tensors, stream);
+    answer("at 0 reference on %s inputs", name.c_str());
+    if (reference) find_bounds(r, name, reference, at, stream);
+    for (int k = 0; k < (int)kernels.size(); k++) {
+      Loaded& kernel = kernels[k];
+      if (kernel.failed) continue;
+      current_kernel = k;
+      answer("at %d call on %s inputs", k, name.c_str());
+      check_asked(k, (cudaError_t)kernel.prepare(kernel.workspace, at.tensors.data(), stream));
+      /* Twice: what a call leaves behind must not be needed, and must not hurt. */
+      for (int call = 0; call < 2 && !kernel.failed; call++) kernel.failed = !passes(k, call, name.c_str(), kernel, reference != nullptr, at, stream);
+    }
+  }
+}
