@@ -2,19 +2,87 @@
  * @file What `automap systolic` says: the table of designs, and the document scripts read.
  */
 
+import { z } from "zod";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { DesignSet, ListedDesign } from "../mapper/space-time/enumerate.ts";
 import { paretoSet } from "../mapper/space-time/pareto.ts";
 import { type LoopSplit, printReuse } from "../mapper/space-time/problem.ts";
-import { refusalOf } from "../mapper/space-time/validity.ts";
+import { REFUSALS, refusalOf } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
 import { round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
 import type { ArraySubject } from "../session/array-subject.ts";
 import { SHOWN, type Timing } from "../session/systolic.ts";
-import { style } from "./output.ts";
+import { documentOf, type PartsOf, partOf, style, type Told } from "./output.ts";
+
+const rows = z.array(z.array(z.int()));
+const designParts = {
+  name: z.string().meta({ description: "its class; .2 for a second of one class" }),
+  dataflow: z.string(),
+  allocation: rows.meta({ description: "where points run: a row for each dimension of the array" }),
+  schedule: z.array(z.int()).meta({ description: "when; several rows of time as one" }),
+  pes: z.int(),
+  steps: z.int(),
+  outturn: z.number().meta({ description: "results a step" }),
+  utilisation: z.number().meta({ description: "share of the PEs' steps that compute a point" }),
+  registers: z.strictObject({ plain: z.number(), coalesced: z.number() }).meta({ description: "of all PEs" }),
+  class: z.string(),
+  scheduleRows: rows,
+  shape: z.array(z.int()).meta({ description: "extents of the array" }),
+  flows: z.record(z.string(), z.string()).meta({ description: "how each operand moves" }),
+  shuffleDistance: z.number(),
+  boundaryLoads: z.number(),
+  cycles: z.number(),
+  latencyCycles: z.number(),
+  split: partOf<LoopSplit>("the loop that was split, of a polyphase form").optional(),
+};
+const designSchema = z.strictObject(designParts);
+const loop = partOf<ArraySubject["problem"]["loops"][number]>("a loop of the array: name and extent");
+const refused = z.int().meta({ description: "transforms, before any are called equal" });
+const design = { designs: z.array(designSchema), refused };
+
+export const listingSchema = documentOf({
+  designs: z.array(
+    designSchema.extend({
+      orbit: z.int().meta({ description: "the same number: equal under the operation's symmetries" }),
+      pareto: z.boolean().meta({ description: "no other beats it in PEs, steps, registers and length of shifts" }),
+    }),
+  ),
+  refused,
+  polyphase: z.array(designSchema),
+  machine: z.string().optional().meta({ description: "whose cycles" }),
+  operator: z.string(),
+  equation: z.string(),
+  loops: z.array(loop),
+  reuse: z.record(z.string(), rows).meta({ description: "directions in which each operand is reused" }),
+  candidates: z.int(),
+  valid: z.int().meta({ description: "of full rank" }),
+  unimodular: z.int(),
+});
+/** Of `--show`, or of a transform of one's own. */
+export const shownSchema = documentOf({
+  ...design,
+  operator: z.string(),
+  equation: z.string(),
+  loops: z.array(loop),
+  recurrence: z.string(),
+});
+/** Of `--emit`. */
+export const kernelSchema = documentOf({ ...design, language: z.enum(["cm", "cuda", "c++"]), source: z.string() });
+export const refusedSchema = documentOf({
+  designs: z.array(z.never()),
+  refused,
+  refusals: z.array(
+    z.strictObject({
+      rule: z.enum(REFUSALS),
+      because: z.string(),
+      hint: z.string().optional(),
+      vectors: rows.meta({ description: "two points that collide, or the dependence that runs backwards" }),
+    }),
+  ),
+});
 
 export interface ListingOptions {
   readonly bound: number;
@@ -112,14 +180,14 @@ function row(design: Design, { predict }: Timing): string[] {
   ];
 }
 
-export function documentOf(
+export function listingDocument(
   subject: ArraySubject,
   { problem, count, designs: all }: DesignSet,
   designs: readonly ListedDesign[],
   fitting: number,
   forms: readonly Design[],
   timed: Timing,
-): Record<string, unknown> {
+): PartsOf<typeof listingSchema> {
   const best = new Set(paretoSet(all).map((d) => d.name));
   return {
     designs: designs.map((d) => ({ ...designDocument(d, timed), orbit: d.orbit, pareto: best.has(d.name) })),
@@ -134,7 +202,7 @@ export function documentOf(
   };
 }
 
-export function designDocument(d: Design, { predict }: Timing): Record<string, unknown> {
+export function designDocument(d: Design, { predict }: Timing): Told<z.input<typeof designSchema>> {
   const { cycles, latencyCycles } = predict(d);
   const { name, dataflow, flowClass, spaceTime, schedule, pes, steps, outturn, utilisation, registers } = d;
   return {

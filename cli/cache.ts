@@ -10,15 +10,25 @@ import { z } from "zod";
 import { counted, table } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
 import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson } from "./output.ts";
 
 const options = z.object({ json: z.boolean().optional() });
 
+const total = {
+  count: z.int(),
+  bytes: z.int(),
+  inUse: z.int().meta({ description: "entries that a running automap holds" }),
+  lastUsed: z.string().nullable().meta({ description: "ISO 8601; null of nothing" }),
+};
+const showSchema = documentOf({
+  limit: z.strictObject({ bytes: z.number(), days: z.number() }).meta({ description: "of each folder" }),
+  folders: z.array(z.strictObject({ what: z.string(), folder: z.string(), ...total })),
+});
+const clearSchema = documentOf({ deleted: z.strictObject(total), kept: z.strictObject(total) });
+
 export function registerCache(cache: Command, finish: (code: ExitCode) => void): void {
-  cache
-    .command("show")
+  addJson(cache.command("show"), showSchema)
     .summary("what is kept, where, and how much there may be")
-    .option("--json", "print a JSON document")
     .addHelpText(
       "after",
       [
@@ -30,10 +40,8 @@ export function registerCache(cache: Command, finish: (code: ExitCode) => void):
       ].join("\n"),
     )
     .action(async (raw: unknown) => finish(await show(parseOptions(options, raw).json ?? false)));
-  cache
-    .command("clear")
+  addJson(cache.command("clear"), clearSchema)
     .summary("delete what is kept; what is in use stays, and databases are not touched")
-    .option("--json", "print a JSON document")
     .action(async (raw: unknown) => finish(await clear(parseOptions(options, raw).json ?? false)));
 }
 
@@ -43,7 +51,7 @@ async function show(json: boolean): Promise<ExitCode> {
     CACHES.map(async (what) => ({ what, folder: cacheFolder(what), entries: await examineCache(cacheFolder(what)) })),
   );
   if (json)
-    printJson({
+    printJson(showSchema, {
       limit: limits,
       folders: held.map(({ what, folder, entries }) => ({ what, folder, ...totalOf(entries) })),
     });
@@ -62,7 +70,7 @@ async function clear(json: boolean): Promise<ExitCode> {
   const gone = (await Promise.all(CACHES.map((what) => trimCache(cacheFolder(what), { bytes: 0, days: 0 })))).flat();
   const left = (await Promise.all(CACHES.map((what) => examineCache(cacheFolder(what))))).flat();
   const [deleted, kept] = [totalOf(gone), totalOf(left)];
-  if (json) printJson({ deleted, kept });
+  if (json) printJson(clearSchema, { deleted, kept });
   else
     print(
       `${counted(deleted.count, "entry", "entries")} deleted, ${sizeText(deleted.bytes)}${kept.count === 0 ? "" : `; ${kept.count} in use stay`}`,

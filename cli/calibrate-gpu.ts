@@ -2,12 +2,26 @@
  * @file `automap calibrate --target cuda`: measures the rates of this machine's GPU and tells them, with what the model takes from the table.
  */
 
+import { z } from "zod";
 import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import type { Environment } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Measured } from "../perfmodel/calibrate.ts";
+import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { indent, table } from "../report/text.ts";
 import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+
+/** What a document has of any machine. */
+export const calibratedParts = {
+  database: z.string(),
+  measuredNow: z.boolean().meta({ description: "false: it was stored before" }),
+  environment: partOf<Environment>("as records have it"),
+};
+export const gpuSchema = documentOf({
+  ...calibratedParts,
+  calibration: partOf<GpuCalibration>("of a GPU: figures with their spread"),
+});
 
 type Calibrated = Extract<GpuCalibrateOutcome, { status: "calibrated" }>;
 
@@ -22,7 +36,7 @@ export async function calibrateGpu(
     return EXIT.environment;
   }
   const { environment, calibration, measured } = outcome;
-  if (given.json) printJson({ database: given.db, measuredNow: measured, environment, calibration });
+  if (given.json) printJson(gpuSchema, { database: given.db, measuredNow: measured, environment, calibration });
   else print(describe(outcome, target, given.db));
   return EXIT.ok;
 }

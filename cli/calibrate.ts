@@ -11,14 +11,16 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Figure } from "../abstraction/machine.ts";
 import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import type { CalibratedIntrinsic, Measured } from "../perfmodel/calibrate.ts";
+import type { CalibratedIntrinsic, Calibration, Measured } from "../perfmodel/calibrate.ts";
+import type { MemoryLevel } from "../perfmodel/target.ts";
 import { indent, table } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
-import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
+import { contradictionText } from "../session/contradiction.ts";
 import { isGpu } from "../targets/index.ts";
-import { calibrateGpu } from "./calibrate-gpu.ts";
+import { calibratedParts, calibrateGpu, gpuSchema } from "./calibrate-gpu.ts";
+import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
 
 const options = z.object({
@@ -28,17 +30,27 @@ const options = z.object({
   json: z.boolean().optional(),
 });
 type Options = z.infer<typeof options>;
+
+const cpuSchema = documentOf({
+  ...calibratedParts,
+  contradicted: contradictionSchema,
+  calibration: partOf<Calibration>("of a CPU: figures with their spread"),
+  figures: z
+    .record(z.string(), z.strictObject({ value: z.number(), source: z.string() }))
+    .meta({ description: "what the model uses besides" }),
+  memory: z.array(partOf<MemoryLevel>("a level of caches, or the memory")),
+});
+
 type Calibrated = Extract<CalibrateOutcome, { status: "calibrated" }>;
 
 export function registerCalibrate(command: Command, finish: (code: ExitCode) => void): void {
-  command
+  addJson(command, z.union([cpuSchema, gpuSchema]))
     .option(
       "--target <machine>",
       `cpu (default), cuda for this machine's GPU, or that GPU by name: ${GPU_NAMES.join(", ")}, sm_89`,
     )
     .option("--db <file>", "the database that stores it for tune (default: automap.db in this directory)")
     .option("--force", "measure again even if the database has a calibration of this machine")
-    .option("--json", "print a JSON document")
     .addHelpText(
       "after",
       [
@@ -65,7 +77,7 @@ async function calibrate(given: Options): Promise<ExitCode> {
     say(`automap: ${what}\n  ${why}\n  ${remedy}`);
     return EXIT.environment;
   }
-  if (given.json) printJson(calibrationDocument(outcome, given.db));
+  if (given.json) printJson(cpuSchema, calibrationDocument(outcome, given.db));
   else print(describe(outcome, given.db));
   if (outcome.contradiction) say(`automap: ${contradictionText(outcome.contradiction, given.db)}`);
   return EXIT.ok;
@@ -132,7 +144,7 @@ function otherFigures({ target }: Calibrated): [string, Figure][] {
   return [...Object.entries(single), ...Object.entries(scalar)];
 }
 
-function calibrationDocument(outcome: Calibrated, database: string): Record<string, unknown> {
+function calibrationDocument(outcome: Calibrated, database: string) {
   const { calibration, environment, target, measured, contradiction } = outcome;
   return {
     database,

@@ -22,7 +22,7 @@ import { indent, printTime, table } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type PartsOf, print, printJson, say, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
@@ -36,7 +36,7 @@ const options = z.object({
 });
 type Options = z.infer<typeof options>;
 
-const side = z
+const sideSchema = z
   .union([
     z.strictObject({ id: z.string(), status: z.string() }),
     z.strictObject({
@@ -65,8 +65,8 @@ const checkSchema = documentOf({
       threads: z.int(),
       cache: z.string(),
       cpu: z.string(),
-      baseline: side,
-      now: side,
+      baseline: sideSchema,
+      now: sideSchema,
       ratio: z.number().nullable().meta({ description: "time now over that of the baseline" }),
       interval: interval.nullable().meta({ description: "of the ratio, 95 % within" }),
       environmentDiffersIn: z.array(z.string()),
@@ -112,7 +112,7 @@ function check(given: Options): ExitCode {
   const [before, after] = [given.baseline, given.db].map((file) => withDatabase(file, (db) => trialsIn(db, given.op)));
   const checked = compareBest(before ?? [], after ?? [], { maxRegression: given.maxRegression });
   const failed = (f: Finding): boolean => verdictFails(f, given);
-  if (given.json) printJson(checkDocument(checked, given, failed));
+  if (given.json) printJson(checkSchema, checkDocument(checked, given, failed));
   else print(describe(checked, given, failed));
   if (given.junit !== undefined) writeJunit(given.junit, checked, failed);
   if (checked.compared === 0) {
@@ -188,8 +188,8 @@ function checkDocument(
   { findings, compared }: Checked,
   given: Options,
   failed: (f: Finding) => boolean,
-): Record<string, unknown> {
-  const side = (trial: TrialRecord | undefined): Record<string, unknown> | null => {
+): PartsOf<typeof checkSchema> {
+  const side = (trial: TrialRecord | undefined): z.infer<typeof sideSchema> => {
     if (!trial) return null;
     const { id, measurement, candidate } = trial;
     if (measurement.status !== "ok") return { id, status: measurement.status };
@@ -198,7 +198,7 @@ function checkDocument(
       status: "ok",
       intrinsic: candidate.intrinsic,
       microseconds: measurement.median * 1e6,
-      interval: measurement.interval.map((s) => s * 1e6),
+      interval: [measurement.interval[0] * 1e6, measurement.interval[1] * 1e6],
     };
   };
   return {

@@ -35,7 +35,7 @@ import {
 import { countFields, type Here, printDifference, readPolicy, thisMachine } from "./db/here.ts";
 import { bestOfLayers, layersAsked, layersSchema } from "./db/layers.ts";
 import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "./db/records.ts";
-import { compareRecords, showRecord } from "./db/show.ts";
+import { compareRecords, showDocument, showRecord } from "./db/show.ts";
 import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
 import { parseOptions, unexpected } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
@@ -108,7 +108,7 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
       ].join("\n"),
     )
     .action((raw: unknown, command: Command) => finish(runQuery(parseOptions(queryOptions, raw), command)));
-  addFile(db.command("show"))
+  addFile(db.command("show"), showDocument)
     .summary("one record: what ran, where, how its mapping looks, why it can be believed")
     .argument("<id>", "its first digits, as automap db query prints them")
     .addHelpText("after", "\nExample:\n  automap db show 3f9a1c77d0e2")
@@ -169,13 +169,13 @@ async function runBest(given: z.infer<typeof bestOptions>, command: Command, her
     const { limit: _, ...unlimited } = filter;
     const leftOut = given.trust === "any" ? 0 : countTrials(db, { ...unlimited, status: "ok", stale: trust });
     if (given.json)
-      printJson({
+      printJson(bestDocument, {
         trust: given.trust,
         trials: trials.map(summarise),
         ...(layers && {
           layers: layers.map(({ layer, best: first }) => ({ layer, best: first ? summarise(first) : null })),
         }),
-        stale: trials.flatMap(({ id }) => (differs.get(id)?.length ? [{ id, differs: differs.get(id) }] : [])),
+        stale: [...differs].flatMap(([id, fields]) => (fields.length > 0 ? [{ id, differs: fields }] : [])),
         leftOut,
       });
     else if (given.csv) print(csvOf(trials.map(summarise)));
@@ -203,7 +203,7 @@ function runQuery(given: z.infer<typeof queryOptions>, command: Command): ExitCo
   if (json && csv) throw new UsageError("--json and --csv exclude each other");
   return withDatabase(given.db, (db) => {
     const trials = queryTrials(db, readTrialFilter(db, given, command));
-    if (json) printJson({ trials: trials.map(summarise) });
+    if (json) printJson(queryDocument, { trials: trials.map(summarise) });
     else if (csv) print(csvOf(trials.map(summarise)));
     else printTrials(trials);
     return EXIT.ok;
@@ -254,7 +254,8 @@ async function runStale(given: z.infer<typeof queryOptions>, command: Command, h
   return withDatabase(given.db, (db) => {
     const filter = { ...readTrialFilter(db, given, command), stale: { ...world, policy: "exact" as const } };
     const trials = queryTrials(db, filter);
-    if (given.json) printJson({ trials: trials.map((t) => ({ ...summarise(t), differs: differencesOf(t, world) })) });
+    if (given.json)
+      printJson(staleDocument, { trials: trials.map((t) => ({ ...summarise(t), differs: differencesOf(t, world) })) });
     else printTrials(trials, { title: "differs", of: (t) => differencesOf(t, world).map(printDifference).join("; ") });
     return EXIT.ok;
   });

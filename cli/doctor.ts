@@ -12,14 +12,27 @@ import { examineCalibration } from "../session/calibrate.ts";
 import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
 import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
 
+const doctorSchema = documentOf({
+  findings: z.array(
+    z.strictObject({
+      subject: z.string(),
+      status: z
+        .enum(["ok", "doubtful", "missing"])
+        .meta({ description: "doubtful: measuring works, and the numbers say less" }),
+      detail: z.string(),
+      why: z.string().meta({ description: "why it matters" }),
+      remedy: z.string().optional().meta({ description: "what to install or change" }),
+    }),
+  ),
+});
+
 export function registerDoctor(command: Command, finish: (code: ExitCode) => void): void {
-  command
+  addJson(command, doctorSchema)
     .option("--db <file>", "whose calibration of this machine is looked at (default: automap.db in this directory)")
-    .option("--json", "print a JSON document")
     .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw))));
 }
 
@@ -31,7 +44,7 @@ async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode>
     ...(await examineCalibration(db)),
     ...(await examineGpuCalibration(db)),
   ];
-  if (json) printJson({ findings });
+  if (json) printJson(doctorSchema, { findings });
   else {
     const rows = findings.flatMap((f) => [
       [f.subject, f.status === "ok" ? style("green", "ok") : f.status, f.detail],

@@ -48,7 +48,7 @@ import { kernelOfRecord } from "../session/kernel.ts";
 import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -66,8 +66,21 @@ const options = subjectOptions.extend({
 });
 type Options = z.infer<typeof options>;
 
+const packageSchema = documentOf({
+  folder: z.string(),
+  name: z.string().meta({ description: "of files and C functions" }),
+  record: z.string().optional().meta({ description: "id of its record; missing of portable code" }),
+  files: z.array(z.string()),
+  features: z.array(z.string()).meta({ description: "what a CPU needs for the tuned kernel" }),
+  proof: z
+    .strictObject({ status: z.enum(["right", "wrong", "not built", "not tried"]), said: z.string() })
+    .optional()
+    .meta({ description: "of --prove" }),
+});
+const cudaSchema = documentOf({ file: z.string(), record: z.string() });
+
 export function registerEmit(command: Command, finish: (code: ExitCode) => void): void {
-  addSubjectOptions(command, "<record, operator or equation>")
+  addJson(addSubjectOptions(command, "<record, operator or equation>"), z.union([packageSchema, cudaSchema]))
     .option(
       "--to <folder>",
       "the folder to write, made when it is missing; a name that ends in .cu is a file for the text of a CUDA kernel alone",
@@ -83,7 +96,6 @@ export function registerEmit(command: Command, finish: (code: ExitCode) => void)
     .option("--prove", "build it and run its own test: exit code 4 when it is wrong")
     .option("--trust-imported", "with --prove: also the kernel of a record that was not measured here")
     .option("--force", "write into a folder that is not empty")
-    .option("--json", "print a JSON document")
     .addHelpText(
       "after",
       [
@@ -129,7 +141,7 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
 
   // 3. What was done.
   if (given.json) {
-    printJson({
+    printJson(packageSchema, {
       folder: given.to,
       name: subject.name,
       record: subject.record,
@@ -217,7 +229,7 @@ function writeCuda(trial: TrialRecord, given: Options): Chosen {
   if (existsSync(to) && !force)
     throw new UsageError(`${to} is there already`, { hint: "name another file, or add --force to write over it" });
   writeOutput("--to", to, source);
-  if (json) printJson({ file: to, record: trial.id });
+  if (json) printJson(cudaSchema, { file: to, record: trial.id });
   else {
     print(`${to}: ${labelOf(trial.workload)}, record ${id}, measured on ${trial.environment.cpu}`);
     print("automap_launch(workspace, tensors, stream) at its end calls it: the output first, then the inputs");

@@ -5,8 +5,11 @@
  *     automap explain conv2d --dtype u8s8 --layout NHWC --candidate best
  */
 
+import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import type { Prediction } from "../abstraction/trial.ts";
 import {
   best,
   type Database,
@@ -19,12 +22,29 @@ import {
 } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
+import type { Costs } from "../perfmodel/model.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printClock, printTime, table } from "../report/text.ts";
-import { contradictionDocument, contradictionText } from "../session/contradiction.ts";
+import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
-import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
+
+export const recordSchema = documentOf({
+  id: z.string(),
+  workload: z.string(),
+  operator: z.string(),
+  shape: z.record(z.string(), z.int()),
+  candidate: partOf<Candidate>("instruction, matching and schedule: docs/schedule.md"),
+  status: z.string(),
+  microseconds: z.number().nullable(),
+  recordedPrediction: partOf<Prediction>("of the model when it was tried").nullable(),
+  prediction: partOf<Prediction>("of the model now, level by level").nullable(),
+  costs: partOf<Costs>("the parts of that prediction").nullable(),
+  calibrationContradicted: contradictionSchema,
+  because: z.string().nullable().meta({ description: "why the model cannot explain it" }),
+});
 
 interface Given {
   readonly db?: string | undefined;
@@ -55,7 +75,7 @@ export function explainBest(computation: Computation, given: Given): ExitCode {
 
 function explain(db: Database, trial: TrialRecord, { json }: Given): ExitCode {
   const explained = explainTrial(db, trial);
-  if (json) printJson(explanationDocument(trial, explained));
+  if (json) printJson(recordSchema, explanationDocument(trial, explained));
   else print(describe(trial, explained, db.path));
   return EXIT.ok;
 }
@@ -105,7 +125,7 @@ function comparison({ measurement }: TrialRecord, seconds: number): string[] {
   return [`measured is ${(measurement.median / seconds).toFixed(2)} times that`];
 }
 
-function explanationDocument(trial: TrialRecord, explained: TrialExplanation): Record<string, unknown> {
+function explanationDocument(trial: TrialRecord, explained: TrialExplanation) {
   const { id, workload, candidate, measurement, prediction } = trial;
   return {
     id,

@@ -22,11 +22,19 @@ import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
-import { explainBest, explainRecord, isRecordId } from "./explain-record.ts";
+import { explainBest, explainRecord, isRecordId, recordSchema } from "./explain-record.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { addMappingOptions, mappingDocument, mappingOptions, readForm, refusalDocument } from "./map.ts";
+import {
+  addMappingOptions,
+  mappingDocument,
+  mappingOptions,
+  mappingSchema,
+  readForm,
+  refusalDocument,
+  refusalSchema,
+} from "./map.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
 
 const options = mappingOptions.extend({
@@ -39,9 +47,47 @@ const options = mappingOptions.extend({
 });
 type Options = z.infer<typeof options>;
 
+const matrix = z.strictObject({
+  rows: z.array(z.string()),
+  columns: z.array(z.string()),
+  bits: z.array(z.array(z.int())),
+});
+const kind = z.enum(["spatial", "reduce"]);
+const mappedSchema = documentOf({
+  operator: z.string(),
+  verdict: z.literal("maps"),
+  mapping: mappingSchema,
+  matrices: z
+    .strictObject({ x: matrix, y: matrix, z: matrix })
+    .meta({ description: "accesses of the software, the matching, accesses of the instruction: docs/mapping.md" }),
+  axes: z.array(
+    z.strictObject({
+      axis: z.string(),
+      index: z.string().meta({ description: "of the loops that feed it, fused" }),
+      fused: z.int(),
+      extent: z.int(),
+      tiles: z.int(),
+      padded: z.int(),
+    }),
+  ),
+  outer: z
+    .array(z.strictObject({ name: z.string(), extent: z.int(), kind }))
+    .meta({ description: "loops that feed no axis" }),
+  operands: z.array(
+    z.strictObject({
+      operand: z.string(),
+      base: z.string().meta({ description: "where a tile begins" }),
+      stride: z.int().optional().meta({ description: "between rows of a tile; missing where it has none" }),
+      tileElements: z.int(),
+      elements: z.int(),
+    }),
+  ),
+  issues: z.number().meta({ description: "of the instruction" }),
+});
+const refusedSchema = documentOf({ operator: z.string(), verdict: z.literal("refused"), refusal: refusalSchema });
+
 export function registerExplain(command: Command, finish: (code: ExitCode) => void): void {
-  addMappingOptions(command)
-    .option("--json", "print a JSON document")
+  addJson(addMappingOptions(command), z.union([mappedSchema, refusedSchema, recordSchema]))
     .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
     .option("--svg <file>", "also write a drawing of the mapping as SVG")
@@ -111,13 +157,17 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
   if (explained.kind === "refusal") {
     const { refusal, judged } = explained;
     if (given.json)
-      printJson({ operator: computation.name, verdict: "refused", refusal: refusalDocument(refusal, intrinsic) });
+      printJson(refusedSchema, {
+        operator: computation.name,
+        verdict: "refused",
+        refusal: refusalDocument(refusal, intrinsic),
+      });
     else print(drawRefusal(refusal, computation, intrinsic, judged));
     return EXIT.nothingMaps;
   }
   const { mapping } = explained;
   if (given.svg !== undefined) checkWritable("--svg", given.svg);
-  if (given.json) printJson(explainDocument(mapping));
+  if (given.json) printJson(mappedSchema, explainDocument(mapping));
   else
     print(
       [
@@ -204,12 +254,12 @@ function readMatching(text: string): Matching {
   return Object.fromEntries(entries);
 }
 
-function explainDocument(mapping: Mapping): Record<string, unknown> {
+function explainDocument(mapping: Mapping) {
   const { x, y, z } = accessMatrices(mapping.computation, mapping.intrinsic, mapping.binding, mapping.matching);
   const physical = physicalMapping(mapping);
   return {
     operator: mapping.computation.name,
-    verdict: "maps",
+    verdict: "maps" as const,
     mapping: mappingDocument(mapping),
     matrices: { x, y, z },
     axes: physical.axes.map((a) => ({

@@ -5,12 +5,12 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
-import { type Intrinsic, printStorage, registerElements } from "../abstraction/intrinsic.ts";
+import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } from "../abstraction/intrinsic.ts";
 import { indent, table, WIDTH } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
 import { parseOptions } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 
 const options = z.object({
@@ -18,29 +18,59 @@ const options = z.object({
   seed: z.string().regex(/^\d+$/, "--seed must be a non-negative integer").optional(),
 });
 
+const summarised = {
+  name: z.string(),
+  family: z.string(),
+  isa: z.string().meta({ description: "the feature of a machine that it needs" }),
+  language: z.string(),
+  scope: z.string().meta({ description: "which threads issue it together" }),
+  equation: z.string(),
+  extents: z.record(z.string(), z.int()),
+  operands: z.record(z.string(), z.strictObject({ dtype: z.string(), storage: z.string() })),
+  source: z.string().meta({ description: "where its manual describes it" }),
+};
+const listSchema = documentOf({
+  intrinsics: z.array(
+    z.strictObject({ ...summarised, here: z.boolean().meta({ description: "whether this machine has it" }) }),
+  ),
+});
+const showSchema = documentOf({
+  intrinsics: z.array(
+    z.strictObject({ ...summarised, declaration: partOf<IntrinsicSpec>("as written: docs/intrinsics.md") }),
+  ),
+});
+const checkSchema = documentOf({
+  results: z.array(
+    z.strictObject({
+      intrinsic: z.string(),
+      status: z
+        .enum(["ok", "differs", "skipped"])
+        .meta({ description: "differs: it does not do what its declaration says" }),
+      how: z.enum(["this CPU", "qemu", "emulation", "interpreter"]),
+      cases: z.int().meta({ description: "sets of operands that were tried" }),
+      missing: z.string().optional().meta({ description: "what was not there, when skipped" }),
+      detail: z.string().optional().meta({ description: "where they disagree" }),
+    }),
+  ),
+});
+
 export function registerIntrinsic(intrinsic: Command, finish: (code: ExitCode) => void): void {
-  intrinsic
-    .command("list")
+  addJson(intrinsic.command("list"), listSchema)
     .summary("every instruction: family, feature it needs, equation")
     .argument("[name or family]", "only these")
-    .option("--json", "print a JSON document")
     .action((name: string | undefined, raw: unknown) =>
       finish(list(readIntrinsics(name), parseOptions(options, raw).json ?? false)),
     );
-  intrinsic
-    .command("show")
+  addJson(intrinsic.command("show"), showSchema)
     .summary("one declaration, whole")
     .argument("<name or family>")
-    .option("--json", "print a JSON document")
     .action((name: string, raw: unknown) =>
       finish(show(readIntrinsics(name), parseOptions(options, raw).json ?? false)),
     );
-  intrinsic
-    .command("check")
+  addJson(intrinsic.command("check"), checkSchema)
     .summary("run declarations against their own equations, on this CPU or under emulation")
     .argument("[name or family]", "only these")
     .option("--seed <n>", "seed of the operands", "1")
-    .option("--json", "print a JSON document")
     .addHelpText("after", "\nExit code 4 means that an instruction does not do what its declaration says.")
     .action(async (name: string | undefined, raw: unknown) =>
       finish(await check(readIntrinsics(name), parseOptions(options, raw))),
@@ -50,7 +80,7 @@ export function registerIntrinsic(intrinsic: Command, finish: (code: ExitCode) =
 function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
   const machine = nativeTarget();
   if (json) {
-    printJson({ intrinsics: intrinsics.map((i) => ({ ...summary(i), here: runsOn(machine, i) })) });
+    printJson(listSchema, { intrinsics: intrinsics.map((i) => ({ ...summary(i), here: runsOn(machine, i) })) });
     return EXIT.ok;
   }
   const rows = intrinsics.map((i) => [
@@ -66,7 +96,8 @@ function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
 }
 
 function show(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
-  if (json) printJson({ intrinsics: intrinsics.map((i) => ({ ...summary(i), declaration: i.declaration })) });
+  if (json)
+    printJson(showSchema, { intrinsics: intrinsics.map((i) => ({ ...summary(i), declaration: i.declaration })) });
   else print(intrinsics.map(describe).join("\n\n"));
   return EXIT.ok;
 }
@@ -107,7 +138,7 @@ async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof opt
   });
   const differing = results.filter((r) => r.status === "differs");
   const skipped = results.filter((r) => r.status === "skipped");
-  if (given.json) printJson({ results });
+  if (given.json) printJson(checkSchema, { results });
   else {
     const rows = results.map((r) => [
       r.intrinsic,
@@ -142,7 +173,7 @@ function sizes(i: Intrinsic): string {
   return i.computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
 }
 
-function summary(i: Intrinsic): Record<string, unknown> {
+function summary(i: Intrinsic) {
   return {
     name: i.name,
     family: i.family,

@@ -11,7 +11,7 @@ import { z } from "zod";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { boundName, type Mapping, printMatching, type Refusal, RULES } from "../abstraction/mapping.ts";
+import { boundName, type Mapping, printMatching, type Refusal, RULES, type Witness } from "../abstraction/mapping.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
 import { formsOf, rewrittenAs } from "../mapper/match/phases.ts";
@@ -21,7 +21,7 @@ import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent, table, WIDTH } from "../report/text.ts";
 import { declareOption } from "./declare.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
 import { addSubjectOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
@@ -46,6 +46,22 @@ export const mappingOptions = subjectOptions.extend({
 const matching = z
   .record(z.string(), z.array(z.string()))
   .meta({ description: "the loops that feed each axis of the instruction" });
+export const mappingSchema = z.strictObject({
+  id: z.string(),
+  intrinsic: z.string(),
+  matching,
+  operands: z.record(z.string(), z.string()).meta({ description: "the tensor of each operand" }),
+  waste: z.number().meta({ description: "share of the multiplies that only compute padding" }),
+});
+export const refusalSchema = z.strictObject({
+  rule: z.string(),
+  because: z.string(),
+  matching,
+  intrinsic: z.string(),
+  hint: z.string().optional(),
+  place: z.strictObject({ row: z.string(), column: z.string() }).optional(),
+  witness: partOf<Witness>("an output element that would be computed wrongly").optional(),
+});
 const mapSchema = documentOf({
   operator: z.string(),
   equation: z.string(),
@@ -55,26 +71,8 @@ const mapSchema = documentOf({
   count: z.int().meta({ description: "mappings" }),
   total: z.int().meta({ description: "candidate matches" }),
   sampled: z.boolean().meta({ description: "whether the matches are a sample of a space too large to list" }),
-  mappings: z.array(
-    z.strictObject({
-      id: z.string(),
-      intrinsic: z.string(),
-      matching,
-      operands: z.record(z.string(), z.string()).meta({ description: "the tensor of each operand" }),
-      waste: z.number().meta({ description: "share of the multiplies that only compute padding" }),
-    }),
-  ),
-  refusals: z.array(
-    z.strictObject({
-      rule: z.string(),
-      because: z.string(),
-      matching,
-      intrinsic: z.string(),
-      hint: z.string().optional(),
-      place: z.strictObject({ row: z.string(), column: z.string() }).optional(),
-      witness: z.looseObject({}).optional().meta({ description: "an output element that would be computed wrongly" }),
-    }),
-  ),
+  mappings: z.array(mappingSchema),
+  refusals: z.array(refusalSchema),
 });
 
 const options = mappingOptions.extend({ why: z.boolean().optional(), all: z.boolean().optional() });
@@ -118,7 +116,7 @@ function runMap(subject: string, command: Command, given: Options): ExitCode {
   const intrinsics = readIntrinsics(given.intrinsic);
   const sets = mapOntoAll(subject, parameters, given, intrinsics);
   const maps = sets.some((s) => s.valid.length > 0);
-  if (given.json) printJson(mapDocument(given.intrinsic, sets));
+  if (given.json) printJson(mapSchema, mapDocument(given.intrinsic, sets));
   else {
     const explain = (intrinsic: string): string => explainCommand(command, given, intrinsic);
     print(sets.length === 1 && sets[0] ? describeSet(sets[0], given, explain) : describeSurvey(sets, given, explain));
@@ -170,7 +168,7 @@ export function mapOntoAll(
   });
 }
 
-function mapDocument(name: string | undefined, sets: readonly MappingSet[]): Record<string, unknown> {
+function mapDocument(name: string | undefined, sets: readonly MappingSet[]) {
   const [first] = sets;
   if (!first) throw new Error("internal: no instruction to map onto");
   return {
@@ -190,13 +188,13 @@ function mapDocument(name: string | undefined, sets: readonly MappingSet[]): Rec
   };
 }
 
-export function mappingDocument(mapping: Mapping): Record<string, unknown> {
+export function mappingDocument(mapping: Mapping) {
   const { id, intrinsic, matching, binding, waste } = mapping;
   const operands = Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, boundName(bound)]));
   return { id, intrinsic: intrinsic.name, matching, operands, waste };
 }
 
-export function refusalDocument(refusal: Refusal, intrinsic: Intrinsic): Record<string, unknown> {
+export function refusalDocument(refusal: Refusal, intrinsic: Intrinsic) {
   const { rule, because, matching, hint, place, witness } = refusal;
   return { rule, because, matching, intrinsic: intrinsic.name, hint, place, witness };
 }

@@ -11,7 +11,7 @@ import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { indent, table, WIDTH } from "../report/text.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { readComputation } from "./subject.ts";
 
 const listOptions = z.object({ json: z.boolean().optional() });
@@ -22,21 +22,40 @@ const showOptions = z.object({
   layout: z.string().optional(),
 });
 
+const named = { aliases: z.array(z.string()), summary: z.string(), equation: z.string() };
+const listSchema = documentOf({ operators: z.array(z.strictObject({ name: z.string(), ...named })) });
+const showSchema = documentOf({
+  operator: z.string(),
+  ...named,
+  parameters: z.record(z.string(), z.strictObject({ default: z.int(), min: z.int(), describe: z.string() })),
+  axes: z.array(z.strictObject({ axis: z.string(), extent: z.int(), kind: z.enum(["spatial", "reduce"]) })),
+  tensors: z
+    .array(
+      z.strictObject({
+        tensor: z.string(),
+        dtype: z.string(),
+        shape: z.array(z.int()),
+        dims: z.array(z.string()),
+        storage: z.string().meta({ description: "which place an element has, in elements" }),
+        elements: z.int(),
+        constant: z.boolean().meta({ description: "whether it is the same in every call, as weights are" }),
+      }),
+    )
+    .meta({ description: "the output first" }),
+  points: z.number().meta({ description: "multiply-adds" }),
+});
+
 export function registerOperator(operator: Command, finish: (code: ExitCode) => void): void {
-  operator
-    .command("list")
+  addJson(operator.command("list"), listSchema)
     .summary("every operator: name, alias, what it computes")
-    .option("--json", "print a JSON document")
     .action((raw: unknown) => finish(list(parseOptions(listOptions, raw).json ?? false)));
-  operator
-    .command("show")
+  addJson(operator.command("show"), showSchema)
     .summary("one operator: parameters, equation, tensors")
     .argument("<operator>", "name or alias")
     .option("--<parameter> <n>", "value of a parameter, for example --c 64")
     .option("--dtype <types>", "element types: f16, u8s8 ...")
     .option("--sum <type>", "type sums are formed in")
     .option("--layout <layout>", "NHWC ..., or by tensor: in=NHWC,w=KCRS")
-    .option("--json", "print a JSON document")
     .allowUnknownOption()
     .allowExcessArguments()
     .addHelpText("after", "\nExample:\n  automap operator show conv2d --c 64 --h 56 --w 56 --layout NHWC")
@@ -47,7 +66,7 @@ export function registerOperator(operator: Command, finish: (code: ExitCode) => 
 
 function list(json: boolean): ExitCode {
   if (json) {
-    printJson({
+    printJson(listSchema, {
       operators: OPERATORS.map((o) => ({
         name: o.name,
         aliases: o.aliases,
@@ -77,7 +96,7 @@ function show(name: string, command: Command, given: z.infer<typeof showOptions>
     constant: t.constant,
   }));
   if (given.json) {
-    printJson({
+    printJson(showSchema, {
       operator: operator.name,
       aliases: operator.aliases,
       summary: operator.summary,

@@ -85,7 +85,7 @@ function unknownWord(name: string, names: readonly string[], command: Command): 
   });
 }
 
-/** The long names of a command's options, without the dashes. */
+/** The long names of a command's options, without the dashes; those that help leaves out are left out here too. */
 export function optionsOf(command: Command): string[] {
-  return command.options.flatMap((o) => /^--([a-z][a-z-]*)$/.exec(o.long ?? "")?.[1] ?? []);
+  return command.options.flatMap((o) => (o.hidden ? [] : (/^--([a-z][a-z-]*)$/.exec(o.long ?? "")?.[1] ?? [])));
 }

@@ -31,13 +31,26 @@ export function print(text: string): void {
   aboveStatus(() => process.stdout.write(`${painted(text)}\n`));
 }
 
-export function printJson(document: Readonly<Record<string, unknown>>): void {
+/** What a schema describes, readonly all through. */
+export type Told<T> = T extends object ? { readonly [K in keyof T]: Told<T[K]> } : T;
+/** The same without what every document begins with. */
+export type PartsOf<S extends z.ZodType> = Distributed<Told<z.input<S>>>;
+type Distributed<T> = T extends unknown ? Omit<T, "schemaVersion"> : never;
+
+/** Prints a document of `--json`. @param _schema what `--json-schema` tells of it: the compiler holds the document against it */
+export function printJson<S extends z.ZodType>(_schema: S, document: PartsOf<S>): void {
   print(JSON.stringify({ schemaVersion: SCHEMA_VERSION, ...document }, undefined, 2));
 }
 
 /** A document of `--json`, as `--json-schema` tells it. */
-export function documentOf<T extends z.ZodRawShape>(parts: T): z.ZodObject {
+export function documentOf<T extends z.ZodRawShape>(parts: T) {
   return z.strictObject({ schemaVersion: z.literal(SCHEMA_VERSION), ...parts });
+}
+
+/** A part that is told elsewhere: an object of any form to a reader of the schema, of just this type to the compiler. */
+export function partOf<T extends object>(description: string): z.ZodType<T, T> {
+  const open: z.ZodType = z.looseObject({}).meta({ description });
+  return open as z.ZodType<T, T>; // it lets every object through
 }
 
 /** Adds `--json` and `--json-schema`, which needs nothing else of the line. */

@@ -7,6 +7,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import type { Candidate } from "../abstraction/candidate.ts";
 import {
   type Database,
   DEFAULT_DATABASE,
@@ -22,7 +23,18 @@ import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
 import { parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import {
+  addJson,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  type PartsOf,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+} from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
@@ -41,30 +53,27 @@ const runSchema = z.strictObject({
   ended: z.number().optional(),
   status: z.string().meta({ description: "running without a living process: it was killed" }),
 });
-/** Of one run, or of the list of all. */
-const replaySchema = z.union([
-  documentOf({ runs: z.array(runSchema.extend({ trials: z.int() })) }),
-  documentOf({
-    run: runSchema,
-    identical: z.boolean().meta({ description: "bit for bit" }),
-    divergence: z.strictObject({ trial: z.int(), because: z.string() }).nullable(),
-    status: z.string(),
-    known: z.int().meta({ description: "trials that it knew from earlier runs" }),
-    assumed: z.array(z.string()).meta({ description: "what is not recorded" }),
-    best: z.string().nullable().meta({ description: "key of the candidate" }),
-    trials: z.array(
-      z.strictObject({
-        candidate: z.looseObject({ intrinsic: z.string() }),
-        status: z.string(),
-        microseconds: z.number().nullable(),
-        predictedMicroseconds: z.number().nullable(),
-      }),
-    ),
-  }),
-]);
+const runsSchema = documentOf({ runs: z.array(runSchema.extend({ trials: z.int() })) });
+const replayedSchema = documentOf({
+  run: runSchema,
+  identical: z.boolean().meta({ description: "bit for bit" }),
+  divergence: z.strictObject({ trial: z.int(), because: z.string() }).nullable(),
+  status: z.string(),
+  known: z.int().meta({ description: "trials that it knew from earlier runs" }),
+  assumed: z.array(z.string()).meta({ description: "what is not recorded" }),
+  best: z.string().nullable().meta({ description: "key of the candidate" }),
+  trials: z.array(
+    z.strictObject({
+      candidate: partOf<Candidate>("instruction, matching and schedule: docs/schedule.md"),
+      status: z.string(),
+      microseconds: z.number().nullable(),
+      predictedMicroseconds: z.number().nullable(),
+    }),
+  ),
+});
 
 export function registerReplay(command: Command, finish: (code: ExitCode) => void): void {
-  addJson(command, replaySchema)
+  addJson(command, z.union([runsSchema, replayedSchema]))
     .argument("[run]", "the first digits of a run's id; without one, the runs are listed")
     .option("--db <file>", "the database (default: automap.db in this directory)")
     .addHelpText(
@@ -86,7 +95,7 @@ async function replay(run: string | undefined, given: Options): Promise<ExitCode
   return withDatabase(given.db, async (db) => {
     if (run === undefined) return list(db, given);
     const replayed = await replayRun(db, run);
-    if (given.json) printJson(replayDocument(replayed));
+    if (given.json) printJson(replayedSchema, replayDocument(replayed));
     else print(describe(replayed, given.db));
     return replayed.divergence ? EXIT.failed : EXIT.ok;
   });
@@ -98,7 +107,7 @@ function list(db: Database, given: Options): ExitCode {
   const runs = runsIn(db);
   if (given.json) {
     const documents = runs.map(({ run, trials }) => ({ ...runDocument(run), trials }));
-    printJson({ runs: documents });
+    printJson(runsSchema, { runs: documents });
     return EXIT.ok;
   }
   if (runs.length === 0) say(`automap: ${db.path} holds no runs; automap tune makes them`);
@@ -159,7 +168,7 @@ function ending(status: Replay["status"]): string {
   }
 }
 
-function runDocument(run: RunRecord): Record<string, unknown> {
+function runDocument(run: RunRecord) {
   const { id, workload, seed, options: given, budget, started, ended, status } = run;
   const { operator, parameters, extents, dtype } = workload;
   return {
@@ -177,7 +186,15 @@ function runDocument(run: RunRecord): Record<string, unknown> {
   };
 }
 
-function replayDocument({ run, trials, known, best, status, divergence, assumed }: Replay): Record<string, unknown> {
+function replayDocument({
+  run,
+  trials,
+  known,
+  best,
+  status,
+  divergence,
+  assumed,
+}: Replay): PartsOf<typeof replayedSchema> {
   return {
     run: runDocument(run),
     identical: divergence === undefined,

@@ -36,11 +36,20 @@ import {
   tracedArray,
 } from "../session/systolic.ts";
 import { laneTarget } from "../targets/index.ts";
-import { describe, designDocument, documentOf, head } from "./array-listing.ts";
+import {
+  describe,
+  designDocument,
+  head,
+  kernelSchema,
+  listingDocument,
+  listingSchema,
+  refusedSchema,
+  shownSchema,
+} from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, readParameters } from "./options.ts";
-import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { addJson, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 const positive = (option: string) =>
   z
@@ -75,7 +84,7 @@ const options = z.object({
 type Options = z.infer<typeof options>;
 
 export function registerSystolic(command: Command, finish: (code: ExitCode) => void): void {
-  command
+  addJson(command, z.union([listingSchema, shownSchema, kernelSchema, refusedSchema]))
     .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file")
     .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --r 3 --stride 2")
     .option("--lanes <n>", "outputs of a tile: loops that are longer are tiled (default: 16)")
@@ -99,7 +108,6 @@ export function registerSystolic(command: Command, finish: (code: ExitCode) => v
     .option("--coalesced", "emit s.d registers for each variable instead of s.d + 1")
     .option("--check-time", "emit code in which PEs without a point are idle")
     .option("--why", "list the refused transforms with the points that collide")
-    .option("--json", "print a JSON document")
     .allowUnknownOption()
     .allowExcessArguments()
     .addHelpText(
@@ -146,7 +154,7 @@ function runSystolic(word: string, commander: Command, given: Options): ExitCode
   const forms = listed.flatMap((d) => polyphaseOf(subject, d) ?? []).filter((d) => fits(d, given.registers));
   if (given.json) {
     const all = given.top === undefined && !given.pareto ? fitting : listed;
-    printJson(documentOf(subject, set, all, fitting.length, forms, timed));
+    printJson(listingSchema, listingDocument(subject, set, all, fitting.length, forms, timed));
   } else
     print(describe(subject, set, fitting, listed, byTime<Design>([...listed, ...forms], timed), timed, given, command));
   return EXIT.ok;
@@ -189,7 +197,7 @@ function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Opti
 }
 
 function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number): ExitCode {
-  if (json) printJson({ designs: [], refused, refusals: [refusal] });
+  if (json) printJson(refusedSchema, { designs: [], refused, refusals: [refusal] });
   else
     print(
       [
@@ -234,7 +242,7 @@ function show(subject: ArraySubject, design: Design, given: Options, command: st
     });
   if (given.svg !== undefined) checkWritable("--svg", given.svg);
   if (given.json)
-    printJson({
+    printJson(shownSchema, {
       designs: [designDocument(design, timed)],
       refused: 0,
       operator: subject.name,
@@ -282,7 +290,7 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: st
   if (given.to !== undefined) writeOutput("--to", given.to, source);
   if (given.json) {
     const timed = timingOf(subject, machineOf(given));
-    printJson({ designs: [designDocument(design, timed)], refused: 0, language, source });
+    printJson(kernelSchema, { designs: [designDocument(design, timed)], refused: 0, language, source });
   } else if (given.to === undefined) print(source.trimEnd());
   return EXIT.ok;
 }

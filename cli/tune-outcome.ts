@@ -3,7 +3,7 @@
  */
 
 import { z } from "zod";
-import { isMapped } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -19,44 +19,50 @@ import { isGpu } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
 import type { TuneWords } from "./tune.ts";
 
 type Found = Extract<TuneOutcome, { best: unknown }>;
 
 const microseconds = z.number();
-const schedule = z.looseObject({}).meta({ description: "docs/schedule.md names its decisions" });
+const schedule = partOf<Candidate["schedule"]>("docs/schedule.md names its decisions");
+const searchSchema = documentOf({
+  status: z.enum(TUNE_STATUSES).meta({ description: "why the search ended" }),
+  best: z
+    .strictObject({
+      id: z.string().meta({ description: "of its record" }),
+      microseconds,
+      interval: z.tuple([microseconds, microseconds]).meta({ description: "95 % within" }),
+      processors: z.array(z.int()).nullable(),
+      load: z.number().nullable().meta({ description: "share of the processors that other programs took" }),
+      gops: z.number().meta({ description: "operations a second, in units of 10^9" }),
+      intrinsic: z.string(),
+      mapping: z
+        .union([z.record(z.string(), z.array(z.string())), z.strictObject({ design: z.string() })])
+        .meta({ description: "the loops that feed each axis, or the design on lanes" }),
+      schedule,
+      predictedMicroseconds: microseconds.nullable(),
+    })
+    .nullable()
+    .meta({ description: "null where no kernel worked" }),
+  trials: z.int(),
+  failed: z.record(z.string(), z.int()).meta({ description: "how many trials ended in each status but ok" }),
+  seconds: z.number(),
+  enumerationCut: z.strictObject({ what: z.string(), done: z.int(), of: z.int() }).nullable().meta({
+    description: "how far the enumeration of mappings had come when the time cut it short; null where it was done",
+  }),
+  waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
+  database: z.string(),
+});
+const rankSchema = documentOf({
+  measured: z.literal(false),
+  target: z.string(),
+  candidates: z.array(
+    partOf<Candidate & { readonly predictedMicroseconds: number }>("a candidate, and predictedMicroseconds"),
+  ),
+});
 /** Of a search, or with --model-only of a ranking. */
-export const tuneSchema = z.union([
-  documentOf({
-    status: z.enum(TUNE_STATUSES).meta({ description: "why the search ended" }),
-    best: z
-      .strictObject({
-        id: z.string().meta({ description: "of its record" }),
-        microseconds,
-        interval: z.tuple([microseconds, microseconds]).meta({ description: "95 % within" }),
-        processors: z.array(z.int()).nullable(),
-        load: z.number().nullable().meta({ description: "share of the processors that other programs took" }),
-        gops: z.number().meta({ description: "operations a second, in units of 10^9" }),
-        intrinsic: z.string(),
-        mapping: z.looseObject({}).meta({ description: "the loops that feed each axis, or the design on lanes" }),
-        schedule,
-        predictedMicroseconds: microseconds.nullable(),
-      })
-      .nullable()
-      .meta({ description: "null where no kernel worked" }),
-    trials: z.int(),
-    failed: z.record(z.string(), z.int()).meta({ description: "how many trials ended in each status but ok" }),
-    seconds: z.number(),
-    waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
-    database: z.string(),
-  }),
-  documentOf({
-    measured: z.literal(false),
-    target: z.string(),
-    candidates: z.array(z.looseObject({ intrinsic: z.string(), schedule, predictedMicroseconds: microseconds })),
-  }),
-]);
+export const tuneSchema = z.union([searchSchema, rankSchema]);
 
 /** The candidates the model likes best, nothing measured. */
 export function rank(
@@ -72,7 +78,7 @@ export function rank(
   });
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given, 0);
   if (given.json) {
-    printJson({
+    printJson(rankSchema, {
       measured: false,
       target: choice.machine.name,
       candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
@@ -119,7 +125,7 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
     default: {
       const { best, unrecorded } = outcome;
       if (!given.quiet) for (const line of surroundings(outcome)) say(line);
-      if (given.json) printJson(tuneDocument(outcome));
+      if (given.json) printJson(searchSchema, tuneDocument(outcome));
       else if (best) print(describeBest(best, outcome, given));
       if (!best) say(whyNone(outcome));
       if (best && given.to !== undefined) {
@@ -204,7 +210,7 @@ function surroundings({ best, trials, waitedSeconds }: Found): string[] {
   ];
 }
 
-function tuneDocument(outcome: Found): Record<string, unknown> {
+function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
   const { best, trials, failed, seconds, waitedSeconds, database } = outcome;
   return {
     status: outcome.status,
@@ -212,7 +218,7 @@ function tuneDocument(outcome: Found): Record<string, unknown> {
       ? {
           id: best.id,
           microseconds: best.measurement.median * 1e6,
-          interval: best.measurement.interval.map((s) => s * 1e6),
+          interval: [best.measurement.interval[0] * 1e6, best.measurement.interval[1] * 1e6],
           processors: best.measurement.ran?.cpus ?? null,
           load: best.measurement.ran?.load ?? null,
           gops: operationsOf(outcome.computation) / best.measurement.median / 1e9,

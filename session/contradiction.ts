@@ -88,18 +88,3 @@ export function contradictionText(found: Contradiction, file: string): string {
     `automap calibrate --force${databaseOption(file)} measures it again`,
   ].join(" ");
 }
-
-/** The same as data. */
-export function contradictionDocument(found: Contradiction | undefined): Record<string, unknown> | null {
-  if (!found) return null;
-  const { kernels, of, times, bound, trial, at } = found;
-  return {
-    calibratedAt: new Date(at).toISOString(),
-    kernels,
-    of,
-    times,
-    bound: bound.name,
-    kind: bound.kind,
-    trial: trial.id,
-  };
-}

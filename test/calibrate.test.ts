@@ -1,6 +1,7 @@
 /** @file `automap calibrate`: what is remembered is shown and not measured again, with the source of every figure. */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { openDatabase, recordCalibration } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
@@ -66,6 +67,8 @@ describe("automap calibrate", () => {
     expect(out).toMatch(/window +448 +AMD Zen 5 Optimization Guide/);
 
     const { out: json } = await commandLine(["calibrate", "--db", file, "--json"]);
+    const schema = z.fromJSONSchema(JSON.parse((await commandLine("calibrate --json-schema")).out));
+    expect(() => schema.parse(JSON.parse(json))).not.toThrow();
     expect(JSON.parse(json)).toMatchObject({
       schemaVersion: 1,
       measuredNow: false,

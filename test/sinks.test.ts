@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
 import { isVisible, visible } from "../abstraction/text.ts";
 import { csvOf, summarise } from "../cli/db/records.ts";
@@ -80,12 +81,14 @@ function sent(work: () => void): string {
 /** Nothing but lines, tabs, and colours where they are ours. */
 const isPlain = (text: string): boolean => isVisible(text.replaceAll(/[\n\t]/g, ""));
 
+const open = z.record(z.string(), z.unknown());
+
 describe("the terminal", () => {
   it.each(OBEYED.map((text) => [visible(text), text]))("shows %s and does not obey it", (_, text) => {
     const shown = sent(() => {
       print(`before ${text} after`);
       say(text);
-      printJson({ text, [text]: 1 });
+      printJson(open, { text, [text]: 1 });
       reportError(new UsageError(text, { hint: text, source: text, span: { start: 0, end: 1 } }));
       reportError(new Error(text));
     });
@@ -110,7 +113,7 @@ describe("the terminal", () => {
 
   it("is sent JSON that means what it meant", () => {
     const document = { text: OBEYED.filter((t) => t !== "\ud800") };
-    expect(JSON.parse(sent(() => printJson(document)))).toMatchObject(document);
+    expect(JSON.parse(sent(() => printJson(open, document)))).toMatchObject(document);
   });
 });
 

@@ -34,7 +34,7 @@ interface Reason {
 export function printFailures(db: Database, filter: TrialFilter, json: boolean): void {
   const reasons = reasonsOf(queryTrials(db, { ...filter, sort: "at" }));
   if (json) {
-    printJson({
+    printJson(failuresDocument, {
       failures: reasons.map(({ status, reason, trials }) => ({
         ...{ status, reason, count: trials.length, intrinsics: intrinsicsOf(trials) },
         workloads: new Set(trials.map(({ workload }) => workload.computation)).size,

@@ -12,6 +12,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
+import type { Measurement } from "../../abstraction/trial.ts";
 import {
   exportLines,
   type ImportReport,
@@ -29,7 +30,7 @@ import { counted, printTime, table } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import { writeLines } from "../files.ts";
 import { parseOptions } from "../options.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "../output.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
 import type { Here } from "./here.ts";
@@ -56,13 +57,35 @@ const pruneOptions = queryOptions.extend({
   stale: z.boolean().optional(),
 });
 
+const rows = z.record(z.string(), z.int()).meta({ description: "by table" });
+const takenSchema = documentOf({
+  added: rows,
+  known: z.int().meta({ description: "lines whose record was there already" }),
+  rejected: z.array(z.strictObject({ line: z.int(), reason: z.string() })),
+});
+const verifySchema = documentOf({
+  checked: rows,
+  problems: z.array(z.strictObject({ what: z.string(), why: z.string() })),
+  remeasured: z.array(
+    z.strictObject({
+      id: z.string(),
+      verdict: z.enum(["same", "faster", "slower", "fails"]),
+      measurement: partOf<Measurement>("of now, seconds"),
+    }),
+  ),
+});
+const pruneSchema = documentOf({
+  deleted: rows,
+  dry: z.boolean().meta({ description: "true without --yes: nothing was deleted" }),
+});
+
 export function registerFiles(db: Command, finish: (code: ExitCode) => void, here: Here): void {
   addStatus(addFilters(db.command("export")))
     .summary("write records as JSON lines")
     .option("-o, --output <file>", "where to (default: stdout)")
     .addHelpText("after", "\nExample:\n  automap db export --op conv2d -o conv2d.jsonl")
     .action((raw: unknown, command: Command) => finish(runExport(parseOptions(exportOptions, raw), command)));
-  addFile(db.command("import"))
+  addFile(db.command("import"), takenSchema)
     .summary("take records from JSON lines, each checked; what is wrong is named and left out")
     .argument("<file>", "what automap db export wrote; - is stdin")
     .option("--strict", "one bad line, and nothing is taken")
@@ -71,19 +94,19 @@ export function registerFiles(db: Command, finish: (code: ExitCode) => void, her
       "\nExample:\n  automap db import conv2d.jsonl --db automap.db\n\nExit code 1 when a line was rejected.",
     )
     .action((file: string, raw: unknown) => finish(runImport(file, parseOptions(importOptions, raw))));
-  addFile(db.command("merge"))
+  addFile(db.command("merge"), takenSchema)
     .summary("add every record of another database; doing it twice changes nothing")
     .argument("<other>", "a database of automap's; it is only read")
     .addHelpText("after", "\nExample:\n  automap db merge laptop.db --db automap.db")
     .action((other: string, raw: unknown) => finish(runMerge(other, parseOptions(fileOptions, raw))));
-  addFile(db.command("verify"))
+  addFile(db.command("verify"), verifySchema)
     .summary("whether the file is whole and every record what its id says")
     .option("--remeasure <n>", "also measure n trials of this machine again")
     .option("--trust-imported", "with --remeasure: also build and run kernels of records that were not measured here")
     .option("--seed <n>", "which trials those are (default 1)")
     .addHelpText("after", "\nExample:\n  automap db verify --remeasure 5\n\nExit code 4 when something is wrong.")
     .action(async (raw: unknown) => finish(await runVerify(parseOptions(verifyOptions, raw), here)));
-  addStatus(addFilters(db.command("prune")))
+  addStatus(addFilters(db.command("prune"), pruneSchema))
     .summary("delete trials for good; the best of each computation stays")
     .option("--stale", "only those that this machine may not trust")
     .option("--best", "the best of a computation goes too")
@@ -153,7 +176,7 @@ function countOf(table: string, count: number): string {
 function conclude(report: ImportReport, from: string, { db, json }: z.infer<typeof fileOptions>): ExitCode {
   const { added, known, rejected } = report;
   for (const { line, reason } of rejected) say(`automap: ${from}:${line}: ${reason}`);
-  if (json) printJson({ added, known, rejected });
+  if (json) printJson(takenSchema, { added, known, rejected });
   else {
     const counts = Object.entries(added).flatMap(([name, count]) => (count === 0 ? [] : [countOf(name, count)]));
     print(
@@ -171,7 +194,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
     const again = given.remeasure === undefined ? [] : await measureAgain(given.remeasure);
     const moved = again.filter((a) => verdictOf(a) !== "same" && verdictOf(a) !== "faster");
     if (given.json)
-      printJson({
+      printJson(verifySchema, {
         checked,
         problems,
         remeasured: again.map((a) => ({ id: a.trial.id, verdict: verdictOf(a), measurement: a.again })),
@@ -250,7 +273,7 @@ async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, h
       { ...chosen, ...(stale ? { stale } : {}) },
       { reason: "automap db prune", best: given.best ?? false, dry: given.yes !== true },
     );
-    if (given.json) printJson({ deleted, dry: given.yes !== true });
+    if (given.json) printJson(pruneSchema, { deleted, dry: given.yes !== true });
     else {
       const counts = Object.entries(deleted).map(([name, count]) => countOf(name, count));
       print(`${given.db}: ${counts.join(", ")} ${given.yes ? "deleted" : "would go; --yes deletes them"}`);

@@ -4,7 +4,7 @@
  *     --op conv2d --c 64..256 --status ok --since 7d --top 3
  */
 
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { z } from "zod";
 import { printEquation } from "../../abstraction/equation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
@@ -55,10 +55,10 @@ export const queryOptions = filterOptions.extend({
   csv: z.boolean().optional(),
 });
 
-/** @param document of `--json`, where its schema is told */
+/** @param document of `--json`; an export is lines of JSON as it is */
 export function addFile(command: Command, document?: z.ZodType): Command {
   const given = command.option("--db <file>", `the database (default: ${DEFAULT_DATABASE} in this directory)`);
-  return document ? addJson(given, document) : given.option("--json", "print a JSON document");
+  return document ? addJson(given, document) : given.addOption(new Option("--json").hideHelp());
 }
 
 export function addFilters(command: Command, document?: z.ZodType): Command {

@@ -7,7 +7,7 @@ import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, words
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
 import { printTime, table } from "../../report/text.ts";
-import { print, say } from "../output.ts";
+import { partOf, print, say } from "../output.ts";
 
 const id = z.string().meta({ description: "hash of its facts: 32 hexadecimal digits" });
 const interval = z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" });
@@ -81,9 +81,21 @@ export function microseconds(seconds: number): number {
   return Number((seconds * 1e6).toFixed(6));
 }
 
-function intervalOf([low, high]: readonly [number, number]): [number, number] {
+export function intervalOf([low, high]: readonly [number, number]): [number, number] {
   return [microseconds(low), microseconds(high)];
 }
+
+/** The facts of a trial as records have them, beside what is summarised. */
+export const detailsShape = {
+  workload: partOf<TrialRecord["workload"]>("the computation: equation, extents, tensors"),
+  environment: partOf<TrialRecord["environment"]>("the machine, its compiler, its driver"),
+  candidate: partOf<TrialRecord["candidate"]>("instruction, matching and schedule: docs/schedule.md"),
+  declaration: z.string().optional().meta({ description: "hash of the instruction's declaration" }),
+  measurement: partOf<TrialRecord["measurement"]>("every sample, seconds"),
+  prediction: partOf<NonNullable<TrialRecord["prediction"]>>("of the model, level by level").optional(),
+  conditions: partOf<TrialRecord["conditions"]>("threads, cache, processors, clock"),
+  finals: partOf<NonNullable<TrialRecord["finals"]>>("of a winner measured in turns with others").nullable(),
+};
 
 export function details({
   run,

@@ -5,6 +5,7 @@
  *     automap db compare 3f9a1c77d0e2 77d0e2a803b1
  */
 
+import { z } from "zod";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
@@ -26,15 +27,42 @@ import { drawMapping } from "../../report/draw-mapping.ts";
 import { indent, percent, printClock, printTime, table } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
-import { print, printJson, say, style } from "../output.ts";
+import { documentOf, print, printJson, say, style } from "../output.ts";
 import { printDifference } from "./here.ts";
-import { details, printShape, summarise } from "./records.ts";
+import {
+  details,
+  detailsShape,
+  differenceSchema,
+  intervalOf,
+  microseconds,
+  printShape,
+  summarise,
+  summarySchema,
+} from "./records.ts";
+
+export const pairSchema = z.strictObject({
+  a: summarySchema,
+  b: summarySchema,
+  verdict: z.enum(["a", "b", "tie"]).meta({ description: "which is faster; tie where the intervals overlap" }),
+  difference: z.strictObject({
+    microseconds: z.number().meta({ description: "b - a" }),
+    interval: z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" }),
+    ratio: z.number().meta({ description: "b / a" }),
+  }),
+});
+
+/** Of two records. */
+export const pairDocument = documentOf(pairSchema.shape);
+
+export const showDocument = documentOf({
+  trials: z.array(summarySchema.extend({ ...detailsShape, differs: z.array(differenceSchema) })),
+});
 
 export function showRecord(db: Database, id: string, world: World, json: boolean): void {
   const trial = showTrial(db, id);
   if (json) {
     const differs = differencesOf(trial, world);
-    printJson({ trials: [{ ...summarise(trial), ...details(trial), differs }] });
+    printJson(showDocument, { trials: [{ ...summarise(trial), ...details(trial), differs }] });
   } else print(describe(db, trial, world));
 }
 
@@ -191,14 +219,13 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
   const difference = summariseDifference(right.samples, left.samples, SEED);
   const verdict = compareTimes(right, left);
   if (json) {
-    const microseconds = (seconds: number): number => Number((seconds * 1e6).toFixed(6));
-    printJson({
+    printJson(pairDocument, {
       a: summarise(a),
       b: summarise(b),
       verdict: verdict === "tie" ? "tie" : verdict === "faster" ? "b" : "a",
       difference: {
         microseconds: microseconds(difference.median),
-        interval: difference.interval.map(microseconds),
+        interval: intervalOf(difference.interval),
         ratio: right.median / left.median,
       },
     });

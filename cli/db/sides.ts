@@ -22,42 +22,28 @@ import { counted, printTime, table } from "../../report/text.ts";
 import { compareTimes, median, summariseDifference } from "../../runtime/statistics.ts";
 import { documentOf, print, printJson, say } from "../output.ts";
 import { microseconds, summarise, summarySchema } from "./records.ts";
-import { differing } from "./show.ts";
+import { differing, pairDocument, pairSchema } from "./show.ts";
 
 export interface Side {
   readonly label: string;
   readonly filter: Filter;
 }
 
-const pairSchema = z.strictObject({
-  a: summarySchema,
-  b: summarySchema,
-  verdict: z.enum(["a", "b", "tie"]).meta({ description: "which is faster; tie where the intervals overlap" }),
-  difference: z.strictObject({
-    microseconds: z.number().meta({ description: "b - a" }),
-    interval: z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" }),
-    ratio: z.number().meta({ description: "b / a" }),
-  }),
+const sidesDocument = documentOf({
+  sides: z.tuple([z.string(), z.string()]),
+  both: z.array(pairSchema).meta({ description: "computations that both have a time of" }),
+  only: z.tuple([z.array(summarySchema), z.array(summarySchema)]).meta({ description: "what only a has, only b" }),
+  candidates: z
+    .strictObject({
+      both: z.number().int(),
+      onlyA: z.number().int(),
+      onlyB: z.number().int(),
+      ratio: z.number().nullable().meta({ description: "median of b / a of those that both tried and that worked" }),
+    })
+    .nullable()
+    .meta({ description: "of two runs; null of two instructions" }),
 });
-
-/** Of two records, or of two sides. */
-export const compareDocument = z.union([
-  documentOf(pairSchema.shape),
-  documentOf({
-    sides: z.tuple([z.string(), z.string()]),
-    both: z.array(pairSchema).meta({ description: "computations that both have a time of" }),
-    only: z.tuple([z.array(summarySchema), z.array(summarySchema)]).meta({ description: "what only a has, only b" }),
-    candidates: z
-      .strictObject({
-        both: z.number().int(),
-        onlyA: z.number().int(),
-        onlyB: z.number().int(),
-        ratio: z.number().nullable().meta({ description: "median of b / a of those that both tried and that worked" }),
-      })
-      .nullable()
-      .meta({ description: "of two runs; null of two instructions" }),
-  }),
-]);
+export const compareDocument = z.union([pairDocument, sidesDocument]);
 
 /** The two runs as sides. @throws UsageError where they are of different computations */
 export function sidesOfRuns(db: Database, prefixes: readonly [string, string]): readonly [Side, Side] {
@@ -96,10 +82,10 @@ export function compareSides(
   ] as const;
   const candidates = isOneWorld ? undefined : sharedCandidates(db, sides);
   if (json)
-    printJson({
-      sides: sides.map(({ label }) => label),
+    printJson(sidesDocument, {
+      sides: [sides[0].label, sides[1].label],
       both: both.map(pairOf),
-      only: only.map((trials) => trials.map(summarise)),
+      only: [only[0].map(summarise), only[1].map(summarise)],
       candidates: candidates ?? null,
     });
   else print(describe(sides, both, only, candidates));

@@ -1,0 +1,34 @@
+/**
+ * @file A calibration that kernels contradict, as documents of `--json` have it.
+ */
+
+import { z } from "zod";
+import type { Contradiction } from "../session/contradiction.ts";
+
+export const contradictionSchema = z
+  .strictObject({
+    calibratedAt: z.string().meta({ description: "ISO 8601" }),
+    kernels: z.int().meta({ description: "kernels that ran faster than the rates allow" }),
+    of: z.int(),
+    times: z.number().meta({ description: "how many times as fast the worst of them was" }),
+    bound: z.string().meta({ description: "the instruction or the memory that it outran" }),
+    kind: z.enum(["instruction", "memory"]),
+    trial: z.string(),
+  })
+  .nullable()
+  .meta({ description: "null where kernels and rates agree" });
+
+/** The same as data. */
+export function contradictionDocument(found: Contradiction | undefined): z.infer<typeof contradictionSchema> {
+  if (!found) return null;
+  const { kernels, of, times, bound, trial, at } = found;
+  return {
+    calibratedAt: new Date(at).toISOString(),
+    kernels,
+    of,
+    times,
+    bound: bound.name,
+    kind: bound.kind,
+    trial: trial.id,
+  };
+}
