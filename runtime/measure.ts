@@ -55,6 +55,8 @@ export interface MeasureOptions {
 export interface RaceOptions extends MeasureOptions {
   /** Seconds of a call that are known already: what is clearly slower, in every batch, is not timed to the end. */
   readonly goal?: number | undefined;
+  /** Ends what runs: there are no more answers. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 export interface RunnerOptions extends MeasureOptions, CoreOptions {
@@ -266,9 +268,10 @@ class LocalRunner implements Runner {
   async *race(
     kernels: readonly Kernel[],
     reference: Reference,
-    { goal, ...options }: RaceOptions = {},
+    { goal, signal, ...options }: RaceOptions = {},
   ): AsyncGenerator<Measurement, void> {
     const ended = new AbortController();
+    const over = signal ? AbortSignal.any([ended.signal, signal]) : ended.signal;
     try {
       yield* inOrder<Measurement>(kernels.length, async (give) => {
         for (const kernel of kernels) checkArguments(kernel, reference);
@@ -281,7 +284,7 @@ class LocalRunner implements Runner {
           goal,
           (racers, least, onVerdict) => {
             const racing = { ...subject, kernels: racers, race: { goal: least } };
-            return this.run(racing, options, { onVerdict, signal: ended.signal });
+            return this.run(racing, options, { onVerdict, signal: over });
           },
           (i, verdict) => {
             const one = fit[i] ?? lost();
@@ -289,6 +292,8 @@ class LocalRunner implements Runner {
           },
         );
       });
+    } catch (error) {
+      if (!signal?.aborted) throw error;
     } finally {
       ended.abort();
     }

@@ -14,6 +14,25 @@ export interface Until {
   readonly goal?: number | undefined;
 }
 
+/** A signal that follows another after so many milliseconds, until it is let go. */
+export function following(
+  signal: AbortSignal,
+  ms: number,
+): { readonly signal: AbortSignal; readonly letGo: () => void } {
+  const controller = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const begin = (): void => {
+    timer = setTimeout(() => controller.abort(), ms);
+  };
+  if (signal.aborted) begin();
+  else signal.addEventListener("abort", begin);
+  const letGo = (): void => {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", begin);
+  };
+  return { signal: controller.signal, letGo };
+}
+
 /** @returns false when the signal came first: the work goes on, and how it ends is nobody's concern any more */
 export async function isDoneBefore(
   work: Promise<unknown> | undefined,

@@ -23,7 +23,8 @@ import { requireDisassembler } from "../runtime/disassembly.ts";
 import { checkProcessors, createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
-import { isDoneBefore, type Until } from "../runtime/until.ts";
+import { following, isDoneBefore, type Until } from "../runtime/until.ts";
+import type { Reference } from "../runtime/verify.ts";
 import { gpuTargetOf, isGpu } from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
@@ -147,7 +148,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
               until && AbortSignal.any([until.time, until.stop]),
             );
             if (!inTime && !(until?.needsOne && (await isDoneBefore(compiled[0], until.stop)))) return;
-            yield* runner.race(inTime ? kernels : kernels.slice(0, 1), reference, { ...TRIAL, goal: until?.goal });
+            yield* raceUntil(runner, inTime ? kernels : kernels.slice(0, 1), reference, until);
           } finally {
             ended.abort();
             [compiling, ended] = [new Map(), new AbortController()];
@@ -161,10 +162,39 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
   };
 }
 
+/** Kernels measured until the user stops or the time is up; one that hangs is not waited for then. */
+async function* raceUntil(
+  runner: Runner,
+  kernels: readonly Kernel[],
+  reference: Reference,
+  until: Until | undefined,
+): AsyncGenerator<Measurement> {
+  if (!until) return yield* runner.race(kernels, reference, TRIAL);
+  const [stop, time] = [following(until.stop, PATIENCE_MS), following(until.time, PATIENCE_MS)];
+  const late = new AbortController();
+  // A search without an answer waits for its first, whatever the time.
+  let isAnswered = !until.needsOne;
+  const look = (): void => {
+    if (isAnswered && time.signal.aborted) late.abort();
+  };
+  time.signal.addEventListener("abort", look);
+  try {
+    const signal = AbortSignal.any([stop.signal, late.signal]);
+    for await (const answer of runner.race(kernels, reference, { ...TRIAL, goal: until.goal, signal })) {
+      yield answer;
+      isAnswered = true;
+      look();
+    }
+  } finally {
+    stop.letGo();
+    time.letGo();
+  }
+}
+
 /** Of a trial on a CPU. Contenders are measured again for the finals, with the usual times. */
 const TRIAL = { budgetSeconds: 0.1, batches: [5, 100] } as const;
-/** Who stops a search waits for what was measured no longer than this. */
-const PATIENCE_MS = 1000;
+/** Who stops a search waits for what is measured no longer than this. */
+const PATIENCE_MS = 500;
 /** Finals on a GPU take longer than trials. */
 const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
 /** Kernels compiled side by side and measured in one process: one a core, but a process for fewer or more would not pay. */

@@ -503,6 +503,25 @@ describe("a hostile kernel", () => {
   });
 });
 
+describe("a race", () => {
+  it("that is stopped has no more answers, and a kernel that hangs is not waited for", async () => {
+    const made = await createRunner({ ...QUICK, workdir, stepSeconds: 100 });
+    if (made.status === "environment") throw new Error(made.what);
+    const hang = kernelOf({ run: "for (;;) pause();" });
+    const controller = new AbortController();
+    const answers: string[] = [];
+    for await (const { status } of made.runner.race([right, hang, right], reference, { signal: controller.signal })) {
+      answers.push(status);
+      // The watcher and the process of the kernels.
+      await expect.poll(harnesses, PATIENCE).toHaveLength(2);
+      controller.abort();
+    }
+    expect(answers).toEqual(["ok"]);
+    await made.runner.close();
+    expect(harnesses()).toEqual([]);
+  });
+});
+
 describe("finalists", () => {
   it("are timed in turns in one process, each with as many samples", async () => {
     const slow = kernelOf({ run: `for (volatile int again = 0; again < 20; again = again + 1) { ${MULTIPLY} }` });

@@ -68,6 +68,22 @@ describe("a search", () => {
     expect(signals.every((signal) => signal?.aborted)).toBe(true);
   });
 
+  it.each(["the user", "the time"])("that is ended by %s waits for no kernel that hangs", async (who) => {
+    const controller = new AbortController();
+    const { runner } = machine(() => Promise.resolve(DONE));
+    const race: Runner["race"] = async function* (_kernels, _reference, { signal } = {}) {
+      yield took(1e-6);
+      if (who === "the user") controller.abort();
+      await new Promise((resolve) => signal?.addEventListener("abort", resolve));
+    };
+    const seconds = who === "the time" ? 1 : 60;
+    expect(
+      await search(`hanging-${seconds}.db`, { ...runner, race }, { signal: controller.signal, seconds }),
+    ).toMatchObject({
+      ...{ status: who === "the user" ? "interrupted" : "time-spent", best: { measurement: { median: 1e-6 } } },
+    });
+  });
+
   it("that is stopped while inputs are drawn ends at once", async () => {
     const controller = new AbortController();
     const { runner } = machine(() => Promise.resolve(DONE));
