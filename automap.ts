@@ -9,6 +9,7 @@ export { type FaultKind, NestFault } from "./abstraction/blocks/fault.ts";
 export { ADVERSE_ORDERS, type NestOrder } from "./abstraction/blocks/run.ts";
 export type {
   Candidate,
+  CandidateKinds,
   GridCandidate,
   GridSchedule,
   LaneCandidate,
@@ -64,6 +65,7 @@ export { parseEquation, parseExpr } from "./abstraction/parse.ts";
 export { printNest } from "./abstraction/print-nest.ts";
 export { type Random, seededRandom } from "./abstraction/random.ts";
 export type { Recurrence, SpaceTime } from "./abstraction/recurrence.ts";
+export type { Step } from "./abstraction/steps.ts";
 export type { LevelCost, Measurement, Prediction, Surroundings, Trial } from "./abstraction/trial.ts";
 export {
   type BestOptions,
@@ -158,7 +160,7 @@ export {
 export { type Expected, type RankOptions, rankByModel } from "./session/rank.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport, type ReportFilter } from "./session/report.ts";
-export type { CandidateKinds, Reason } from "./session/space.ts";
+export type { Reason } from "./session/space.ts";
 export { nativeIntrinsics, type TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
 export { nativeTarget, nvidiaTarget } from "./targets/index.ts";

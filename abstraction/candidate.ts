@@ -198,3 +198,8 @@ export function canonicalJson(value: unknown): string {
       : v,
   );
 }
+
+/** Which kinds of candidates a search may choose from. */
+export const CANDIDATE_KINDS = ["all", "mappings", "lanes"] as const;
+/** What a search chooses from: mappings onto instructions, designs on lanes, or both. */
+export type CandidateKinds = (typeof CANDIDATE_KINDS)[number];

@@ -17,6 +17,7 @@ import type { GridCandidate, ThreadCandidate } from "../abstraction/candidate.ts
 import type { Computation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Random, seededRandom, shuffled } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
@@ -90,8 +91,8 @@ function candidatesOf(computation: Computation, count: number, random: Random): 
   const alike = (): number => 1 + 1e-9 * random();
   const ofThreads = intrinsics.filter((i) => i.scope === "thread");
   const ofWarps = intrinsics.filter((i) => i.scope !== "thread");
-  const grid = gridSpace(computation, ofWarps, limits, alike, seed);
-  const threads = threadSpace(computation, ofThreads, limits, alike, seed);
+  const grid = finished(gridSpace(computation, ofWarps, limits, alike, seed));
+  const threads = finished(threadSpace(computation, ofThreads, limits, alike, seed));
   const drawn = new Map<string, GridCandidate | ThreadCandidate>();
   for (let tries = 0; drawn.size < count && tries < 10 * count; tries++) {
     const wanted = random() < 1 / THREADS ? [threads, grid] : [grid, threads];

@@ -20,6 +20,7 @@ import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
@@ -150,7 +151,7 @@ function draw(count: number): Drawn[] {
   const random = seededRandom(Number(values.seed));
   const chosen = { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: Number(values.seed) };
   const spaces = CASES.flatMap((at) => {
-    const space = sessionSpace(at.computation, chosen);
+    const space = finished(sessionSpace(at.computation, chosen));
     if (!isRefusals(space)) return [{ at, space }];
     write({ kind: "refused", case: at.name, because: space[0]?.because });
     return [];

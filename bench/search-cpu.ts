@@ -17,6 +17,7 @@ import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { chooseSpace, usableIntrinsics } from "../session/tune.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -78,7 +79,7 @@ async function timed(one: string): Promise<Told> {
 
   // 1. The space.
   const begun = spentMs();
-  const found = chooseSpace(computation, usableIntrinsics(machine), { machine, threads: 1, seed: 1 });
+  const found = finished(chooseSpace(computation, usableIntrinsics(machine), { machine, threads: 1, seed: 1 }));
   const enumerateMs = spentMs() - begun;
   if ("refused" in found) throw new Error(`${one}: ${found.refused[0]?.because}`);
   const { space } = found;

@@ -7,12 +7,12 @@
 
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { DEFAULT_DATABASE, namesIn, openDatabase, queryTrials, runsIn, shortId } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { EPILOGUE_NAMES } from "../operators/epilogue.ts";
 import { OPERATORS } from "../operators/index.ts";
-import { CANDIDATE_KINDS } from "../session/space.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { optionsOf } from "./options.ts";
 import { EXIT, type ExitCode, print } from "./output.ts";

@@ -8,7 +8,6 @@
 
 import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { localGpu } from "../session/workplace.ts";
 import { gpuTargetNamed, NVIDIA_TARGETS, nativeTarget } from "../targets/index.ts";
 
 export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
@@ -28,6 +27,8 @@ export const TARGET_OPTION = [
 export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> {
   if (name === "cpu") return nativeTarget();
   if (name === "cuda") {
+    // A word is completed without it.
+    const { localGpu } = await import("../session/workplace.ts");
     const found = await localGpu();
     if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });
     return found;

@@ -193,13 +193,16 @@ function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWo
 const QUIET_LOAD = 0.03;
 
 /** What else went on on the machine, where that matters to the numbers. */
-function surroundings({ best, trials, waitedSeconds }: Found): string[] {
+function surroundings({ best, trials, waitedSeconds, enumerationCut: cut }: Found): string[] {
   const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
   const disturbed = loads.filter((load) => load > QUIET_LOAD);
   const ran = best?.measurement.ran;
   const where = ran && `finals on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
   const final = ran?.load === undefined ? "" : `, of which other programs took ${percent(ran.load)}`;
   return [
+    ...(cut
+      ? [`not every mapping was looked at: the time cut enumeration short at ${cut.done} of ${cut.of} ${cut.what}`]
+      : []),
     ...(waitedSeconds >= 1 ? [`waited ${waitedSeconds.toFixed(1)} s for other searches to let go of a core`] : []),
     ...(disturbed.length > 0
       ? [
@@ -231,6 +234,7 @@ function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
     trials: trials.length,
     failed,
     seconds,
+    enumerationCut: outcome.enumerationCut ?? null,
     waitedSeconds,
     database,
   };

@@ -8,6 +8,7 @@
  */
 
 import type { Candidate } from "../abstraction/candidate.ts";
+import type { Step } from "../abstraction/steps.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { counted, printTime } from "../report/text.ts";
 import type { TuneEvent, TunePhase, TuneStatus } from "../tuner/search.ts";
@@ -32,6 +33,10 @@ const PHASES: Readonly<Record<TunePhase, (of: number) => string>> = {
   deciding: (of) => `finals: measuring ${counted(of, "kernel")} in turns`,
 };
 
+function enumeratingText({ done, of, what }: Step): string {
+  return `${PHASES.enumerating(0)}: ${done} of ${of} ${what}`;
+}
+
 export interface Progress {
   readonly hear: (event: TuneEvent<Candidate>) => void;
   /** Takes the line in place away. */
@@ -49,6 +54,8 @@ interface ProgressOptions {
 }
 
 const TICK_MS = 1000;
+/** Where there is no line in place, long work is told this often. */
+const SAID_MS = 5000;
 
 export function progressOf(options: ProgressOptions): Progress {
   const said = linesOf(options);
@@ -84,6 +91,9 @@ function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> 
           doing = `${PHASES[event.phase](event.of ?? 0)}${event.phase === "deciding" ? "" : inRound()}`;
           isTimed = event.phase !== "deciding";
           break;
+        case "enumerated":
+          doing = enumeratingText(event.at);
+          break;
         case "round":
           round = { number: event.round, proposed: event.proposed, before: done };
           break;
@@ -113,11 +123,17 @@ function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> 
 function linesOf({ operations, verbose = false }: ProgressOptions): Progress["hear"] {
   const isLive = process.stderr.isTTY === true;
   let failures = 0;
+  let next = performance.now() + SAID_MS;
   return (event) => {
     switch (event.kind) {
       case "phase":
         if (event.phase === "deciding" && (event.of ?? 0) > 1 && !isLive)
           say(style("dim", PHASES.deciding(event.of ?? 0)));
+        break;
+      case "enumerated":
+        if (isLive || performance.now() < next) break;
+        next = performance.now() + SAID_MS;
+        say(style("dim", enumeratingText(event.at)));
         break;
       case "round":
         if (!isLive) say(style("dim", roundText(event)));

@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -20,7 +21,6 @@ import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { checkMemory } from "../session/memory.ts";
-import { CANDIDATE_KINDS } from "../session/space.ts";
 import { timelineOf } from "../session/timeline.ts";
 import {
   DEFAULT_SECONDS,
@@ -163,7 +163,6 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       signal: interrupts.signal,
       onEvent: (event) => {
         if (event.kind === "trial" && !event.known) measured++;
-        if (event.kind === "phase") interrupts.listen(event.phase !== "enumerating");
         timeline.hear(event);
         progress?.hear(event);
       },
@@ -177,7 +176,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       ...(strategy ? { strategy } : {}),
     },
   ).finally(() => {
-    interrupts.listen(false);
+    interrupts.end();
     progress?.end();
   });
 
@@ -195,11 +194,8 @@ function timeText(seconds: Readonly<Record<string, number>>): string {
     .join(", ")}`;
 }
 
-/**
- * A first Ctrl-C ends the search, a second one the process. While nobody listens the first one ends the process: what computes without a
- * pause would hear it too late.
- */
-function heardInterrupts(): { readonly signal: AbortSignal; readonly listen: (wanted: boolean) => void } {
+/** A first Ctrl-C ends the search, a second one the process. */
+function heardInterrupts(): { readonly signal: AbortSignal; readonly end: () => void } {
   const controller = new AbortController();
   let count = 0;
   const onInterrupt = (): void => {
@@ -210,12 +206,8 @@ function heardInterrupts(): { readonly signal: AbortSignal; readonly listen: (wa
     say("finishing the kernel under way; Ctrl-C again stops at once");
     controller.abort();
   };
-  const listen = (wanted: boolean): void => {
-    process.off("SIGINT", onInterrupt);
-    if (wanted) process.on("SIGINT", onInterrupt);
-  };
-  listen(true);
-  return { signal: controller.signal, listen };
+  process.on("SIGINT", onInterrupt);
+  return { signal: controller.signal, end: () => void process.off("SIGINT", onInterrupt) };
 }
 
 /** The instructions named; by default, and of a family, those that the machine has; plain C++ among them. */

@@ -10,7 +10,7 @@
  */
 
 import { z } from "zod";
-import { type Candidate, isOnGpu } from "../abstraction/candidate.ts";
+import { CANDIDATE_KINDS, type Candidate, isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -29,7 +29,6 @@ import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
-import { CANDIDATE_KINDS } from "./space.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
 
 /** A candidate and what it computes: the best of a search, a record, or one of your own. */

@@ -8,7 +8,7 @@
  * measured before them, and a search never ends with less than was known.
  */
 
-import { type Candidate, candidateKey, isMapped } from "../abstraction/candidate.ts";
+import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { faultOf, type MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -32,7 +32,7 @@ import { gpuTargetNamed } from "../targets/index.ts";
 import { rankingOf, type TrialOf } from "../tuner/trials.ts";
 import { kernelFor } from "./kernel.ts";
 import { mappingOf } from "./recorded.ts";
-import type { CandidateKinds, SessionSpace } from "./space.ts";
+import type { SessionSpace } from "./space.ts";
 import type { Bench } from "./workplace.ts";
 
 /** The winner of a search: its record, its code, its time. */

@@ -1,7 +1,7 @@
 /**
  * @file Everything that can be tried for a computation on a GPU, as a search sees it; and the nest and text of one candidate.
  *
- *     const space = gridSessionSpace(conv2d, { machine: nvidiaTarget("h100"), intrinsics, seed: 1 });
+ *     const space = finished(gridSessionSpace(conv2d, { machine: nvidiaTarget("h100"), intrinsics, seed: 1 }));
  *     if ("predict" in space) space.kernelOf(space.random(random)).source              CUDA
  */
 
@@ -18,6 +18,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
@@ -44,7 +45,7 @@ import { VERSION } from "./version.ts";
 const SPREAD = 3;
 
 /** The space of a computation on a machine of blocks, warps and threads, or why nothing maps. */
-export function gridSessionSpace(
+export function* gridSessionSpace(
   computation: Computation,
   {
     machine,
@@ -52,12 +53,19 @@ export function gridSessionSpace(
     seed,
     keeps,
   }: { machine: Target } & Pick<SessionSpaceOptions, "intrinsics" | "seed" | "keeps">,
-): SessionSpace | readonly Reason[] {
+): Steps<SessionSpace | readonly Reason[]> {
   const limits = gridLimits(machine);
   const isThread = (i: Intrinsic): boolean => i.scope === "thread";
   const [ofThreads, ofWarps] = [intrinsics.filter(isThread), intrinsics.filter((i) => !isThread(i))];
-  const grid = gridSpace(computation, ofWarps, limits, (c, s) => predictGrid(c, s, machine)?.seconds, seed, keeps);
-  const threads = threadSpace(
+  const grid = yield* gridSpace(
+    computation,
+    ofWarps,
+    limits,
+    (c, s) => predictGrid(c, s, machine)?.seconds,
+    seed,
+    keeps,
+  );
+  const threads = yield* threadSpace(
     computation,
     ofThreads,
     limits,

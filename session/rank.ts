@@ -9,6 +9,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { checkNames } from "../abstraction/error.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { Reason } from "./space.ts";
@@ -45,12 +46,8 @@ export function rankByModel(
 ): readonly Expected[] | { readonly refused: readonly Reason[] } {
   checkNames(options, OPTIONS, "rankByModel");
   const { threads = 1, seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
-  const found = chooseSpace(computation, options.intrinsics ?? usableIntrinsics(machine), {
-    machine,
-    threads,
-    seed,
-    kinds,
-  });
+  const offered = options.intrinsics ?? usableIntrinsics(machine);
+  const found = finished(chooseSpace(computation, offered, { machine, threads, seed, kinds }));
   if ("refused" in found) return found;
   const { space } = found;
   const random = seededRandom(seed);

@@ -10,9 +10,10 @@
  */
 
 import { z } from "zod";
-import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { CANDIDATE_KINDS, type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, type Database, type RunRecord, showRun, type TrialRecord, trialsOf } from "../db/index.ts";
 import { instructionsOf } from "../intrinsics/index.ts";
@@ -25,7 +26,7 @@ import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
-import { CANDIDATE_KINDS, isRefusals, type Reason, sessionSpace } from "./space.ts";
+import { isRefusals, type Reason, type SessionSpace, sessionSpace } from "./space.ts";
 
 /** The first decision that came out differently. */
 export interface Divergence {
@@ -66,6 +67,8 @@ const optionsSchema = z.looseObject({
   kinds: z.enum(CANDIDATE_KINDS).default("mappings"),
   // Candidates a round, where that depends on the machine.
   batch: z.number().int().positive().max(MOST_BATCH).optional(),
+  // Steps of enumeration that the time allowed.
+  enumerationCut: z.number().int().positive().optional(),
 });
 const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
 
@@ -84,6 +87,7 @@ export async function replayRun(
     intrinsics: names,
     kinds,
     batch,
+    enumerationCut,
   } = readPart(optionsSchema, run, "options");
   const target = recordedTarget(run);
   const budget = readPart(budgetSchema, run, "budget");
@@ -111,7 +115,7 @@ export async function replayRun(
     assumed.push("the rates of the machine: those of the reference machine, no calibration is stored");
 
   // 3. The same space and model.
-  const space = sessionSpace(computation, {
+  const enumeration = sessionSpace(computation, {
     intrinsics: intrinsicsOf(names, run, own),
     calibration,
     machine:
@@ -122,6 +126,7 @@ export async function replayRun(
     seed: run.seed,
     kinds,
   });
+  const space = finished(enumeration, enumerationCut);
   if (isRefusals(space)) return nothingMaps(run, own, assumed, space);
 
   // 4. The search.
@@ -141,7 +146,7 @@ export async function replayRun(
 }
 
 interface Again {
-  readonly space: Exclude<ReturnType<typeof sessionSpace>, readonly Reason[]>;
+  readonly space: SessionSpace;
   readonly strategy: Strategy;
   readonly run: RunRecord;
   readonly store: TrialStore<Candidate>;

@@ -2,17 +2,25 @@
  * @file Everything that can be tried for a computation on a machine, with what the model expects of it: mappings onto instructions, and
  * space-time designs on vector lanes. A search and its replay are made of the same space.
  *
- *     const space = sessionSpace(conv2d, { intrinsics, calibration, threads: 1, seed: 1 });
+ *     const space = finished(sessionSpace(conv2d, { intrinsics, calibration, threads: 1, seed: 1 }));
  *     space.predict(candidate)?.seconds
  *     space.kernelOf(candidate).source
  */
 
-import type { Candidate, GridCandidate, LaneCandidate, MappedCandidate, Schedule } from "../abstraction/candidate.ts";
+import type {
+  Candidate,
+  CandidateKinds,
+  GridCandidate,
+  LaneCandidate,
+  MappedCandidate,
+  Schedule,
+} from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
@@ -39,11 +47,6 @@ export interface SessionSpace extends SearchSpace<Candidate> {
   learn(trials: readonly TrialOf<Candidate>[]): void;
 }
 
-/** Which kinds of candidates a search may choose from. */
-export const CANDIDATE_KINDS = ["all", "mappings", "lanes"] as const;
-/** What a search chooses from: mappings onto instructions, designs on lanes, or both. */
-export type CandidateKinds = (typeof CANDIDATE_KINDS)[number];
-
 export interface SessionSpaceOptions {
   readonly intrinsics: readonly Intrinsic[];
   /** Rates of the machine; those of the reference machine when left out. */
@@ -61,17 +64,20 @@ export interface SessionSpaceOptions {
 export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & { readonly rule: string };
 
 /** The space, or why nothing maps. */
-export function sessionSpace(computation: Computation, options: SessionSpaceOptions): SessionSpace | readonly Reason[] {
+export function* sessionSpace(
+  computation: Computation,
+  options: SessionSpaceOptions,
+): Steps<SessionSpace | readonly Reason[]> {
   const { intrinsics, calibration, machine = nativeTarget(), threads, seed, kinds = "all", keeps } = options;
   if (isGpu(machine)) {
-    const mapped = kinds === "lanes" ? [] : gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
+    const mapped = kinds === "lanes" ? [] : yield* gridSessionSpace(computation, { machine, intrinsics, seed, keeps });
     return kinds === "mappings" ? mapped : besideWarps(computation, mapped, { machine, intrinsics });
   }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
   const nearBytes = modelTarget(machine, calibration).memory[0]?.bytes;
   const mapped =
-    kinds === "lanes" ? [] : candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes, keeps);
+    kinds === "lanes" ? [] : yield* candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes, keeps);
   // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;

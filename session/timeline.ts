@@ -70,6 +70,7 @@ export function timelineOf(now: () => number): Timeline {
         doing = undefined;
         return;
       case "best":
+      case "enumerated":
         return;
       default:
         event satisfies never;

@@ -9,7 +9,7 @@
  */
 
 import { setImmediate } from "node:timers/promises";
-import type { Candidate } from "../abstraction/candidate.ts";
+import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import {
@@ -24,6 +24,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { inSlices, type Sliced, type Step, type Steps } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import {
   beginRun,
@@ -49,14 +50,7 @@ import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { checkKnown } from "./declared.ts";
 import { decide, type TunedKernel } from "./finals.ts";
 import { checkMemory } from "./memory.ts";
-import {
-  type CandidateKinds,
-  isRefusals,
-  type Reason,
-  type SessionSpace,
-  type SessionSpaceOptions,
-  sessionSpace,
-} from "./space.ts";
+import { isRefusals, type Reason, type SessionSpace, type SessionSpaceOptions, sessionSpace } from "./space.ts";
 import { storeIn } from "./store.ts";
 import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
@@ -126,6 +120,8 @@ export type TuneOutcome =
       /** Of these, spent waiting until another search let go of a core. */
       readonly waitedSeconds: number;
       readonly database: string;
+      /** How far enumeration had come when the time cut it short: other mappings were not looked at. Left out where it was done. */
+      readonly enumerationCut?: Step;
       /** What kept the end of the search from being recorded, such as a full disk. */
       readonly unrecorded?: MachineFault;
     }
@@ -137,6 +133,10 @@ export const DEFAULT_SECONDS = 40;
 export const DEFAULT_TRIALS = 160;
 const CLOCK_GRAIN_MS = 20;
 const LEAST_SECONDS = 0.1;
+/** Of the seconds of `within`, those after which enumeration is cut short: what it has found is to be measured too. */
+const ENUMERATION_SHARE = 0.75;
+/** However long the rest took: nearly all enumerations are done by then. */
+const LEAST_ENUMERATION_MS = 1000;
 
 /** The instructions, of the table or registered, that a machine has and that kernels are written with. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
@@ -173,18 +173,26 @@ function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic
 
 /**
  * The space of a computation over the first tier of instructions that maps: a search that has an instruction spends no trial on plain C++.
- * @returns the instructions to choose from with it; or why nothing maps
+ * @returns the instructions to choose from with it, and the steps that were made before it was looked for; or why nothing maps
  */
-export function chooseSpace(
+export function* chooseSpace(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   options: Omit<SessionSpaceOptions, "intrinsics">,
-): { readonly space: SessionSpace; readonly chosen: readonly Intrinsic[] } | { readonly refused: readonly Reason[] } {
+): Steps<
+  | { readonly space: SessionSpace; readonly chosen: readonly Intrinsic[]; readonly before: number }
+  | { readonly refused: readonly Reason[] }
+> {
   const refused: Reason[] = [];
+  let before = 0;
   for (const chosen of tiersOf(intrinsics)) {
-    const space = sessionSpace(computation, { ...options, intrinsics: chosen });
-    if (!isRefusals(space)) return { space, chosen };
-    refused.push(...space);
+    const work = sessionSpace(computation, { ...options, intrinsics: chosen });
+    let made = 0;
+    let next = work.next(false);
+    for (; !next.done; made++) next = work.next(yield next.value);
+    if (!isRefusals(next.value)) return { space: next.value, chosen, before };
+    refused.push(...next.value);
+    before += made;
   }
   return { refused: refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i) };
 }
@@ -256,6 +264,8 @@ interface Prepared {
   readonly chosen: readonly Intrinsic[];
   readonly space: SessionSpace;
   readonly bench: Bench;
+  /** Where the enumeration of the space was cut short, and after how many of its steps. */
+  readonly cut: Sliced<unknown>["cut"];
 }
 
 /** The model of the machine, what can be tried at all, and what kernels must answer. */
@@ -277,17 +287,39 @@ async function prepare(
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
   phase("enumerating");
-  await setImmediate();
-  const found = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
+  const enumeration = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
+  const shareEnds = started + 1000 * ENUMERATION_SHARE * (options.within ?? Number.POSITIVE_INFINITY);
+  const enumerationEnds = Math.max(shareEnds, Date.now() + LEAST_ENUMERATION_MS);
+  const { value: found, cut } = await inSlices(enumeration, {
+    isEnough: () => Date.now() > enumerationEnds,
+    signal: options.signal,
+    onSlice: (at) => options.onEvent?.({ kind: "enumerated", at }),
+  });
   if ("refused" in found) return found;
-  const { space, chosen } = found;
+  if (cut)
+    announce(
+      `enumeration was cut short by the time: ${cut.at.done} of ${cut.at.of} ${cut.at.what} were looked at; --time with more seconds looks at more`,
+    );
+  const { space, chosen, before } = found;
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
   phase("drawing");
   const bench = await place.bench(computation, { fixed, promised: !isAllPlain, announce });
   const workload: Workload = { computation, parameters, name };
-  return { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench };
+  return {
+    started,
+    threads,
+    kinds,
+    place,
+    doubted,
+    workload,
+    offered,
+    chosen,
+    space,
+    bench,
+    cut: cut && { at: cut.at, after: Math.max(1, cut.after - before) },
+  };
 }
 
 async function searchPrepared(
@@ -295,7 +327,7 @@ async function searchPrepared(
   prepared: Prepared,
   options: TuneComputationOptions,
 ): Promise<Extract<TuneOutcome, { trials: unknown }>> {
-  const { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench } = prepared;
+  const { started, threads, kinds, place, doubted, workload, offered, chosen, space, bench, cut } = prepared;
   const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) throw new Error("internal: no strategies");
@@ -314,6 +346,7 @@ async function searchPrepared(
       kinds,
       target: recordOf(machine),
       ...(batch === undefined ? {} : { batch }),
+      ...(cut && { enumerationCut: cut.after }),
     },
     budget,
     started,
@@ -357,6 +390,7 @@ async function searchPrepared(
       seconds: (Date.now() - started) / 1000,
       waitedSeconds: place.waited(),
       database: db.path,
+      ...(cut && { enumerationCut: cut.at }),
       ...(unrecorded ? { unrecorded } : {}),
     };
   } catch (error) {

@@ -8,6 +8,7 @@ import { expect, test } from "vitest";
 import { candidateKey, canonicalJson } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { idOf, openDatabase, queryTrials } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
@@ -89,7 +90,7 @@ test("a seed draws, mutates and crosses the same schedules of loops", () => {
   const used = new Set<string>();
   const found = Object.entries(SUBJECTS).map(([name, { computation, on }]) => {
     turn = 0;
-    const space = candidateSpace(computation, on.flatMap(intrinsicsNamed), inTurn, 2, 1, NEAR_BYTES);
+    const space = finished(candidateSpace(computation, on.flatMap(intrinsicsNamed), inTurn, 2, 1, NEAR_BYTES));
     if (!("random" in space)) throw new Error(`${name}: ${space[0]?.because}`);
     const random = seededRandom(11);
     for (let i = 0; i < DRAWN; i++) {
@@ -114,12 +115,8 @@ test("a seed draws, mutates and crosses the same schedules of loops", () => {
 test("and the same schedules of blocks and warps", () => {
   const found = ["mma.m16n8k16.f32.f16", "wmma.m16n16k16.f32.f16"].map((name) => {
     turn = 0;
-    const space = gridSpace(
-      matmul("f16", 512, 512, 512),
-      intrinsicsNamed(name),
-      gridLimits(nvidiaTarget("h100")),
-      inTurn,
-      1,
+    const space = finished(
+      gridSpace(matmul("f16", 512, 512, 512), intrinsicsNamed(name), gridLimits(nvidiaTarget("h100")), inTurn, 1),
     );
     if (!("random" in space)) throw new Error(`${name}: ${space[0]?.because}`);
     return `${name}: ${space.ranked.length} mappings ${canonicalJson(streams(space))}`;

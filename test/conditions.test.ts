@@ -21,6 +21,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
@@ -433,7 +434,7 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
 
 describe("what is refused", () => {
   const space = (computation: Computation, on: string): string => {
-    const found = candidateSpace(computation, [named(on)], () => 1, 1, 1);
+    const found = finished(candidateSpace(computation, [named(on)], () => 1, 1, 1));
     if (!Array.isArray(found)) return "maps";
     return found.map((r: { rule: string; because: string }) => `${r.rule}: ${r.because}`).join("\n");
   };

@@ -8,6 +8,7 @@ import { z } from "zod";
 import type { Candidate, GridCandidate, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import type { Workload } from "../db/index.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 
@@ -91,7 +92,7 @@ function onCores(): Subject {
   const workload = workloadNamed("matmul", { m: 64, n: 64, k: 64 }, "u8s8");
   const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
   if (!intrinsic) throw new Error("no row");
-  const space = candidateSpace(workload.computation, [intrinsic], () => 1, 1, 1);
+  const space = finished(candidateSpace(workload.computation, [intrinsic], () => 1, 1, 1));
   if (!("random" in space)) throw new Error(space[0]?.because);
   const isOwn = (c: Candidate): c is MappedCandidate => c.kind === undefined;
   const only = (c: Candidate): MappedCandidate => (isOwn(c) ? c : fail());
@@ -108,7 +109,7 @@ function onBlocks(): Subject {
   const [intrinsic] = intrinsicsNamed("mma.m16n8k16.f32.f16");
   if (!intrinsic) throw new Error("no row");
   const target = nvidiaTarget("h100");
-  const space = gridSpace(workload.computation, [intrinsic], gridLimits(target), () => 1, 1);
+  const space = finished(gridSpace(workload.computation, [intrinsic], gridLimits(target), () => 1, 1));
   if (!("random" in space)) throw new Error(space[0]?.because);
   const isOwn = (c: Candidate): c is GridCandidate => c.kind === "grid";
   const only = (c: Candidate): GridCandidate => (isOwn(c) ? c : fail());

@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -39,7 +40,9 @@ describe("a kernel of blocks and warps", () => {
   for (const { operator, parameters, types, ...more } of CASES)
     it(`equals the equation on the emulated device: ${operator} ${types} ${JSON.stringify(parameters)}, ${COUNT} of the space`, async () => {
       const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types), ...more });
-      const space = sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 });
+      const space = finished(
+        sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 }),
+      );
       if (!("kernelOf" in space)) throw new Error("nothing maps");
       const random = seededRandom(11);
       const candidates = Array.from({ length: COUNT }, () => space.random(random));
@@ -58,7 +61,9 @@ describe("the space of a GPU", () => {
     const computation = instantiate(operatorNamed("matmul"), {
       ...{ parameters: { m: 256, n: 256, k: 256 }, types: parseDataTypes("f16") },
     });
-    const space = sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 });
+    const space = finished(
+      sessionSpace(computation, { machine, intrinsics: usableIntrinsics(machine), threads: 1, seed: 1 }),
+    );
     if (!("kernelOf" in space)) throw new Error("nothing maps");
     const promised = (space.promising ?? []).map((c) => space.predict(c)?.seconds ?? Number.NaN);
     const random = seededRandom(5);

@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { beginRun, type Database, endRun, openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
@@ -113,7 +114,7 @@ async function recordedSearch(
 }
 
 function spaceOf(seed: number): SessionSpace {
-  const space = sessionSpace(SMALL.computation, { intrinsics: VNNI, machine: TARGET, threads: 1, seed });
+  const space = finished(sessionSpace(SMALL.computation, { intrinsics: VNNI, machine: TARGET, threads: 1, seed }));
   if ("length" in space) throw new Error("nothing maps");
   return space;
 }

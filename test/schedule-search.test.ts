@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 import type { MappedCandidate } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
@@ -13,7 +14,7 @@ const computation = instantiate(operatorNamed("conv2d"), {
 });
 
 function space(): CandidateSpace {
-  const found = candidateSpace(computation, intrinsicsNamed("avx512.vpdpbusd"), () => 1, 1, 1, 48 * 1024);
+  const found = finished(candidateSpace(computation, intrinsicsNamed("avx512.vpdpbusd"), () => 1, 1, 1, 48 * 1024));
   if (!("random" in found)) throw new Error(found[0]?.because);
   return found;
 }

@@ -477,7 +477,8 @@ describe("events", () => {
         case "best":
           return `best ${event.trial.key}, was ${event.previous?.key ?? "none"}`;
         case "phase":
-          return event.phase;
+        case "enumerated":
+          return event.kind;
         case "stop":
           return `${event.status}: ${event.trials} trials, ${event.measured} measured in ${event.seconds} s`;
         default:

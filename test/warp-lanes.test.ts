@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import { finished } from "../abstraction/steps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { rankByModel } from "../session/rank.ts";
@@ -39,7 +40,7 @@ describe("lanes of warps", () => {
     });
     const matmul = instantiate(operatorNamed("matmul"), { types: parseDataTypes("f16") });
     const options = { machine: H100, intrinsics: usableIntrinsics(H100), threads: 1, seed: 1 } as const;
-    const found = sessionSpace(matmul, { ...options, kinds: "lanes" });
+    const found = finished(sessionSpace(matmul, { ...options, kinds: "lanes" }));
     expect(isRefusals(found)).toBe(true);
   });
 
@@ -61,9 +62,11 @@ describe("lanes of warps", () => {
     { timeout: 120_000 },
     async (types) => {
       const computation = stencil("2d9pt", types, 40);
-      const space = sessionSpace(computation, {
-        ...{ machine: H100, intrinsics: usableIntrinsics(H100), threads: 1, seed: 1, kinds: "lanes" },
-      });
+      const space = finished(
+        sessionSpace(computation, {
+          ...{ machine: H100, intrinsics: usableIntrinsics(H100), threads: 1, seed: 1, kinds: "lanes" },
+        }),
+      );
       if (isRefusals(space)) throw new Error(space[0]?.because);
       const seen = new Set<string>();
       const candidates = [...space.all()].filter((c) => {

@@ -11,6 +11,7 @@ import { type Computation, targetOf, tensorOf } from "../abstraction/computation
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import { MAPPED, plainSchedule, randomSchedule, unschedulable } from "../mapper/schedule/mapped.ts";
@@ -41,7 +42,7 @@ const ON_CORES: Scheduling<MappedCandidate, MappedContext> = {
  * @param keeps of the mappings those to search; all by default
  * @param nearBytes size of the nearest cache: loops over tiles are tried for what does not fit in there, none when left out
  */
-export function candidateSpace(
+export function* candidateSpace(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   predict: (mapping: Mapping, schedule: Schedule) => number | undefined,
@@ -49,9 +50,9 @@ export function candidateSpace(
   seed: number,
   nearBytes?: number,
   keeps: (mapping: Mapping) => boolean = () => true,
-): CandidateSpace | readonly Refusal[] {
+): Steps<CandidateSpace | readonly Refusal[]> {
   const random = seededRandom(seed);
-  const ranked = rankMappings(
+  const ranked = yield* rankMappings(
     computation,
     intrinsics,
     (mapping) => [mapping, ...reordered(mapping)].filter(keeps),

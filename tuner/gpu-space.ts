@@ -8,6 +8,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import type { GridLimits } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { isRanked, MappingSpace, rankMappings, type ScheduledCandidate, type Scheduling } from "./mapping-space.ts";
@@ -29,7 +30,7 @@ export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Schedulin
  * @param predict seconds a schedule is expected to take; undefined when the model cannot say
  * @param keeps of the mappings those to search; all by default
  */
-export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
+export function* gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
   kind: GpuKind<K, C>,
   computation: Computation,
   intrinsics: readonly Intrinsic[],
@@ -37,10 +38,10 @@ export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapp
   predict: (context: C, schedule: K["schedule"]) => number | undefined,
   seed: number,
   keeps: (mapping: Mapping) => boolean = () => true,
-): MappingSpace<K, C> | readonly Refusal[] {
+): Steps<MappingSpace<K, C> | readonly Refusal[]> {
   const random = seededRandom(seed);
   const promising = new Map<C, K["schedule"]>();
-  const ranked = rankMappings<C>(
+  const ranked = yield* rankMappings<C>(
     computation,
     intrinsics,
     (mapping) => (keeps(mapping) ? [mapping] : []),

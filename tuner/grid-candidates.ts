@@ -11,6 +11,7 @@ import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type Intrinsic, readsShared } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import { bindingText } from "../mapper/match/bind.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
@@ -49,7 +50,7 @@ export function gridSpace(
   predict: (context: GridContext, schedule: GridSchedule) => number | undefined,
   seed: number,
   keeps?: (mapping: Mapping) => boolean,
-): GridSpace | readonly Refusal[] {
+): Steps<GridSpace | readonly Refusal[]> {
   return gpuSpace(BLOCKS, computation, intrinsics, limits, predict, seed, keeps);
 }
 

@@ -18,8 +18,9 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import { mappings, validMappings } from "../mapper/match/enumerate.ts";
-import { formsOf, phasesTogether } from "../mapper/match/phases.ts";
+import { formsOf } from "../mapper/match/phases.ts";
 import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "./space.ts";
 
@@ -54,14 +55,15 @@ export interface Ranked<C> {
 }
 
 /**
- * The mappings worth searching, the shortest expected first; or, when nothing maps, the reasons, most hopeful first.
+ * The mappings worth searching, the shortest expected first; or, when nothing maps, the reasons, most hopeful first. Told to come to an end, it
+ * ranks those that were judged by then, at least one of them.
  * @param variants of a mapping the enumeration found, that one among them
  * @param contextOf what schedules need to know of a mapping; or why it has none
  * @param expected least seconds of the schedules a mapping is judged by; undefined when the model cannot say
  * @param most mappings kept: more would leave no trials for schedules
  * @param fitting those worth asking the model about; all when left out
  */
-export function rankMappings<C>(
+export function* rankMappings<C>(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   variants: (mapping: Mapping) => readonly Mapping[],
@@ -69,12 +71,12 @@ export function rankMappings<C>(
   expected: (context: C) => number | undefined,
   most: number,
   fitting: (contexts: readonly C[]) => readonly C[] = (all) => all,
-): readonly Ranked<C>[] | readonly Refusal[] {
+): Steps<readonly Ranked<C>[] | readonly Refusal[]> {
   const refused: Refusal[] = [];
   const contexts: C[] = [];
   const forms = formsOf(computation);
-  for (const intrinsic of intrinsics) {
-    const valid = forms.flatMap((form) => phasesTogether(validMappings(form, intrinsic)));
+  for (const [at, intrinsic] of intrinsics.entries()) {
+    const valid = forms.flatMap((form) => validMappings(form, intrinsic));
     if (valid.length === 0) refused.push(...mappings(computation, intrinsic).refused.slice(0, 3));
     for (const mapping of valid.flatMap(variants)) {
       const context = contextOf(mapping);
@@ -84,11 +86,17 @@ export function rankMappings<C>(
       }
       contexts.push(context);
     }
+    const isEnough = yield { what: "instructions", done: at + 1, of: intrinsics.length };
+    if (isEnough && contexts.length > 0) break;
   }
-  const found = fitting(contexts).flatMap((context): Ranked<C>[] => {
+  const found: Ranked<C>[] = [];
+  const worth = fitting(contexts);
+  for (const [at, context] of worth.entries()) {
     const expectedSeconds = expected(context);
-    return expectedSeconds === undefined ? [] : [{ context, expectedSeconds }];
-  });
+    if (expectedSeconds !== undefined) found.push({ context, expectedSeconds });
+    const isEnough = yield { what: "mappings", done: at + 1, of: worth.length };
+    if (isEnough && found.length > 0) break;
+  }
   if (found.length === 0)
     return refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i);
   found.sort((a, b) => a.expectedSeconds - b.expectedSeconds);

@@ -12,6 +12,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import { seededRandom } from "../abstraction/random.ts";
+import type { Step } from "../abstraction/steps.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
 import { type Expectations, expectationsOf } from "./expectations.ts";
 import type { SearchSpace } from "./space.ts";
@@ -104,6 +105,11 @@ export type TuneEvent<C> =
       readonly phase: TunePhase;
       /** Of how many kernels. */
       readonly of?: number;
+    }
+  | {
+      /** Told by `tune`, some times a second: how far the enumeration of mappings has come. */
+      readonly kind: "enumerated";
+      readonly at: Step;
     }
   | {
       readonly kind: "round";

@@ -8,6 +8,7 @@ import type { ThreadCandidate, ThreadSchedule } from "../abstraction/candidate.t
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import type { GridLimits } from "../mapper/schedule/grid-context.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
@@ -37,7 +38,7 @@ export function threadSpace(
   predict: (context: ThreadContext, schedule: ThreadSchedule) => number | undefined,
   seed: number,
   keeps?: (mapping: Mapping) => boolean,
-): ThreadSpace | readonly Refusal[] {
+): Steps<ThreadSpace | readonly Refusal[]> {
   return gpuSpace(THREADS, computation, intrinsics, limits, predict, seed, keeps);
 }
 

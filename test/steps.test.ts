@@ -1,0 +1,115 @@
+/** @file Work in steps: told to come to an end after so many of them, it gives the same at once and in slices; enumeration of mappings is such work. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
+import { finished, inSlices, type Steps } from "../abstraction/steps.ts";
+import { openDatabase, runsIn } from "../db/index.ts";
+import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { replayRun } from "../session/replay.ts";
+import { type TuneComputationOptions, tuneComputation } from "../session/tune.ts";
+import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
+
+/** Counts to so many, or to where it is told to stop; each step takes so long. */
+function* count(to: number, milliseconds = 0): Steps<number> {
+  for (let done = 1; done <= to; done++) {
+    for (const until = performance.now() + milliseconds; performance.now() < until; );
+    if (yield { what: "numbers", done, of: to }) return done;
+  }
+  return to;
+}
+
+describe("work in steps", () => {
+  it("is done at once, or as far as it is let", () => {
+    expect(finished(count(5))).toBe(5);
+    expect([1, 3, 5, 9].map((most) => finished(count(5), most))).toEqual([1, 3, 5, 5]);
+  });
+
+  it("is cut between slices, and says after how many steps", async () => {
+    const told: number[] = [];
+    const { value, cut } = await inSlices(count(100, 10), {
+      isEnough: () => told.length > 1,
+      onSlice: ({ done }) => told.push(done),
+    });
+    expect(cut).toMatchObject({ after: told[1], at: { what: "numbers", done: told[1], of: 100 } });
+    expect(finished(count(100), cut?.after)).toBe(value);
+  });
+
+  it("is not cut when it is done before", async () => {
+    expect(await inSlices(count(3), { isEnough: () => true })).toEqual({ value: 3, cut: undefined });
+  });
+
+  it("is abandoned between slices by a signal, and hears what else happens", async () => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(new Error("enough")), 20);
+    const work = inSlices(count(100_000, 1), { isEnough: () => false, signal: controller.signal });
+    await expect(work).rejects.toThrow("enough");
+  });
+});
+
+describe("enumeration", () => {
+  const folder = mkdtempSync(join(tmpdir(), "automap-steps-"));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  afterEach(() => {
+    vi.restoreAllMocks();
+  });
+  let compiler: Compiler;
+  beforeAll(async () => {
+    const found = await findCompiler();
+    if (found.status === "environment") throw new Error(found.what);
+    compiler = found;
+  });
+  const loops = [..."abdefghijklmnop"];
+  const product = defineComputation({
+    equation: "c[a,b,d,e,f,g,h,i,j,k] += x[a,b,d,e,f,l,m,n,o,p] * y[g,h,i,j,k,l,m,n,o,p]",
+    extents: Object.fromEntries(loops.map((name) => [name, 2])),
+    tensors: { x: "f32", y: "f32" },
+  });
+  const search = (name: string, options: TuneComputationOptions) => {
+    const time = fakeRunner(compiler, {
+      alone: (kernel) => took(1e-6 * (1 + shareOf(kernel))),
+      inTurns: (kernels) => kernels.map((kernel) => took(1e-6 * (1 + shareOf(kernel)))),
+    });
+    const database = withCalibration(join(folder, name), compiler);
+    return tuneComputation({ computation: product }, { database, runner: time, trials: 9, within: 3600, ...options });
+  };
+
+  it("is cut by the time, says so, and is cut at the same step when its search is replayed", async () => {
+    const clock = Date.now;
+    let late = 0;
+    vi.spyOn(Date, "now").mockImplementation(() => clock() + late);
+    const notices: string[] = [];
+    const outcome = await search("cut.db", {
+      onNotice: (text) => notices.push(text),
+      onEvent: (event) => {
+        if (event.kind === "enumerated") late = 3_600_000;
+        if (event.kind === "phase" && event.phase === "drawing") late = 0;
+      },
+    });
+    expect(outcome).toMatchObject({ enumerationCut: { done: expect.any(Number), what: expect.any(String) } });
+    expect(notices.join("\n")).toMatch(/enumeration was cut short by the time: \d+ of \d+/);
+    const db = openDatabase(join(folder, "cut.db"), { readonly: true });
+    const [listed] = runsIn(db);
+    const replayed = await replayRun(db, listed?.run.id ?? "none");
+    db.close();
+    expect(replayed.run.options).toMatchObject({ enumerationCut: expect.any(Number) });
+    expect(replayed.divergence).toBeUndefined();
+    expect(replayed.trials.length).toBe(9);
+  });
+
+  it("is ended by a signal", async () => {
+    const controller = new AbortController();
+    const phases: string[] = [];
+    const outcome = await search("stopped.db", {
+      signal: controller.signal,
+      onEvent: (event) => {
+        phases.push(event.kind === "phase" ? event.phase : event.kind);
+        if (event.kind === "enumerated") controller.abort();
+      },
+    });
+    expect(outcome).toMatchObject({ status: "interrupted", trials: [] });
+    expect(phases).toEqual(["calibrating", "enumerating", "enumerated"]);
+  });
+});
