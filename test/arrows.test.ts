@@ -5,6 +5,7 @@ import {
   cycles,
   type Import,
   importsOf,
+  loadedWith,
   readSource,
   sourceFiles,
   statementsBesideReExports,
@@ -89,7 +90,7 @@ describe("imports", () => {
   });
 
   it("would be seen to form a ring", () => {
-    const edge = (from: string, to: string, erased = false): Import => ({ from, to, line: 1, erased });
+    const edge = (from: string, to: string, erased = false): Import => ({ from, to, line: 1, erased, deferred: false });
     expect(cycles([edge("a", "b"), edge("b", "c"), edge("c", "a"), edge("c", "d"), edge("d", "c", true)])).toEqual([
       "a -> b -> c -> a",
     ]);
@@ -106,6 +107,22 @@ describe("imports", () => {
 
 /** Statements of SQL as they begin, in capitals as the folder writes them. */
 const SQL = /\b(SELECT .+ FROM|INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|CREATE TABLE|PRAGMA \w+)\b/;
+
+/** Files that a command line loads before it is looked at; 7 when this was written. */
+const FEW = 10;
+
+describe("the command line", () => {
+  it("loads few files before it knows which command is asked for, and nothing compiled", () => {
+    const loaded = loadedWith(imports, "cli/main.ts");
+    expect(loaded.filter((name) => name.endsWith(".ts")).length, loaded.join(" ")).toBeLessThan(FEW);
+    expect(loaded.filter((name) => !name.endsWith(".ts") && !name.startsWith("node:"))).toEqual(["commander", "zod"]);
+  });
+
+  it("loads no search to complete a word", () => {
+    const loaded = loadedWith(imports, "cli/main.ts", "cli/completion.ts");
+    expect(loaded.filter((name) => /^(?:codegen|perfmodel|runtime|package)\//.test(name))).toEqual([]);
+  });
+});
 
 describe("SQL", () => {
   it("stands in db/ only", () => {

@@ -12,6 +12,8 @@ export interface Import {
   readonly line: number;
   /** `import type`: nothing is left of it when the program runs. */
   readonly erased: boolean;
+  /** `import()`: loaded when it is reached. */
+  readonly deferred: boolean;
 }
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -38,23 +40,32 @@ export function readSource(name: string): string {
 export function importsOf(from: string, text = readSource(from)): Import[] {
   const file = ts.createSourceFile(from, text, ts.ScriptTarget.ES2023, true);
   const found: Import[] = [];
-  const add = (specifier: ts.Expression | undefined, erased: boolean): void => {
+  const add = (specifier: ts.Expression | undefined, erased: boolean, deferred = false): void => {
     if (!specifier || !ts.isStringLiteralLike(specifier)) return;
     const to = specifier.text.startsWith(".")
       ? relative(root, join(root, dirname(from), specifier.text)).replaceAll("\\", "/")
       : specifier.text;
-    found.push({ from, to, line: file.getLineAndCharacterOfPosition(specifier.getStart()).line + 1, erased });
+    found.push({ from, to, line: file.getLineAndCharacterOfPosition(specifier.getStart()).line + 1, erased, deferred });
   };
   const visit = (node: ts.Node): void => {
     if (ts.isImportDeclaration(node)) add(node.moduleSpecifier, node.importClause?.isTypeOnly ?? false);
     else if (ts.isExportDeclaration(node)) add(node.moduleSpecifier, node.isTypeOnly);
     else if (ts.isImportTypeNode(node) && ts.isLiteralTypeNode(node.argument)) add(node.argument.literal, true);
     else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword)
-      add(node.arguments[0], false);
+      add(node.arguments[0], false, true);
     ts.forEachChild(node, visit);
   };
   visit(file);
   return found;
+}
+
+/** What is loaded with a file before anything of it runs: files of ours, packages and parts of Node, each once. */
+export function loadedWith(imports: readonly Import[], ...files: readonly string[]): string[] {
+  const loaded = new Set(files);
+  // What is added while it is gone through is gone through too.
+  for (const file of loaded)
+    for (const { from, to, erased, deferred } of imports) if (from === file && !erased && !deferred) loaded.add(to);
+  return [...loaded].sort();
 }
 
 /** Statements of a text that are anything but a re-export. */
