@@ -12,6 +12,7 @@ import { generateCuda } from "../codegen/cuda.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
 import { groupMatmul } from "./support/group-matmul.ts";
+import { keptProgram } from "./support/kept-compiler.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
 import { type WarpMatmulOptions, warpMatmul } from "./support/warp-matmul.ts";
 
@@ -79,9 +80,12 @@ describe(`nvcc${nvcc === undefined ? " (skipped: no nvcc on the PATH)" : ""}`, (
       writeFileSync(file, text);
       const target = `-gencode=arch=compute_${architecture},code=sm_${architecture}`;
       const flags = ["-std=c++17", "-O3", target, "-Werror", "all-warnings", "-Xptxas", "-v"];
-      const run = await runChild([nvcc ?? "nvcc", ...flags, "-c", file, "-o", join(folder, `${architecture}.o`)], {
-        timeLimitMs: 300_000,
-      });
+      const run = await runChild(
+        [keptProgram(nvcc ?? "nvcc"), ...flags, "-c", file, "-o", join(folder, `${architecture}.o`)],
+        {
+          timeLimitMs: 300_000,
+        },
+      );
       const said = `${run.stdout}${run.stderr}`;
       expect([run.status, ...(said.match(/.*(?:error|warning).*/g) ?? [])]).toEqual(["ok"]);
       const stacks = said.match(/\d+ bytes stack frame, \d+ bytes spill stores, \d+ bytes spill loads/g);

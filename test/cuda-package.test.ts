@@ -11,6 +11,7 @@ import { proveCudaPackage, writePackage } from "../session/emit.ts";
 import { capabilityFor } from "../targets/gpu.ts";
 import { depthwise, engineMatmul, filter, proveEmulated, splitConvolution } from "./support/cuda-packages.ts";
 import { NVCC } from "./support/grid-kernels.ts";
+import { keptProgram } from "./support/kept-compiler.ts";
 import { inFull } from "./support/slow.ts";
 
 const root = mkdtempSync(join(tmpdir(), "automap cuda package "));
@@ -119,7 +120,7 @@ describe(`a package that nvcc builds${NVCC === undefined ? " (skipped: no nvcc o
 
   it.skipIf(NVCC === undefined)("by the steps of --prove, for sm_90a", async () => {
     const subject = engineMatmul();
-    const proof = await proveCudaPackage(written("nvcc", subject), subject, NVCC ?? "");
+    const proof = await proveCudaPackage(written("nvcc", subject), subject, keptProgram(NVCC ?? ""));
     expect(["right", "not tried"], proof.said).toContain(proof.status);
     expect(proof.said).toMatch(/^.*matmul: (right on|not tried: there is no GPU here)/m);
   });

@@ -10,11 +10,13 @@ import { packageFiles } from "../package/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type Proof, provePackage, writePackage } from "../session/emit.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, requireCompiler, subjectFor } from "./support/packages.ts";
 
 const root = mkdtempSync(join(tmpdir(), "automap package "));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 const at = (name: string): string => join(root, name);
+compileOnce();
 
 // Each compiles three files or more, and other tests may compile beside it.
 vi.setConfig({ testTimeout: 120_000 });

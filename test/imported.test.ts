@@ -25,12 +25,14 @@ import { environmentOf } from "../session/environment.ts";
 import { load } from "../session/load.ts";
 import { commandLine } from "./support/command-line.ts";
 import { measured } from "./support/database.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, plainCandidate, requireCompiler } from "./support/packages.ts";
 
 // Each compiles three files or more, and other tests may compile beside it.
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 const root = mkdtempSync(join(tmpdir(), "automap imported "));
 const at = (name: string): string => join(root, name);
+compileOnce();
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 afterEach(() => vi.unstubAllEnvs());
 
@@ -149,9 +151,10 @@ describe("an imported record", () => {
     const header = at("deadly.h");
     writeFileSync(header, "#include <signal.h>\n__attribute__((constructor)) static void die() { raise(SIGSEGV); }\n");
     const script = at("deadly");
+    const gxx = process.env["CXX"] ?? "g++";
     writeFileSync(
       script,
-      `#!/bin/sh\ncase "$*" in *-shared*.cpp*|*.cpp*-shared*) exec g++ -include "${header}" "$@" ;; *) exec g++ "$@" ;; esac\n`,
+      `#!/bin/sh\ncase "$*" in *-shared*.cpp*|*.cpp*-shared*) exec ${gxx} -include "${header}" "$@" ;; *) exec ${gxx} "$@" ;; esac\n`,
     );
     chmodSync(script, 0o755);
     const found = await findCompiler();

@@ -23,11 +23,13 @@ import { gatherReport } from "../session/report.ts";
 import { proveEmulated, recordOnGpu } from "./support/cuda-packages.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { type Line, type Path, plant, textsIn } from "./support/forge.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
 import { inFull } from "./support/slow.ts";
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
 const shop = workshop();
+compileOnce();
 afterAll(() => shop.remove());
 
 /** Each would stand outside the text it is put in, somewhere. `planted` is the word that must not. */

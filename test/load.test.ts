@@ -18,6 +18,7 @@ import { sealedPackage, writePackage } from "../session/emit.ts";
 import { environmentOf } from "../session/environment.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
 import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
 import { sourceOf } from "./support/source.ts";
 
@@ -28,6 +29,7 @@ afterEach(() => vi.unstubAllEnvs());
 vi.setConfig({ testTimeout: 120_000 });
 const cache = join(root, "cache");
 const at = (name: string): string => join(root, name);
+compileOnce();
 
 /** What a search would have ended with. */
 function tuned(computation: Computation, threads = 1): TunedKernel {

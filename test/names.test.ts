@@ -38,6 +38,7 @@ import { provePackage, writePackage } from "../session/emit.ts";
 import { generate } from "../session/kernel.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { compileOnce, keptProgram } from "./support/kept-compiler.ts";
 import { plainCandidate, requireCompiler } from "./support/packages.ts";
 import { inFull } from "./support/slow.ts";
 import { convolution1d, FORMS as FORMS_OF_DESIGNS } from "./support/space-time.ts";
@@ -45,6 +46,7 @@ import { convolution1d, FORMS as FORMS_OF_DESIGNS } from "./support/space-time.t
 vi.setConfig({ testTimeout: 300_000 });
 
 const folder = mkdtempSync(join(tmpdir(), "automap names "));
+compileOnce();
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A mapping is judged without it. */
@@ -196,7 +198,7 @@ function packageOf(
 async function complaints(text: string, flags: readonly string[]): Promise<string> {
   const file = join(folder, "text.cpp");
   writeFileSync(file, text);
-  const run = await runChild(["g++", "-fsyntax-only", "-w", ...flags, file], { timeLimitMs: 120_000 });
+  const run = await runChild([keptProgram("g++"), "-fsyntax-only", "-w", ...flags, file], { timeLimitMs: 120_000 });
   return run.status === "ok" ? "" : run.stderr.slice(0, 3000) || run.status;
 }
 

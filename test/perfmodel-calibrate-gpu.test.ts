@@ -12,6 +12,7 @@ import { findProgram, runChild } from "../runtime/child.ts";
 import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { GPU_CALIBRATION } from "./support/gpu-calibration.ts";
+import { keptProgram } from "./support/kept-compiler.ts";
 import { inFull } from "./support/slow.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-calibrate-gpu-"));
@@ -88,7 +89,7 @@ describe("probes of a GPU", () => {
   });
 
   it("run under emulation, every one of them, and what has no clock says nothing", async () => {
-    const made = await createCudaRunner({ workdir: folder, emulated: true });
+    const made = await createCudaRunner({ emulated: true });
     if (made.status === "environment") throw new Error(made.what);
     try {
       const calibration = await calibrateGpu(
@@ -112,7 +113,9 @@ describe("probes of a GPU", () => {
       const file = join(folder, `probes_${i}.cu`);
       writeFileSync(file, source);
       const target = [...H100.compilerFlags, "-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v"];
-      const run = await runChild([nvcc ?? "", file, "-o", `${file}.so`, ...target], { timeLimitMs: 200_000 });
+      const run = await runChild([keptProgram(nvcc ?? ""), file, "-o", `${file}.so`, ...target], {
+        timeLimitMs: 200_000,
+      });
       expect(run.status, run.stderr).toBe("ok");
       expect(run.stderr).not.toMatch(/warning|C75\d\d|[1-9]\d* bytes (?:stack|spill)/);
     }

@@ -9,6 +9,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
+import { cacheFolder } from "../runtime/cache.ts";
 import { type ChildRun, findProgram } from "../runtime/child.ts";
 import { type Compiler, compileKernel } from "../runtime/compiler.ts";
 import { systemError, toolProblem } from "../runtime/environment.ts";
@@ -18,6 +19,7 @@ import { tuneComputation } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
 import { commandLine } from "./support/command-line.ts";
 import { type FakeTimes, fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
 import { plainKernel, requireCompiler } from "./support/packages.ts";
 import { sourceOf } from "./support/source.ts";
 
@@ -167,6 +169,7 @@ describe("a compiler", () => {
 });
 
 describe("a runner", () => {
+  compileOnce();
   let runner: Runner;
   beforeAll(async () => {
     const made = await createRunner({ workdir: at("runner"), budgetSeconds: 0.01, batches: [3, 5] });
@@ -217,7 +220,7 @@ describe("a runner", () => {
 describe("the measuring program", () => {
   let harness: string;
   beforeAll(async () => {
-    const made = await compileHarness({ compiler, workdir: at("harness") });
+    const made = await compileHarness({ compiler, workdir: cacheFolder("runtime") });
     if (made.status !== "compiled") throw new Error(made.log);
     harness = made.file;
   });
@@ -240,8 +243,8 @@ describe("the measuring program", () => {
   });
 
   it.each([
-    ["has too little address space", (h: string) => `ulimit -v 40000; exec ${h}`, /ulimit -v/],
-    ["may use no processor time", (h: string) => `ulimit -t 1; exec ${h}`, /ulimit -t/],
+    ["has too little address space", (h: string) => `ulimit -v 40000; exec '${h}'`, /ulimit -v/],
+    ["may use no processor time", (h: string) => `ulimit -t 1; exec '${h}'`, /ulimit -t/],
     ["cannot be loaded", () => "exec /nowhere/harness", /ended with exit code 127/],
     ["is killed", () => "kill -9 $$", /was killed by SIGKILL/],
   ])("that %s is a fault of the machine", async (_, line, says) => {

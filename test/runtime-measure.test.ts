@@ -22,6 +22,7 @@ import {
 } from "../runtime/measure.ts";
 import { allowedCpus, coresHere } from "../runtime/processor.ts";
 import type { Reference } from "../runtime/verify.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
 import { sourceOf } from "./support/source.ts";
 
 const M = 40;
@@ -95,6 +96,7 @@ const QUICK: MeasureOptions = {
 /** A busy machine may take its time to start a process. */
 const PATIENCE = { timeout: 10_000 };
 
+compileOnce();
 let workdir = "";
 let runner: Runner;
 let reference: Reference;

@@ -1,31 +1,26 @@
 /** @file The compiled reference equals the interpreter; tolerances accept every honest order of summation and little more. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import pLimit from "p-limit";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { decodeElement } from "../runtime/bytes.ts";
+import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { fromMemory, type Reference, type ReferenceSet, referenceFor, toMemory } from "../runtime/verify.ts";
 
-let workdir = "";
+const workdir = cacheFolder("runtime");
 let compiler: Compiler;
 
 beforeAll(async () => {
-  workdir = mkdtempSync(join(tmpdir(), "automap-reference-"));
   const found = await findCompiler();
   if (found.status === "environment") throw new Error(`${found.what}; ${found.remedy}`);
   compiler = found;
 });
-
-afterAll(() => rmSync(workdir, { recursive: true, force: true }));
 
 /** Any value of the type: extremes, zeros of both signs and, of floats, infinities now and then. */
 function anyValue(random: Random, dtype: DType): number {

@@ -213,7 +213,7 @@ describe("a machine that lacks something", () => {
     const file = join(folder, "none.db");
     const { code, err } = await without({ smi: "" }, "calibrate --target cuda");
     expect([code, err]).toEqual([6, expect.stringContaining("no NVIDIA GPU")]);
-    const made = await createCudaRunner({ workdir: folder, emulated: true });
+    const made = await createCudaRunner({ emulated: true });
     if (made.status !== "ready") throw new Error(made.what);
     const outcome = await calibrateGpuHere(nvidiaTarget("h100"), file, { runner: made.runner });
     await made.runner.close();

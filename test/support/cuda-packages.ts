@@ -19,6 +19,7 @@ import { rankByModel } from "../../session/rank.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { measured, trial } from "./database.ts";
 import { convolutionF16, gridContextOf } from "./grid-kernels.ts";
+import { keptProgram } from "./kept-compiler.ts";
 
 const H100 = nvidiaTarget("h100");
 
@@ -122,9 +123,10 @@ export async function proveEmulated(folder: string, name: string): Promise<Child
   const parts = ["", "_tuned", "_test", "_reference"];
   const flags = ["-std=c++17", "-O0", "-w", "-ffp-contract=off", "-fwrapv", "-DAUTOMAP_EMULATED_CUDA="];
   const sources = ["-I", include, "-I", emulationFolder(), "-include", "cuda_runtime.h", "-x", "c++"];
+  const compiler = keptProgram("g++");
   const built = await Promise.all(
     parts.map((part) =>
-      runChild(["g++", ...flags, ...sources, "-c", `${name}${part}.cu`, "-o", `${name}${part}.o`], {
+      runChild([compiler, ...flags, ...sources, "-c", `${name}${part}.cu`, "-o", `${name}${part}.o`], {
         ...{ timeLimitMs: 120_000, cwd: folder },
       }),
     ),
@@ -132,6 +134,6 @@ export async function proveEmulated(folder: string, name: string): Promise<Child
   const failed = built.find((run) => run.status !== "ok");
   if (failed) return failed;
   const objects = parts.map((part) => `${name}${part}.o`);
-  const linked = await runChild(["g++", ...objects, "-pthread", "-o", "test"], { timeLimitMs: 60_000, cwd: folder });
+  const linked = await runChild([compiler, ...objects, "-pthread", "-o", "test"], { timeLimitMs: 60_000, cwd: folder });
   return linked.status === "ok" ? runChild(["./test"], { timeLimitMs: 120_000, cwd: folder }) : linked;
 }

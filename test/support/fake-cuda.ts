@@ -8,9 +8,9 @@
 
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import { cacheFolder } from "../../runtime/cache.ts";
-import { emulationFolder, emulationHash } from "../../runtime/emulation.ts";
+import { emulationFolder } from "../../runtime/emulation.ts";
 import { commandLine, type Ran } from "./command-line.ts";
+import { keptProgram } from "./kept-compiler.ts";
 
 export interface FakeCudaOptions {
   /** What `nvidia-smi` is, as a shell script; undefined for a machine without one. */
@@ -25,26 +25,20 @@ export const H100_SMI = `case "$1" in
 *) echo "| NVIDIA-SMI 580.159.03   Driver Version: 580.159.03   CUDA Version: 13.0 |" ;;
 esac`;
 
-/** What it compiled before, in this run of the tests or an earlier one, it copies: each of these machines has a cache of its own. */
-const nvccScript = (kept: string): string => `
+const nvccScript = (compiler: string): string => `
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 13.0, V13.0.88"; exit 0; fi
 source=$1; output=$3
 case " $* " in
 *" -shared "*)
-  kept='${kept}'/$(sha256sum < "$source" | cut -c1-32)-${emulationHash()}.so
-  if cp "$kept" "$output" 2>/dev/null; then exit 0; fi
   { echo '#include "cuda.h"'; sed 's/^#include .*$//' "$source"; } > "$source.cpp"
   set -- -shared -fPIC ;;
 *)
-  kept='${kept}'/$(sha256sum < "$source" | cut -c1-32)-${emulationHash()}.out
-  if cp "$kept" "$output" 2>/dev/null; then exit 0; fi
   cp "$source" "$source.cpp"
   set -- -ldl ;;
 esac
-g++ -std=c++17 -O1 -w -ffp-contract=off -fwrapv -I${emulationFolder()} -DAUTOMAP_EMULATED_CUDA= -x c++ "$source.cpp" -x none -o "$output" "$@"
+'${compiler}' -std=c++17 -O1 -w -ffp-contract=off -fwrapv -I${emulationFolder()} -DAUTOMAP_EMULATED_CUDA= -x c++ "$source.cpp" -x none -o "$output" "$@"
 status=$?
 rm -f "$source.cpp"
-if [ $status = 0 ]; then cp "$output" "$kept.$$" && mv "$kept.$$" "$kept"; fi
 exit $status`;
 
 /** The code of every instruction that kernels promise. */
@@ -57,16 +51,14 @@ export interface FakeMachine {
   readonly commandLine: (line: string) => Promise<Ran>;
 }
 
-/** @param folder for its tools and its cache */
+/** What its nvcc makes is kept for other tests and runs. @param folder for its tools and its cache */
 export function fakeCuda(folder: string, { smi = H100_SMI, nvcc = "" }: FakeCudaOptions = {}): FakeMachine {
   const bin = join(folder, "bin");
   mkdirSync(bin, { recursive: true });
   const tool = (name: string, script: string): void =>
     writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   if (smi !== "") tool("nvidia-smi", smi);
-  const kept = cacheFolder("runtime");
-  mkdirSync(kept, { recursive: true });
-  if (nvcc !== null) tool("nvcc", `${nvcc}\n${nvccScript(kept)}`);
+  if (nvcc !== null) tool("nvcc", `${nvcc}\n${nvccScript(keptProgram("g++"))}`);
   tool("cuobjdump", CUOBJDUMP);
   // A toolkit that is really here is not found.
   const others = (process.env["PATH"] ?? "").split(delimiter).filter((at) => !existsSync(join(at, "nvcc")));

@@ -32,10 +32,12 @@ export function compileProgram(folder: string, entries: readonly string[]): void
     if (written.has(file)) continue;
     written.add(file);
     mkdirSync(join(folder, dirname(file)), { recursive: true });
-    const text = erased(file);
+    const text = extname(file) === ".ts" ? erased(file) : readSource(file);
     writeFileSync(join(folder, file.replace(/\.ts$/, ".js")), text);
-    const next = ts.preProcessFile(text).importedFiles.filter(({ fileName }) => fileName.startsWith("."));
-    left.push(...next.map(({ fileName }) => join(dirname(file), fileName.replace(/\.js$/, ".ts"))));
+    for (const { fileName } of ts.preProcessFile(text).importedFiles) {
+      const next = join(dirname(file), fileName);
+      if (fileName.startsWith(".")) left.push(existsSync(join(ROOT, next)) ? next : next.replace(/\.js$/, ".ts"));
+    }
   }
   for (const room of new Set([...written].map((file) => dirname(file)))) copyData(room, folder);
   copyFileSync(join(ROOT, "package.json"), join(folder, "package.json"));
