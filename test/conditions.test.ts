@@ -155,7 +155,7 @@ describe("a condition on a box", () => {
 });
 
 describe("triangles and bands", () => {
-  const COMPUTATIONS = inFull(1000, 120);
+  const COMPUTATIONS = inFull(1000, 80);
 
   it(`map, lower and compute the equation, every element written: ${COMPUTATIONS} of them`, () => {
     const random = seededRandom(29);

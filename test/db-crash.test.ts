@@ -10,10 +10,10 @@ import { newTrial, workshop } from "./support/database.ts";
 import { compileProgram } from "./support/program.ts";
 import { inFull } from "./support/slow.ts";
 
-const KILLS = inFull(100, 10);
+const KILLS = inFull(100, 6);
 const WRITERS = inFull(8, 3);
-const EACH = inFull(2000, 100);
-const FILES = inFull(200, 30);
+const EACH = inFull(2000, 50);
+const FILES = inFull(200, 20);
 const shop = workshop();
 
 /** Records trial after trial and says each id once it is committed: node writer.js FILE COUNT FIRST. */

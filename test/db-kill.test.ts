@@ -15,7 +15,7 @@ import { fakeTune, grid, mostlyWorks, nearlyRight } from "./support/fake-space.t
 import { compileProgram } from "./support/program.ts";
 import { inFull } from "./support/slow.ts";
 
-const KILLS = inFull(500, 6);
+const KILLS = inFull(500, 4);
 const TRIALS = 250;
 const shop = workshop();
 

@@ -49,7 +49,7 @@ test("every spread schedule computes the equation, as often as the model counts"
     expect(valid.length, label).toBeGreaterThan(0);
     const inputs = smallInputs(computation, random);
     const expected = interpret(computation, inputs);
-    for (let i = 0; i < inFull(6, 3); i++) {
+    for (let i = 0; i < inFull(6, 1); i++) {
       const mapping = pick(random, valid);
       const counts = createCounts(mapping);
       const predict = createModel(mapping, modelTarget(nativeTarget()));
@@ -71,7 +71,7 @@ test("every spread schedule computes the equation, as often as the model counts"
       ran++;
     }
   }
-  expect(ran).toBeGreaterThan(inFull(15, 6));
+  expect(ran).toBeGreaterThan(inFull(15, 2));
 });
 
 test("a 7x7 image takes 4 tiles of 16 rows spread over rows of 9, and 7 row by row", () => {

@@ -13,6 +13,7 @@ import { replayRun } from "../session/replay.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { shareOf, took } from "./support/fake-runner.ts";
+import { inFull } from "./support/slow.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-session-gpu-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -61,13 +62,16 @@ function fakeGpu(): Fake {
   return { runner, asked };
 }
 
+/** More than one round of any machine. */
+const TRIALS = inFull(40, 24);
+
 type Found = Extract<TuneOutcome, { trials: unknown }>;
 
 async function search(database: string, fake: Fake, options: Partial<TuneComputationOptions> = {}): Promise<Found> {
   const outcome = await tuneComputation(
     { computation: matmul },
     {
-      ...{ machine: nvidiaTarget("h100"), runner: fake.runner, database, seconds: 60, trials: 40 },
+      ...{ machine: nvidiaTarget("h100"), runner: fake.runner, database, seconds: 60, trials: TRIALS },
       // Made-up times bring a gain or do not.
       ...{ earlyStop: false, ...options },
     },
@@ -92,9 +96,9 @@ describe("a session on a GPU", () => {
   it("asks for no more kernels than its budget has trials, and ends with finals", async () => {
     const fake = fakeGpu();
     const found = await search(join(folder, "whole.db"), fake);
-    expect(found.trials).toHaveLength(40);
+    expect(found.trials).toHaveLength(TRIALS);
     const finals = fake.asked.pop();
-    expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(40);
+    expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(TRIALS);
     expect(finals).toBeGreaterThan(0);
     expect(found.best?.kernel.language).toBe("cuda");
     // Instructions of warps and of threads are tried in one search.
@@ -106,7 +110,7 @@ describe("a session on a GPU", () => {
     const keeps: TuneComputationOptions["keeps"] = ({ matching }) => isTurned(matching);
     const found = await search(":memory:", fakeGpu(), { keeps });
     const matchings = found.trials.map(({ candidate }) => ("matching" in candidate ? candidate.matching : {}));
-    expect(matchings).toHaveLength(40);
+    expect(matchings).toHaveLength(TRIALS);
     expect(matchings.every(isTurned)).toBe(true);
     const file = join(folder, "some.db");
     await expect(search(file, fakeGpu(), { keeps })).rejects.toThrow("is kept in memory");
@@ -131,7 +135,7 @@ describe("a session on a GPU", () => {
     const undisturbed = await search(whole, fakeGpu());
     expect(second.trials.map((t) => t.key)).toEqual(undisturbed.trials.map((t) => t.key));
     fake.asked.pop();
-    expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(40 - kept);
+    expect(fake.asked.reduce((sum, n) => sum + n, 0)).toBe(TRIALS - kept);
   });
 
   it("is gone through again from its records, round by round", async () => {
@@ -140,7 +144,7 @@ describe("a session on a GPU", () => {
     const replay = await replayRun(db, String(run));
     db.close();
     expect(replay.divergence).toBeUndefined();
-    expect(replay.trials).toHaveLength(40);
+    expect(replay.trials).toHaveLength(TRIALS);
     expect(replay.assumed).toEqual([]);
   });
 
