@@ -5,7 +5,7 @@
  *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]
  */
 
-import { axis, binary, compareOp, type Expr, integerOp, number, walk } from "./expression.ts";
+import { axis, binary, borderOp, compareOp, type Expr, integerOp, number, walk } from "./expression.ts";
 
 /** Extent by name of an axis or parameter. */
 export type Extents = Readonly<Record<string, number>>;
@@ -100,6 +100,11 @@ export function offendingPart(
           return { part: node, because: `"${node.op}" in an index needs a positive constant on its right` };
         break;
       }
+      case "border":
+        return {
+          part: node,
+          because: `"${node.how}" stands around a whole index of a tensor, as in u[${node.how}(i-1)]`,
+        };
       case "access":
         return { part: node, because: "it reads a tensor; an index may use axes and constants only" };
       case "cast":
@@ -119,6 +124,7 @@ export function offendingPart(
 /** Smallest and largest value of an index while every axis runs over `0 .. extent-1`: exact for affine forms, safe for `/` and `%`. */
 export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max: number] {
   if (e.kind === "axis") return [0, extentOf(e.name, extents) - 1];
+  if (e.kind === "border") return [0, (e.extent ?? 1) - 1];
   const affine = affineForm(e);
   if (affine) {
     let [min, max] = [affine.constant, affine.constant];
@@ -171,6 +177,8 @@ export function evaluateIndex(e: Expr, point: Extents): number {
       return extentOf(e.name, point);
     case "negate":
       return -evaluateIndex(e.value, point);
+    case "border":
+      return borderOp(e, evaluateIndex(e.index, point));
     case "binary":
       return integerOp(e.op, evaluateIndex(e.left, point), evaluateIndex(e.right, point));
     case "compare":

@@ -11,7 +11,9 @@
  * An epilogue, behind a semicolon or by itself, makes the output of the target, element by element (epilogue.ts).
  */
 
-import { boundsOf, type Extents, offendingPart } from "./affine.ts";
+import { boundsOf, type Extents } from "./affine.ts";
+import { reachOf, withExtents } from "./borders.ts";
+import { checkConditions, checkIndices } from "./check-equation.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import { checkEpilogue, checkEveryElementOnce, type Epilogue, elementExtents } from "./epilogue.ts";
 import {
@@ -28,6 +30,7 @@ import { type Access, type Expr, number, printAccess, printExpr, walk } from "./
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 import { parseEquation, spanOf } from "./parse.ts";
+import { inTime, type Time, timeOf } from "./time.ts";
 import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
 
 /** A loop of the iteration domain. A reduce axis indexes no output: it is summed away. */
@@ -61,6 +64,8 @@ export interface Computation {
   readonly tensors: Readonly<Record<string, Tensor>>;
   /** What is made of each element of the target before it is stored. */
   readonly epilogue?: Epilogue;
+  /** Of an equation that steps through time; its tensors are then planes. */
+  readonly time?: Time;
   /** How its loops came from those of the equation that the user wrote; its tensors are the same. Left out where they are those loops. */
   readonly rewriting?: Rewriting;
 }
@@ -166,6 +171,8 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const name = spec.name ?? "equation";
   checkNames(spec, SPEC, `${name}: the computation`);
   const [parsed, ending] = readEquations(name, spec);
+  const timed = timeOf(name, parsed, spec);
+  if (timed) return inTime(timed, defineComputation({ ...spec, ...timed.step }));
   const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
 
   // 1. Axes: the target's are spatial, the rest are summed.
@@ -198,9 +205,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
     specs,
     used.filter((tensor) => !assigned.includes(tensor)),
   );
-  if (equation.where !== undefined) checkCondition(name, equation.where);
-  for (const value of [equation.value, ...(epilogue ? [epilogue.value] : [])])
-    for (const node of walk(value)) if (node.kind === "select") checkCondition(name, node.condition);
+  for (const checked of [equation, ...(epilogue ? [epilogue] : [])]) checkConditions(name, checked);
   const recurrent = accessesOf(equation)
     .slice(1)
     .some((a) => a.tensor === target);
@@ -220,7 +225,8 @@ export function defineComputation(spec: ComputationSpec): Computation {
   };
   const tensors = Object.fromEntries(tensorsOf(typed).map((tensor) => [tensor, complete(tensor, typed, extents)]));
   const sum = tensors[target];
-  if (!epilogue || !sum) return { name, equation: typed, axes, tensors };
+  const whole = withExtents(typed, tensors);
+  if (!epilogue || !sum) return { name, equation: whole, axes, tensors };
 
   // 4. The epilogue: the same over the elements of the target, which is not stored.
   const held = specs.get(target);
@@ -235,7 +241,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   for (const tensor of [...added.slice(0, 1), ...Object.keys(inputs), ...added.slice(1)])
     all[tensor] = inputs[tensor] ?? complete(tensor, finished, elements);
   for (const read of accessesOf(finished)) checkInside(name, read, all[read.tensor] ?? sum, elements);
-  return { name, equation: typed, axes, tensors: all, epilogue: { equation: finished, sum } };
+  return { name, equation: whole, axes, tensors: all, epilogue: { equation: finished, sum } };
 }
 
 /** The equation and its epilogue, from one text or two. */
@@ -368,8 +374,7 @@ function completeTensor(
     const index = accesses.map((a) => a.index[d]).filter((e) => e !== undefined);
     const plain = index.find((e) => e.kind === "axis");
     const alone = plain?.kind === "axis" ? plain.name : `d${d}`;
-    const reached = Math.max(...index.map((e) => boundsOf(e, extents)[1] + 1), 1);
-    return { name: spec?.dims?.[d] ?? alone, extent: spec?.shape?.[d] ?? reached };
+    return { name: spec?.dims?.[d] ?? alone, extent: spec?.shape?.[d] ?? reachOf(index, extents) };
   });
   // Two dimensions indexed by the same axis need names of their own.
   const taken = new Set<string>();
@@ -388,50 +393,6 @@ function completeTensor(
         ? storageFormula(spec.storage, unique, `${subject}: storage of ${name}`)
         : rowMajor(unique);
   return { name, dtype, dims: unique, storage, constant: spec?.constant ?? false };
-}
-
-function checkIndices(subject: string, equation: Equation, parameters: ReadonlyMap<string, Expr>): void {
-  for (const node of accessesOf(equation)) {
-    for (const index of node.index) {
-      const offending = offendingPart(substituteParameters(index, parameters));
-      if (offending) {
-        const place = spanOf(offending.part) ?? spanOf(index) ?? {};
-        throw new UsageError(`${subject}: index of ${printAccess(node)} is not affine: ${offending.because}`, place);
-      }
-    }
-  }
-}
-
-/** Products with a parameter become products with a constant while the nodes without one keep their places. */
-function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): Expr {
-  if (e.kind === "axis") return parameters.get(e.name) ?? e;
-  if (e.kind === "negate") {
-    const value = substituteParameters(e.value, parameters);
-    return value === e.value ? e : { ...e, value };
-  }
-  if (e.kind !== "binary") return e;
-  const left = substituteParameters(e.left, parameters);
-  const right = substituteParameters(e.right, parameters);
-  return left === e.left && right === e.right ? e : { ...e, left, right };
-}
-
-/** Conditions compare indices, so that a program can be cut to the points where they hold. */
-function checkCondition(subject: string, condition: Expr): void {
-  if (condition.kind === "logic") {
-    checkCondition(subject, condition.left);
-    checkCondition(subject, condition.right);
-    return;
-  }
-  if (condition.kind !== "compare")
-    throw new UsageError(`${subject}: "${printExpr(condition)}" is not a condition`, spanOf(condition) ?? {});
-  for (const side of [condition.left, condition.right]) {
-    const offending = offendingPart(side);
-    if (offending)
-      throw new UsageError(
-        `${subject}: condition ${printExpr(condition)} is not affine: ${offending.because}`,
-        spanOf(offending.part) ?? {},
-      );
-  }
 }
 
 function placeOfAxis(

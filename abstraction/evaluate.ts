@@ -9,7 +9,7 @@
 import { type AffineForm, affineForm } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
-import { type Access, type BinaryOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
+import { type Access, type BinaryOp, borderOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */
@@ -173,6 +173,10 @@ export function compileIndex(e: Expr, scope: Scope): Evaluate {
       const value = compileIndex(e.value, scope);
       return (env) => -value(env);
     }
+    case "border": {
+      const index = compileIndex(e.index, scope);
+      return (env) => borderOp(e, index(env));
+    }
     case "binary": {
       const left = compileIndex(e.left, scope);
       const right = compileIndex(e.right, scope);
@@ -269,6 +273,8 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       const whenFalse = compileValue(e.whenFalse, scope, dtype);
       return (env) => (condition(env) !== 0 ? whenTrue(env) : whenFalse(env));
     }
+    case "border":
+      throw new Error("internal: an index is not a value");
     case "compare":
     case "logic":
       throw new Error("internal: a condition is not a value");

@@ -29,12 +29,26 @@ export type LogicOp = "and" | "or";
 export const FUNCTIONS = { min: 2, max: 2, square: 1, abs: 1, round: 1 } as const satisfies Record<string, number>;
 export type FunctionName = keyof typeof FUNCTIONS;
 
+/** What an index beyond its dimension stands for: the nearest element, the mirrored one (`-1` is `1`), or the one a whole dimension on. */
+export const BORDERS = ["clamp", "reflect", "wrap"] as const;
+export type Border = (typeof BORDERS)[number];
+
+/** An index that stays inside its dimension, `in[clamp(i-1)]`. */
+export interface BorderIndex {
+  readonly kind: "border";
+  readonly how: Border;
+  readonly index: Expr;
+  /** Of the dimension; known once the tensor's shape is. */
+  readonly extent: number | undefined;
+}
+
 /** An expression over axes, tensors and constants. */
 export type Expr =
   | { readonly kind: "number"; readonly value: number }
   /** An axis, or a named integer parameter before it is bound. */
   | { readonly kind: "axis"; readonly name: string }
   | Access
+  | BorderIndex
   /** `s32(x)` keeps the low bits, `sat_s8(x)` clamps. */
   | { readonly kind: "cast"; readonly dtype: DType; readonly saturate: boolean; readonly value: Expr }
   | { readonly kind: "negate"; readonly value: Expr }
@@ -89,6 +103,32 @@ function binaryOfValues(op: BinaryOp, left: Expr, right: Expr): Expr {
   return { kind: "binary", op, left, right };
 }
 
+/** `clamp(i-1)` of a dimension; an index that stands inside alone needs none. */
+export const border = (how: Border, index: Expr, extent: number): BorderIndex => ({
+  kind: "border",
+  how,
+  index,
+  extent,
+});
+
+/** Where an index that may lie outside of `0 .. extent-1` finds its element. */
+export function borderOp({ how, extent }: BorderIndex, index: number): number {
+  if (extent === undefined) throw new Error(`internal: ${how} of a dimension of no known extent`);
+  switch (how) {
+    case "clamp":
+      return Math.min(Math.max(index, 0), extent - 1);
+    case "reflect": {
+      const period = Math.max(1, 2 * (extent - 1));
+      const place = integerOp("%", index, period);
+      return Math.min(place, period - place);
+    }
+    case "wrap":
+      return integerOp("%", index, extent);
+    default:
+      return how satisfies never;
+  }
+}
+
 export const and = (left: Expr, right: Expr): Expr => ({ kind: "logic", op: "and", left, right });
 export const compare = (op: CompareOp, left: Expr, right: Expr): Expr => ({ kind: "compare", op, left, right });
 
@@ -139,6 +179,8 @@ export function childrenOf(e: Expr): readonly Expr[] {
       return [];
     case "access":
       return e.index;
+    case "border":
+      return [e.index];
     case "cast":
     case "negate":
       return [e.value];
@@ -214,6 +256,8 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context 
       return change(e);
     case "access":
       return change({ ...e, index: e.index.map(index) });
+    case "border":
+      return change({ ...e, index: index(e.index) });
     case "cast":
       return change({ ...e, value: again(e.value) });
     case "negate": {
@@ -281,6 +325,8 @@ function print(e: Expr, floor: number, style: PrintStyle): string {
       return e.name;
     case "access":
       return printAccess(e);
+    case "border":
+      return `${e.how}(${print(e.index, 0, "index")})`;
     case "cast":
       return `${e.saturate ? "sat_" : ""}${e.dtype}(${inner(e.value)})`;
     case "negate":

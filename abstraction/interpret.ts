@@ -35,6 +35,12 @@ export type Inputs = Readonly<Record<string, ArrayLike<number>>>;
  */
 export function interpret(computation: Computation, inputs: Inputs): Values {
   const target = targetOf(computation);
+  const { time } = computation;
+  if (time) {
+    let plane = bufferOf(computation.name, target, inputs[time.first]).values;
+    for (let step = 0; step < time.steps; step++) plane = interpret(time.step, { ...inputs, [time.first]: plane });
+    return plane;
+  }
   const { sum, epilogue } = partsOf(computation);
   if (epilogue) return interpret(epilogue, { ...inputs, [target.name]: interpret(sum, inputs) });
   const buffers = bindInputs(computation, inputs);

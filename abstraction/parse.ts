@@ -11,7 +11,15 @@
 import { DTYPES, isDType } from "./dtype.ts";
 import { COMBINE_OPS, type CombineOp, type Equation } from "./equation.ts";
 import { type Span, suggestion, UsageError } from "./error.ts";
-import { type Access, type BinaryOp, type CompareOp, type Expr, FUNCTIONS, type FunctionName } from "./expression.ts";
+import {
+  type Access,
+  type BinaryOp,
+  BORDERS,
+  type CompareOp,
+  type Expr,
+  FUNCTIONS,
+  type FunctionName,
+} from "./expression.ts";
 
 interface Token {
   readonly text: string;
@@ -183,6 +191,11 @@ class Parser {
       if (first && second && third)
         return this.mark({ kind: "select", condition: first, whenTrue: second, whenFalse: third }, span);
     }
+    const how = BORDERS.find((border) => border === name.text);
+    if (how && first) {
+      arity(1);
+      return this.mark({ kind: "border", how, index: first, extent: undefined }, span);
+    }
     if (Object.hasOwn(FUNCTIONS, name.text)) {
       const fn = name.text as FunctionName;
       arity(FUNCTIONS[fn]);
@@ -194,7 +207,7 @@ class Parser {
       arity(1);
       if (first) return this.mark({ kind: "cast", dtype, saturate, value: first }, span);
     }
-    const known = [...Object.keys(FUNCTIONS), "select", ...DTYPES, ...DTYPES.map((d) => `sat_${d}`)];
+    const known = [...Object.keys(FUNCTIONS), ...BORDERS, "select", ...DTYPES, ...DTYPES.map((d) => `sat_${d}`)];
     this.fail(`unknown function "${name.text}"`, name.span, suggestion(name.text, known));
   }
 

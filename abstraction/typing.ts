@@ -33,6 +33,8 @@ export function typeOf(e: Expr, tensors: DTypes): DType | undefined {
       return common(e, e.args, tensors);
     case "select":
       return common(e, [e.whenTrue, e.whenFalse], tensors);
+    case "border":
+      throw problem(e, `"${e.how}" stands around an index, as in u[${e.how}(i-1)]; a value is limited by min and max`);
     case "compare":
     case "logic":
       throw problem(e, "a condition is not a value; use it in select(condition, a, b) or after where");

@@ -9,6 +9,7 @@ import { z } from "zod";
 import { axesOf } from "../abstraction/equation.ts";
 import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
 import { parseEquation } from "../abstraction/parse.ts";
+import { constantsOf } from "../abstraction/time.ts";
 import { OPERATORS } from "../operators/index.ts";
 
 /** Options checked by a schema; a wrong value is the caller's mistake. */
@@ -42,6 +43,7 @@ export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTra
 export function readParameters(command: Command): Record<string, number> {
   const [subject = "", ...words] = command.args;
   const names = namesOf(subject);
+  const constants = attempt(() => constantsOf(parseEquation(subject))) ?? [];
   const values = new Map<string, number>();
   for (let i = 0; i < words.length; i++) {
     const word = words[i] ?? "";
@@ -50,8 +52,9 @@ export function readParameters(command: Command): Record<string, number> {
     if (names && !names.includes(name)) throw unknownWord(name, names, command);
     const text = attached ?? words[++i];
     if (text === undefined) throw new UsageError(`--${name} needs a value, for example --${name} 64`);
-    if (!/^[+-]?\d+$/.test(text)) throw new UsageError(`--${name} must be an integer, got "${text}"`);
-    if (!Number.isSafeInteger(Number(text))) throw new UsageError(`--${name} is too large: ${text}`);
+    const isConstant = constants.includes(name) && /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(text);
+    if (!isConstant && !/^[+-]?\d+$/.test(text)) throw new UsageError(`--${name} must be an integer, got "${text}"`);
+    if (!isConstant && !Number.isSafeInteger(Number(text))) throw new UsageError(`--${name} is too large: ${text}`);
     if (values.has(name)) throw new UsageError(`--${name} is given twice`);
     values.set(name, Number(text));
   }

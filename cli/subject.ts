@@ -13,6 +13,7 @@ import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equ
 import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { parseEquation } from "../abstraction/parse.ts";
+import { constantsOf } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { intrinsicsNamed, knownIntrinsics } from "../intrinsics/index.ts";
 import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/data-types.ts";
@@ -34,7 +35,10 @@ export type SubjectOptions = z.infer<typeof subjectOptions>;
 export function addSubjectOptions(command: Command, argument = "<operator or equation>"): Command {
   return command
     .argument(argument, "an operator's name (`automap operator list`), or an equation in quotes")
-    .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --c 64 --stride 2")
+    .option(
+      "--<axis or parameter> <n>",
+      "extent of an axis, value of a parameter or constant, steps in time: --c 64 --stride 2 --a 0.25 --t 100",
+    )
     .option(
       "--dtype <types>",
       "element types: f16, bf16, u8s8 ..., or by tensor: a=u8,b=s8 (default: what the instruction takes)",
@@ -177,6 +181,15 @@ function readEquation(
     tensors[target] = { dtype: held, layout: targetLayout };
   }
   const names = axesOf(equation);
+  const constants = constantsOf(equation);
+  const lacking = constants.filter((name) => extents[name] === undefined);
+  if (lacking.length > 0)
+    throw new UsageError(
+      `${lacking.join(", ")} of the equation ${lacking.length === 1 ? "is a constant" : "are constants"} without a value`,
+      {
+        hint: `for example ${lacking.map((name) => `--${name} 0.25`).join(" ")}`,
+      },
+    );
   const missing = names.filter((a) => extents[a] === undefined);
   if (missing.length > 0) {
     throw new UsageError(

@@ -68,6 +68,8 @@ export class CExpressions {
         return code`${this.axis(e.name)}`;
       case "negate":
         return code`-(${this.index(e.value, extents)})`;
+      case "border":
+        return code`${`${e.how}_index` as const}(${this.index(e.index, extents)}, ${e.extent ?? 1})`;
       case "binary": {
         const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
         if (e.op === "^") return code`((${left}) ^ (${right}))`;

@@ -30,6 +30,22 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
     text: code`${inline} long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }`,
   },
   {
+    name: "clamp_index",
+    text: code`${inline} long clamp_index(long i, long n) { return i < 0 ? 0 : i < n ? i : n - 1; }`,
+  },
+  {
+    name: "wrap_index",
+    text: code`${inline} long wrap_index(long i, long n) { return i < 0 || i >= n ? (i % n + n) % n : i; }`,
+  },
+  {
+    name: "reflect_index",
+    text: code`${inline} long reflect_index(long i, long n) {
+  if (n == 1) return 0;
+  const long period = 2 * n - 2, at = (i % period + period) % period;
+  return at < n ? at : period - at;
+}`,
+  },
+  {
     name: "clamp",
     text: code`template <class T> ${inline} T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }`,
   },

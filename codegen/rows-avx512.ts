@@ -121,6 +121,7 @@ export class Avx512Rows extends Avx512Lanes {
         return all(...e.args);
       case "select":
         return all(e.whenTrue, e.whenFalse);
+      case "border":
       case "compare":
       case "logic":
         return false;

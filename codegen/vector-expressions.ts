@@ -138,6 +138,7 @@ export abstract class VectorExpressions extends LanePrinter {
         const tests = allOf(alike.map((x) => this.c.condition(x, extents)));
         return this.chosen(tests, blended, whenFalse, { ...context, dtype: own });
       }
+      case "border":
       case "compare":
       case "logic":
         throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);

@@ -8,8 +8,8 @@
  */
 
 import { readFileSync } from "node:fs";
-import { elementCount, type Tensor, targetOf } from "../abstraction/computation.ts";
-import { isInteger } from "../abstraction/dtype.ts";
+import { elementCount, memoryElements, type Tensor, targetOf } from "../abstraction/computation.ts";
+import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
@@ -66,7 +66,9 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
     });
   const touched = (part: typeof sum): Tensor[] => Object.values(part.tensors);
   const prefix = code`extern "C" HIDDEN`;
-  const bytes = held ? Math.max(64, 8 * elementCount(held)) : 64;
+  const { time } = computation;
+  const spare = time ? memoryElements(targetOf(sum)) * bytesOf(targetOf(sum).dtype) : 0;
+  const bytes = Math.max(64, spare, held ? 8 * elementCount(held) : 0);
   const text = lines([
     comment([
       `${asked}: the equation in plain C++, for CPUs without the instructions of the tuned kernel.`,
@@ -92,6 +94,7 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
     code`  if (part != 0) return;`,
     code`  Sum sum;`,
     ...connect("sum", touched(sum)),
+    ...(time ? [code`  sum.spare = (decltype(sum.spare))workspace;`] : []),
     code`  sum.compute();`,
     ...(epilogue ? [code`  Finish finish;`, ...connect("finish", touched(epilogue)), code`  finish.compute();`] : []),
     code`}`,

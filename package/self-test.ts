@@ -31,7 +31,8 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { boundRule } from "../runtime/error-bound.ts";
-import { dataName, harnessText, printIndex, referenceStruct } from "../runtime/reference-source.ts";
+import { printIndex } from "../runtime/reference-expressions.ts";
+import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { largestInput, tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
 import { type EmitSubject, parametersOf } from "./subject.ts";

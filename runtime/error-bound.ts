@@ -12,6 +12,7 @@ import { writesApart } from "../abstraction/elements.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { type Access, accessesIn, axesIn, type Expr, number } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
+import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
 
 /** Computes a computation on inputs, however it does. */
@@ -55,7 +56,8 @@ export async function boundOf(computation: Computation, evaluate: Evaluate): Pro
 
 /** Undefined when the result is exact: integers, and floats that are only moved or compared. */
 export function boundRule(computation: Computation): BoundRule | undefined {
-  const { equation } = computation;
+  const { equation, time } = computation;
+  if (time) return boundInTime(computation, time);
   const target = targetOf(computation);
   if (isInteger(target.dtype)) return undefined;
   const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
@@ -82,6 +84,18 @@ export function boundRule(computation: Computation): BoundRule | undefined {
       e.kind === "number" ? Number.isInteger(e.value) : !(e.kind === "binary" && e.op === "/"),
     ),
   };
+}
+
+/** What a step is off by goes through all later steps, each of which adds as much: of magnitudes that are stepped through time alike. */
+function boundInTime(computation: Computation, time: Time): BoundRule | undefined {
+  const rule = boundRule(time.step);
+  return (
+    rule && {
+      ...rule,
+      magnitude: { ...inDoubles(computation, computation.equation.value), time: { ...time, step: rule.magnitude } },
+      chain: time.steps * (rule.operations + 1),
+    }
+  );
 }
 
 /** Terms of a sum; of a recurrence, the steps that a result may have come through. */
@@ -151,6 +165,7 @@ function magnitudeOf(e: Expr): Expr {
     }
     case "select":
       return { ...e, whenTrue: magnitudeOf(e.whenTrue), whenFalse: magnitudeOf(e.whenFalse) };
+    case "border":
     case "compare":
     case "logic":
       throw new Error("internal: a condition is not a value");
@@ -181,6 +196,7 @@ export function* valueNodes(e: Expr): Generator<Expr> {
     case "number":
     case "axis":
     case "access":
+    case "border":
     case "compare":
     case "logic":
       break;

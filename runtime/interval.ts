@@ -143,6 +143,7 @@ function compile(
       const [yes, no] = [part(e.whenTrue), part(e.whenFalse)];
       return (at) => (evaluateIndex(e.condition, at) !== 0 ? yes(at) : no(at));
     }
+    case "border":
     case "compare":
     case "logic":
       throw new Error("internal: a condition is not a value");

@@ -37,18 +37,8 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { type BoundRule, boundRule } from "./error-bound.ts";
-import {
-  dataName,
-  declareTensor,
-  fold,
-  harnessText,
-  join_,
-  literal,
-  placeName,
-  printIndex,
-  printValue,
-  readName,
-} from "./reference-source.ts";
+import { fold, join_, literal, printIndex, printValue, readName } from "./reference-expressions.ts";
+import { dataName, declareTensor, harnessText, placeName } from "./reference-source.ts";
 
 /** Threads of a block of the reference. */
 const THREADS = 256;

@@ -20,6 +20,7 @@ import { type CompileOptions, compileSource } from "./compiler.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 import { padded } from "./reference-padding.ts";
 import { referenceSource } from "./reference-source.ts";
+import { timeSource } from "./reference-time.ts";
 
 /** No contraction of a*b + c, no reordering: every operation rounds as written. */
 const FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
@@ -47,9 +48,12 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
     const sums = await interpretCompiled(sum, values, options);
     return interpretCompiled(epilogue, { ...values, [targetOf(sum).name]: sums }, options);
   }
-  const { computation, inputs: lay } = padded(given);
+  const { computation, inputs: lay } = given.time
+    ? { computation: given, inputs: (same: Inputs) => same }
+    : padded(given);
   const inputs = lay(values);
-  const program = await compileSource(referenceSource(computation), flagsHere(), ".out", options);
+  const source = computation.time ? timeSource(computation, computation.time) : referenceSource(computation);
+  const program = await compileSource(source, flagsHere(), ".out", options);
   if (program.status !== "compiled")
     throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
   const folder = await mkdtemp(join(options.workdir, `reference-${process.pid}-`));

@@ -15,13 +15,14 @@ import {
   type Computation,
   elementCount,
   inputsOf,
+  memoryElements,
   type Tensor,
   targetOf,
 } from "../abstraction/computation.ts";
-import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import { isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
-import { type CombineOp, identityOf } from "../abstraction/equation.ts";
-import { type Access, accessesIn, type Expr } from "../abstraction/expression.ts";
+import { identityOf } from "../abstraction/equation.ts";
+import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import {
   apart,
@@ -38,7 +39,8 @@ import {
   trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import type { Time } from "../abstraction/time.ts";
+import { fold, join_, literal, printIndex, printValue, readName } from "./reference-expressions.ts";
 import { isReachedOutside } from "./reference-padding.ts";
 
 /**
@@ -67,7 +69,7 @@ export function referenceSource(computation: Computation): SourceText {
 }
 
 /** The outermost loop, when its points neither write nor read what others write: threads then share it. */
-function sharedAxis(computation: Computation): Axis | undefined {
+export function sharedAxis(computation: Computation): Axis | undefined {
   const outermost = outermostOf(computation);
   return isApart(computation) && outermost !== undefined && outermost.extent > 1 ? outermost : undefined;
 }
@@ -85,10 +87,10 @@ function isApart(computation: Computation): boolean {
 }
 
 /** Outputs summed side by side: enough to hide the latency of an addition with the widest vectors. */
-const LANES = 32;
+export const LANES = 32;
 
-/** `share(count)`: the struct's points, computed by so many threads. */
-function workers(extent: number): Code[] {
+/** `share(count)`: the struct's points, computed by so many threads. Outputs that all of them assign need not be cleared. */
+export function workers(extent: number, clears = true): Code[] {
   return [
     code`#include <pthread.h>`,
     code`struct Part { Int first, last; };`,
@@ -97,7 +99,7 @@ function workers(extent: number): Code[] {
     code`  return nullptr;`,
     code`}`,
     code`static void share(Int count) {`,
-    code`  it.clear();`,
+    ...(clears ? [code`  it.clear();`] : []),
     code`  count = count < 1 ? 1 : count > ${extent} ? ${extent} : count;`,
     code`  auto* threads = static_cast<pthread_t*>(calloc(count, sizeof(pthread_t)));`,
     code`  auto* parts = static_cast<Part*>(calloc(count, sizeof(Part)));`,
@@ -134,6 +136,17 @@ export function referenceStruct(
   computation: Computation,
   hold: (tensor: Tensor) => Holding = heldAsNumbers,
   lanes = 1,
+): Code {
+  const { time } = computation;
+  return structOf(name, time?.step ?? computation, hold, lanes, time);
+}
+
+function structOf(
+  name: Code,
+  computation: Computation,
+  hold: (tensor: Tensor) => Holding,
+  lanes: number,
+  time: Time | undefined,
 ): Code {
   const { equation, axes } = computation;
   const target = targetOf(computation);
@@ -181,12 +194,37 @@ export function referenceStruct(
         ]
       : [...indented(indented(spatial)), ...oneByOne(computation, loops("reduce"))]),
     code`  }`,
-    code`  void compute() {`,
-    code`    clear();`,
-    code`    compute_part(0, ${outermost?.extent ?? 1});`,
-    code`  }`,
+    ...(time
+      ? stepping(time, target, outermost?.extent ?? 1)
+      : [
+          code`  void compute() {`,
+          code`    clear();`,
+          code`    compute_part(0, ${outermost?.extent ?? 1});`,
+          code`  }`,
+        ]),
     code`};`,
   ]);
+}
+
+/** Steps one after another, between the output and a second plane; the last writes the output. */
+function stepping({ steps, first }: Time, target: Tensor, extent: number): Code[] {
+  const [before, after] = [dataName(first), dataName(target.name)];
+  return [
+    code`  /* As large as the output. */`,
+    code`  decltype(${after}.data) spare = nullptr;`,
+    code`  void compute() {`,
+    code`    if (!spare) spare = static_cast<decltype(spare)>(__builtin_calloc(${memoryElements(target)}, sizeof(*spare)));`,
+    code`    auto* const given = ${before}.data;`,
+    code`    auto* const last = ${after}.data;`,
+    code`    for (Int left = ${steps}; left-- > 0;) {`,
+    code`      ${after}.data = left % 2 == 0 ? last : spare;`,
+    code`      clear();`,
+    code`      compute_part(0, ${extent});`,
+    code`      ${before}.data = ${after}.data;`,
+    code`    }`,
+    code`    ${before}.data = given;`,
+    code`  }`,
+  ];
 }
 
 /** What is computed for an output: its place, a term of its sum, and how it is stored. */
@@ -289,7 +327,6 @@ export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "elements
 /** The member of a {@link referenceStruct} that holds a tensor. */
 export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
 export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
-export const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
 const elementType = (tensor: Tensor): "Int" | "double" => (isInteger(tensor.dtype) ? "Int" : "double");
 
 /**
@@ -315,125 +352,4 @@ export function declareTensor(tensor: Tensor, identity: number, { type, storage 
       : code`    return ${result}(${dataName(name)}[at]);`,
     code`  }`,
   ]);
-}
-
-/** An index or a condition as C++. */
-export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisName): Code {
-  const print = (part: Expr): Code => printIndex(part, named);
-  switch (e.kind) {
-    case "number":
-      return code`Int(${e.value})`;
-    case "axis":
-      return code`${named(e.name)}`;
-    case "negate":
-      return code`-(${print(e.value)})`;
-    case "binary": {
-      const [left, right] = [print(e.left), print(e.right)];
-      if (e.op === "/") return code`floor_divide(${left}, ${right})`;
-      if (e.op === "%") return code`floor_remainder(${left}, ${right})`;
-      return code`(${left} ${e.op} ${right})`;
-    }
-    case "compare":
-      return code`(${print(e.left)} ${e.op} ${print(e.right)})`;
-    case "logic":
-      return code`(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
-    default:
-      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
-  }
-}
-
-const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
-
-/** A value as the interpreter computes it, in the words of `arithmetic.h`. */
-export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
-  const dtype = typeOf(e, dtypes) ?? expected;
-  const print = (part: Expr): Code => printValue(part, dtypes, dtype);
-  switch (e.kind) {
-    case "number":
-      return literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype);
-    case "axis":
-      return code`${axisName(e.name)}`;
-    case "access":
-      return printRead(e);
-    case "cast":
-      return code`${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
-    case "negate":
-      return code`negate<${dtype}>(${print(e.value)})`;
-    case "binary":
-      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
-      return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
-    case "call": {
-      const args = list(e.args.map(print));
-      switch (e.fn) {
-        case "min":
-          return code`least(${args})`;
-        case "max":
-          return code`most(${args})`;
-        case "abs":
-          return code`absolute<${dtype}>(${args})`;
-        case "round":
-          return code`round_even(${args})`;
-        case "square":
-          return code`square<${dtype}>(${args})`;
-        default:
-          return e.fn satisfies never;
-      }
-    }
-    case "select":
-      return code`(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
-    case "compare":
-    case "logic":
-      throw new Error("internal: a condition is not a value");
-    default:
-      return e satisfies never;
-  }
-}
-
-function printRead({ tensor, index }: Access): Code {
-  return code`${readName(tensor)}(${list(index.map((e) => printIndex(e)))})`;
-}
-
-/** Joins one more value `v` to the running fold `sum`. */
-export function fold(op: CombineOp, dtype: DType): Code {
-  switch (op) {
-    case "=":
-      return code`v`;
-    case "+=":
-      return isInteger(dtype) ? code`${dtype}::wrap(sum + v)` : code`sum + v`;
-    case "sat+=":
-      return code`sum + v`;
-    case "max=":
-      return code`most(sum, v)`;
-    case "min=":
-      return code`least(sum, v)`;
-    default:
-      return op satisfies never;
-  }
-}
-
-/** Joins the fold to what the target holds, `old`. */
-export function join_(op: CombineOp, dtype: DType): Code {
-  switch (op) {
-    case "=":
-      return code`${dtype}::wrap(sum)`;
-    case "+=":
-      return code`${dtype}::wrap(old + sum)`;
-    case "sat+=":
-      return code`${dtype}::saturate(old + sum)`;
-    case "max=":
-      return code`most(old, sum)`;
-    case "min=":
-      return code`least(old, sum)`;
-    default:
-      return op satisfies never;
-  }
-}
-
-/** A number of the given type. */
-export function literal(value: number, dtype: DType): Code {
-  if (value === Number.POSITIVE_INFINITY) return code`double(infinity)`;
-  if (value === Number.NEGATIVE_INFINITY) return code`double(-infinity)`;
-  if (Number.isNaN(value)) return code`double(not_a_number)`;
-  if (isInteger(dtype) && Number.isInteger(value)) return code`Int(${value === 0 ? 0 : value})`;
-  return Object.is(value, -0) ? code`double(-0.0)` : code`double(${value})`;
 }

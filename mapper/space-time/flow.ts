@@ -142,6 +142,8 @@ export function isInvariant(e: Expr, direction: Vector, loops: readonly SourceLo
     switch (e.kind) {
       case "number":
         return true;
+      case "border":
+        return isInvariant(e.index, direction, loops);
       case "cast":
       case "negate":
         return isInvariant(e.value, direction, loops);

@@ -94,6 +94,7 @@ export function tapsOf(computation: Computation, rolled: readonly string[] = [])
 
 function analyse(computation: Computation, rolled: readonly string[]): TapSum {
   const { equation, axes } = computation;
+  if (computation.time) throw new Refused("form", "it steps through time, and is no sum of one window");
   if (computation.epilogue) throw new Refused("form", "an epilogue follows the sum");
   if (equation.op !== "+=" && equation.op !== "=")
     throw new Refused("form", `${equation.op} is no sum; lanes add what they multiply`);

@@ -114,3 +114,12 @@ template <class A, class B> AUTOMAP_FUNCTION auto most(A a, B b) {
 
 AUTOMAP_FUNCTION inline Int floor_divide(Int a, Int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 AUTOMAP_FUNCTION inline Int floor_remainder(Int a, Int b) { return a - b * floor_divide(a, b); }
+
+/* Where an index finds its element that may lie outside of a dimension of n. */
+AUTOMAP_FUNCTION inline Int clamp_index(Int i, Int n) { return i < 0 ? 0 : i < n ? i : n - 1; }
+AUTOMAP_FUNCTION inline Int wrap_index(Int i, Int n) { return uint64_t(i) < uint64_t(n) ? i : floor_remainder(i, n); }
+AUTOMAP_FUNCTION inline Int reflect_index(Int i, Int n) {
+  if (uint64_t(i) < uint64_t(n) || n == 1) return n == 1 ? 0 : i;
+  Int at = floor_remainder(i, 2 * n - 2);
+  return at < n ? at : 2 * n - 2 - at;
+}

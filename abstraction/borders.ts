@@ -1,0 +1,46 @@
+/**
+ * @file Indices that stay inside: `clamp`, `reflect` and `wrap` around the whole index of a dimension.
+ *
+ *     y[i] += x[clamp(i+r-1)] * w[r]        x[-1] is x[0]
+ *     y[i] += x[reflect(i+r-1)] * w[r]      x[-1] is x[1]: the edge is not repeated
+ *     y[i] += x[wrap(i+r-1)] * w[r]         x[-1] is x[n-1]
+ *
+ * What they do is `borderOp` of expression.ts; the extent that they keep to is that of the tensor's dimension, put in here.
+ */
+
+import { boundsOf, type Extents } from "./affine.ts";
+import type { Equation } from "./equation.ts";
+import { accessesIn, type Expr, rewrite } from "./expression.ts";
+
+/**
+ * Elements of a dimension that some indices ask for: those of plain indices where there are any. Borders are crossed on both sides alike:
+ * `clamp(i+r-1)` of 8 outputs and 3 taps runs from -1 to 8 over 8 elements.
+ */
+export function reachOf(indices: readonly Expr[], extents: Extents): number {
+  const plain = indices.filter((e) => e.kind !== "border");
+  if (plain.length > 0) return Math.max(...plain.map((e) => boundsOf(e, extents)[1] + 1), 1);
+  const bounds = indices.map((e) => boundsOf(e.kind === "border" ? e.index : e, extents));
+  const least = Math.min(0, ...bounds.map(([min]) => min));
+  return Math.max(1, ...bounds.map(([, max]) => max + 1 + least));
+}
+
+/** The equation with the extent of every border known. */
+export function withExtents(
+  equation: Equation,
+  tensors: Readonly<Record<string, { readonly dims: readonly { readonly extent: number }[] }>>,
+): Equation {
+  if (accessesIn(equation.value).every((a) => a.index.every((i) => i.kind !== "border"))) return equation;
+  const value = rewrite(
+    equation.value,
+    (e) => {
+      if (e.kind !== "access") return e;
+      const dims = tensors[e.tensor]?.dims;
+      return {
+        ...e,
+        index: e.index.map((i, d) => (i.kind === "border" ? { ...i, extent: dims?.[d]?.extent ?? 1 } : i)),
+      };
+    },
+    "value",
+  );
+  return { ...equation, value };
+}

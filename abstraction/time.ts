@@ -1,0 +1,267 @@
+/**
+ * @file Stencils in time: a plane whose every element depends on elements of the plane one step before.
+ *
+ *     u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])      --t 100 --a 0.5 --b 0.125
+ *
+ * `t` counts steps: of 100, `u[0]` is the input, `u_0` by name, and `u[100]` the output. A read is `d` before the element it makes, its dependence:
+ * `u[t-1,i-1,j]` is (1,1,0). Beyond the plane lies 0, unless the index says otherwise: `u[t-1,clamp(i-1),j]`, `reflect(i-1)`, `wrap(i-1)`.
+ * Names that index nothing are constants.
+ */
+
+import { affineForm, type Extents } from "./affine.ts";
+import type { Computation, ComputationSpec, TensorSpec } from "./computation.ts";
+import type { DType } from "./dtype.ts";
+import { accessesOf, axesOf, type Equation, substituteAxes, tensorsOf } from "./equation.ts";
+import { UsageError } from "./error.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  axesIn,
+  axis,
+  type Border,
+  binary,
+  type Expr,
+  number,
+  printAccess,
+  rewrite,
+  walk,
+} from "./expression.ts";
+import { spanOf } from "./parse.ts";
+
+/** The name of time among the axes. */
+const TIME = "t";
+
+/** How a computation goes on in time. */
+export interface Time {
+  readonly axis: string;
+  readonly steps: number;
+  /** The input that is plane 0. */
+  readonly first: string;
+  /** One step: it reads that input, and assigns the output. */
+  readonly step: Computation;
+  /** Of each read of the plane, how far before the element it makes: the step first, then the axes of the plane. */
+  readonly dependences: readonly (readonly number[])[];
+  /** What lies beyond the plane along each of its axes. */
+  readonly borders: readonly (Border | "zero")[];
+}
+
+/** An equation in time, taken apart. */
+interface Timed extends Omit<Time, "step"> {
+  /** With the constants put in. */
+  readonly equation: Equation;
+  /** What a specification of one step has in place of the whole's. */
+  readonly step: Pick<ComputationSpec, "equation" | "extents" | "tensors">;
+}
+
+/** Names of an equation in time that index nothing: numbers of the equation. */
+export function constantsOf(equation: Equation): string[] {
+  if (!isInTime(equation)) return [];
+  const indices = accessesOf(equation).flatMap(({ index }) => index.flatMap(axesIn));
+  const tested = [...walk(equation.value)].flatMap((e) => (e.kind === "compare" ? axesIn(e) : []));
+  const used = new Set([...indices, ...tested, ...(equation.where ? axesIn(equation.where) : [])]);
+  return axesOf(equation).filter((name) => !used.has(name));
+}
+
+/** Whether an equation makes planes out of planes: it assigns at `t`, and reads itself at another time. */
+function isInTime({ target, op, value }: Equation): boolean {
+  const [time] = target.index;
+  if (op !== "=" || target.index.length < 2 || time?.kind !== "axis" || time.name !== TIME) return false;
+  return accessesIn(value).some(
+    (a) => a.tensor === target.tensor && !(a.index[0]?.kind === "axis" && a.index[0].name === TIME),
+  );
+}
+
+/**
+ * The parts of an equation in time; undefined for any other.
+ * @throws UsageError when a step does not follow from the one before: with the dependence that is in the way
+ */
+export function timeOf(subject: string, parsed: Equation, spec: ComputationSpec): Timed | undefined {
+  if (!isInTime(parsed)) return undefined;
+  const { target } = parsed;
+  const problem = (because: string, place: Expr = target): UsageError =>
+    new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
+
+  // 1. The plane: an axis for each dimension, all of it computed at every step.
+  const names = target.index.map((e) => (e.kind === "axis" ? e.name : ""));
+  const odd = target.index.find((e, d) => e.kind !== "axis" || names.indexOf(e.name) !== d);
+  if (odd)
+    throw problem(
+      `${printAccess(target)} must be indexed by ${TIME} and then by an axis for each dimension of the plane`,
+      odd,
+    );
+  if (parsed.where)
+    throw problem(
+      "a step in time computes the whole plane: write select(condition, a, b) in place of where",
+      parsed.where,
+    );
+  const constants = constantsOf(parsed);
+  const values = constants.map((name) => [name, number(constantValue(subject, name, spec.extents))] as const);
+  // Only constants are put in: what remains keeps its place in the text.
+  const equation = values.length === 0 ? parsed : substituteAxes(parsed, new Map(values));
+  const summed = axesOf(equation).find((name) => !names.includes(name));
+  if (summed !== undefined)
+    throw problem(`axis ${summed} is not of ${printAccess(target)}, and a step does not sum: write its terms out`);
+
+  // 2. What a step reads: the plane before, at constant distances, and other tensors at no time.
+  const reads = accessesIn(parsed.value);
+  const own = reads.filter((a) => a.tensor === target.tensor);
+  const dependences = own.map((read) => dependenceOf(read, names, problem));
+  const timely = reads.find((a) => a.tensor !== target.tensor && a.index.some((e) => axesIn(e).includes(TIME)));
+  if (timely)
+    throw problem(
+      `${printAccess(timely)} is read at a time; of all tensors only ${target.tensor} changes from step to step`,
+      timely,
+    );
+  const bare = [...walk(rewrite(parsed.value, (e) => (e.kind === "access" ? number(0) : e), "value"))];
+  if (bare.some((e) => e.kind === "axis" && e.name === TIME))
+    throw problem(`a step is computed like any other: ${TIME} may index ${target.tensor} alone`);
+  const borders = names
+    .slice(1)
+    .map((name, d) =>
+      borderOf(own, dependences, d + 1, (one, other, place) =>
+        problem(
+          `along ${name} both ${one} and ${other} lie beyond the plane; a stencil in time has one border an axis`,
+          place,
+        ),
+      ),
+    );
+
+  // 3. One step, as an equation of its own.
+  const first = `${target.tensor}_0`;
+  if (tensorsOf(equation).includes(first))
+    throw problem(`${first} is the name of plane 0 of ${target.tensor}; name the other tensor otherwise`);
+  const steps = spec.extents[TIME];
+  if (steps === undefined)
+    throw problem(`axis "${TIME}" has no extent: give the number of steps, for example --${TIME} 100`);
+  if (!Number.isSafeInteger(steps) || steps < 1)
+    throw new UsageError(`${subject}: ${TIME} counts steps and must be a positive integer, got ${steps}`);
+  const step: Equation = {
+    target: { ...target, index: target.index.slice(1) },
+    op: "=",
+    value: rewrite(
+      equation.value,
+      (e) => (e.kind === "access" && e.tensor === target.tensor ? { ...e, tensor: first, index: e.index.slice(1) } : e),
+      "value",
+    ),
+  };
+  const { [TIME]: _, ...extents } = spec.extents;
+  const others = Object.fromEntries(Object.entries(extents).filter(([name]) => !constants.includes(name)));
+  return {
+    ...{ axis: TIME, steps, first, dependences, borders, equation },
+    step: {
+      equation: step,
+      extents: others,
+      tensors: { ...spec.tensors, [first]: planeSpec(subject, spec, target.tensor, first, names.slice(1)) },
+    },
+  };
+}
+
+function constantValue(subject: string, name: string, extents: Extents): number {
+  const value = extents[name];
+  if (value === undefined)
+    throw new UsageError(`${subject}: constant "${name}" has no value`, {
+      hint: `it indexes nothing; give it a number, for example --${name} 0.25`,
+    });
+  if (!Number.isFinite(value)) throw new UsageError(`${subject}: constant "${name}" must be a number, got ${value}`);
+  return value;
+}
+
+/** How far before the element it makes a read lies. @throws the problem with a read that does not go back one step */
+function dependenceOf(
+  read: Access,
+  names: readonly string[],
+  problem: (because: string, place: Expr) => UsageError,
+): number[] {
+  if (read.index.length !== names.length)
+    throw problem(
+      `${printAccess(read)} has rank ${read.index.length}, elsewhere ${read.tensor} has rank ${names.length}`,
+      read,
+    );
+  const distance = read.index.map((e, d) => {
+    const form = affineForm(e.kind === "border" ? e.index : e);
+    const name = names[d] ?? "";
+    if (form?.terms.size !== 1 || form.terms.get(name) !== 1)
+      throw problem(
+        `${printAccess(read)} is not at a constant distance along ${name}: it must be read at ${name} plus or minus a number`,
+        e,
+      );
+    return form.constant === 0 ? 0 : -form.constant;
+  });
+  const [back = 0] = distance;
+  const vector = `(${distance.join(",")})`;
+  if (read.index[0]?.kind === "border")
+    throw problem(`${printAccess(read)} has a border in time; a plane before ${TIME} is 1 is not computed`, read);
+  if (back === 0)
+    throw problem(`${printAccess(read)} is of its own step: the dependence ${vector} does not go back in time`, read);
+  if (back < 0)
+    throw problem(`${printAccess(read)} is of a later step: the dependence ${vector} goes forward in time`, read);
+  if (back > 1)
+    throw problem(
+      `${printAccess(read)} goes ${back} steps back, by the dependence ${vector}; one plane is kept, so a step reads ${TIME}-1 only`,
+      read,
+    );
+  return distance;
+}
+
+/** What lies beyond the plane along an axis: what the reads that may leave it say. */
+function borderOf(
+  reads: readonly Access[],
+  dependences: readonly (readonly number[])[],
+  dimension: number,
+  problem: (one: string, other: string, place: Expr) => UsageError,
+): Border | "zero" {
+  let found: Border | "zero" | undefined;
+  for (const [i, read] of reads.entries()) {
+    if (dependences[i]?.[dimension] === 0) continue;
+    const index = read.index[dimension];
+    const how = index?.kind === "border" ? index.how : "zero";
+    if (found !== undefined && found !== how) throw problem(found, how, read);
+    found = how;
+  }
+  return found ?? "zero";
+}
+
+/** Plane 0 is like the output. */
+function planeSpec(
+  subject: string,
+  { tensors, extents }: ComputationSpec,
+  plane: string,
+  first: string,
+  names: readonly string[],
+): TensorSpec {
+  const full = (given: DType | TensorSpec | undefined): TensorSpec =>
+    typeof given === "object" ? given : given === undefined ? {} : { dtype: given };
+  const [of, own] = [full(tensors[plane]), full(tensors[first])];
+  const dtype = own.dtype ?? of.dtype;
+  if (dtype === undefined) throw new UsageError(`${subject}: "${plane}" reads itself, so its data type must be given`);
+  if (of.dtype !== undefined && of.dtype !== dtype)
+    throw new UsageError(`${subject}: ${first} is plane 0 of ${plane}, so it is ${of.dtype} too, not ${dtype}`);
+  return { dtype, dims: of.dims ?? names, shape: of.shape ?? names.map((name) => extents[name] ?? 1), ...own };
+}
+
+/** Operations that make an element of the next plane. */
+export function operationsOfStep({ step }: Pick<Time, "step">): number {
+  const withoutReads = rewrite(step.equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
+  return [...walk(withoutReads)].filter((e) => e.kind === "binary" || e.kind === "call").length;
+}
+
+/** The computation of all steps, from that of one. */
+export function inTime(
+  { equation, axis: name, steps, first, dependences, borders }: Timed,
+  step: Computation,
+): Computation {
+  const plane = equation.target.tensor;
+  const before = binary("-", axis(name), number(1));
+  const value = rewrite(
+    step.equation.value,
+    (e) => (e.kind === "access" && e.tensor === first ? access(plane, [before, ...e.index]) : e),
+    "value",
+  );
+  return {
+    ...step,
+    equation: { ...step.equation, target: equation.target, value },
+    axes: [{ name, extent: steps, kind: "spatial" }, ...step.axes],
+    time: { axis: name, steps, first, step, dependences, borders },
+  };
+}

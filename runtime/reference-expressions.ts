@@ -1,0 +1,137 @@
+/**
+ * @file Expressions in the words of `harness/arithmetic.h`, as programs that judge kernels compute them.
+ *
+ *     f32(a[i,k]) * f32(b[k,j])      multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)))
+ */
+
+import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
+import type { CombineOp } from "../abstraction/equation.ts";
+import type { Access, Expr } from "../abstraction/expression.ts";
+import { axisName, type Code, code, list, Name } from "../abstraction/source-text.ts";
+import { type DTypes, typeOf } from "../abstraction/typing.ts";
+
+export const readName = (tensor: string): Name => new Name("tensor", `read_${tensor}`, `read of ${tensor}`);
+
+/** An index or a condition as C++. */
+export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisName): Code {
+  const print = (part: Expr): Code => printIndex(part, named);
+  switch (e.kind) {
+    case "number":
+      return code`Int(${e.value})`;
+    case "axis":
+      return code`${named(e.name)}`;
+    case "negate":
+      return code`-(${print(e.value)})`;
+    case "border":
+      return code`${`${e.how}_index` as const}(${print(e.index)}, ${e.extent ?? 1})`;
+    case "binary": {
+      const [left, right] = [print(e.left), print(e.right)];
+      if (e.op === "/") return code`floor_divide(${left}, ${right})`;
+      if (e.op === "%") return code`floor_remainder(${left}, ${right})`;
+      return code`(${left} ${e.op} ${right})`;
+    }
+    case "compare":
+      return code`(${print(e.left)} ${e.op} ${print(e.right)})`;
+    case "logic":
+      return code`(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
+    default:
+      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+  }
+}
+
+const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
+
+/** A value as the interpreter computes it, in the words of `arithmetic.h`. */
+export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
+  const dtype = typeOf(e, dtypes) ?? expected;
+  const print = (part: Expr): Code => printValue(part, dtypes, dtype);
+  switch (e.kind) {
+    case "number":
+      return literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype);
+    case "axis":
+      return code`${axisName(e.name)}`;
+    case "access":
+      return printRead(e);
+    case "cast":
+      return code`${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
+    case "negate":
+      return code`negate<${dtype}>(${print(e.value)})`;
+    case "binary":
+      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
+      return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
+    case "call": {
+      const args = list(e.args.map(print));
+      switch (e.fn) {
+        case "min":
+          return code`least(${args})`;
+        case "max":
+          return code`most(${args})`;
+        case "abs":
+          return code`absolute<${dtype}>(${args})`;
+        case "round":
+          return code`round_even(${args})`;
+        case "square":
+          return code`square<${dtype}>(${args})`;
+        default:
+          return e.fn satisfies never;
+      }
+    }
+    case "select":
+      return code`(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
+    case "border":
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+function printRead({ tensor, index }: Access): Code {
+  return code`${readName(tensor)}(${list(index.map((e) => printIndex(e)))})`;
+}
+
+/** Joins one more value `v` to the running fold `sum`. */
+export function fold(op: CombineOp, dtype: DType): Code {
+  switch (op) {
+    case "=":
+      return code`v`;
+    case "+=":
+      return isInteger(dtype) ? code`${dtype}::wrap(sum + v)` : code`sum + v`;
+    case "sat+=":
+      return code`sum + v`;
+    case "max=":
+      return code`most(sum, v)`;
+    case "min=":
+      return code`least(sum, v)`;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** Joins the fold to what the target holds, `old`. */
+export function join_(op: CombineOp, dtype: DType): Code {
+  switch (op) {
+    case "=":
+      return code`${dtype}::wrap(sum)`;
+    case "+=":
+      return code`${dtype}::wrap(old + sum)`;
+    case "sat+=":
+      return code`${dtype}::saturate(old + sum)`;
+    case "max=":
+      return code`most(old, sum)`;
+    case "min=":
+      return code`least(old, sum)`;
+    default:
+      return op satisfies never;
+  }
+}
+
+/** A number of the given type. */
+export function literal(value: number, dtype: DType): Code {
+  if (value === Number.POSITIVE_INFINITY) return code`double(infinity)`;
+  if (value === Number.NEGATIVE_INFINITY) return code`double(-infinity)`;
+  if (Number.isNaN(value)) return code`double(not_a_number)`;
+  if (isInteger(dtype) && Number.isInteger(value)) return code`Int(${value === 0 ? 0 : value})`;
+  return Object.is(value, -0) ? code`double(-0.0)` : code`double(${value})`;
+}
