@@ -82,6 +82,8 @@ export interface LaneSchedule {
   readonly borders: "peeled" | "guarded";
   /** Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all. */
   readonly strip: number;
+  /** Steps in time of one pass over memory, of a stencil in time; 1 when left out. */
+  readonly depth?: number | undefined;
   readonly threads: number;
 }
 

@@ -27,7 +27,7 @@ import type { LaneContext, Part } from "./lane-printer.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
-import { type Loop, phasesOf, printStatements } from "./walk.ts";
+import { type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
 
 interface Format {
   readonly register: "__m512" | "__m512d" | "__m512i";
@@ -141,6 +141,10 @@ export class Avx512Lanes extends VectorExpressions {
 
   openLoop(loop: Loop): Code {
     return openLoop(loop);
+  }
+
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
   protected override prefetched({ tensor, index }: Access, extents: Extents): Code[] {

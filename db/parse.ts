@@ -9,13 +9,13 @@
  */
 
 import { z } from "zod";
-import type { Candidate } from "../abstraction/candidate.ts";
+import type { Candidate, LaneSchedule } from "../abstraction/candidate.ts";
 import { REWRITINGS } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
 import { type MeasurementStatus, type Prediction, THROTTLES } from "../abstraction/trial.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
-import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
+import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import { scheduleSchema } from "../mapper/schedule/schedules.ts";
 import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
@@ -55,7 +55,7 @@ const mapped = z.strictObject({
 const lanes = z.strictObject({
   kind: z.literal("lanes"),
   intrinsic: word,
-  schedule: scheduleSchema(LANE_DECISIONS),
+  schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
 });
 
 const grid = z.strictObject({

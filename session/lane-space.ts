@@ -13,8 +13,10 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
-import { tapsOf } from "../mapper/space-time/taps.ts";
+import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import type { LaneSpace } from "../tuner/lane-candidates.ts";
@@ -63,8 +65,9 @@ export function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpa
   };
 }
 
-/** Whether some input is read through a window: an index that adds a summed axis to a kept one. */
-export function slides({ equation, axes }: Computation): boolean {
+/** Whether some input is read through a window: an index that adds a summed axis to a kept one; or planes through neighbours, step by step. */
+export function slides({ equation, axes, time }: Computation): boolean {
+  if (time) return true;
   const moving = axes.filter((a) => a.extent > 1);
   const adds = (index: Expr): boolean => {
     const used = new Set(axesIn(index));
@@ -80,8 +83,7 @@ const VECTOR_BYTES = 64;
 export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
   const intrinsic = declaredAs(name);
-  const verdict = tapsOf(computation, schedule.rolled);
-  const refusal = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
+  const refusal = laneProblem(computation, schedule);
   if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
   const onWarps = intrinsic.language === "cuda";
   const most = onWarps ? WARP : VECTOR_BYTES / bytesOf(outputOf(computation).dtype);
@@ -97,13 +99,24 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
   const kernel = generateLanes(
     onWarps ? "cuda" : "c++",
     computation,
-    lowerLanes(computation, schedule),
+    computation.time ? lowerSteps(computation, schedule) : lowerLanes(computation, schedule),
     { lines: notes },
     {
       streaming: schedule.streaming,
     },
   );
-  return { ...kernel, promises: intrinsic.mnemonic };
+  // A step may be without a product and a sum that one instruction makes.
+  return { ...kernel, promises: computation.time ? undefined : intrinsic.mnemonic };
+}
+
+/** Why a schedule does not compute it. */
+function laneProblem(computation: Computation, schedule: LaneSchedule): LaneRefusal | undefined {
+  if (computation.time) {
+    const steps = stepsOf(computation);
+    return isSteps(steps) ? stepProblem(steps, schedule) : steps;
+  }
+  const verdict = tapsOf(computation, schedule.rolled);
+  return verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
 }
 
 /** What a GPU's space of mappings becomes with designs on the lanes of its warps beside them. */

@@ -29,6 +29,7 @@ import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
+import { stepSpace } from "../tuner/step-candidates.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
@@ -81,7 +82,8 @@ export function* sessionSpace(
   // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
-  const lanes = multiplyAdd && laneSpace(computation, { threads, target: modelTarget(machine, calibration) });
+  const spaceOf = computation.time ? stepSpace : laneSpace;
+  const lanes = multiplyAdd && spaceOf(computation, { threads, target: modelTarget(machine, calibration) });
   const designs = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   if (isRefusals(mapped) && !designs) {
     const because = lanes && "rule" in lanes ? lanes.because : "no vector multiply-add of this type to choose from";

@@ -25,6 +25,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { inSlices, type Sliced, type Step, type Steps } from "../abstraction/steps.ts";
+import { operationsOfStep } from "../abstraction/time.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import {
   beginRun,
@@ -467,7 +468,8 @@ function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, numbe
   return counts;
 }
 
-/** Operations of one call, a multiply and an add counted as two; points a condition leaves out are none. */
+/** Operations of one call, a multiply and an add counted as two; points a condition leaves out are none. A step in time has those it is written with. */
 export function operationsOf(computation: Computation): number {
-  return 2 * usefulPoints(computation);
+  const { time } = computation;
+  return (time ? operationsOfStep(time) : 2) * usefulPoints(computation);
 }

@@ -5,11 +5,12 @@
 import { readFileSync } from "node:fs";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
-import type { Candidate, GridCandidate, MappedCandidate } from "../abstraction/candidate.ts";
+import type { Candidate, GridCandidate, LaneSchedule, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Workload } from "../db/index.ts";
+import type { LaneContext } from "../mapper/schedule/lane-decisions.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 
 interface Invented {
@@ -205,7 +206,7 @@ describe("the tables of docs/schedule.md", () => {
   it.each([
     ["the cores of a processor", decisionTable(MAPPED_DECISIONS)],
     ["blocks and warps", decisionTable(GRID_DECISIONS)],
-    ["lanes", decisionTable(LANE_DECISIONS)],
+    ["lanes", decisionTable<LaneSchedule, LaneContext>(LANE_DECISIONS)],
   ])("are made from the decisions: %s", (_, table) => {
     const rows = table.split("\n");
     expect(rows.filter((row) => !documented.includes(row))).toEqual([

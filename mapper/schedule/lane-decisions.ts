@@ -138,6 +138,17 @@ const strip: Searched<"strip"> = {
   print: (blocks) => (blocks === 0 ? undefined : `${blocks} row blocks`),
 };
 
+const depth: Searched<"depth"> = {
+  name: "depth",
+  label: "steps a pass",
+  summary:
+    "Of a stencil in time: how many steps one pass over memory takes, each some rows behind the one before, with the newest rows of all in cache. `strip` then says how many rows of a plane of a 3-D grid are taken at once; strips overlap.",
+  example: "8",
+  schema: positive.optional(),
+  values: () => [undefined],
+  print: (steps) => steps?.toString(),
+};
+
 const { name, summary, example, schema } = MAPPED_DECISIONS.threads;
 const threads: LaneDecision<"threads"> = {
   ...{ name, summary, example, schema },
@@ -147,8 +158,8 @@ const threads: LaneDecision<"threads"> = {
 };
 
 /** In the order they are drawn and printed. */
-export const LANE_DECISIONS: { readonly [K in Exclude<keyof LaneSchedule, Given>]: Searched<K> } & {
+export const LANE_DECISIONS: { readonly [K in Exclude<keyof LaneSchedule, Given>]-?: Searched<K> } & {
   readonly [K in Given]: LaneDecision<K>;
 } = {
-  ...{ dataflow, lanes, rows, vectors, rolled, weights, streaming, prefetchBytes, borders, strip, threads },
+  ...{ dataflow, lanes, rows, vectors, rolled, weights, streaming, prefetchBytes, borders, strip, depth, threads },
 };

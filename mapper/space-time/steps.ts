@@ -1,0 +1,90 @@
+/**
+ * @file What lanes need to know of a stencil in time: the axes of its plane, how far a step reaches along each, what lies beyond.
+ *
+ *     u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j])      i: reach 1, zero      j: reach 0
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { isInteger } from "../../abstraction/dtype.ts";
+import { type Border, printExpr, walk } from "../../abstraction/expression.ts";
+import { rowMajor } from "../../abstraction/layout.ts";
+import type { Time } from "../../abstraction/time.ts";
+import type { LaneRefusal } from "./taps.ts";
+
+export interface PlaneAxis {
+  readonly name: string;
+  readonly extent: number;
+  /** Places that a step reads on either side. */
+  readonly reach: number;
+  readonly border: Border | "zero";
+}
+
+export interface Steps {
+  readonly computation: Computation;
+  readonly time: Time;
+  /** Of the plane, outermost first; lanes lie along the last. */
+  readonly axes: readonly PlaneAxis[];
+}
+
+/** Rows, and planes of rows: more axes would need tiles of their own. */
+const MOST_AXES = 3;
+
+/** The steps of a computation, or why lanes cannot take them. */
+export function stepsOf(computation: Computation): Steps | LaneRefusal {
+  const { time, tensors } = computation;
+  if (!time) return { rule: "form", because: "form: nothing steps through time" };
+  const refuse = (rule: LaneRefusal["rule"], because: string): LaneRefusal => ({
+    rule,
+    because: `${rule}: ${because}`,
+  });
+  const { axes, equation } = time.step;
+  if (axes.length > MOST_AXES)
+    return refuse("form", `a plane of ${axes.length} dimensions; lanes sweep up to ${MOST_AXES}`);
+  const types = new Set(Object.values(tensors).map((t) => t.dtype));
+  const [dtype] = types;
+  if (types.size > 1) return refuse("type", `tensors of ${[...types].join(" and ")}; lanes compute in one type`);
+  if (dtype !== "f32" && dtype !== "f64") return refuse("type", `lanes step in f32 and f64, not in ${dtype}`);
+  const odd = [...walk(equation.value)].find(
+    (e) => e.kind === "cast" || (e.kind === "binary" && e.op === "%" && isInteger(dtype)),
+  );
+  if (odd) return refuse("type", `${printExpr(odd)} is of another type; lanes compute in ${dtype} alone`);
+  const far = Object.values(tensors).find((t) => printExpr(t.storage) !== printExpr(rowMajor(t.dims)));
+  if (far) return refuse("layout", `${far.name} is not stored row by row`);
+  return {
+    ...{ computation, time },
+    axes: axes.map(({ name, extent }, d) => ({
+      ...{ name, extent, border: time.borders[d] ?? "zero" },
+      reach: Math.max(0, ...time.dependences.map((v) => Math.abs(v[d + 1] ?? 0))),
+    })),
+  };
+}
+
+export function isSteps(found: Steps | LaneRefusal): found is Steps {
+  return "time" in found;
+}
+
+/** Steps of a pass over the plane. */
+export const depthOf = ({ depth }: LaneSchedule): number => depth ?? 1;
+
+/** More steps of a pass make programs of thousands of lines. */
+const MOST_DEPTH = 64;
+
+/** Why a schedule cannot run the steps; undefined when it can. */
+export function stepProblem({ axes, time }: Steps, schedule: LaneSchedule): LaneRefusal | undefined {
+  const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
+  const depth = depthOf(schedule);
+  const forbids = time.dependences.find((v) => v.slice(1).some((d) => d !== 0)) ?? [];
+  if (!Number.isSafeInteger(depth) || depth < 1 || depth > MOST_DEPTH)
+    return refuse(`a pass takes 1 to ${MOST_DEPTH} steps, got ${depth}`);
+  if (depth > time.steps) return refuse(`${depth} steps a pass, but there are ${time.steps}`);
+  if (depth > 1 && axes.length === 1)
+    return refuse(
+      `${depth} steps a pass need rows to follow one another: along the one axis of the plane lie the lanes, which the dependence (${forbids.join(",")}) ties together`,
+    );
+  if (schedule.dataflow !== "FBS-load")
+    return refuse(`a step loads its neighbours: FBS-load, not ${schedule.dataflow}`);
+  if (schedule.strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
+  if (schedule.threads !== 1) return refuse(`steps follow one another on one thread, got ${schedule.threads}`);
+  return undefined;
+}

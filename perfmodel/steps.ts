@@ -1,0 +1,75 @@
+/**
+ * @file How long a stencil in time takes on lanes: bytes of all passes over memory, and what steps load from the cache that holds their rows.
+ *
+ *     bytes of a pass      the plane read once and written once (twice, where the cache fetches what is overwritten)
+ *     bytes of a step      2r+1 rows read and one written, at the speed of the level that holds the rows of all steps
+ */
+
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { elementCount, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { accessesIn } from "../abstraction/expression.ts";
+import { unitCost } from "../abstraction/machine.ts";
+import { operationsOfStep } from "../abstraction/time.ts";
+import { depthOf, type Steps } from "../mapper/space-time/steps.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
+import type { ModelTarget } from "./target.ts";
+
+const { issueCycles: FMA_CYCLES } = unitCost(REFERENCE_CPU, "fma");
+
+/** Of a cache, what rows may fill: the plane streams through it besides. */
+const ROWS_SHARE = 0.7;
+/** What goes around the caches runs at the speed of memory, as in lanes.ts. */
+const STREAMED_TO_READ = 1.5;
+/** Of the smaller of arithmetic and transfers, the part that does not overlap with the other, as in lanes.ts. */
+const NOT_OVERLAPPED = 0.15;
+/** Cycles of the loop around a vector, and of a row that begins: places, and columns at its ends. */
+const VECTOR_CYCLES = 1;
+const ROW_CYCLES = 60;
+
+/** Seconds of all steps. */
+export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget): number {
+  const { axes, time, computation } = steps;
+  const output = outputOf(computation);
+  const bytes = bytesOf(output.dtype);
+  const points = elementCount(output);
+  const depth = depthOf(s);
+  const passes = Math.ceil(time.steps / depth);
+  const [swept, tiled] = axes.length > 2 ? axes : axes.length > 1 ? [axes[0]] : [];
+  const lane = axes.at(-1)?.extent ?? 1;
+  const kept = 2 * (swept?.reach ?? 0) + 1;
+
+  // 1. Rows computed twice, where strips overlap: on average half of the halo of a pass.
+  const high = tiled ? (s.strip > 0 ? Math.min(s.strip, tiled.extent) : tiled.extent) : 1;
+  const again = tiled && high < tiled.extent ? 1 + ((depth - 1) * tiled.reach) / high : 1;
+  const readAgain = tiled && high < tiled.extent ? 1 + (2 * depth * tiled.reach) / high : 1;
+
+  // 2. A step: what a vector computes, and what it moves between the lanes and the rows of all steps.
+  const { value } = time.step.equation;
+  const reads = accessesIn(value).length;
+  const arithmetic = operationsOfStep(time);
+  const vectors = points / s.lanes;
+  const issued =
+    Math.max(arithmetic * FMA_CYCLES, (1.5 * reads) / target.loadsPerCycle.value, 1 / target.storesPerCycle.value) +
+    VECTOR_CYCLES;
+  const rowBytes = lane * bytes * (tiled ? high + 2 * (depth - 1) * tiled.reach : 1);
+  const workingSet = rowBytes * kept * (depth + 1);
+  const level =
+    target.memory.find((m) => m.bytes !== undefined && workingSet <= m.bytes * ROWS_SHARE) ?? target.memory.at(-1);
+  const moved =
+    (kept * bytes * s.lanes) / (level?.readBytesPerCycle.value ?? 1) +
+    (bytes * s.lanes) / (level?.writeBytesPerCycle.value ?? 1);
+  const rows = points / lane;
+  const step = vectors * Math.max(issued, moved) + rows * ROW_CYCLES;
+
+  // 3. A pass over memory.
+  const last = target.memory.at(-1);
+  const plane = target.memory.find((m) => m.bytes !== undefined && m.bytes >= 2 * points * bytes) ?? last;
+  const read = plane?.readBytesPerCycle.value ?? 1;
+  const write = s.streaming
+    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
+    : (plane?.writeBytesPerCycle.value ?? 1);
+  const memory = passes * points * bytes * (readAgain / read + 1 / write);
+  const compute = time.steps * step * again;
+  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value;
+}

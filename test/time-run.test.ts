@@ -1,0 +1,88 @@
+/** @file Stencils in time compiled and run: the reference equals the interpreter, and lane kernels are right in every element. */
+
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { readProcessor } from "../runtime/processor.ts";
+import { interpretCompiled } from "../runtime/reference-program.ts";
+import { generateDesign } from "../session/lane-space.ts";
+import { randomSchedule, randomStencil, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
+import { inFull } from "./support/slow.ts";
+
+const AVX512 = readProcessor().features.includes("avx512dq");
+let runner: Runner;
+
+beforeAll(async () => {
+  const made = await createRunner({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
+  if (made.status !== "ready") throw new Error(made.what);
+  runner = made.runner;
+});
+afterAll(() => runner.close());
+
+const define = (equation: string, extents: Record<string, number>, dtype: "f32" | "f64" = "f32"): Computation =>
+  defineComputation({ equation, extents, tensors: equation.includes("c[") ? { u: dtype, c: dtype } : { u: dtype } });
+
+const CUBE =
+  "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,clamp(i-1),j,k] + u[t-1,clamp(i+1),j,k] + u[t-1,i,reflect(j-1),k] + u[t-1,i,reflect(j+1),k] + u[t-1,i,j,wrap(k-1)] + u[t-1,i,j,wrap(k+1)])";
+
+const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+  [
+    "a star of one step a pass, streamed",
+    define("u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])", {
+      t: 5,
+      i: 19,
+      j: 67,
+    }),
+    { streaming: true },
+  ],
+  [
+    "a wide star, three steps a pass, and coefficients in memory",
+    define("u[t,i,j] = 0.5*u[t-1,i,j] + c[i,j]*(u[t-1,wrap(i-2),j] - u[t-1,wrap(i+1),j])", { t: 7, i: 19, j: 67 }),
+    { depth: 3, vectors: 2 },
+  ],
+  [
+    "a grid with three borders, in strips",
+    define(CUBE, { t: 5, i: 9, j: 21, k: 40 }, "f64"),
+    { lanes: 8, depth: 2, strip: 8 },
+  ],
+  ["a line", define("u[t,i] = max(u[t-1,reflect(i-1)], 0.5*u[t-1,reflect(i+2)])", { t: 4, i: 133 }), { vectors: 2 }],
+];
+
+describe("the reference of a stencil in time", () => {
+  it("equals the interpreter, whatever the borders", async () => {
+    const random = seededRandom(5);
+    const { compiler, workdir } = runner;
+    for (let i = 0; i < inFull(60, 3); i++) {
+      const computation = randomStencil(random);
+      const inputs = smallInputs(computation, i);
+      const compiled = await interpretCompiled(computation, inputs, { compiler, workdir });
+      expect(
+        [...compiled].map((x) => x + 0),
+        computationKey(computation),
+      ).toEqual([...interpret(computation, inputs)].map((x) => x + 0));
+    }
+  });
+});
+
+describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the processor has none)", () => {
+  const expectRight = async (computation: Computation, schedule: LaneSchedule): Promise<void> => {
+    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+    const measured = await runner.measure(kernel, await runner.reference(computation, 1));
+    expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
+  };
+
+  it.each(CASES)("compute %s", async (_, computation, changes) => {
+    await expectRight(computation, { ...STEP_SCHEDULE, lanes: 16, ...changes });
+  });
+
+  it.skipIf(!inFull(true, false))("compute random ones under random schedules (slow)", async () => {
+    const random = seededRandom(11);
+    for (let i = 0; i < 60; i++) {
+      const computation = randomStencil(random);
+      await expectRight(computation, { ...randomSchedule(computation, random), lanes: 16 });
+    }
+  });
+});

@@ -1,0 +1,162 @@
+/** @file Stencils in time: the notation, its refusals, and lane schedules whose nests are interpreted equal to the equation. */
+
+import { describe, expect, it } from "vitest";
+import { type Computation, computationKey, defineComputation, equationText } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
+import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { randomSchedule, randomStencil, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
+import { inFull } from "./support/slow.ts";
+
+const HEAT = "u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
+
+const heat = (extents: Record<string, number> = {}): Computation =>
+  defineComputation({
+    equation: HEAT,
+    extents: { t: 3, i: 4, j: 5, a: 0.5, b: 0.125, ...extents },
+    tensors: { u: "f32" },
+  });
+
+describe("the notation of time", () => {
+  it("takes plane 0 and gives the last plane", () => {
+    const computation = heat();
+    expect(Object.keys(computation.tensors)).toEqual(["u", "u_0"]);
+    expect(equationText(computation)).toMatchInlineSnapshot(
+      `"u[t,i,j] = 0.5 * u[t-1,i,j] + 0.125 * (u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])"`,
+    );
+    const input = Float64Array.from({ length: 20 }, (_, i) => (i === 7 ? 512 : 0));
+    expect([...interpret(heat({ t: 1 }), { u_0: input })]).toMatchInlineSnapshot(`
+      [
+        0,
+        0,
+        64,
+        0,
+        0,
+        0,
+        64,
+        256,
+        64,
+        0,
+        0,
+        0,
+        64,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+      ]
+    `);
+    const twice = interpret(heat({ t: 1 }), { u_0: interpret(heat({ t: 1 }), { u_0: input }) });
+    expect(interpret(heat({ t: 2 }), { u_0: input })).toEqual(twice);
+  });
+
+  it("is defined again from its own text", () => {
+    const computation = heat();
+    const again = defineComputation({
+      equation: equationText(computation),
+      extents: { t: 3, i: 4, j: 5 },
+      tensors: { u: "f32" },
+    });
+    expect(computationKey(again)).toBe(computationKey(computation));
+  });
+});
+
+describe("refusals of time", () => {
+  const refused = (equation: string, extents: Record<string, number> = {}): string => {
+    try {
+      defineComputation({ equation, extents: { t: 3, i: 4, j: 5, ...extents }, tensors: { u: "f32" } });
+    } catch (error) {
+      if (error instanceof UsageError) return error.message;
+      throw error;
+    }
+    return "taken";
+  };
+
+  it("names the dependence that is in the way", () => {
+    const refusals = [
+      "u[t,i,j] = u[t,i-1,j] + u[t-1,i,j]",
+      "u[t,i,j] = u[t+1,i-1,j]",
+      "u[t,i,j] = u[t-2,i,j]",
+      "u[t,i,j] = u[t-1,2*i,j]",
+      "u[t,i,j] = u[t-1,j,i]",
+      "u[t,i,j] = u[t-1,i]",
+    ].map((equation) => refused(equation));
+    expect(refusals).toMatchInlineSnapshot(`
+      [
+        "equation: u[t,i-1,j] is of its own step: the dependence (0,1,0) does not go back in time",
+        "equation: u[t+1,i-1,j] is of a later step: the dependence (-1,1,0) goes forward in time",
+        "equation: u[t-2,i,j] goes 2 steps back, by the dependence (2,0,0); one plane is kept, so a step reads t-1 only",
+        "equation: u[t-1,2*i,j] is not at a constant distance along i: it must be read at i plus or minus a number",
+        "equation: u[t-1,j,i] is not at a constant distance along i: it must be read at i plus or minus a number",
+        "equation: u[t-1,i] has rank 2, elsewhere u has rank 3",
+      ]
+    `);
+  });
+
+  it("says what else a step cannot be", () => {
+    const refusals = [
+      refused("u[t,i,j] = u[t-1,i-1,j] + u[t-1,clamp(i+1),j]"),
+      refused("u[t,i,j] = u[t-1,i,j] + x[t,i]"),
+      refused("u[t,i,j] = u[t-1,i,j] + u_0[i,j]"),
+      refused("u[t,i,j] = u[t-1,i,j] where i > 2"),
+      refused("u[t,i,i+j] = u[t-1,i,j]"),
+      refused("u[t,i,j] = a*u[t-1,i,j]"),
+      refused("u[t,i,j] = u[t-1,i,j]", { t: 0 }),
+    ];
+    expect(refusals).toMatchInlineSnapshot(`
+      [
+        "equation: along i both zero and clamp lie beyond the plane; a stencil in time has one border an axis",
+        "equation: x[t,i] is read at a time; of all tensors only u changes from step to step",
+        "equation: u_0 is the name of plane 0 of u; name the other tensor otherwise",
+        "equation: a step in time computes the whole plane: write select(condition, a, b) in place of where",
+        "equation: u[t,i,i+j] must be indexed by t and then by an axis for each dimension of the plane",
+        "equation: constant "a" has no value",
+        "equation: t counts steps and must be a positive integer, got 0",
+      ]
+    `);
+  });
+
+  it("refuses steps that follow one another along the lanes, by their dependence", () => {
+    const line = defineComputation({
+      equation: "u[t,i] = u[t-1,i-1]",
+      extents: { t: 4, i: 64 },
+      tensors: { u: "f32" },
+    });
+    const steps = stepsOf(line);
+    if (!isSteps(steps)) throw new Error(steps.because);
+    expect(stepProblem(steps, STEP_SCHEDULE)).toBeUndefined();
+    expect(stepProblem(steps, { ...STEP_SCHEDULE, depth: 2 })?.because).toMatchInlineSnapshot(
+      `"schedule: 2 steps a pass need rows to follow one another: along the one axis of the plane lie the lanes, which the dependence (1,1) ties together"`,
+    );
+  });
+
+  it("leaves recurrences that have no time alone", () => {
+    const scan = defineComputation({
+      equation: "y[t] = y[t-1] + x[t]",
+      extents: { t: 4 },
+      tensors: { x: "f32", y: "f32" },
+    });
+    expect(scan.time).toBeUndefined();
+  });
+});
+
+describe("steps on lanes", () => {
+  it("are interpreted equal to the equation, whatever the stencil, its borders and the schedule", () => {
+    const random = seededRandom(7);
+    for (let i = 0; i < inFull(4000, 60); i++) {
+      const computation = randomStencil(random);
+      const schedule = randomSchedule(computation, random);
+      const inputs = smallInputs(computation, i);
+      const subject = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+      expect([...interpretNest(lowerSteps(computation, schedule), computation, inputs)], subject).toEqual([
+        ...interpret(computation, inputs),
+      ]);
+    }
+  });
+});

@@ -1,0 +1,47 @@
+/**
+ * @file The space of a stencil in time on lanes: steps a pass, rows of a strip, vectors side by side, stores around the caches or through them.
+ *
+ *     const space = stepSpace(computation, { threads: 1, target });      a space, or why lanes cannot take the steps
+ */
+
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { stepSeconds } from "../perfmodel/steps.ts";
+import { ZMM } from "../targets/x86.ts";
+import type { LaneSpace, LaneSpaceOptions } from "./lane-candidates.ts";
+import { ScheduleSpace } from "./lane-candidates.ts";
+
+const DEPTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] as const;
+const STRIPS = [0, 16, 32, 64, 128, 256] as const;
+const VECTORS = [1, 2, 4] as const;
+
+export function stepSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
+  const steps = stepsOf(computation);
+  if (!isSteps(steps)) return steps;
+  const lanes = options.lanes ?? [ZMM.bytes / bytesOf(outputOf(computation).dtype)];
+  const schedules = lanes.flatMap((width) =>
+    DEPTHS.flatMap((depth) =>
+      STRIPS.flatMap((strip) =>
+        VECTORS.flatMap((vectors) =>
+          [false, true].map(
+            (streaming): LaneSchedule => ({
+              ...{ dataflow: "FBS-load", lanes: width, rows: 1, vectors, rolled: [], weights: "memory", streaming },
+              ...{ prefetchBytes: 0, borders: "peeled", strip, depth, threads: options.threads },
+            }),
+          ),
+        ),
+      ),
+    ),
+  );
+  const first = schedules[0];
+  const refusal = first && stepProblem(steps, first);
+  if (refusal) return refusal;
+  const middle = steps.axes.length > 2 ? (steps.axes[1]?.extent ?? 1) : 1;
+  return new ScheduleSpace(
+    schedules.filter((s) => stepProblem(steps, s) === undefined && s.strip < middle),
+    (s) => stepSeconds(steps, s, options.target),
+  );
+}
