@@ -84,6 +84,15 @@ export interface LaneSchedule {
   readonly strip: number;
   /** Steps in time of one pass over memory, of a stencil in time; 1 when left out. */
   readonly depth?: number | undefined;
+  /** Neighbouring outputs of one lane, moved to and from memory at once; one, a vector's lanes side by side, when left out. */
+  readonly each?: number | undefined;
+  /**
+   * Outputs along the outermost axis that data move along, made one after another by the same lanes: data are loaded once and added to every
+   * sum they belong to. When left out, each is a block's own.
+   */
+  readonly sweep?: number | undefined;
+  /** Steps of a sweep that are written out, the loads of all before the arithmetic of the first; 1 when left out. */
+  readonly ahead?: number | undefined;
   readonly threads: number;
 }
 

@@ -15,15 +15,13 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { laneScheduleProblem, printLaneSchedule } from "../mapper/schedule/lanes.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { rollable, shiftAt, tapsOf } from "../mapper/space-time/taps.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
+import { filterOf, laneCase, PICKED } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
 
 const { values, positionals } = readOptions({
@@ -73,10 +71,9 @@ let kernels = 0;
 
 for (const text of split(values.filters)) {
   const k = Number(text);
-  add(`filter ${k}`, k, filter(k));
+  add(`filter ${k}`, k, filterOf(k, side));
 }
-for (const name of split(values.stencils))
-  add(name, 0, instantiate(operatorNamed(name), { parameters: { h: side, w: side }, types: parseDataTypes("f32") }));
+for (const name of split(values.stencils)) add(name, 0, laneCase(name, side, side));
 
 writeFileSync(join(folder, "cases.h"), [...entries, "static const Case CASES[] = {", ...cases, "};", ""].join("\n"));
 copyFileSync(new URL("./peers/cuda-ssam.cu", import.meta.url), join(folder, "main.cu"));
@@ -89,17 +86,6 @@ function split(list: string): string[] {
 
 function pairs<A, B>(as: readonly A[], bs: readonly B[]): [A, B][] {
   return as.flatMap((a) => bs.map((b): [A, B] => [a, b]));
-}
-
-/** A filter whose result is as large as the image; what lies outside is 0. Even filters reach one place further up and left. */
-function filter(k: number): Computation {
-  const shape = [side, side];
-  return defineComputation({
-    name: "filter",
-    equation: `out[p,q] += in[p+r-${Math.floor(k / 2)},q+s-${Math.floor(k / 2)}] * w[r,s]`,
-    extents: { p: side, q: side, r: k, s: k },
-    tensors: { in: { dtype: "f32", shape }, w: { dtype: "f32", constant: true } },
-  });
 }
 
 function add(name: string, nppSize: number, computation: Computation): void {
@@ -116,10 +102,7 @@ function add(name: string, nppSize: number, computation: Computation): void {
         if (!dataflow) throw new Error(`--dataflows: ${LANE_DATAFLOWS.join(", ")}; got ${asked}`);
         const rolled = rolling === undefined ? [] : rollable(computation).filter((axis) => axis === rolling);
         if (rolling !== undefined && rolled.length === 0) continue;
-        const schedule: LaneSchedule = {
-          ...{ dataflow, lanes: 32, rows, vectors, rolled, weights: "memory" },
-          ...{ streaming: false, prefetchBytes: 0, borders: "guarded", strip: 0, threads: 1 },
-        };
+        const schedule: LaneSchedule = { ...PICKED, dataflow, rows, vectors, rolled };
         if (laneScheduleProblem(sum, schedule)) continue;
         const id = `k${kernels++}`;
         const label = `${asked} ${rows}x${vectors} ${warps} warps`;

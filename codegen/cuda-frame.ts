@@ -16,6 +16,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { apart, axisName, type Code, code, Name, skeleton, tensorName } from "../abstraction/source-text.ts";
 import type { SourceNotes } from "./cpp-frame.ts";
+import { deviceCode } from "./cuda-helpers.ts";
 import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
@@ -43,16 +44,21 @@ export function cudaSource(
 ): CudaProgram {
   checkLanes(nest, warps);
   const constants = constantTensors(nest, Object.values(computation.tensors));
-  const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel =>
-    kernelOf(new Name("local", name), computation, nest, body, held, warps);
+  const aligned = new Map<string, number>();
+  const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
+    const printer = new CudaLanes(computation, nest, new Set(held.map((t) => t.name)), aligned);
+    return kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
+  };
   // What prepares is given constants as pointers.
   const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];
   const run = phasesOf(nest.body).map((phase, i) => kernel(`phase_${i}`, phase, constants));
-  const text = skeleton([...prepare, ...run].flatMap((k) => k.body));
+  const bodies = [...prepare, ...run].flatMap((k) => k.body);
+  const text = skeleton(bodies);
+  const folds = FOLDS.filter(({ name }) => text.includes(`${name}<`)).map((f) => apart(f.text));
   return cudaProgram(computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: FOLDS.filter(({ name }) => text.includes(`${name}<`)).map((f) => apart(f.text)),
-    ...{ replaced: new Set(), aligned: new Map() },
+    prelude: [...folds, ...deviceCode(bodies).portable],
+    ...{ replaced: new Set(), aligned },
     ...{ constants, prepare, run },
   });
 }
@@ -64,8 +70,8 @@ function kernelOf(
   body: readonly Statement[],
   constants: readonly Tensor[],
   warps: number,
+  printer: CudaLanes,
 ): CudaKernel {
-  const printer = new CudaLanes(computation, nest, new Set(constants.map((t) => t.name)));
   const { dealt, inner, extents } = dealtLoops(body);
   const lines = printStatements(inner, printer, extents);
   const named = namedIn(inner, nest);

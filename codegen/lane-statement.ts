@@ -114,12 +114,17 @@ export function dealtIndices(
 
 /** Loops of lanes, wherever they are. */
 export function laneLoops(body: readonly Statement[]): Loop[] {
-  return body.flatMap((s) => (s.kind !== "loop" ? [] : s.mode === "lanes" ? [s] : laneLoops(s.body)));
+  return body.flatMap((s) => (s.kind === "loop" && s.mode === "lanes" ? [s] : laneLoops(insideOf(s))));
 }
 
 /** The scalar statements of a nest. */
 export function equationsIn(body: readonly Statement[]): Equation[] {
-  return body.flatMap((s) => (s.kind === "loop" ? equationsIn(s.body) : s.kind === "scalar" ? [s.equation] : []));
+  return body.flatMap((s) => (s.kind === "scalar" ? [s.equation] : equationsIn(insideOf(s))));
+}
+
+function insideOf(s: Statement): readonly Statement[] {
+  if (s.kind === "when") return [...s.body, ...s.otherwise];
+  return s.kind === "loop" ? s.body : [];
 }
 
 /** The terms of a condition that must all hold. */

@@ -8,14 +8,20 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
-import { accessesIn, type Expr } from "../abstraction/expression.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import { type Access, accessesIn, type Expr, number, printAccess, substitute } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
+import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, tensorName } from "../abstraction/source-text.ts";
-import { equationsIn, registerName } from "./lane-statement.ts";
+import { axisName, type Code, code, indented, tensorName } from "../abstraction/source-text.ts";
+import { allOf } from "./c-expressions.ts";
+import { pieceType } from "./cuda-copies.ts";
+import { holdsTogether } from "./cuda-pieces.ts";
+import { conjunction, equationsIn, guarded, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
-import type { LanguagePrinter, Loop } from "./walk.ts";
+import { isRun } from "./short-index.ts";
+import type { LanguagePrinter, Loop, Of } from "./walk.ts";
 import { WarpExpressions } from "./warp-expressions.ts";
 import { WarpLanes } from "./warp-lanes.ts";
 
@@ -37,14 +43,28 @@ class ThreadExpressions extends WarpExpressions {
   }
 }
 
+/** `X 3`, where the number of the register is written. */
+function registerText({ tensor, index: [register] }: Access): string {
+  return `${tensor} ${register?.kind === "number" ? register.value : ""}`;
+}
+
 export class CudaLanes extends WarpLanes implements LanguagePrinter {
+  private readonly aligned: Map<string, number>;
+  /** Registers that some value reads. */
+  private readonly read: ReadonlySet<string>;
+  /** Of elements that moved at once, the registers of those that no value reads: they are left out. */
+  private readonly unread = new Set<string>();
   /** Memory that is both written and read: lanes wait for one another around a write. */
   private readonly exchanged: ReadonlySet<string>;
 
-  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>) {
+  /** @param aligned is told of tensors whose elements move several at once: they must begin at a multiple of so many bytes */
+  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Map<string, number>) {
     super(new ThreadExpressions(computation, nest, constants), nest);
+    this.aligned = aligned;
     const all = equationsIn([...nest.prepare, ...nest.body]);
-    const read = new Set(all.flatMap(({ value }) => accessesIn(value).map((a) => a.tensor)));
+    const accesses = all.flatMap(({ value }) => accessesIn(value));
+    const read = new Set(accesses.map((a) => a.tensor));
+    this.read = new Set(accesses.map(registerText));
     const vectors = new Set((nest.vectors ?? []).map((v) => v.name));
     this.exchanged = new Set(
       all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
@@ -53,7 +73,9 @@ export class CudaLanes extends WarpLanes implements LanguagePrinter {
 
   declarations({ registers }: Named): Code[] {
     return (this.nest.vectors ?? []).flatMap(({ name, dtype }) =>
-      (registers.get(name) ?? []).map((i) => code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`),
+      (registers.get(name) ?? []).flatMap((i) =>
+        this.unread.has(`${name} ${i}`) ? [] : [code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`],
+      ),
     );
   }
 
@@ -64,5 +86,55 @@ export class CudaLanes extends WarpLanes implements LanguagePrinter {
 
   protected override synchronised(tensor: string, lines: Code[]): Code[] {
     return this.exchanged.has(tensor) ? [code`__syncwarp();`, ...lines, code`__syncwarp();`] : lines;
+  }
+  /** The loops around a loop of lanes are the same for all of them. */
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
+  }
+
+  protected override statement(statement: Of<"scalar">, loop: Loop, extents: Extents): Code[] {
+    const { together, equation } = statement;
+    if (!together) return super.statement(statement, loop, extents);
+    this.c.begin({ lane: loop.axis });
+    return this.neighbours(equation, together, { ...extents, [loop.axis]: loop.extent });
+  }
+
+  /** Elements side by side in memory that a lane moves at once: into registers of its own, or out of them. */
+  private neighbours(equation: Equation, { name, extent: count }: Dimension, extents: Extents): Code[] {
+    const { target, value, where } = equation;
+    const stepped = (e: Expr, i: number): Expr => substitute(e, new Map([[name, number(i)]]));
+    const at = (a: Access, i: number): Access => ({ ...a, index: a.index.map((e) => stepped(e, i)) });
+    const first = this.c.ownRegister(at(target, 0));
+    const memory = first ? value : target;
+    if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
+    this.requireTogether(memory, name, count, { ...extents, [name]: count });
+    const dtype = this.dtypeOf(memory.tensor);
+    this.aligned.set(memory.tensor, Math.max(this.aligned.get(memory.tensor) ?? 1, count * bytesOf(dtype)));
+    const type = pieceType(dtype, count);
+    const places = Array.from({ length: count }, (_, i) => i);
+    const place = this.c.placeWhere(at(memory, 0), conjunction(where), extents);
+    const element = code`${this.c.tensor(memory.tensor)}[${place.at}]`;
+    if (!first) {
+      const values = places.map((i) => code`${this.c.value(stepped(value, i), dtype, extents)},`);
+      return guarded(place.guards, [code`*(${type}*)&${element} = {{`, ...indented(values), code`}};`], true);
+    }
+    const piece = tensorName(memory.tensor).with("_piece");
+    const loaded = code`*(const ${type}*)&${element}`;
+    const outside = code`filled<${type}>(${this.c.outside(memory.tensor, dtype)})`;
+    const chosen = place.guards.length === 0 ? loaded : code`${allOf(place.guards)} ? ${loaded} : ${outside}`;
+    const moved = places.flatMap((i) => {
+      const to = at(target, i);
+      if (this.read.has(registerText(to))) return [code`${this.c.ownRegister(to) ?? first} = ${piece}.values[${i}];`];
+      this.unread.add(registerText(to));
+      return [];
+    });
+    return guarded([], [code`const ${type} ${piece} = ${chosen};`, ...moved], true);
+  }
+
+  /** @throws Error unless neighbours lie side by side from a multiple of their number on, and are inside their tensor or outside together */
+  private requireTogether(memory: Access, name: string, count: number, extents: Extents): void {
+    const { at, guards } = this.c.placeOf(memory, extents);
+    if (isRun(at, name, count, extents) && guards.every((g) => holdsTogether(g, name, count, extents))) return;
+    throw new Error(`internal: ${count} elements of ${printAccess(memory)} cannot move at once`);
   }
 }

@@ -2,7 +2,7 @@
  * @file How long a window on the lanes of warps takes on a GPU: what a quarter of a multiprocessor issues for one block of outputs, and the
  * bytes that all of them move.
  *
- *     time = launch + max(blocks / quarters * cycles of a block / clock, bytes / bandwidth)
+ *     time = launch + the longer of blocks / quarters * cycles of a block / clock and bytes / bandwidth, and a part of the shorter
  *
  * Warps of other blocks hide latencies; what limits a kernel is what it issues or what it reads and writes.
  */
@@ -10,45 +10,155 @@
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
-import type { TapSum } from "../mapper/space-time/taps.ts";
+import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
+import { isTested, piecesOf, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { readsOf } from "./lanes.ts";
 
-/** Instructions of a warp beside a load or store: address and bounds. As of a copy's piece in grid.ts, counted in SASS by eye. */
-const PLACE_INSTRUCTIONS = 4;
 /** 64-bit values pass a unit in two halves. */
 const WORD_BYTES = 4;
 
+// Fitted to the 240 kernels of bench/results/cuda-ssam-h200.jsonl, 2026-11-22: 82 % of their pairs are ranked right, and 57 % without.
+
+/** Turns of a quarter for a load: itself, its address and bounds, and the lines it shares with its neighbours. */
+const LOAD_TURNS = 3.7;
+/** Instructions of a load as they are written out; counted in SASS of filters of 9 and 20. */
+const LOAD_INSTRUCTIONS = 3;
+/** Weights that the uniform registers hold; of more, those that rows use one after another are loaded for each product. */
+const HELD_WEIGHTS = 60;
+const WEIGHT_TURNS = 0.8;
+/** Instructions that warps share near a quarter, 16 bytes each: each beyond costs its fetch. Of more than the last cache holds all do. */
+const NEAR_INSTRUCTIONS = 2048;
+const FETCH_TURNS = 0.6;
+const CACHED_INSTRUCTIONS = 7500;
+const MISSED_TURNS = 2;
+/** Of the shorter of arithmetic and transfers, the part that does not overlap with the other. */
+const NOT_OVERLAPPED = 0.2;
+/** Of the time of a row from memory, what it takes when a block beside has brought it. */
+const AGAIN = 0.24;
+/** Registers of a thread besides sums and data, and of a quarter's lanes all together. CUDA C++ Programming Guide, Technical Specifications. */
+const OTHER_REGISTERS = 24;
+const QUARTER_REGISTERS = 512;
+const QUARTER_WARPS = 16;
+/** Memory under load answers later than alone. */
+const LOADED = 2;
+
+/** What a warp does for one block of outputs. */
+interface Work {
+  readonly outputs: number;
+  /** Instructions. */
+  readonly multiplyAdds: number;
+  readonly loads: number;
+  readonly shuffles: number;
+  readonly others: number;
+  /** Times 128 bytes that the first cache is asked for. */
+  readonly lines: number;
+  /** Instructions written out, and how often they are passed through. */
+  readonly written: number;
+  readonly passes: number;
+  /** Rows of data that are loaded, for each that no other block loads. */
+  readonly again: number;
+  /** Warps that a quarter's registers hold. */
+  readonly warps: number;
+}
+
 /** Seconds of a call. */
 export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlacement, target: Target): number {
-  const { data, sumHop, dataHop, outputs } = placement;
-  const { multiplyAdd, shift, load, store } = laneCosts(target);
-  const extents = extentsOf(sum.computation);
-  const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  const { multiplyAdd, shift, load } = laneCosts(target);
   const words = bytesOf(sum.output.dtype) / WORD_BYTES;
-  const sums = s.rows * s.vectors;
-  const { rows, places } = readsOf(sum, s);
+  const work = s.each === undefined && s.sweep === undefined ? blockWork(sum, s, placement) : sweepWork(sum, s);
 
-  // 1. What a block issues, in turns of a quarter; shuffles, loads and stores have units of a whole multiprocessor.
-  const fmas = repeats * sum.taps.length * sums;
-  const loads = data === "loaded" ? repeats * places * s.vectors : rows * s.vectors;
-  const moving = (sumHop === 0 ? 0 : s.rows) + (data === "loaded" || dataHop === 0 ? 0 : rows);
-  const shuffles = (sum.columns - 1) * s.vectors * moving;
-  const issued = fmas * multiplyAdd.issueCycles * words + shuffles + (loads + sums) * (1 + PLACE_INSTRUCTIONS);
-  const memory = (loads * load.issueCycles + sums * store.issueCycles + shuffles * shift.issueCycles) * words;
-  const cycles = Math.max(issued, memory);
+  // 1. What a block issues, in turns of a quarter; the first cache is a whole multiprocessor's.
+  const far =
+    FETCH_TURNS * Math.max(0, work.written - NEAR_INSTRUCTIONS) +
+    (work.written > CACHED_INSTRUCTIONS ? MISSED_TURNS * work.written : 0);
+  const issued =
+    (work.multiplyAdds * multiplyAdd.issueCycles + work.others) * words +
+    work.loads * LOAD_TURNS +
+    work.shuffles * shift.issueCycles * words +
+    far * work.passes;
+  const turns = Math.max(issued, work.lines * load.issueCycles * words) / work.passes;
 
-  // 2. All blocks on all quarters, a wave of them at least.
-  const blocks = Math.ceil(elementCount(sum.output) / (sums * Math.max(1, outputs)));
+  // 2. Blocks on all quarters: of one pass a warp waits for its data, while others issue theirs.
+  const blocks = Math.ceil(elementCount(sum.output) / work.outputs);
   const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
-  const clock = (target.loadedClockHz ?? target.clockHz)?.value ?? 1;
-  const busy = (Math.ceil(blocks / quarters) * cycles) / clock;
+  const warps = Math.min(work.warps, Math.ceil(blocks / quarters));
+  const latency = LOADED * (memoryOf(target, "dram").latencyCycles?.value ?? 0);
+  const pass = Math.max(warps * turns, turns + latency);
+  const busy = (Math.max(1, blocks / quarters / warps) * work.passes * pass) / (target.clockHz?.value ?? 1);
 
-  // 3. Every element once; rows between blocks lie in the cache.
+  // 3. Every element once from memory, rows between blocks from the cache.
   const bytes = (elementCount(sum.input) + elementCount(sum.output)) * bytesOf(sum.output.dtype);
   const near = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
   const rate = readRate(target, near ? "l2" : "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
-  return (target.fixed["launch"]?.value ?? 0) + Math.max(busy, bytes / rate);
+  const moving = (bytes / rate) * (1 + AGAIN * (work.again - 1));
+  const launch = target.fixed["launch"]?.value ?? 0;
+  return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
+}
+
+/** A block of rows and vectors, its data loaded for every column or held. */
+function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, outputs }: WindowPlacement): Work {
+  const extents = extentsOf(sum.computation);
+  const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  const sums = s.rows * s.vectors;
+  const { rows, places } = readsOf(sum, s);
+  const multiplyAdds = sum.taps.length * sums;
+  const loads = data === "loaded" ? places * s.vectors : rows * s.vectors;
+  const moving = (sumHop === 0 ? 0 : s.rows) + (data === "loaded" || dataHop === 0 ? 0 : rows);
+  return {
+    outputs: sums * Math.max(1, outputs),
+    multiplyAdds: repeats * multiplyAdds,
+    loads: repeats * loads,
+    shuffles: (sum.columns - 1) * s.vectors * moving,
+    others: data === "held" && sum.taps.length > HELD_WEIGHTS ? WEIGHT_TURNS * multiplyAdds : 0,
+    lines: repeats * loads + sums,
+    written: multiplyAdds + loads * LOAD_INSTRUCTIONS,
+    passes: repeats,
+    again: rows / s.rows,
+    warps: QUARTER_WARPS,
+  };
+}
+
+/** Outputs side by side in a lane, made step by step of a sweep. */
+function sweepWork(sum: TapSum, s: LaneSchedule): Work {
+  const { each = 1, rows, sweep, ahead = 1 } = s;
+  const swept = sweep === undefined ? undefined : sweptAxis(sum);
+  const [length, reach] = swept ? [sweep ?? 1, swept.reach] : [1, 1];
+  const steps = ahead * Math.ceil((length + reach - 1) / ahead);
+  const byPlace = new Map<number, number>();
+  for (const tap of sum.taps) {
+    const place = swept ? shiftAt(tap, swept.dimension) : 0;
+    byPlace.set(place, (byPlace.get(place) ?? 0) + 1);
+  }
+  const tested = [...byPlace.values()].filter((taps) => swept && isTested(taps, s));
+  const left = tested.reduce((sum, taps) => sum + taps, 0) * (steps - length);
+  const keys = [...piecesOf(sum, s).keys()];
+  const pieces = keys.length;
+  const read = new Set(keys.map((key) => key.slice(0, key.lastIndexOf(",")))).size;
+  const sums = rows * each;
+  const moves = swept && ahead < reach ? ((reach - 1) * sums * steps) / ahead : 0;
+  const warps = Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / (sweepRegisters(sum, s) + OTHER_REGISTERS)));
+  return {
+    outputs: WARP * sums * length,
+    multiplyAdds: (sum.taps.length * steps - left) * sums,
+    loads: pieces * steps,
+    shuffles: 0,
+    others: moves + ((2 * tested.length + sum.taps.length / 2) * steps) / ahead,
+    lines: (pieces * steps + rows * length) * each,
+    written: ahead * (sum.taps.length * sums + pieces * LOAD_INSTRUCTIONS),
+    passes: steps / ahead,
+    again: (read * steps) / (rows * length),
+    warps,
+  };
+}
+
+/** 32-bit registers that a lane's sums and data fill. */
+export function sweepRegisters(sum: TapSum, s: LaneSchedule): number {
+  const { each = 1, rows, ahead = 1 } = s;
+  const reach = s.sweep === undefined ? 1 : (sweptAxis(sum)?.reach ?? 1);
+  const words = bytesOf(sum.output.dtype) / WORD_BYTES;
+  return (reach * rows * each + piecesOf(sum, s).size * each * ahead) * words;
 }

@@ -85,8 +85,10 @@ describe("lanes of warps", () => {
   );
 
   it("are what tune searches for a stencil on a GPU", async () => {
+    const ranked = rankByModel(stencil("2d5pt", "f32", 8192), { machine: H100, count: 1 });
+    expect("refused" in ranked ? undefined : ranked[0]?.candidate.kind).toBe("lanes");
     const ran = await fakeCuda(folder).commandLine(
-      `tune 2d5pt --h 40 --w 40 --dtype f32 --target cuda --trials 3 --time 300 --db ${folder}/t.db --json`,
+      `tune 2d5pt --h 40 --w 40 --dtype f32 --target cuda --kinds lanes --trials 3 --time 300 --db ${folder}/t.db --json`,
     );
     expect(ran.code, ran.err).toBe(0);
     expect(JSON.parse(ran.out).best.intrinsic).toBe("cuda.fma.f32");

@@ -10,18 +10,46 @@ import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
-import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
+import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
-import { warpSeconds } from "../perfmodel/warps.ts";
+import { sweepRegisters, warpSeconds } from "../perfmodel/warps.ts";
 import { type LaneSpace, rollings, ScheduleSpace } from "./lane-candidates.ts";
 
 const ROWS = [1, 2, 4, 8, 16] as const;
 const VECTORS = [1, 2] as const;
-/** Longer straight-line blocks take nvcc seconds, and their sums more registers than a thread has. */
-const LONGEST_BLOCK = 6400;
+/**
+ * Multiply-adds that are written out at most. nvcc 13.0 took 34 s for 6400 of one vector a row, 6 s for 3200, and 3 s for 3200 of a sweep
+ * (filters of 20, 2026-11-22); of one vector a row none of more than 1296 was the fastest of its case (bench/results/cuda-ssam-h200.jsonl).
+ */
+const LONGEST_BLOCK = 1600;
+const LONGEST_SWEEP = 3300;
+/** 32-bit registers for sums and data, beside those of addresses: a thread has 255. */
+const MOST_REGISTERS = 200;
 /** Sums of a thread, beside the rows that are held. */
 const MOST_SUMS = 32;
+
+/** Lanes of several outputs, and those that sweep, in blocks that fit the registers of a thread. */
+function sweeps(sum: TapSum): LaneSchedule[] {
+  const context = { sum, rollings: [[]], lanes: [WARP], threads: 1 };
+  const found: LaneSchedule[] = [];
+  for (const sweep of LANE_DECISIONS.sweep.values(context))
+    for (const each of LANE_DECISIONS.each.values(context))
+      for (const rows of ROWS)
+        for (const ahead of sweep === undefined ? [undefined] : LANE_DECISIONS.ahead.values(context)) {
+          if (each === undefined && sweep === undefined) continue;
+          const schedule: LaneSchedule = {
+            ...{ dataflow: "FBS-load", lanes: WARP, rows, vectors: 1, rolled: [], weights: "memory", streaming: false },
+            ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1 },
+            ...{ ...(each && { each }), ...(sweep && { sweep }), ...(ahead && ahead > 1 && { ahead }) },
+          };
+          const written = sum.taps.length * rows * (each ?? 1) * (ahead ?? 1);
+          if (laneScheduleProblem(sum, schedule) || written > LONGEST_SWEEP) continue;
+          if (sweepRegisters(sum, schedule) <= MOST_REGISTERS) found.push(schedule);
+        }
+  return found;
+}
 
 export function warpSpace(computation: Computation, target: Target): LaneSpace | LaneRefusal {
   const verdict = tapsOf(computation);
@@ -44,9 +72,11 @@ export function warpSpace(computation: Computation, target: Target): LaneSpace |
             ...{ prefetchBytes: 0, strip: 0, borders: "guarded", threads: 1 },
           };
           const isOther = WINDOW_DESIGNS[dataflow].data !== "held" || own.columns > 1;
-          if (isOther && rows * vectors <= MOST_SUMS && own.taps.length * rows * vectors <= LONGEST_BLOCK)
+          const longest = rows * vectors === 1 ? LONGEST_SWEEP : LONGEST_BLOCK;
+          if (isOther && rows * vectors <= MOST_SUMS && own.taps.length * rows * vectors <= longest)
             if (laneScheduleProblem(own, schedule) === undefined) schedules.push(schedule);
         }
+  schedules.push(...sweeps(verdict.sum));
   if (schedules.length === 0)
     return { rule: "length", because: `length: no block of ${verdict.sum.taps.length} taps fits a warp` };
   return new ScheduleSpace(schedules, (s) => {

@@ -8,11 +8,15 @@
 
 import { z } from "zod";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { WARP } from "../../abstraction/intrinsic.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import type { TapSum } from "../space-time/taps.ts";
+import { sweptAxis } from "../space-time/window-sweep.ts";
 import type { Decision, Listed } from "./decision.ts";
 import { stripsOf } from "./lanes.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
+import type { Decisions } from "./schedules.ts";
 
 export interface LaneContext {
   /** Nothing rolled. */
@@ -149,6 +153,47 @@ const depth: Searched<"depth"> = {
   print: (steps) => steps?.toString(),
 };
 
+/** Of the warps of a GPU: vectors of a CPU have their neighbours by `vectors`, and keep rows in their caches. */
+const ofWarps = ({ lanes: known }: LaneContext): boolean => known.includes(WARP);
+/** A lane moves 16 bytes at once at most. */
+const MOST_BYTES = 16;
+const SWEEPS = [16, 32, 64, 128, 256] as const;
+const AHEAD = [2, 4] as const;
+
+const each: Searched<"each"> = {
+  name: "each",
+  label: "outputs a lane",
+  summary:
+    "Neighbouring outputs of one lane: they share the data they read, which are moved so many elements at once. When left out, a lane has one of each vector.",
+  example: "4",
+  schema: positive.optional(),
+  values: (context) => {
+    const most = MOST_BYTES / bytesOf(context.sum.output.dtype);
+    return ofWarps(context) ? [undefined, ...[2, 4].filter((n) => n <= most)] : [undefined];
+  },
+  print: (outputs) => outputs?.toString(),
+};
+
+const sweep: Searched<"sweep"> = {
+  name: "sweep",
+  summary:
+    "How many rows of an image, or planes of a 3-D grid, lanes take one after another: data are loaded once and added to every sum they belong to. Longer sweeps load fewer rows twice and leave fewer blocks.",
+  example: "64 outputs",
+  schema: positive.optional(),
+  values: (context) => (ofWarps(context) && sweptAxis(context.sum) ? [undefined, ...SWEEPS] : [undefined]),
+  print: (outputs) => (outputs === undefined ? undefined : `${outputs} outputs`),
+};
+
+const ahead: Searched<"ahead"> = {
+  name: "ahead",
+  label: "steps written out",
+  summary: "Steps of a sweep that are written out, with the loads of all of them first: more data are on their way.",
+  example: "2",
+  schema: positive.optional(),
+  values: (context) => (ofWarps(context) ? [undefined, ...AHEAD] : [undefined]),
+  print: (steps) => steps?.toString(),
+};
+
 const { name, summary, example, schema } = MAPPED_DECISIONS.threads;
 const threads: LaneDecision<"threads"> = {
   ...{ name, summary, example, schema },
@@ -158,8 +203,24 @@ const threads: LaneDecision<"threads"> = {
 };
 
 /** In the order they are drawn and printed. */
-export const LANE_DECISIONS: { readonly [K in Exclude<keyof LaneSchedule, Given>]-?: Searched<K> } & {
-  readonly [K in Given]: LaneDecision<K>;
+export const LANE_DECISIONS: Decisions<LaneSchedule, LaneContext> & {
+  readonly [K in Exclude<keyof LaneSchedule, Given>]-?: Searched<K>;
 } = {
-  ...{ dataflow, lanes, rows, vectors, rolled, weights, streaming, prefetchBytes, borders, strip, depth, threads },
+  ...{
+    dataflow,
+    lanes,
+    rows,
+    vectors,
+    rolled,
+    weights,
+    streaming,
+    prefetchBytes,
+    borders,
+    strip,
+    depth,
+    each,
+    sweep,
+    ahead,
+    threads,
+  },
 };

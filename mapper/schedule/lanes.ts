@@ -7,6 +7,7 @@
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/window.ts";
+import { sweptAxis } from "../space-time/window-sweep.ts";
 
 /** Multiply-adds of one block at most: what is searched has up to 3000, and beyond this a compiler takes minutes. */
 const MOST_WRITTEN = 16_384;
@@ -25,7 +26,7 @@ export function laneScheduleProblem(
     ["vectors", schedule.vectors],
   ] as const)
     if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
-  const written = sum.taps.length * schedule.rows * schedule.vectors;
+  const written = sum.taps.length * schedule.rows * schedule.vectors * (schedule.each ?? 1) * (schedule.ahead ?? 1);
   if (written > MOST_WRITTEN)
     return refuse(`a block would be written as ${written} multiply-adds, more than ${MOST_WRITTEN}`);
   const fixed = schedule.rolled.find((name) => !rollable(sum.computation).includes(name));
@@ -42,6 +43,36 @@ export function laneScheduleProblem(
     return refuse(
       `${sum.rolled.join(", ")} stays a loop, but ${schedule.dataflow} moves lanes from tap to tap; unroll it`,
     );
+  return sweepProblem(sum, schedule, design, refuse);
+}
+
+/** Why lanes cannot have several outputs each, or go along an axis. */
+function sweepProblem(
+  { input, output, rowAxis, ...sum }: TapSum,
+  { each, sweep, ahead, rows, vectors, rolled, borders }: LaneSchedule,
+  { data }: WindowDesign,
+  refuse: (because: string) => LaneRefusal,
+): LaneRefusal | undefined {
+  if (sweep === undefined && ahead !== undefined) return refuse(`${ahead} steps are written out, but nothing is swept`);
+  if (each === undefined && sweep === undefined) return undefined;
+  for (const [name, value] of Object.entries({ each, sweep, ahead }))
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
+      return refuse(`${name} must be a positive integer, got ${value}`);
+  if (data !== "loaded") return refuse("lanes of several outputs, and lanes that sweep, load their data (FBS-load)");
+  if (vectors > 1 || rolled.length > 0 || borders !== "guarded")
+    return refuse(
+      "lanes of several outputs, and lanes that sweep, take one vector, keep no loop and test every access",
+    );
+  const uneven = [input, output].find((t) => (t.dims.at(-1)?.extent ?? 1) % (each ?? 1) !== 0);
+  if (uneven)
+    return refuse(
+      `${each} neighbours at once do not divide the ${uneven.dims.at(-1)?.extent} columns of ${uneven.name}`,
+    );
+  if (sweep === undefined) return undefined;
+  const swept = sweptAxis({ input, output, rowAxis, ...sum });
+  if (!swept) return refuse("nothing moves along an axis that could be swept");
+  if (swept.name === rowAxis && rows > 1)
+    return refuse(`${rows} rows at once of ${rowAxis}, which is swept row by row`);
   return undefined;
 }
 
@@ -56,6 +87,8 @@ export function printLaneSchedule(s: LaneSchedule): string {
     ...(s.streaming ? ["streaming stores"] : []),
     ...(s.prefetchBytes > 0 ? [`prefetch ${s.prefetchBytes} B`] : []),
     ...(s.strip > 0 ? [`strips of ${s.strip}`] : []),
+    ...(s.each === undefined ? [] : [`${s.each} outputs a lane`]),
+    ...(s.sweep === undefined ? [] : [`sweeps of ${s.sweep}, ${s.ahead ?? 1} steps ahead`]),
   ].join(", ");
 }
 

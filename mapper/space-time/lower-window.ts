@@ -22,6 +22,7 @@ import { laneScheduleProblem } from "../schedule/lanes.ts";
 import { type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
 import { type Block, BlockWriter, type Origin } from "./window-block.ts";
+import { lowerSweep } from "./window-sweep.ts";
 
 /**
  * @param design any transform that broadcasts weights; the one the schedule names when left out
@@ -39,6 +40,7 @@ export function lowerLanes(
   if (problem) throw new Error(`internal: ${problem.because}`);
   const placed = placeWindow(design, schedule.lanes, sum.columns);
   if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
+  if (schedule.each !== undefined || schedule.sweep !== undefined) return lowerSweep(sum, schedule);
   return new WindowLoops(sum, schedule, placed.placement).nest();
 }
 

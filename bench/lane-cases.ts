@@ -1,0 +1,76 @@
+/**
+ * @file Filters and stencils of the SSAM evaluation, and what was measured of them on an NVIDIA GPU with kernels picked by hand.
+ *
+ *     filterOf(9, 8192)                              out[p,q] += in[p+r-4,q+s-4] * w[r,s]
+ *     recordedLanes("cuda-ssam-h200.jsonl")          240 kernels, each a schedule of a case and its seconds
+ */
+
+import { readFileSync } from "node:fs";
+import { z } from "zod";
+import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { rollable } from "../mapper/space-time/taps.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { operatorNamed } from "../operators/index.ts";
+import { instantiate } from "../operators/operator.ts";
+
+/** A filter whose result is as large as the image; what lies outside is 0. Even filters reach one place further up and left. */
+export function filterOf(k: number, side: number, dtype: "f32" | "f64" = "f32"): Computation {
+  const before = Math.floor(k / 2);
+  return defineComputation({
+    name: "filter",
+    equation: `out[p,q] += in[p+r-${before},q+s-${before}] * w[r,s]`,
+    extents: { p: side, q: side, r: k, s: k },
+    tensors: { in: { dtype, shape: [side, side] }, w: { dtype, constant: true } },
+  });
+}
+
+/** `filter 9` or the name of a stencil; 2-D ones on a square, 3-D ones on a cube. */
+export function laneCase(name: string, side: number, cube: number, dtype: "f32" | "f64" = "f32"): Computation {
+  const k = /^filter (\d+)$/.exec(name)?.[1];
+  if (k !== undefined) return filterOf(Number(k), side, dtype);
+  const parameters = name.startsWith("2d") ? { h: side, w: side } : { d: cube, h: cube, w: cube };
+  return instantiate(operatorNamed(name), { parameters, types: parseDataTypes(dtype) });
+}
+
+/** One vector of each row on 32 lanes, every access tested. */
+export const PICKED: Omit<LaneSchedule, "dataflow" | "rows" | "rolled"> = {
+  ...{ lanes: 32, vectors: 1, weights: "memory", streaming: false },
+  ...{ prefetchBytes: 0, borders: "guarded", strip: 0, threads: 1 },
+};
+
+export interface RecordedLanes {
+  readonly name: string;
+  readonly computation: Computation;
+  readonly schedule: LaneSchedule;
+  readonly seconds: number;
+}
+
+const LINE = z.object({
+  case: z.string(),
+  kernel: z.string(),
+  side: z.number(),
+  status: z.literal("ok"),
+  ms: z.number(),
+});
+/** `FBS-load/s 16x1 4 warps`: dataflow, a loop that is kept, rows and vectors. */
+const LABEL = /^([\w-]+)(?:\/(\w+))? (\d+)x(\d+) 4 warps$/;
+
+/** What bench/cuda-ssam.ts measured: the kernels that were right, by case. */
+export function recordedLanes(file: string): readonly RecordedLanes[] {
+  const computations = new Map<string, Computation>();
+  return readFileSync(file, "utf8")
+    .trim()
+    .split("\n")
+    .flatMap((text): RecordedLanes[] => {
+      const line = LINE.safeParse(JSON.parse(text)).data;
+      const [, flow, rolled, rows, vectors] = LABEL.exec(line?.kernel ?? "") ?? [];
+      const dataflow = LANE_DATAFLOWS.find((known) => known === flow);
+      if (!line || !dataflow) return [];
+      const computation = computations.get(line.case) ?? laneCase(line.case, line.side, line.side);
+      computations.set(line.case, computation);
+      const kept = rollable(computation).filter((axis) => axis === rolled);
+      const schedule = { ...PICKED, dataflow, rows: Number(rows), vectors: Number(vectors), rolled: kept };
+      return [{ name: line.case, computation, schedule, seconds: line.ms / 1000 }];
+    });
+}

@@ -1,0 +1,328 @@
+/**
+ * @file Lanes that each compute several neighbouring outputs, and that sweep along an axis: data are loaded once, many elements at a time, and
+ * added to every sum they belong to.
+ *
+ *     out[i,j] += in[i+r-1,j+s-1] * w[r,s]   4 outputs a lane, a sweep of 64 rows
+ *
+ *     for i_step in 0..66
+ *       for lanes lane in 0..32
+ *         X[n,lane] = in[64*i_block + i_step - 1,4*lane - 4 + n]      three loads of four
+ *         A[0,lane] += X[3,lane] * w[2,0]                             the sum of the row above becomes whole,
+ *         A[4,lane] += X[3,lane] * w[1,0]                             that of this row goes on,
+ *         A[8,lane] = X[3,lane] * w[0,0]                              that of the row below begins
+ *         out[64*i_block + i_step - 2,4*lane + n] = A[n,lane]
+ *         A[0,lane] = A[4,lane] ...                                   and all move on
+ *
+ * Across lanes this is FBS with data that are loaded. Along the swept axis sums migrate through the registers of a lane, a place a step, while
+ * data are used and forgotten: rotating rows of a filter, rotating planes of a 3-D stencil.
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { Equation } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  and,
+  axesIn,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { FreshNames } from "../lower/names.ts";
+import { shiftAt, type Tap, type TapSum } from "./taps.ts";
+
+/** The axis a sweep goes along, and the taps along it. */
+export interface SweptAxis {
+  readonly name: string;
+  /** Of the input. */
+  readonly dimension: number;
+  /** Least shift, and how many places taps reach over: so many sums are begun and not yet whole. */
+  readonly least: number;
+  readonly reach: number;
+}
+
+/** The outermost axis that data move along, where it is not that of the lanes and weights do not depend on it. */
+export function sweptAxis({ follows, shifts, taps, laneAxis }: TapSum): SweptAxis | undefined {
+  const dimension = shifts.findIndex(([min, max], d) => max > min && follows[d] !== undefined);
+  const name = follows[dimension];
+  const [least, most] = shifts[dimension] ?? [0, 0];
+  if (name === undefined || name === laneAxis || follows.indexOf(name) !== follows.lastIndexOf(name)) return undefined;
+  if (taps.some((t) => t.factor && axesIn(t.factor).includes(name))) return undefined;
+  return { name, dimension, least, reach: most - least + 1 };
+}
+
+/** What a step of a sweep loads of the input: rows, each by pieces of as many elements as a lane has outputs. */
+export interface Piece {
+  /** A tap that reads the row for an output row of the block. */
+  readonly tap: Tap;
+  readonly row: number;
+  /** Pieces from that of the lane's own outputs. */
+  readonly at: number;
+}
+
+/** Distinct pieces that a step of a block loads, in the order of their first use. */
+export function piecesOf(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): ReadonlyMap<string, Piece> {
+  const swept = sweep === undefined ? undefined : sweptAxis(sum)?.dimension;
+  const pieces = new Map<string, Piece>();
+  for (const tap of sum.taps)
+    for (let row = 0; row < rows; row++)
+      for (let e = 0; e < each; e++) {
+        const at = Math.floor((shiftAt(tap, sum.shifts.length - 1) + e) / each);
+        const key = pieceKey(sum, tap, row, at, swept);
+        if (!pieces.has(key)) pieces.set(key, { tap, row, at });
+      }
+  return pieces;
+}
+
+/** Steps along the swept axis are told apart by when they are loaded. */
+function pieceKey(sum: TapSum, tap: Tap, row: number, at: number, swept: number | undefined): string {
+  const places = sum.shifts.slice(0, -1).map((_, d) => {
+    if (d === swept) return 0;
+    return shiftAt(tap, d) + (d === sum.rowDimension ? row : 0);
+  });
+  return [...places, at].join();
+}
+
+/** Multiply-adds from which on a branch around what only outputs outside the sweep would take is worth its two instructions. */
+const WORTH_TESTING = 32;
+
+/** Whether the products of so many taps are left out where their sum is none of the sweep: at its beginning and its end. */
+export function isTested(taps: number, { rows, each = 1, ahead = 1 }: LaneSchedule): boolean {
+  return taps * rows * each * ahead >= WORTH_TESTING;
+}
+
+/** @throws Error when the schedule does not fit: ask laneScheduleProblem first */
+export function lowerSweep(sum: TapSum, schedule: LaneSchedule): LoopNest {
+  return new SweepWriter(sum, schedule).nest();
+}
+
+/** Register files: data and sums. */
+type File = "A" | "X";
+
+class SweepWriter {
+  private readonly sum: TapSum;
+  private readonly schedule: LaneSchedule;
+  private readonly each: number;
+  /** Steps written out, outputs of a sweep, and the places taps reach over: one each where nothing is swept. */
+  private readonly ahead: number;
+  private readonly length: number;
+  private readonly reach: number;
+  private readonly steps: number;
+  private readonly swept: SweptAxis | undefined;
+  private readonly pieces: ReadonlyMap<string, Piece>;
+  private readonly numbers: ReadonlyMap<string, number>;
+  private readonly names: FreshNames;
+  private readonly lane: string;
+  private readonly neighbour: string;
+  private readonly step: string;
+  private readonly used = new Map<string, number>();
+
+  constructor(sum: TapSum, schedule: LaneSchedule) {
+    const { each = 1, sweep, ahead = 1 } = schedule;
+    this.sum = sum;
+    this.schedule = schedule;
+    this.each = each;
+    this.swept = sweep === undefined ? undefined : sweptAxis(sum);
+    this.ahead = this.swept ? ahead : 1;
+    this.length = this.swept ? (sweep ?? 1) : 1;
+    this.reach = this.swept?.reach ?? 1;
+    this.steps = Math.ceil((this.length + this.reach - 1) / this.ahead);
+    this.pieces = piecesOf(sum, schedule);
+    this.numbers = new Map([...this.pieces.keys()].map((key, n) => [key, n]));
+    this.names = new FreshNames(sum.computation);
+    this.lane = this.names.fresh("lane");
+    this.neighbour = this.names.fresh("neighbour");
+    this.step = this.names.fresh(`${this.swept?.name ?? ""}_step`);
+  }
+
+  nest(): LoopNest {
+    const blocks = this.sum.output.dims.map(({ extent }, d) => {
+      const target = this.sum.computation.equation.target.index[d];
+      const name = target?.kind === "axis" ? target.name : "";
+      const width = this.widthAlong(name);
+      const counter = width === 1 ? name : this.names.fresh(`${name}_block`);
+      return { name, counter, extent: Math.ceil(extent / width), at: binary("*", axis(counter), number(width)) };
+    });
+    const at = new Map(blocks.map((b) => [b.name, b.at]));
+    const written = Array.from({ length: this.ahead }, (_, i) => i);
+    const begun = new Set(Array.from({ length: this.sumsOf(this.reach - 1) }, (_, a) => a));
+    const body = joined([
+      ...written.map((i) => this.onLanes(this.loads(at, i))),
+      ...this.products(at, begun),
+      ...written.map((i) => this.onLanes(this.stores(at, i))),
+      ...(this.swept && this.steps > 1 ? [this.onLanes(this.moves())] : []),
+    ]);
+    const inner = this.swept ? [loop(this.step, this.steps, body)] : body;
+    const { dtype } = this.sum.output;
+    const { lanes } = this.schedule;
+    return {
+      ...{ scratch: [], registers: [], prepare: [] },
+      vectors: [...this.used]
+        .sort(([a], [b]) => (a < b ? -1 : 1))
+        .map(([name, count]) => ({ name, dtype, lanes, count })),
+      body: blocks.reduceRight<readonly Statement[]>(
+        (within, { counter, extent }) => [loop(counter, extent, within, "parallel")],
+        inner,
+      ),
+    };
+  }
+
+  /** Outputs of a block along an axis. */
+  private widthAlong(name: string): number {
+    if (name === this.sum.laneAxis) return this.schedule.lanes * this.each;
+    if (name === this.swept?.name) return this.length;
+    return name === this.sum.rowAxis ? this.schedule.rows : 1;
+  }
+
+  // ---- what a step does ---------------------------------------------------------------------------------------------------------
+
+  private loads(at: ReadonlyMap<string, Expr>, i: number): Statement[] {
+    return [...this.pieces.values()].map((piece, n) => {
+      const { sum } = this;
+      const index = sum.follows.map((follows, d) => {
+        const from = follows === undefined ? number(0) : (at.get(follows) ?? number(0));
+        if (d === sum.follows.length - 1) return this.columnFrom(from, piece.at);
+        if (d === this.swept?.dimension) return sumOf(from, this.stepped(i), number(this.swept.least));
+        return sumOf(from, number(shiftAt(piece.tap, d) + (d === sum.rowDimension ? piece.row : 0)));
+      });
+      return this.atOnce(this.own("X", (i * this.pieces.size + n) * this.each), access(sum.input.name, index));
+    });
+  }
+
+  /**
+   * What the data of all steps written out add to the sums they belong to, weight by weight: first to those that become whole, `reach - 1` places
+   * behind.
+   */
+  private products(at: ReadonlyMap<string, Expr>, begun: Set<number>): Statement[] {
+    return Array.from({ length: this.reach }, (_, r) => this.reach - 1 - r).flatMap((behind) => {
+      const taps = this.sum.taps.filter(
+        (tap) => !this.swept || shiftAt(tap, this.swept.dimension) - this.swept.least === behind,
+      );
+      if (taps.length === 0) return [];
+      const products = this.onLanes(taps.flatMap((tap) => this.productsOf(tap, behind, at, begun)));
+      const test = isTested(taps.length, this.schedule) ? this.inSweep(0, this.ahead - 1, behind) : undefined;
+      return test ? [{ kind: "when", condition: test, body: [products], otherwise: [] }] : [products];
+    });
+  }
+
+  private productsOf(tap: Tap, behind: number, at: ReadonlyMap<string, Expr>, begun: Set<number>): Statement[] {
+    const { sum, each } = this;
+    const factor = tap.factor && substitute(tap.factor, at, "value");
+    return Array.from({ length: this.sumsOf(this.ahead) }, (_, all): Statement => {
+      const [i, own] = [Math.floor(all / this.sumsOf(1)), all % this.sumsOf(1)];
+      const column = shiftAt(tap, sum.shifts.length - 1) + (own % each);
+      const piece = Math.floor(column / each);
+      const key = pieceKey(sum, tap, Math.floor(own / each), piece, this.swept?.dimension);
+      const n = i * this.pieces.size + (this.numbers.get(key) ?? 0);
+      const data = this.element("X", n * each + (column - piece * each));
+      const a = this.sumsOf(i - behind + this.reach - 1) + own;
+      // A sum that begins in these steps begins where it is farthest behind: that part is left out only where the rest is too.
+      const op = begun.has(a) ? "+=" : "=";
+      begun.add(a);
+      const value: Expr = factor ? { kind: "binary", op: "*", left: data, right: factor } : data;
+      return { kind: "scalar", equation: { target: this.element("A", a), op, value } };
+    });
+  }
+
+  /** That one of the outputs so many places behind some steps is of the sweep; undefined where it always is. */
+  private inSweep(first: number, last: number, behind: number): Expr | undefined {
+    if (!this.swept) return undefined;
+    const final = this.ahead * (this.steps - 1) + first - behind;
+    const tests = [
+      ...(last < behind ? [compare(">=", sumOf(this.stepped(last), number(-behind)), number(0))] : []),
+      ...(final >= this.length ? [compare("<", sumOf(this.stepped(first), number(-behind)), number(this.length))] : []),
+    ];
+    const [test, ...rest] = tests;
+    return test && rest.reduce((all, other) => and(all, other), test);
+  }
+
+  /** The sums that are whole after a step. */
+  private stores(at: ReadonlyMap<string, Expr>, i: number): Statement[] {
+    const { computation, output, laneAxis, rowAxis } = this.sum;
+    const made = sumOf(this.stepped(i), number(1 - this.reach));
+    const where = this.inSweep(i, i, this.reach - 1);
+    return Array.from({ length: this.schedule.rows }, (_, row) => {
+      const place = computation.equation.target.index.map((e) => {
+        const name = e.kind === "axis" ? e.name : "";
+        const from = at.get(name) ?? axis(name);
+        if (name === laneAxis) return this.columnFrom(from, 0);
+        if (name === this.swept?.name) return sumOf(from, made);
+        return name === rowAxis ? sumOf(from, number(row)) : from;
+      });
+      const sums = this.own("A", this.sumsOf(i) + row * this.each);
+      return this.atOnce(access(output.name, place), sums, where);
+    });
+  }
+
+  /** Each sum goes where the steps that come next look for it. */
+  private moves(): Statement[] {
+    const by = this.sumsOf(this.ahead);
+    return Array.from({ length: this.sumsOf(this.reach - 1) }, (_, a) => ({
+      kind: "scalar",
+      equation: { target: this.element("A", a), op: "=", value: this.element("A", a + by) },
+    }));
+  }
+
+  // ---- leaves -------------------------------------------------------------------------------------------------------------------
+
+  /** Sums of so many places of the swept axis. */
+  private sumsOf(places: number): number {
+    return places * this.schedule.rows * this.each;
+  }
+
+  /** The number of a step that is written out. */
+  private stepped(i: number): Expr {
+    return binary("+", binary("*", axis(this.step), number(this.ahead)), number(i));
+  }
+
+  private columnFrom(from: Expr, pieces: number): Expr {
+    const column = binary("+", from, binary("*", axis(this.lane), number(this.each)));
+    return sumOf(column, this.each > 1 ? axis(this.neighbour) : number(0), number(pieces * this.each));
+  }
+
+  private element(file: File, index: number): Access {
+    return this.register(file, number(index), index);
+  }
+
+  /** The registers from one on, as many as a lane moves at once. */
+  private own(file: File, first: number): Access {
+    const index = this.each > 1 ? binary("+", number(first), axis(this.neighbour)) : number(first);
+    return this.register(file, index, first + this.each - 1);
+  }
+
+  private register(wish: File, index: Expr, last: number): Access {
+    const file = this.names.fresh(wish);
+    this.used.set(file, Math.max(this.used.get(file) ?? 0, last + 1));
+    return access(file, [index, axis(this.lane)]);
+  }
+
+  private atOnce(target: Access, value: Expr, where?: Expr): Statement {
+    const equation: Equation = { target, op: "=", value, ...(where && { where }) };
+    const together = { name: this.neighbour, extent: this.each };
+    return { kind: "scalar", equation, ...(this.each > 1 && { together }) };
+  }
+
+  private onLanes(body: readonly Statement[]): Statement {
+    return loop(this.lane, this.schedule.lanes, body, "lanes");
+  }
+}
+
+/** Loops of lanes that follow one another as one. */
+function joined(statements: readonly Statement[]): Statement[] {
+  const all: Statement[] = [];
+  for (const s of statements) {
+    const before = all.at(-1);
+    if (s.kind === "loop" && before?.kind === "loop")
+      all[all.length - 1] = { ...before, body: [...before.body, ...s.body] };
+    else all.push(s);
+  }
+  return all;
+}
+
+function sumOf(...parts: readonly Expr[]): Expr {
+  return parts.reduce((left, right) => binary("+", left, right));
+}
