@@ -133,6 +133,8 @@ export interface GridSchedule {
   readonly repack?: readonly string[] | undefined;
   /** Taps of a filter are windows of what is staged of its input once; each is staged by itself when left out. */
   readonly taps?: "shifted" | undefined;
+  /** Kernels that await another one of the call are launched while that one runs; once it has ended when left out. */
+  readonly launch?: "early" | undefined;
 }
 
 /** A mapping onto an instruction of a warp, and how blocks and warps share the work. */

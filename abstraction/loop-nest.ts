@@ -194,9 +194,10 @@ export type Statement =
   /**
    * All threads have finished what is above before any begins what is below. Of the whole call when no group is named, and then at the
    * top of a nest only; else of the threads of a cluster, of a block, or of a warp. A barrier of `beginnings` says no more than that every block
-   * of the cluster runs, so that its memory may be written.
+   * of the cluster runs, so that its memory may be written. `early`: what is below, a kernel of its own, may be set up before what is above has
+   * ended.
    */
-  | { readonly kind: "barrier"; readonly group?: Group; readonly of?: "beginnings" };
+  | { readonly kind: "barrier"; readonly group?: Group; readonly of?: "beginnings"; readonly early?: true };
 
 /**
  * A tile from memory to memory, dealt to the threads of a group: thread t takes the pieces t, t + threads, ... of `width` elements along

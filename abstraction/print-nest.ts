@@ -103,7 +103,7 @@ export function printHead(s: Statement): string {
         return register && printRegister(register);
       });
     case "barrier":
-      return `barrier${s.group ? ` ${s.group}` : ""}${s.of ? `, of ${s.of}` : ""}`;
+      return `barrier${s.group ? ` ${s.group}` : ""}${s.of ? `, of ${s.of}` : ""}${s.early ? ", early" : ""}`;
     default:
       return s satisfies never;
   }

@@ -28,11 +28,14 @@ export interface Box {
   readonly span: number;
 }
 
-/** The lines that send one tile off, and what they name. */
+/**
+ * The lines that send one tile off, and what they name.
+ * @param counts whether loops may count places of the tile along: not where one thread of many uses them, and all would count
+ */
 export function printBoxes(
   { axes, equation, view }: Copy,
   arrival: Code,
-  { c, nest }: { c: CudaExpressions; nest: LoopNest },
+  { c, nest, counts }: { c: CudaExpressions; nest: LoopNest; counts: boolean },
   extents: Extents,
 ): { readonly lines: readonly Code[]; readonly box: Box; readonly bytes: number } {
   const { target, value } = equation;
@@ -51,7 +54,10 @@ export function printBoxes(
   };
 
   // 2. As many boxes or walks as there are spans.
-  const index = (e: Expr): Code => c.index(shortIndex(e, extents), extents);
+  const index = (e: Expr): Code => {
+    const print = (): Code => c.index(shortIndex(e, extents), extents);
+    return counts ? print() : c.counters.without(print);
+  };
   const lines = Array.from({ length: columns.extent / span }, (_, j) => {
     const first = new Map(axes.map((a) => [a.name, number(a === columns ? j * span : 0)]));
     const to: Access = { ...target, index: target.index.map((e) => substitute(e, first, "index")) };

@@ -22,6 +22,7 @@ import {
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
 import { joinedDigits, type Place } from "./c-expressions.ts";
+import { Counters } from "./cuda-counters.ts";
 import { always } from "./lane-statement.ts";
 import { STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
@@ -52,6 +53,8 @@ export class CudaExpressions extends WarpExpressions {
   atHand: AtHand = () => undefined;
   /** Of the kernel that is printed. */
   hoisted: Hoisted | undefined;
+  /** Of the loops that are being printed. */
+  readonly counters = new Counters();
   /** Whether products run on while threads do something else. */
   private readonly hasFlights: boolean;
 
@@ -184,6 +187,8 @@ export class CudaExpressions extends WarpExpressions {
     if (e.kind === "axis") return code`${this.axis(e.name)}`;
     if (e.kind !== "binary") return super.index(e, extents);
     const { op, left, right } = e;
+    const digit = this.counters.digit(e);
+    if (digit) return code`${digit}`;
     if ((op === "/" || op === "%") && boundsOf(left, this.reachOf(extents))[0] < 0)
       return code`floor_${op === "/" ? "div" : "mod"}(${this.index(left, extents)}, ${this.index(right, extents)})`;
     // C has ^ weaker than sums, which nobody remembers: compilers ask for parentheses.
@@ -193,6 +198,7 @@ export class CudaExpressions extends WarpExpressions {
 
   private operand(e: Expr, extents: Extents, floor: number): Code {
     const text = this.index(e, extents);
+    if (this.counters.digit(e)) return text;
     const own = e.kind === "binary" ? STRENGTH[e.op] : e.kind === "negate" ? STRENGTH.negate : STRENGTH.atom;
     return own < floor ? code`(${text})` : text;
   }

@@ -230,17 +230,32 @@ template <class T> static __device__ inline T* in_block(T* own, unsigned block) 
 }`,
   },
   {
-    name: "launch_clusters",
+    name: "launch_with",
     feature: "cluster",
-    text: code`template <class K> static cudaError_t launch_clusters(K* kernel, unsigned cluster, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t stream) {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cluster, attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    text: code`/* Blocks in clusters of so many; early: while the kernel ahead runs, which says when, and whose end this one awaits by itself. */
+template <class K> static cudaError_t launch_with(K* kernel, unsigned cluster, int early, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = cluster, attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = early;
   cudaLaunchConfig_t launch = {};
   launch.gridDim = grid, launch.blockDim = block, launch.dynamicSmemBytes = shared, launch.stream = stream;
-  launch.attrs = &attribute, launch.numAttrs = 1;
+  launch.attrs = cluster > 1 ? attributes : attributes + 1, launch.numAttrs = (cluster > 1) + early;
   return cudaLaunchKernelExC(&launch, (const void*)kernel, arguments);
 }`,
+  },
+  {
+    name: "begin_next_kernel",
+    feature: "dependent_launch",
+    text: code`/* The kernel that awaits this one may be launched, once every block has come here. */
+static __device__ inline void begin_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }`,
+  },
+  {
+    name: "await_kernel_ahead",
+    feature: "dependent_launch",
+    text: code`/* Until the kernel ahead has ended, and what it wrote is there. */
+static __device__ inline void await_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }`,
   },
   {
     name: "commit_copies",

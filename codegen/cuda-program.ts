@@ -46,6 +46,8 @@ export interface CudaKernel {
   readonly threads: number;
   /** Shared memory that its launch asks for. */
   readonly sharedBytes: number;
+  /** Launched while the kernel ahead of it runs. */
+  readonly early?: boolean;
   /** What its launch describes to the copy engine. */
   readonly boxes?: readonly Box[];
   readonly body: readonly Code[];
@@ -183,7 +185,7 @@ function kernelText({ name, pointers, boxes = [], threads, body }: CudaKernel): 
 function launchOf(
   computation: Computation,
   nest: LoopNest,
-  { name, pointers, boxes = [], blocks, cluster, threads, sharedBytes }: CudaKernel,
+  { name, pointers, boxes = [], blocks, cluster, early = false, threads, sharedBytes }: CudaKernel,
 ): Code[] {
   const all = [...pointers, ...boxes];
   const given = all.length === 0 ? code`nullptr` : list(all.map((p) => code`(void*)&${p.name}`));
@@ -196,8 +198,8 @@ function launchOf(
     ...pointers.map((p) => code`${p.type} ${p.name} = (${p.type})${p.from};`),
     ...boxes.flatMap((box) => describedBox(box, addressOf(box))),
     code`void* arguments[] = {${given}};`,
-    cluster > 1
-      ? code`error = launch_clusters(${name}, ${cluster}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`
+    cluster > 1 || early
+      ? code`error = launch_with(${name}, ${cluster}, ${early ? 1 : 0}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`
       : code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
     code`if (error != cudaSuccess) return error;`,
   ];

@@ -18,7 +18,7 @@ import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { binary, number } from "../abstraction/expression.ts";
+import { binary, type Expr, number } from "../abstraction/expression.ts";
 import {
   type Asynchronous,
   fillTemplate,
@@ -45,6 +45,7 @@ import {
   code,
   commentText,
   indented,
+  list,
   Name,
   NOTHING,
   namesIn,
@@ -63,7 +64,7 @@ import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
-import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
+import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
 
 /** Number of a thread in its block. */
 const THREAD = ownAxis("thread");
@@ -90,15 +91,15 @@ export function generateCuda(
 ): Kernel {
   if (intrinsic.language !== "cuda")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
-  const printed = (name: "prepare" | "phase", statements: readonly Statement[]): PrintedKernel[] =>
-    statements.map((s, i) => new KernelPrinter(computation, nest).kernel(new Name("local", `${name}_${i}`), s));
-  const prepare = printed("prepare", nest.prepare);
-  const run = printed("phase", phasesOf(nest.body).flat());
+  const prepare = nest.prepare.map((s, i) =>
+    new KernelPrinter(computation, nest).kernel(new Name("local", `prepare_${i}`), s),
+  );
+  const run = runKernels(computation, nest);
   const kernels = [...prepare, ...run];
   // What the host calls beside the kernels.
-  const host = kernels.flatMap(({ kernel: { boxes = [], cluster } }) => [
+  const host = kernels.flatMap(({ kernel: { boxes = [], cluster, early } }) => [
     ...boxes.map((b) => code`describe_${b.view.rows.kind}()`),
-    ...(cluster > 1 ? [code`launch_clusters()`] : []),
+    ...(cluster > 1 || early ? [code`launch_with()`] : []),
   ]);
   const text = [...kernels.flatMap((k) => k.kernel.body), ...host];
   const { device, portable, replaced, features } = deviceCode(text);
@@ -121,6 +122,18 @@ export function generateCuda(
     promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation),
   };
+}
+
+/** A kernel for each loop over blocks; those around an early barrier run side by side until the second awaits the first. */
+function runKernels(computation: Computation, nest: LoopNest): PrintedKernel[] {
+  const meets = (s: Statement | undefined): boolean => s?.kind === "barrier" && s.early === true;
+  return nest.body
+    .flatMap((s, i) =>
+      s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
+    )
+    .map(({ s, ...follows }, i) =>
+      new KernelPrinter(computation, nest).kernel(new Name("local", `phase_${i}`), s, follows),
+    );
 }
 
 /** What the text of an instruction needs; the equation of one thread is printed as it stands. */
@@ -164,7 +177,9 @@ class KernelPrinter implements LanguagePrinter {
     this.threadLanes = new ThreadLanes(this.context, nest);
   }
 
-  kernel(name: Name, statement: Statement): PrintedKernel {
+  /** @param follows whether it is launched while the one ahead runs, and whether the next is launched while it runs */
+  kernel(name: Name, statement: Statement, follows: { early?: boolean; next?: boolean } = {}): PrintedKernel {
+    const { early = false, next = false } = follows;
     const { blocks, cluster, warps, alone, inner } = gridOf(statement);
     this.team = warps[0]?.mode === "warpgroup" ? 4 * WARP : WARP;
     this.inTeams = this.team * stepsOf(warps);
@@ -194,11 +209,15 @@ class KernelPrinter implements LanguagePrinter {
         blocks: stepsOf(blocks),
         cluster,
         threads: this.threads,
+        early,
         sharedBytes: shared.bytes,
         boxes: [...this.boxes.values()],
         body: [
+          ...(next ? [code`begin_next_kernel();`] : []),
           ...[...shared.lines, ...indices, ...this.tiles.declarations(named)],
-          ...[...laneRegisters(this.nest, named), ...constants, ...lines],
+          ...[...laneRegisters(this.nest, named), ...constants],
+          ...(early ? [code`await_kernel_ahead();`] : []),
+          ...lines,
         ],
       },
     };
@@ -257,8 +276,14 @@ class KernelPrinter implements LanguagePrinter {
   /** Loops that are to be written out are: the nest says so, and the compiler keeps to it. */
   row(loop: Loop, extents: Extents): readonly Code[] {
     if (isRoleMode(loop.mode)) return this.role(loop, extents);
-    const inside = printStatements(loop.body, this, extents);
-    return [code`#pragma unroll 1`, this.openLoop(loop), ...indented(inside), code`}`];
+    const { axis, extent, mode } = loop;
+    if (mode !== "serial") throw new Error(`internal: the loop ${axis} at ${mode} stands within what warps run`);
+    const name = this.c.axis(axis);
+    const print = (e: Expr): Code => this.c.index(shortIndex(e, extents), extents);
+    const { begun, lines } = this.c.counters.along(axis, () => printStatements(loop.body, this, extents), print);
+    const first = list([code`${name} = 0`, ...begun]);
+    const head = code`for (${this.c.indexType} ${first}; ${name} < ${extent}; ${name}++) {`;
+    return [code`#pragma unroll 1`, head, ...indented(lines), code`}`];
   }
 
   /** What a part of the block does while another does something else; branches on numbers of warps keep wgmma from being serialised. */
@@ -273,10 +298,8 @@ class KernelPrinter implements LanguagePrinter {
     return [headOf(loop), ...guarded([code`threadIdx.x >= ${this.inTeams}`], [...lines, code`__syncwarp();`], true)];
   }
 
-  openLoop({ axis, extent, mode }: Loop): Code {
-    if (mode !== "serial") throw new Error(`internal: the loop ${axis} at ${mode} stands within what warps run`);
-    const name = this.c.axis(axis);
-    return code`for (${this.c.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+  openLoop({ axis }: Loop): Code {
+    throw new Error(`internal: the loop ${axis} has bounds of its own`);
   }
 
   above(loop: Loop): Code[] {
@@ -340,7 +363,7 @@ class KernelPrinter implements LanguagePrinter {
     const { c, nest } = this;
     const { arrival, copies, when } = statement;
     const at = this.arrivalAt(arrival, extents);
-    const sent = copies.map((copy) => printBoxes(copy, at, { c, nest }, extents));
+    const sent = copies.map((copy) => printBoxes(copy, at, { c, nest, counts: this.alone }, extents));
     for (const { box } of sent) {
       this.boxes.set(box.name.id, box);
       this.context.aligned(box.tensor, BOX_ALIGNMENT);

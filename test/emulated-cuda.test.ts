@@ -86,7 +86,7 @@ const across = (barrier: string, block = "1 - blockIdx.x"): Kernel =>
   in_block(s, ${block})[t] = in[block + t];
   ${barrier}
   out[block + t] = s[63 - t];`,
-    "return launch_clusters(step, 2, dim3(2), dim3(64), arguments, 1024, stream);",
+    "return launch_with(step, 2, 0, dim3(2), dim3(64), arguments, 1024, stream);",
   );
 const EXCHANGED = [...REVERSED.slice(64), ...REVERSED.slice(0, 64)];
 

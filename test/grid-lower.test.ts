@@ -136,7 +136,14 @@ describe("a schedule of blocks and warps", () => {
     let schedule = drawSchedule(GRID, context, random);
     for (let i = 0; i < 200 && schedule; i++) {
       expect(gridProblem(context, schedule)).toBeUndefined();
-      const left = { repack: undefined, producer: undefined, taps: undefined, split: undefined, persistent: undefined };
+      const left = {
+        repack: undefined,
+        launch: undefined,
+        producer: undefined,
+        taps: undefined,
+        split: undefined,
+        persistent: undefined,
+      };
       const all = { ...left, ...schedule };
       expect(Object.keys(all).sort()).toEqual(Object.keys(GRID_DECISIONS).sort());
       const other = drawSchedule(GRID, context, random);

@@ -21,7 +21,7 @@ import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
-import { type GridPlaces, plus, times } from "./grid-places.ts";
+import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
 import { resultOf, widthOf } from "./grid-results.ts";
 
 /** Threads of a block that adds up a workspace. */
@@ -85,7 +85,7 @@ export function addParts(
     plus(first, line),
   ]);
   const threads = loop(places.fresh(team), ADDING_THREADS / teamThreads, [added], team);
-  return [{ kind: "barrier" }, ...dealt([loop(chunkName, tile.lines / chunk, [threads], "block")])];
+  return [callBarrier(places), ...dealt([loop(chunkName, tile.lines / chunk, [threads], "block")])];
 }
 
 function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] {

@@ -25,6 +25,12 @@ export const unrolled = (name: string, extent: number, body: readonly Statement[
   loop(name, extent, body, "unrolled"),
 ];
 
+/** Between kernels of the call. */
+export const callBarrier = ({ schedule }: GridPlaces): Statement => ({
+  kind: "barrier",
+  ...(schedule.launch && { early: true }),
+});
+
 export class GridPlaces {
   readonly context: GridContext;
   readonly schedule: GridSchedule;

@@ -18,7 +18,7 @@ import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { type RepackedInput, widthAlong } from "../schedule/repack.ts";
 import { PIECE_BYTES } from "../schedule/swizzle.ts";
-import { type GridPlaces, plus, times } from "./grid-places.ts";
+import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
 
 /** Threads of a block that copies, and elements of its tile at most. */
 const THREADS = 256;
@@ -126,7 +126,7 @@ export function copyInputs(places: GridPlaces): readonly Statement[] {
     ...copies.flatMap(([, out]) => out ?? []),
   ];
   const threads = loop(places.fresh(team), THREADS / teamThreads, body, team);
-  return [loop(chunk, before, [threads], "block"), { kind: "barrier" }];
+  return [loop(chunk, before, [threads], "block"), callBarrier(places)];
 }
 
 /** A tile into shared memory along the source, and out of it along the copy. */

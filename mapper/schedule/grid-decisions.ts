@@ -7,6 +7,7 @@
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { fragments } from "./fragments.ts";
 import type { GridContext } from "./grid-context.ts";
+import { launch } from "./launch.ts";
 import { order } from "./order.ts";
 import { persistent } from "./persistent.ts";
 import { producer } from "./producer.ts";
@@ -23,5 +24,20 @@ import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
 export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  ...{ repack, tile, warps, stage, swizzle, transfer, producer, taps, order, fragments, store, split, persistent },
+  ...{
+    repack,
+    tile,
+    warps,
+    stage,
+    swizzle,
+    transfer,
+    producer,
+    taps,
+    order,
+    fragments,
+    store,
+    split,
+    persistent,
+    launch,
+  },
 };

@@ -83,6 +83,10 @@ static size_t allowed_bytes(const void* kernel) {
 }
 }  // namespace emulation
 
+/* Kernels run one after another. */
+static inline void begin_next_kernel() {}
+static inline void await_kernel_ahead() {}
+
 template <class... A> static cudaError_t cudaFuncSetAttribute(void (*kernel)(A...), cudaFuncAttribute, int bytes) {
   using namespace emulation;
   if (bytes < 0 || bytes > MOST_SHARED_BYTES || allowed_count == 1024) return cudaErrorInvalidValue;
@@ -92,7 +96,7 @@ template <class... A> static cudaError_t cudaFuncSetAttribute(void (*kernel)(A..
 }
 
 template <class... A>
-static cudaError_t launch_clusters(void (*kernel)(A...), unsigned cluster, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
+static cudaError_t launch_with(void (*kernel)(A...), unsigned cluster, int, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
   struct Call {
     void (*kernel)(A...);
     void** arguments;
@@ -108,7 +112,7 @@ static cudaError_t launch_clusters(void (*kernel)(A...), unsigned cluster, dim3 
 }
 template <class... A>
 static cudaError_t cudaLaunchKernel(void (*kernel)(A...), dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t stream) {
-  return launch_clusters(kernel, 1, grid, block, arguments, shared, stream);
+  return launch_with(kernel, 1, 0, grid, block, arguments, shared, stream);
 }
 template <class T> static cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t, cudaMemcpyKind, cudaStream_t) {
   memcpy((void*)&symbol, from, bytes);

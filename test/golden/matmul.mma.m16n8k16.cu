@@ -80,24 +80,26 @@ static __global__ void __launch_bounds__(64) phase_0(float* __restrict__ out, co
   if (thread < 32) copy_async<16>(&b_ring[b_ring_to + 256], &y[y_from + 512]);
   commit_copies();
   #pragma unroll 1
-  for (int k_tile = 0; k_tile < 4; k_tile++) {
+  for (int k_tile = 0, k_tile_2_in_3 = 2, k_tile_in_3 = 0; k_tile < 4; k_tile++) {
     wait_for_copies<1>();
     __syncthreads();
     // copy m_in 32, k_in 16 by 8, async, by block where k_tile+2 < 4   a_ring[(k_tile+2)%3,m_in,k_in] = x[32*m_tile+m_in,16*(k_tile+2)+k_in]
     if (k_tile + 2 < 4) {
-      copy_async<16>(&a_ring[a_ring_to + 512 * ((k_tile + 2) % 3)], &x[x_from + 16 * k_tile + 32]);
+      copy_async<16>(&a_ring[a_ring_to + 512 * k_tile_2_in_3], &x[x_from + 16 * k_tile + 32]);
     }
     // copy k_in 16, n_in 16 by 8, async, by block where k_tile+2 < 4   b_ring[(k_tile+2)%3,k_in,n_in] = y[16*(k_tile+2)+k_in,16*n_tile+n_in]
     if (k_tile + 2 < 4) {
-      if (thread < 32) copy_async<16>(&b_ring[b_ring_to + 256 * ((k_tile + 2) % 3)], &y[y_from + 512 * k_tile + 1024]);
+      if (thread < 32) copy_async<16>(&b_ring[b_ring_to + 256 * k_tile_2_in_3], &y[y_from + 512 * k_tile + 1024]);
     }
     commit_copies();
-    load_4_matrices(a[0][0], a[0][1], a[0][2], a[0][3], &a_ring[a_ring_row + 512 * (k_tile % 3)]);
-    load_4_matrices_transposed(b[0][0], b[0][1], b[1][0], b[1][1], &b_ring[b_ring_row + 256 * (k_tile % 3)]);
+    load_4_matrices(a[0][0], a[0][1], a[0][2], a[0][3], &a_ring[a_ring_row + 512 * k_tile_in_3]);
+    load_4_matrices_transposed(b[0][0], b[0][1], b[1][0], b[1][1], &b_ring[b_ring_row + 256 * k_tile_in_3]);
     // for unrolled j in 0..2
     //   c{j} <- mma.m16n8k16.f32.f16(a{0}, b{j})
     mma_m16n8k16_f32_f16(c[0], a[0], b[0]);
     mma_m16n8k16_f32_f16(c[1], a[0], b[1]);
+    k_tile_2_in_3 = k_tile_2_in_3 == 2 ? 0 : k_tile_2_in_3 + 1;
+    k_tile_in_3 = k_tile_in_3 == 2 ? 0 : k_tile_in_3 + 1;
   }
   // for unrolled j in 0..2
   //   for x_m, x_n of c{j}   out[32*m_tile+16*warp_m+x_m,16*n_tile+8*j+x_n] = sum[]

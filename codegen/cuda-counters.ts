@@ -1,0 +1,133 @@
+/**
+ * @file Digits of a loop's steps counted along, where dividing costs more: the stage of a ring, how often it was filled, the tap of a filter.
+ *
+ *     for (int step = 0; step < 18; step++) {             for (int step = 0, step_in_6 = 5; step < 18; step++) {
+ *       ... ring[8192 * ((step + 5) % 6)] ...        ->      ... ring[8192 * step_in_6] ...
+ *     }                                                     step_in_6 = step_in_6 == 5 ? 0 : step_in_6 + 1;
+ *                                                         }
+ *
+ * Remainders of powers of two are one instruction, and stay.
+ */
+
+import { affineForm } from "../abstraction/affine.ts";
+import { binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
+import { type Code, code, indented, Name } from "../abstraction/source-text.ts";
+
+/** What is counted of one index: its remainder, and what goes on when that begins again. */
+interface Counter {
+  /** The index at the loop's first step. */
+  readonly from: Expr;
+  readonly by: number;
+  readonly remainder: Name;
+  quotient?: Name;
+  /** Remainders of the quotient. */
+  readonly digits: Map<number, Counter>;
+}
+
+interface CountedLoop {
+  readonly axis: string;
+  readonly counters: Map<string, Counter>;
+}
+
+export class Counters {
+  private readonly loops: CountedLoop[] = [];
+  private isPaused = false;
+
+  /**
+   * Prints a loop's body, of which indices are counted along.
+   * @param print how an index is written ahead of the loop
+   * @returns what is declared beside the loop's own counter, and the body with what counts behind it
+   */
+  along(
+    axis: string,
+    body: () => Code[],
+    print: (e: Expr) => Code,
+  ): { readonly begun: Code[]; readonly lines: Code[] } {
+    const counted: CountedLoop = { axis, counters: new Map() };
+    this.loops.push(counted);
+    const lines = body();
+    this.loops.pop();
+    const all = [...counted.counters.values()];
+    return { begun: all.flatMap((c) => begun(c, print)), lines: [...lines, ...all.flatMap(onwards)] };
+  }
+
+  /** Prints what one thread runs, while all would have to count for it. */
+  without<T>(print: () => T): T {
+    const before = this.isPaused;
+    this.isPaused = true;
+    try {
+      return print();
+    } finally {
+      this.isPaused = before;
+    }
+  }
+
+  /** The word for a remainder or a quotient that a loop counts along; undefined for any other. */
+  digit(e: Expr): Name | undefined {
+    if (this.loops.length === 0 || this.isPaused || e.kind !== "binary" || e.right.kind !== "number") return undefined;
+    const by = e.right.value;
+    if (e.op === "%") return this.counter(e.left, by)?.remainder;
+    const counter = e.op === "/" ? this.counter(e.left, by) : undefined;
+    if (!counter) return undefined;
+    counter.quotient ??= wordOf(counter.remainder, "times");
+    return counter.quotient;
+  }
+
+  private counter(index: Expr, by: number): Counter | undefined {
+    if (index.kind === "binary" && index.op === "/" && index.right.kind === "number") {
+      const below = this.counter(index.left, index.right.value);
+      return below && digitOf(below, by);
+    }
+    if (Number.isInteger(Math.log2(by))) return undefined;
+    const loop = this.loopOf(index);
+    if (!loop) return undefined;
+    const key = `${printExpr(index)} by ${by}`;
+    let counter = loop.counters.get(key);
+    if (!counter) {
+      const from = substitute(index, new Map([[loop.axis, number(0)]]), "index");
+      const ahead = affineForm(index)?.constant ?? 0;
+      const wish = `${loop.axis}${ahead > 0 ? `_${ahead}` : ""}_in_${by}`;
+      counter = { from, by, remainder: new Name("local", wish, key), digits: new Map() };
+      loop.counters.set(key, counter);
+    }
+    return counter;
+  }
+
+  /** The loop with whose every step an index goes up by one, being otherwise of loops around that; undefined where there is none. */
+  private loopOf(index: Expr): CountedLoop | undefined {
+    const form = affineForm(index);
+    const at = this.loops.findLastIndex((l) => form?.terms.has(l.axis));
+    const loop = this.loops[at];
+    if (!form || !loop || form.terms.get(loop.axis) !== 1 || form.constant < 0) return undefined;
+    const around = this.loops.slice(0, at).map((l) => l.axis);
+    const others = [...form.terms].filter(([name]) => name !== loop.axis);
+    return others.every(([name, factor]) => factor >= 0 && around.includes(name)) ? loop : undefined;
+  }
+}
+
+const wordOf = (name: Name, what: string): Name => new Name("local", `${name.wish}_${what}`, `${name.id} ${what}`);
+
+function digitOf(below: Counter, by: number): Counter {
+  const known = below.digits.get(by);
+  if (known) return known;
+  const from = binary("/", below.from, number(below.by));
+  const counter: Counter = { from, by, remainder: wordOf(below.remainder, `then_${by}`), digits: new Map() };
+  below.digits.set(by, counter);
+  return counter;
+}
+
+function begun({ from, by, remainder, quotient, digits }: Counter, print: (e: Expr) => Code): Code[] {
+  const word = (name: Name, op: "%" | "/"): Code => code`${name} = ${print(binary(op, from, number(by)))}`;
+  return [
+    word(remainder, "%"),
+    ...(quotient ? [word(quotient, "/")] : []),
+    ...[...digits.values()].flatMap((d) => begun(d, print)),
+  ];
+}
+
+/** One step on: what is above a remainder goes on when that begins again. */
+function onwards({ by, remainder, quotient, digits }: Counter): Code[] {
+  if (!quotient && digits.size === 0) return [code`${remainder} = ${remainder} == ${by - 1} ? 0 : ${remainder} + 1;`];
+  const above = [...(quotient ? [code`${quotient}++;`] : []), ...[...digits.values()].flatMap(onwards)];
+  return [code`if (++${remainder} == ${by}) {`, ...indented([code`${remainder} = 0;`, ...above]), code`}`];
+}

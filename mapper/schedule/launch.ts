@@ -1,0 +1,38 @@
+/**
+ * @file Decision `launch`: when the kernels of a call begin that await the one ahead.
+ *
+ *     (left out)     once it has ended and what it wrote is in memory
+ *     early          once all its blocks run: they set up their barriers and their indices meanwhile, and then await its end (sm_90)
+ *
+ * Of one call alone: its first kernel awaits whatever the stream did before, as every other kernel does.
+ */
+
+import { z } from "zod";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { MINOR_DISTANCE } from "./decision.ts";
+import type { GridContext, GridDecision } from "./grid-context.ts";
+
+export const launch: GridDecision<"launch"> = {
+  name: "launch",
+  summary:
+    "Kernels of a call that await another one, as a product awaits copies of its inputs, are launched while that one runs. When left out, once it has ended.",
+  example: "early",
+  schema: z.enum(["early"]).optional(),
+  values: ({ limits }) => (limits.dependentLaunch ? [undefined, "early"] : [undefined]),
+  suits: (_, schedule, value) => value === undefined || kernelsOf(schedule) > 1,
+  print: (value) => value,
+  tidy: (_, schedule) => (kernelsOf(schedule) > 1 ? schedule.launch : undefined),
+  traits: ({ launch: value }) => (value === undefined ? [] : [`launch ${value}`]),
+  problem: launchProblem,
+  distance: (_, { launch: a }, { launch: b }) => (a === b ? 0 : MINOR_DISTANCE),
+};
+
+/** Kernels of a call: copies of inputs, products, and sums of parts that meet in memory. */
+const kernelsOf = ({ repack, split }: Pick<GridSchedule, "repack" | "split">): number =>
+  1 + (repack === undefined ? 0 : 1) + (split?.through === "memory" ? 1 : 0);
+
+function launchProblem({ limits }: GridContext, schedule: GridSchedule): string | undefined {
+  if (schedule.launch === undefined) return undefined;
+  if (!limits.dependentLaunch) return "a kernel of the machine begins when the one ahead has ended";
+  return kernelsOf(schedule) > 1 ? undefined : "the call is one kernel, which awaits no other";
+}
