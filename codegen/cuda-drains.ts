@@ -54,9 +54,27 @@ export function printDrain(
   extents: Extents,
 ): Code[] {
   const from: Drained = { ...register, element };
-  if (by === "quads") return drainQuads({ axes, equation }, from, context, extents);
+  const count = heldElements(from.intrinsic, from.operand).length;
+  const exchanged = by === "quads" ? count - (count % (4 * QUAD)) : 0;
+  return [
+    ...drainQuads({ axes, equation }, from, context, extents, exchanged),
+    ...drainHeld({ axes, equation }, from, context, extents, exchanged),
+  ];
+}
+
+type Drain = Pick<Of<"drain">, "axes" | "equation">;
+
+/** The elements of this lane from a number on, as it holds them. */
+function drainHeld(
+  { axes, equation }: Drain,
+  from: Drained,
+  context: CopyContext,
+  extents: Extents,
+  first: number,
+): Code[] {
   const { c } = context;
-  const held = heldElements(from.intrinsic, from.operand).map((place, e): Held => {
+  const all = heldElements(from.intrinsic, from.operand).map((place, e) => ({ place, e }));
+  const held = all.slice(first).map(({ place, e }): Held => {
     const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
     const target = { ...equation.target, index: equation.target.index.map((i) => substitute(i, known, "index")) };
     const where = conjunction(equation.where).map((w) => substitute(w, known, "index"));
@@ -107,12 +125,16 @@ function store(held: readonly Held[], from: Drained, context: CopyContext, exten
   return guarded(to.guards, [stored]);
 }
 
-/** Words of two results, exchanged among four lanes: each has 16 bytes of a row then, and writes them at once. */
+/**
+ * Words of two results, exchanged among four lanes: each has 16 bytes of a row then, and writes them at once.
+ * @param count of the lane's elements those that are exchanged
+ */
 function drainQuads(
-  { axes, equation }: Pick<Of<"drain">, "axes" | "equation">,
+  { axes, equation }: Drain,
   from: Drained,
   context: CopyContext,
   extents: Extents,
+  count: number,
 ): Code[] {
   const { c } = context;
   const { intrinsic, operand } = from;
@@ -125,7 +147,7 @@ function drainQuads(
   };
   const lines: Code[] = [];
   // Element 4*block + 2*half + i of a lane is column 8*block + 2*(lane%4) + i of one of two rows.
-  for (let block = 0; 4 * block < held.length; block += QUAD)
+  for (let block = 0; 4 * block < count; block += QUAD)
     for (const half of [0, 1]) {
       const words = Array.from({ length: QUAD }, (_, j) => {
         const e = 4 * (block + j) + 2 * half;

@@ -16,18 +16,18 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, extentsOf, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { memoised } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { gridProblem, launchedThreads, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
-import { type GridAxis, type GridContext, runAlong } from "../mapper/schedule/grid-context.ts";
+import type { GridAxis, GridContext } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
-import { runsAlongRows, sectorsOver, storedAt } from "../mapper/schedule/store.ts";
+import { resultsAlong, runsAlongRows, sectorsOver } from "../mapper/schedule/store.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
@@ -100,7 +100,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   const latency = fill + ((begun - 1) * BLOCK_START) / clock + waves * ((cycles.latency * steps) / clock + drain.alone);
   const fixed = {
     launch: target.fixed["launch"]?.value ?? 0,
-    ...(schedule.repack && { repack: repackSeconds(context, target, clock) }),
+    ...(schedule.repack && { repack: repackSeconds(context, schedule, target, clock) }),
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
   };
   const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);
@@ -178,16 +178,18 @@ function unitsReached({ split }: GridSchedule, target: Target): number {
 }
 
 /** What it costs to copy inputs ahead: from memory, or from the last cache where they and their copies stay in it. */
-function repackSeconds(context: GridContext, target: Target, clock: number): number {
+function repackSeconds(context: GridContext, schedule: GridSchedule, target: Target, clock: number): number {
   const bytes = 2 * copiedBytes(context);
   const stays = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
   const rate = (stays ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
-  return kernelSeconds(target, clock) + bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
+  return kernelSeconds(schedule, target, clock) + bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
 }
 
-/** What a kernel more in a call costs besides its bytes. */
-function kernelSeconds({ fixed: { launch, fill, drain } }: Target, clock: number): number {
-  return (launch?.value ?? 0) + (fill?.value ?? 0) + COPY_LATENCY / clock + (drain?.value ?? 0);
+/** What a kernel more in a call costs besides its bytes: where the one that awaits it is launched meanwhile, no setting up. */
+function kernelSeconds({ launch: how }: GridSchedule, { fixed }: Target, clock: number): number {
+  const { launch, dependentLaunch, fill, drain } = fixed;
+  const begun = how === "early" ? dependentLaunch?.value : (launch?.value ?? 0) + (fill?.value ?? 0);
+  return (begun ?? 0) + COPY_LATENCY / clock + (drain?.value ?? 0);
 }
 
 /** What it costs that partial sums meet, besides the stores of the blocks that hold them. */
@@ -209,7 +211,7 @@ function splitSeconds(
   }
   const rate = readRate(target, "l2", "grid")?.value ?? Number.POSITIVE_INFINITY;
   const all = bytes * tilesOf(context, schedule) * split.parts;
-  return kernelSeconds(target, clock) + all / rate;
+  return kernelSeconds(schedule, target, clock) + all / rate;
 }
 
 /** What storing the results of a block costs: what waits, what keeps threads and memory busy, and both of a block alone. */
@@ -245,14 +247,11 @@ function drainSeconds(
 
 /** How many times the bytes of results the last cache takes for them. */
 function writtenOver(context: GridContext, { store }: GridSchedule): number {
-  const { computation } = context.mapping;
   if (store === "quads") return 1;
   if (store === "direct") {
     const over = sectorsOver(context);
     return over >= SCATTERED ? SCATTERED_STORES : over > 1 ? NARROW_STORES : 1;
   }
   const line = runsAlongRows(context) ? context.rows : context.columns;
-  const extents = extentsOf(computation);
-  const run = runAlong(storedAt(computation), line.dimension, () => outputOf(computation), 1, { extents });
-  return run > 0 ? 1 : SCATTERED_STORES;
+  return resultsAlong(context, line, 1) > 0 ? 1 : SCATTERED_STORES;
 }

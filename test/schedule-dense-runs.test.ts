@@ -11,7 +11,16 @@ const MOST = 8;
 const PIXELS = { c: 4, p: 4, q: 4 };
 
 /** What is read, where it lies, the loops that are fused, and the elements that move at once. */
-const CASES: readonly (readonly [string, string, Record<string, number>, string | undefined, string, number])[] = [
+/** What is read of x, extents, how x lies, the loops that are fused, how many elements move at once, and a loop that a tile carries past its end. */
+const CASES: readonly (readonly [
+  string,
+  string,
+  Record<string, number>,
+  string | undefined,
+  string,
+  number,
+  string?,
+])[] = [
   ["a filter", "x[k,c,r,s]", { k: 4, c: 8, r: 3, s: 3 }, undefined, "c r s", 8],
   ["a part of a filter", "x[k,c,r,s]", { k: 4, c: 8, r: 2, s: 2 }, undefined, "r s", 4],
   ["14 x 14 pixels", "x[c,p,q]", { c: 4, p: 14, q: 14 }, undefined, "p q", 4],
@@ -26,11 +35,12 @@ const CASES: readonly (readonly [string, string, Record<string, number>, string 
   ["the second plane, an odd number behind", "x[1,p,q]", PIXELS, "17*d0 + 4*p + q", "p q", 1],
   ["one channel, which the instruction pads, innermost", "x[p,q,c]", { c: 1, p: 4, q: 4 }, undefined, "p q", 1],
   ["a filter of one tap", "x[c,p+r,q+s]", { ...PIXELS, r: 1, s: 1 }, undefined, "p q", 8],
+  ["a filter of one tap that the instruction pads", "x[c,p+2*r,q]", { ...PIXELS, r: 1 }, undefined, "p q", 1, "r"],
   ["memory that begins beside a multiple", "x[c,p,q]", PIXELS, "16*c + 4*p + q + 1", "p q", 1],
 ];
 
 describe("fused loops that lie as one", () => {
-  for (const [name, read, extents, storage, fused, width] of CASES)
+  for (const [name, read, extents, storage, fused, width, past = "c"] of CASES)
     it(`${name}: ${width} at once`, () => {
       const kept = Object.keys(extents).join();
       const computation = defineComputation({
@@ -46,7 +56,8 @@ describe("fused loops that lie as one", () => {
       const loops = fused.split(" ").map((l) => ({ name: l, extent: extents[l] ?? 1 }));
       const weights = loops.map((_, i) => loops.slice(i + 1).reduce((n, l) => n * l.extent, 1));
       const dimension = { loops, weights } as unknown as LoopDimension; // no more of it is looked at
-      const run = denseRun(access, dimension, tensor, { extents: extentsOf(computation), fed: new Set(["c"]) }, MOST);
+      const mapped = { extents: extentsOf(computation), fed: new Set(["c", past]), past: new Set([past]) };
+      const run = denseRun(access, dimension, tensor, mapped, MOST);
       expect(run).toBe(width);
       if (run === 1) return;
       // 1. Wherever the other loops stand, every piece begins at a multiple of its elements and lies side by side.

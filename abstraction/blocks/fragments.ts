@@ -321,7 +321,7 @@ function quadsCheck(
 ): TileCheck {
   const atOnce = QUAD_BYTES / bytes;
   const columns = operand.dims.at(-1)?.extent ?? 0;
-  if (bytes !== 2 || columns % (4 * atOnce) !== 0)
+  if (bytes !== 2 || columns % atOnce !== 0)
     throw malformed(site, `four lanes cannot exchange ${columns} columns of ${bytes} bytes of ${intrinsic.name}`);
   return (places) => {
     for (let e = 0; e < places.length; e += atOnce) {

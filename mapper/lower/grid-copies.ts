@@ -11,7 +11,7 @@ import { access, and, axis, binary, compare, type Expr, number, substitute } fro
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
-import { sharedStorage } from "../schedule/swizzle.ts";
+import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
 import type { GridPlaces } from "./grid-places.ts";
 import { viewOf } from "./grid-views.ts";
 
@@ -29,7 +29,7 @@ export function ringOf(places: GridPlaces, input: GridInput): Scratch {
   const { dtype } = input.operand;
   const { sum } = places.context;
   const [row, column] = inRows(input, [input.kept.axis, sum.axis]);
-  const [rowExtent, columnExtent] = shapeOf(places, input);
+  const [rowExtent, columnExtent] = ringShape(places, input);
   const dims: [Dimension, Dimension, Dimension] = [
     { name: "stage", extent: places.schedule.stage },
     { name: row, extent: rowExtent },
@@ -52,8 +52,11 @@ export function stepInputs({ context, window }: GridPlaces): readonly GridInput[
 export function sendOf(places: GridPlaces, step: Expr): Statement {
   const { stage, producer } = places.schedule;
   const boxes = stepInputs(places).map((input): Copy => {
-    const { when: _, ...copy } = copyOf(places, input, step);
-    return { ...copy, width: 1, transfer: "engine", view: viewOf(places, input, step) };
+    const { when: _, axes, ...copy } = copyOf(places, input, step);
+    // Whole spans, those at the end of a row too.
+    const shape = ringShape(places, input);
+    const whole = axes.map((a, i) => ({ ...a, extent: shape[i] ?? 1 }));
+    return { ...copy, axes: whole, width: 1, transfer: "engine", view: viewOf(places, input, step) };
   });
   const beyondEnd = step.kind !== "number" && stage > 1 && producer === undefined;
   return {
@@ -92,7 +95,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   ];
   const isAsync = copiesAsync(places, input);
   const beyondEnd = step.kind !== "number" && stage > 1;
-  const shape = shapeOf(places, input);
+  const shape = inRows(input, [extentOf(kept.axis, places.size), extentOf(sum.axis, places.size)]);
   return {
     kind: "copy",
     axes: inRows(input, [keptName, sumName]).map((name, i) => ({ name, extent: shape[i] ?? 1 })),
@@ -111,9 +114,9 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   };
 }
 
-/** Rows and columns of an input's tile. */
-function shapeOf({ context, size }: GridPlaces, input: GridInput): readonly [number, number] {
-  return inRows(input, [extentOf(input.kept.axis, size), extentOf(context.sum.axis, size)]);
+/** Rows and columns that an input's tile takes in its ring. */
+function ringShape({ context, size }: GridPlaces, input: GridInput): readonly [number, number] {
+  return inRows(input, [rowElements(input, extentOf(input.kept.axis, size)), extentOf(context.sum.axis, size)]);
 }
 
 function guarded([first, ...others]: readonly Expr[], whenTrue: Expr, whenFalse: Expr): Expr {

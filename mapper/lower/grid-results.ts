@@ -10,7 +10,6 @@
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
-import { extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
@@ -19,9 +18,8 @@ import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
 import { stagedElements, stagedLines } from "../schedule/grid.ts";
-import { runAlong } from "../schedule/grid-context.ts";
 import type { PartialTile } from "../schedule/split.ts";
-import { runsAlongRows, storedAt } from "../schedule/store.ts";
+import { resultsAlong, runsAlongRows } from "../schedule/store.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 
@@ -109,14 +107,12 @@ const MOST_STORED = 4;
 
 /** Elements of the output that lie side by side along a line and are stored together. */
 export function widthOf(
-  { computation, context, window }: GridPlaces,
+  { context, window }: GridPlaces,
   { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">,
 ): number {
   // Between the rows of a window there are gaps.
   if (window?.input.kept === line) return 1;
-  const run = runAlong(storedAt(computation), line.dimension, () => outputOf(computation), MOST_STORED, {
-    extents: extentsOf(computation),
-  });
+  const run = resultsAlong(context, line, MOST_STORED);
   return run > 0 && lineExtent % run === 0 && context.stored === undefined ? run : 1;
 }
 

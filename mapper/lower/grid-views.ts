@@ -8,6 +8,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import { axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
+import { rowElements } from "../schedule/swizzle.ts";
 import { viewForm } from "../schedule/views.ts";
 import { type GridPlaces, plus } from "./grid-places.ts";
 
@@ -21,7 +22,8 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   const { counters } = there.countersOf(inTile, number(0));
   there.place(kept, kept === context.columns ? there.columnTile : there.rowTile, number(0), counters);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
-  const [count, columns] = [extentOf(rowAxis.axis, size), extentOf(columnAxis.axis, size)];
+  const across = extentOf(columnAxis.axis, size);
+  const [count, columns] = [extentOf(rowAxis.axis, size), columnAxis === kept ? rowElements(input, across) : across];
 
   const summed = new Set(computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])));
   /** Part of an index: the terms of some loops. */

@@ -6,10 +6,31 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
-import type { Tensor } from "../../abstraction/computation.ts";
+import { extentsOf, type Tensor } from "../../abstraction/computation.ts";
 import type { Access } from "../../abstraction/expression.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised, memoisedPair } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
+
+/** Loops of a mapping. */
+export interface MappedLoops {
+  /** Of all loops of the computation. */
+  readonly extents: Extents;
+  /** Those that feed axes of the instruction. */
+  readonly fed: ReadonlySet<string>;
+  /** Of them those that a tile may carry past their end: the outermost of each axis, whose digit is a quotient. */
+  readonly past: ReadonlySet<string>;
+}
+
+/** The loops of a mapping. */
+export const mappedLoops = memoised(({ computation, matching }: Mapping): MappedLoops => {
+  const axes = Object.values(matching);
+  return {
+    extents: extentsOf(computation),
+    fed: new Set(axes.flat()),
+    past: new Set(axes.flatMap((all) => all.slice(0, 1))),
+  };
+});
 
 /** Place of each element along one dimension of a tensor, the others at 0. A storage formula is a sum over its dimensions. */
 export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly number[] => {
@@ -23,13 +44,12 @@ export const formsIn = memoised(({ index }: Access): readonly (AffineForm | unde
 
 /**
  * Elements along fused loops, up to `most`, that lie side by side and begin at a multiple of their number; 1 where that is not certain.
- * @param extents of all loops of the computation
  */
 export function denseRun(
   access: Access,
   { loops, weights }: LoopDimension,
   tensor: Tensor,
-  { extents, fed }: { readonly extents: Extents; readonly fed: ReadonlySet<string> },
+  { extents, fed, past }: MappedLoops,
   most: number,
 ): number {
   const { index } = access;
@@ -44,9 +64,11 @@ export function denseRun(
   if (dense.length < 2) return 1;
   const isDense = (name: string): boolean => dense.some((l) => l.name === name);
 
-  // 2. No index that they move is ever outside.
+  // 2. No index that they move is ever outside: nor where a tile carries another loop past its end.
   const inside = index.every((e, i) => {
-    if (![...(forms[i]?.terms.keys() ?? [])].some(isDense)) return true;
+    const moving = [...(forms[i]?.terms.keys() ?? [])];
+    if (!moving.some(isDense)) return true;
+    if (moving.some((name) => !isDense(name) && past.has(name))) return false;
     const [least, greatest] = boundsOf(e, extents);
     return least >= 0 && greatest < (tensor.dims[i]?.extent ?? 0);
   });

@@ -6,9 +6,9 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, extentsOf, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Expr, number } from "../../abstraction/expression.ts";
@@ -20,7 +20,7 @@ import { bindingText } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
-import { denseRun, formsIn, placesAlong } from "./dense-runs.ts";
+import { denseRun, formsIn, type MappedLoops, mappedLoops, placesAlong } from "./dense-runs.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
 import type { RepackedInput } from "./repack.ts";
@@ -42,6 +42,8 @@ export interface GridLimits {
   readonly engine: boolean;
   /** Blocks of a cluster at most, which reach one another's shared memory; 0 where there are no clusters. */
   readonly clusterBlocks: number;
+  /** Whether a kernel may begin while the one runs that it awaits. */
+  readonly dependentLaunch: boolean;
   readonly multiprocessors: number;
 }
 
@@ -146,7 +148,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   if (!writesAll(computation)) return `no point writes some elements of ${name}`;
 
   // 2. Inputs.
-  const loops = { extents: extentsOf(computation), fed: new Set(Object.values(mapping.matching).flat()) };
+  const loops = mappedLoops(mapping);
   const alike = `${printMatching(mapping.matching)} ${bindingText(binding)}`;
   const described = inputs.map((operand): GridInput | string => {
     const names = operand.dims.map((d) => d.name);
@@ -189,12 +191,6 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   };
 }
 
-/** Loops of a mapping: their extents, and those that feed axes of the instruction. */
-interface MappedLoops {
-  readonly extents: Extents;
-  readonly fed: ReadonlySet<string>;
-}
-
 function placeAt(tensor: Tensor, name: string, place: number): number {
   return evaluateIndex(tensor.storage, { ...Object.fromEntries(tensor.dims.map((d) => [d.name, 0])), [name]: place });
 }
@@ -202,7 +198,7 @@ function placeAt(tensor: Tensor, name: string, place: number): number {
 /**
  * Elements along a dimension, up to `most`, that lie side by side in memory, begin at a multiple of their number, and are inside the
  * tensor or outside together: what one thread moves at once. 1 where neighbours do lie side by side but nothing more is certain.
- * @param mapped extents of all loops; and those that feed the instruction, where neighbours may lie in several of them fused
+ * @param mapped extents of all loops; and the others, where neighbours may lie in several of them fused
  * @returns 0 where neighbours lie apart
  */
 export function runAlong(
@@ -216,8 +212,8 @@ export function runAlong(
   const loop = dimension.loops.at(-1);
   if (!loop) return 0;
   const tensor = tensorNamed(value.tensor);
-  const { extents, fed } = mapped;
-  const dense = fed ? denseRun(value, dimension, tensor, { extents, fed }, most) : 1;
+  const { extents, fed, past } = mapped;
+  const dense = fed && past ? denseRun(value, dimension, tensor, { extents, fed, past }, most) : 1;
   if (dense > 1) return Math.max(dense, runAlong(value, dimension, tensorNamed, most, { extents }));
   const forms = formsIn(value);
   const moved = forms.filter((form) => !form || form.terms.has(loop.name));
@@ -267,6 +263,7 @@ export function gridLimits(target: Target): GridLimits {
     asyncBytes: form?.bytes ?? [],
     engine: memoryOf(target, "dram").copies?.some((c) => c.into === "shared" && c.completes === "barrier") ?? false,
     clusterBlocks: Math.max(0, ...(target.clusters ?? []).map((c) => c.blocks)),
+    dependentLaunch: target.fixed["dependentLaunch"] !== undefined,
     multiprocessors: levelOf(target, "block").units,
   };
 }

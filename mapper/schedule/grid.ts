@@ -17,7 +17,7 @@ import { repackedContext } from "./repack.ts";
 import { printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
 import { type PartialTile, pitchOf, receivedElements } from "./split.ts";
 import { runsAlongRows } from "./store.ts";
-import { sharedElements } from "./swizzle.ts";
+import { rowElements, sharedElements } from "./swizzle.ts";
 import { windowOf } from "./taps.ts";
 import { fragmentsAlong } from "./tile.ts";
 
@@ -74,7 +74,7 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
     const isWindow = window?.input === input;
     const kept = isWindow ? window.rows : extentOf(input.kept.axis, schedule.tile);
     const sum = extentOf(context.sum.axis, schedule.tile);
-    const [row, column] = input.contiguous === "sum" ? [kept, sum] : [sum, kept];
+    const [row, column] = input.contiguous === "sum" ? [kept, sum] : [sum, rowElements(input, kept)];
     const elementBytes = bytesOf(input.operand.dtype);
     const stages = isWindow ? window.stages : schedule.stage;
     return bytes + sharedElements(schedule.swizzle, [stages, row, column], elementBytes) * elementBytes;

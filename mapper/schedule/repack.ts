@@ -26,7 +26,7 @@ import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
 import type { Binding, Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
-import { formsIn, placesAlong } from "./dense-runs.ts";
+import { formsIn, mappedLoops, placesAlong } from "./dense-runs.ts";
 import {
   type GridContext,
   type GridDecision,
@@ -107,7 +107,7 @@ function repackedForm(plain: GridContext, input: GridInput): RepackedInput | str
 
 function findForm(plain: GridContext, input: GridInput): RepackedInput | string {
   const { operand, value, conditions, width } = input;
-  const { computation, matching } = plain.mapping;
+  const { computation } = plain.mapping;
   const { name } = operand;
   if (value.kind !== "access" || conditions.length > 0)
     return `${name} is computed, and a copy of it would be no tensor's`;
@@ -128,10 +128,8 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
 
   // 2. It must be worth it: in the copy more neighbours move at once.
   const { access, copy, picked } = copyOf(computation, value, summed);
-  const extents = extentsOf(computation);
-  const fed = new Set(Object.values(matching).flat());
   const most = MOST_BYTES / bytesOf(copy.dtype);
-  const moved = runAlong(access, plain.sum.dimension, () => copy, most, { extents, fed });
+  const moved = runAlong(access, plain.sum.dimension, () => copy, most, mappedLoops(plain.mapping));
   if (moved <= width) return `a copy of ${source.name} would move no more of it at once`;
   const inCopy = (all: readonly Dimension[]): Dimension[] =>
     all.flatMap((d) => copy.dims.filter((c) => c.name === d.name));
@@ -212,7 +210,7 @@ export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   const most = MOST_BYTES / bytesOf(tensor.dtype);
   return Math.max(
     1,
-    runAlong(whole, dimension, () => tensor, most, { extents, fed: new Set() }),
+    runAlong(whole, dimension, () => tensor, most, { extents, fed: new Set(), past: new Set() }),
   );
 }
 

@@ -2,18 +2,20 @@
  * @file Decision `store`: how sums reach the output.
  *
  *     direct     each lane writes the elements it holds
- *     quads      the same with four lanes exchanging what they hold, so that each writes 16 bytes: results of 16 bits, 32 columns a team and more
+ *     quads      the same with four lanes exchanging what they hold, so that each writes 16 bytes: results of 16 bits, 32 columns a team and more, those
+ *                beyond a multiple of 32 as each lane holds them
  *     staged     by way of shared memory, a row of tiles at a time, and from there along the output; the only way for fragments whose
  *                layout the vendor keeps secret
  */
 
 import { z } from "zod";
 import { evaluateIndex } from "../../abstraction/affine.ts";
-import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
+import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import { type Access, number } from "../../abstraction/expression.ts";
 import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
+import { mappedLoops } from "./dense-runs.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
 
 /** Lanes that exchange words, and the bytes each of them writes at once. */
@@ -21,16 +23,15 @@ const QUAD = 4;
 const WRITTEN_BYTES = 16;
 
 /** Why four lanes cannot exchange what they hold; undefined when they can. */
-export function quadsProblem({ mapping, team, columns }: GridContext): string | undefined {
+export function quadsProblem(context: GridContext): string | undefined {
+  const { mapping, team, columns } = context;
   const output = outputOf(mapping.computation);
-  const extents = extentsOf(mapping.computation);
   if (team !== "warpgroup") return "four lanes exchange what a warpgroup holds";
   if (bytesOf(output.dtype) !== 2) return `results of ${bytesOf(output.dtype)} bytes are not exchanged, those of 2 are`;
   const atOnce = WRITTEN_BYTES / bytesOf(output.dtype);
-  if (columns.extent % (QUAD * atOnce) !== 0)
-    return `${columns.extent} columns are not divided among four lanes by ${atOnce}`;
-  if (runAlong(storedAt(mapping.computation), columns.dimension, () => output, atOnce, { extents }) < atOnce)
-    return `results of ${atOnce} columns do not lie side by side`;
+  if (columns.extent < QUAD * atOnce)
+    return `${columns.extent} columns are too few for four lanes to write ${atOnce} each`;
+  if (resultsAlong(context, columns, atOnce) < atOnce) return `results of ${atOnce} columns do not lie side by side`;
   return undefined;
 }
 
@@ -39,14 +40,20 @@ const loopsAlong = ({ dimension }: GridAxis): string => dimension?.loops.map((l)
 
 const runs = memoisedBy<Computation, number>();
 
-/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. Worked out once for the same rows. */
-export function runsAlongRows({ mapping: { computation }, rows }: GridContext): boolean {
-  const run = (): number =>
-    runAlong(storedAt(computation), rows.dimension, () => outputOf(computation), 1, {
-      extents: extentsOf(computation),
-    });
-  return runs(computation, loopsAlong(rows), run) > 0;
+/**
+ * Neighbours in the output along an axis, up to `most`, that are stored at once: several loops as one where they lie so, as the rows and columns of
+ * images in NCHW; 0 where neighbours lie apart. Worked out once for the same loops.
+ */
+export function resultsAlong({ mapping }: Pick<GridContext, "mapping">, along: GridAxis, most: number): number {
+  const { computation } = mapping;
+  const loops = mappedLoops(mapping);
+  return runs(computation, `${loopsAlong(along)} ${most} ${[...loops.fed].join()}`, () =>
+    runAlong(storedAt(computation), along.dimension, () => outputOf(computation), most, loops),
+  );
 }
+
+/** Whether neighbours in the output are neighbours along the rows of the instruction, as pixels in NCHW are. */
+export const runsAlongRows = (context: GridContext): boolean => resultsAlong(context, context.rows, 1) > 0;
 
 /** Of the output an NVIDIA GPU writes whole sectors of so many bytes. */
 const SECTOR_BYTES = 32;
@@ -63,7 +70,8 @@ export function sectorsOver(context: GridContext): number {
   return sectorCounts(mapping.computation, `${loopsAlong(rows)} ${loopsAlong(columns)}`, () => countSectors(context));
 }
 
-function countSectors({ mapping, rows, columns }: GridContext): number {
+function countSectors(context: GridContext): number {
+  const { mapping, rows, columns } = context;
   const { computation } = mapping;
   const output = outputOf(computation);
   const bytes = bytesOf(output.dtype);
@@ -78,8 +86,7 @@ function countSectors({ mapping, rows, columns }: GridContext): number {
   };
   const [down, across] = [rows, columns].map((a) => Array.from({ length: Math.min(PATCH, a.elements) }, (_, i) => i));
   // Neighbours that lie side by side are written at once, others by one instruction after the other.
-  const pairs =
-    runAlong(storedAt(computation), columns.dimension, () => output, 1, { extents: extentsOf(computation) }) > 0;
+  const pairs = resultsAlong(context, columns, 1) > 0;
   const turns = pairs ? [across] : [0, 1].map((odd) => across?.filter((column) => column % 2 === odd));
   const sectors = turns.reduce(
     (n, some) => n + new Set(down?.flatMap((r) => some?.map((c) => sectorOf(r, c)))).size,

@@ -14,7 +14,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
-import type { GridContext, GridDecision } from "./grid-context.ts";
+import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
 
 const VALUES = ["swizzled", "padded", "plain", "spans"] as const;
 
@@ -48,14 +48,39 @@ export const swizzle: GridDecision<"swizzle"> = {
 
 /** Why an instruction could not read its part of a tile by itself: it begins at a span, or has room within one. */
 function spanProblem({ inputs, intrinsic }: GridContext, schedule: GridSchedule): string | undefined {
-  for (const { operand, kept, contiguous } of inputs) {
+  for (const input of inputs) {
+    const { operand, kept, contiguous } = input;
     if (!readsShared(operand) || contiguous === "sum") continue;
     const whole = extentOf(kept.axis, schedule.tile);
-    const span = spanOf(whole, bytesOf(operand.dtype));
-    const within = span % kept.extent === 0 || kept.extent % span === 0 || whole === kept.extent;
-    if (!within) return `${intrinsic.name} would read ${kept.extent} ${kept.axis} across spans of ${span}`;
+    const span = spanOf(rowElements(input, whole), bytesOf(operand.dtype));
+    if (!readsWithin(input, whole, span))
+      return `${intrinsic.name} would read ${kept.extent} ${kept.axis} across spans of ${span}`;
   }
   return undefined;
+}
+
+/** Whether what instructions read of a row along the kept axis begins at spans, or has room within one. */
+const readsWithin = ({ kept }: GridInput, whole: number, span: number): boolean =>
+  span % kept.extent === 0 || kept.extent % span === 0 || whole === kept.extent;
+
+/** How much longer a row may become for wider spans. */
+const MOST_LENGTHENED = 4 / 3;
+
+/**
+ * Elements that a row along the kept axis takes in shared memory, of an operand that the instruction reads there: rows whose own elements make narrow
+ * spans end with some that nobody reads.
+ *
+ *     112 pixels of 2 bytes, spans of 32 bytes, which an engine brings as seven boxes  ->  128, spans of 128 bytes, two boxes
+ */
+export function rowElements(input: GridInput, whole: number): number {
+  const { operand, contiguous } = input;
+  if (!readsShared(operand) || contiguous === "sum") return whole;
+  const bytes = bytesOf(operand.dtype);
+  for (const span of SPANS.map((b) => b / bytes)) {
+    const length = Math.ceil(whole / span) * span;
+    if (length <= MOST_LENGTHENED * whole && readsWithin(input, whole, span)) return length;
+  }
+  return whole;
 }
 
 /** Bytes that move together: a row of `ldmatrix`, a copy of the widest kind. */

@@ -1,0 +1,81 @@
+/**
+ * @file Schedules drawn at random for the operators of the suite, in both layouts and at batch 1 and 16: what is drawn is lowered and printed. A schedule
+ * that has no kernel is refused when it is drawn, with a sentence.
+ */
+
+import { describe, expect, it } from "vitest";
+import { printMatching } from "../abstraction/mapping.ts";
+import { pick, type Random, seededRandom } from "../abstraction/random.ts";
+import { type Configuration, suiteCases, suiteComputation } from "../bench/cuda-suite-cases.ts";
+import { suiteLayers } from "../bench/suite.ts";
+import { generateCuda } from "../codegen/cuda.ts";
+import { knownIntrinsics } from "../intrinsics/index.ts";
+import { lowerGrid } from "../mapper/lower/grid.ts";
+import { lowerThreads } from "../mapper/lower/threads.ts";
+import { validMappings } from "../mapper/match/enumerate.ts";
+import { formsOf, phasesTogether } from "../mapper/match/phases.ts";
+import { GRID, printGridSchedule } from "../mapper/schedule/grid.ts";
+import { gridContext, gridLimits } from "../mapper/schedule/grid-context.ts";
+import { drawSchedule } from "../mapper/schedule/schedules.ts";
+import { threadContext } from "../mapper/schedule/thread/context.ts";
+import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { inFull } from "./support/slow.ts";
+
+const LIMITS = gridLimits(nvidiaTarget("h100"));
+const F16 = knownIntrinsics().filter((i) => /^(wgmma|mma|wmma|thread)\..*f32\.f16$/.test(i.name));
+/** Configurations of an operator, instructions of each, and schedules of each. */
+const [CONFIGURATIONS, INSTRUCTIONS, SCHEDULES] = inFull([4, 5, 5], [1, 1, 2]);
+
+/** What went wrong with schedules that were drawn; nothing where all have a kernel. */
+function printedAtRandom(
+  configuration: Configuration,
+  random: Random,
+): { readonly drawn: number; readonly wrong: string[] } {
+  const computation = suiteComputation(configuration);
+  const wrong: string[] = [];
+  let drawn = 0;
+  for (let i = 0; i < INSTRUCTIONS; i++) {
+    const intrinsic = pick(random, F16);
+    const found = formsOf(computation).flatMap((form) => phasesTogether(validMappings(form, intrinsic)));
+    for (let s = 0; s < SCHEDULES && found.length > 0; s++) {
+      const mapping = pick(random, found);
+      const make = (): string | undefined => {
+        if (intrinsic.scope === "thread") {
+          const context = threadContext(mapping, LIMITS);
+          const schedule = typeof context === "string" ? undefined : drawSchedule(THREAD_KIND, context, random);
+          if (typeof context === "string" || !schedule) return undefined;
+          generateCuda(mapping.computation, intrinsic, lowerThreads(context, schedule), { lines: [] });
+          return JSON.stringify(schedule);
+        }
+        const context = gridContext(mapping, LIMITS);
+        const schedule = typeof context === "string" ? undefined : drawSchedule(GRID, context, random);
+        if (typeof context === "string" || !schedule) return undefined;
+        try {
+          generateCuda(mapping.computation, intrinsic, lowerGrid(context, schedule), { lines: [] });
+        } catch (error) {
+          wrong.push(
+            `${JSON.stringify(configuration)} ${intrinsic.name} ${printMatching(mapping.matching)}; ${printGridSchedule(schedule)}: ${String(error)}`,
+          );
+        }
+        return "";
+      };
+      if (make() !== undefined) drawn++;
+    }
+  }
+  return { drawn, wrong };
+}
+
+describe("schedules drawn at random", () => {
+  const random = seededRandom(Number(process.env["SEED"] ?? 11));
+  const layers = suiteLayers();
+  const all = (["first", "last"] as const).flatMap((layout) => suiteCases(layers, [1, 16], layout));
+  const operators = [...new Set(layers.map((l) => l.op))];
+
+  it.each(operators)("have a kernel: %s", (op) => {
+    const cases = all.filter((c) => c.op === op);
+    const results = Array.from({ length: CONFIGURATIONS * 2 }, () => printedAtRandom(pick(random, cases), random));
+    expect(results.flatMap((r) => r.wrong)).toEqual([]);
+    expect(results.reduce((n, r) => n + r.drawn, 0)).toBeGreaterThan(0);
+  });
+});
