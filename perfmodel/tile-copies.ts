@@ -7,9 +7,9 @@
  */
 
 import { affineForm } from "../abstraction/affine.ts";
-import { type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Access, accessesIn } from "../abstraction/expression.ts";
+import { type Access, accessesIn, printExpr } from "../abstraction/expression.ts";
 import { memoisedBy } from "../abstraction/memoised.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 
@@ -32,16 +32,27 @@ export interface TileCopy {
   readonly usedBytes: number;
 }
 
-const copies = memoisedBy<GridContext, TileCopy>();
+const copies = memoisedBy<Computation, TileCopy>();
+const texts = memoisedBy<GridInput, string>();
+
+/** What decides where the elements of an input's tile lie: the same for all instructions of a family, which differ in their extents alone. */
+function textOf({ sum, limits }: GridContext, input: GridInput): string {
+  return texts(input, sum.axis, () => {
+    const { value, kept, contiguous, operand } = input;
+    const along = ({ dimension, elements }: GridAxis): string =>
+      `${dimension?.loops.map((l) => l.name).join() ?? ""} of ${elements}`;
+    return [printExpr(value), along(kept), along(sum), contiguous, operand.dtype, limits.lanes].join(" ");
+  });
+}
 
 /**
- * Worked out once for the same mapping and tile.
+ * Worked out once for the same input and tile.
  * @param kept elements of the tile along the input's kept axis; `sum` along the sum
  * @param width elements that a thread moves at once
  */
 export function tileCopy(context: GridContext, input: GridInput, kept: number, sum: number, width: number): TileCopy {
-  const text = `${input.operand.name} ${kept} ${sum} ${width}`;
-  return copies(context, text, () => findCopy(context, input, kept, sum, width));
+  const text = `${textOf(context, input)} ${kept} ${sum} ${width}`;
+  return copies(context.mapping.computation, text, () => findCopy(context, input, kept, sum, width));
 }
 
 function findCopy(context: GridContext, input: GridInput, kept: number, sum: number, width: number): TileCopy {

@@ -20,6 +20,7 @@ import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { convolutionF16, expectRightEmulated, type GridSubject } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
 const LIMITS = gridLimits(nvidiaTarget("h100"));
@@ -77,5 +78,33 @@ describe("schedules drawn at random", () => {
     const results = Array.from({ length: CONFIGURATIONS * 2 }, () => printedAtRandom(pick(random, cases), random));
     expect(results.flatMap((r) => r.wrong)).toEqual([]);
     expect(results.reduce((n, r) => n + r.drawn, 0)).toBeGreaterThan(0);
+  });
+});
+
+describe("schedules drawn at random for small images in NCHW", () => {
+  /** Pixels of which 8, 4, 2 or 1 move at once; a tap, and nine. */
+  const SMALL = [
+    { n: 2, c: 64, k: 64, h: 8, w: 13, r: 1, s: 1, pad: 0 },
+    { n: 1, c: 64, k: 32, h: 14, w: 14, r: 1, s: 1, pad: 0 },
+    { n: 2, c: 32, k: 64, h: 7, w: 7, r: 3, s: 3, pad: 1 },
+    { n: 1, c: 32, k: 64, h: 6, w: 10, r: 3, s: 3, pad: 1, stride: 2 },
+  ];
+
+  it("give what the equation says on the emulated device", { timeout: 900_000 }, async () => {
+    const random = seededRandom(Number(process.env["SEED"] ?? 3));
+    const wanted = F16.filter((i) => /^(wgmma.m64n(16|48|56|104)|mma)/.test(i.name));
+    const subjects: GridSubject[] = [];
+    while (subjects.length < inFull(48, 4)) {
+      const intrinsic = pick(random, wanted);
+      const computation = convolutionF16("conv2d", pick(random, SMALL), false);
+      const found = validMappings(computation, intrinsic);
+      const mapping = found[Math.floor(random() * found.length)];
+      const context = mapping && gridContext(mapping, LIMITS);
+      const schedule = context && typeof context !== "string" ? drawSchedule(GRID, context, random) : undefined;
+      if (!context || typeof context === "string" || !schedule) continue;
+      const name = `${intrinsic.name} ${printMatching(mapping.matching)}; ${printGridSchedule(schedule)}`;
+      subjects.push({ name, context, schedule });
+    }
+    await expectRightEmulated(subjects);
   });
 });

@@ -13,13 +13,17 @@ import type { GridLimits } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { isRanked, MappingSpace, rankMappings, type ScheduledCandidate, type Scheduling } from "./mapping-space.ts";
 
+/** Of so many mappings one is judged by more schedules than a glance, and at least twice as many as are kept. */
+const HOPEFUL = 4;
+
 /** What the spaces of a GPU differ in. */
 export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Scheduling<K, C>, "random"> {
   /** What schedules need to know of a mapping; or why it has none. */
   contextOf(mapping: Mapping, limits: GridLimits): C | string;
   /** Those worth asking the model about. */
   fitting(contexts: readonly C[]): readonly C[];
-  /** Schedules drawn to judge a mapping by. */
+  /** Schedules drawn to judge every mapping by, and in all of those that promise most by them. */
+  readonly glance: number;
   readonly drawn: number;
   /** Mappings kept at most. */
   readonly most: number;
@@ -41,6 +45,8 @@ export function* gpuSpace<K extends ScheduledCandidate, C extends { readonly map
 ): Steps<MappingSpace<K, C> | readonly Refusal[]> {
   const random = seededRandom(seed);
   const promising = new Map<C, K["schedule"]>();
+  /** Seconds that those are expected to take. */
+  const known = new Map<C, number>();
   const ranked = yield* rankMappings<C>(
     computation,
     intrinsics,
@@ -51,21 +57,24 @@ export function* gpuSpace<K extends ScheduledCandidate, C extends { readonly map
         ? { rule: "expression", because: context, matching: mapping.matching }
         : context;
     },
-    (context) => {
+    (context, isCloser) => {
+      const count = isCloser ? kind.drawn - kind.glance : kind.glance;
       let least: number | undefined;
-      for (let i = 0; i < kind.drawn; i++) {
+      for (let i = 0; i < count; i++) {
         const schedule = drawSchedule(kind.schedules, context, random);
         // Where none was found in so many tries, the next is not either.
         if (!schedule) break;
         const seconds = predict(context, schedule);
-        if (seconds === undefined || (least !== undefined && seconds >= least)) continue;
+        if (seconds === undefined || seconds >= (known.get(context) ?? Number.POSITIVE_INFINITY)) continue;
         least = seconds;
+        known.set(context, seconds);
         promising.set(context, schedule);
       }
       return least;
     },
     kind.most,
     kind.fitting,
+    (count) => (kind.drawn > kind.glance ? Math.max(2 * kind.most, Math.ceil(count / HOPEFUL)) : 0),
   );
   if (!isRanked(ranked)) return ranked;
   const drawn = (context: C, by: typeof random): K["schedule"] => {

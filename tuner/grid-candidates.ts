@@ -35,6 +35,7 @@ const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   all: (context) => allSchedules(GRID, context),
   contextOf: gridContext,
   fitting,
+  glance: 4,
   drawn: 16,
   most: 24,
 };

@@ -18,7 +18,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
-import type { Steps } from "../abstraction/steps.ts";
+import type { Step, Steps } from "../abstraction/steps.ts";
 import { mappings, validMappings } from "../mapper/match/enumerate.ts";
 import { formsOf } from "../mapper/match/phases.ts";
 import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
@@ -59,18 +59,20 @@ export interface Ranked<C> {
  * ranks those that were judged by then, at least one of them.
  * @param variants of a mapping the enumeration found, that one among them
  * @param contextOf what schedules need to know of a mapping; or why it has none
- * @param expected least seconds of the schedules a mapping is judged by; undefined when the model cannot say
+ * @param expected least seconds of the schedules a mapping is judged by, at first and at a closer look; undefined when the model cannot say
  * @param most mappings kept: more would leave no trials for schedules
  * @param fitting those worth asking the model about; all when left out
+ * @param closer of so many mappings how many are looked at more closely, the shortest expected first; none when left out
  */
 export function* rankMappings<C>(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   variants: (mapping: Mapping) => readonly Mapping[],
   contextOf: (mapping: Mapping) => C | Refusal,
-  expected: (context: C) => number | undefined,
+  expected: (context: C, isCloser: boolean) => number | undefined,
   most: number,
   fitting: (contexts: readonly C[]) => readonly C[] = (all) => all,
+  closer: (count: number) => number = () => 0,
 ): Steps<readonly Ranked<C>[] | readonly Refusal[]> {
   const refused: Refusal[] = [];
   const contexts: C[] = [];
@@ -89,19 +91,35 @@ export function* rankMappings<C>(
     const isEnough = yield { what: "instructions", done: at + 1, of: intrinsics.length };
     if (isEnough && contexts.length > 0) break;
   }
-  const found: Ranked<C>[] = [];
+  const least = new Map<C, number>();
+  const judge = (context: C, isCloser: boolean): void => {
+    const seconds = expected(context, isCloser);
+    if (seconds !== undefined && seconds < (least.get(context) ?? Number.POSITIVE_INFINITY))
+      least.set(context, seconds);
+  };
+  const inOrder = (): Ranked<C>[] =>
+    [...least]
+      .map(([context, expectedSeconds]) => ({ context, expectedSeconds }))
+      .sort((a, b) => a.expectedSeconds - b.expectedSeconds);
   const worth = fitting(contexts);
+  const again = Math.min(worth.length, closer(worth.length));
+  const step = (done: number): Step => ({ what: "mappings", done, of: worth.length + again });
+  let isEnough = false;
   for (const [at, context] of worth.entries()) {
-    const expectedSeconds = expected(context);
-    if (expectedSeconds !== undefined) found.push({ context, expectedSeconds });
-    const isEnough = yield { what: "mappings", done: at + 1, of: worth.length };
-    if (isEnough && found.length > 0) break;
+    judge(context, false);
+    isEnough = yield step(at + 1);
+    if (isEnough && least.size > 0) break;
   }
+  for (const [at, { context }] of inOrder().slice(0, again).entries()) {
+    if (isEnough) break;
+    judge(context, true);
+    isEnough = yield step(worth.length + at + 1);
+  }
+  const found = inOrder();
   if (found.length === 0)
     return refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i);
-  found.sort((a, b) => a.expectedSeconds - b.expectedSeconds);
-  const least = found[0]?.expectedSeconds ?? 0;
-  return found.filter((m) => m.expectedSeconds <= SPREAD * least).slice(0, most);
+  const shortest = found[0]?.expectedSeconds ?? 0;
+  return found.filter((m) => m.expectedSeconds <= SPREAD * shortest).slice(0, most);
 }
 
 export function isRanked<C>(found: readonly Ranked<C>[] | readonly Refusal[]): found is readonly Ranked<C>[] {

@@ -23,6 +23,7 @@ const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
   all: () => [],
   contextOf: threadContext,
   fitting: plainest,
+  glance: 64,
   drawn: 64,
   most: 1,
 };

@@ -21,6 +21,7 @@ export const fragments: GridDecision<"fragments"> = {
   example: "ahead",
   schema: z.enum(["inline", "ahead", "across"]),
   values: ({ intrinsic }) => (intrinsic.asynchronous ? ["inline", "across"] : ["inline", "ahead", "across"]),
+  suits: (context, schedule, value) => fragmentsProblem(context, { ...schedule, fragments: value }) === undefined,
   print: (value) => value,
   traits: (schedule) => [`fragments ${schedule.fragments}`],
   problem: fragmentsProblem,

@@ -28,15 +28,18 @@ export const tile: GridDecision<"tile"> = {
     "Elements of a block's tile along each axis: larger tiles read inputs fewer times, smaller ones fill the machine.",
   example: "m 128, n 256, k 64",
   schema: byAxis(z.int().min(1).max(4096)),
-  values: ({ rows, columns, sum, elementBytes, limits }) => {
+  values: (context) => {
+    const { rows, columns, sum, elementBytes, limits } = context;
     const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
-    return tiles(limits, [...sizes, elementBytes].join(), () =>
+    const all = tiles(limits, [...sizes, elementBytes].join(), () =>
       keptTiles(rows).flatMap((m) =>
         keptTiles(columns).flatMap((n) =>
           sumTiles(sum, elementBytes).map((k) => ({ [rows.axis]: m, [columns.axis]: n, [sum.axis]: k })),
         ),
       ),
     );
+    const isSecret = context.inputs.some((i) => i.operand.storage === undefined);
+    return isSecret ? all.filter((size) => secretProblem(context, { tile: size }) === undefined) : all;
   },
   print: printPairs,
   problem: (context, schedule) => {
@@ -53,7 +56,10 @@ export const tile: GridDecision<"tile"> = {
 const SECRET_TILE_BYTES = 32;
 
 /** Why tiles that an instruction loads by itself begin where it cannot; undefined when they do not. */
-function secretProblem({ inputs, sum, intrinsic }: GridContext, { tile: size }: GridSchedule): string | undefined {
+function secretProblem(
+  { inputs, sum, intrinsic }: GridContext,
+  { tile: size }: Pick<GridSchedule, "tile">,
+): string | undefined {
   const beside = inputs.find((input) => {
     const along = input.contiguous === "sum" ? sum : input.kept;
     const tiles = extentOf(along.axis, size) / along.extent;
