@@ -54,13 +54,13 @@ describe("digits counted along a loop", () => {
   it("read as a program", () => {
     expect(counted(parseExpr("(step+5)/6%2"), 8).text).toMatchInlineSnapshot(`
       "let step = 0;
-      let step_in_6 = 5;
-      let step_in_6_then_2 = 0;
+      let step_5_in_6 = 5;
+      let step_5_in_6_then_2 = 0;
       for (; step < 8; step++) {
-      noted.push(step_in_6_then_2);
-      if (++step_in_6 == 6) {
-        step_in_6 = 0;
-        step_in_6_then_2 = step_in_6_then_2 == 1 ? 0 : step_in_6_then_2 + 1;
+      noted.push(step_5_in_6_then_2);
+      if (++step_5_in_6 == 6) {
+        step_5_in_6 = 0;
+        step_5_in_6_then_2 = step_5_in_6_then_2 == 1 ? 0 : step_5_in_6_then_2 + 1;
       }
       }
       "
