@@ -96,12 +96,50 @@ export interface LaneSchedule {
   readonly threads: number;
 }
 
-/** A space-time design on the lanes of vectors, and its schedule. */
+/** Where the points of some loops run: on lane `P z` at step `s z`, the slowest row of time first. */
+export interface LaneTransform {
+  /** Loops of the array, a column of the rows each; the others stand around it. */
+  readonly loops: readonly string[];
+  /** P. */
+  readonly allocation: readonly number[];
+  /** s: rows of time, compared lexicographically. */
+  readonly schedule: readonly (readonly number[])[];
+}
+
+/** What a kernel of lanes leaves open whose design is any transform. */
+export interface ArraySchedule {
+  readonly transform: LaneTransform;
+  /** Elements of a vector: as many PEs at most. */
+  readonly lanes: number;
+  /** Steps that one pass of the array takes of a loop that is longer. */
+  readonly tile: Readonly<Record<string, number>>;
+  /** Steps of loops around the array that run side by side in registers of their own; of a loop in tiles, so many tiles. */
+  readonly beside: Readonly<Record<string, number>>;
+  /** What moves over lanes is passed on by its neighbour, or loaded again by every lane. */
+  readonly inputs: "passed" | "loaded";
+  readonly streaming: boolean;
+  readonly threads: number;
+}
+
+/** A window on the lanes of vectors under one of the transforms that have names, and its schedule. */
 export interface LaneCandidate {
   readonly kind: "lanes";
   /** Name of the multiply-add the lanes run. */
   readonly intrinsic: string;
   readonly schedule: LaneSchedule;
+}
+
+/** A design on the lanes of vectors by its transform, and its schedule. */
+export interface ArrayCandidate {
+  readonly kind: "lanes";
+  /** Name of the multiply-add the lanes run. */
+  readonly intrinsic: string;
+  readonly schedule: ArraySchedule;
+}
+
+/** Whether a design on lanes is given by its transform. */
+export function isArray(candidate: Candidate): candidate is ArrayCandidate {
+  return candidate.kind === "lanes" && "transform" in candidate.schedule;
 }
 
 /**
@@ -181,7 +219,7 @@ export interface ThreadCandidate {
 }
 
 /** What a search proposes: a mapping or a design on lanes, with the schedule it runs under. */
-export type Candidate = MappedCandidate | LaneCandidate | GridCandidate | ThreadCandidate;
+export type Candidate = MappedCandidate | LaneCandidate | ArrayCandidate | GridCandidate | ThreadCandidate;
 
 /** Whether a candidate is made for a GPU. */
 export function isOnGpu(candidate: Candidate): candidate is GridCandidate | ThreadCandidate {

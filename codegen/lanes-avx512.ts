@@ -66,8 +66,8 @@ export function avx512Source(
   notes: SourceNotes,
   comments: readonly string[],
   options: Avx512Options,
+  writer = new Avx512Lanes(new LaneExpressions(c.computation, nest), nest, options.streaming ?? false),
 ): SourceText {
-  const writer = new Avx512Lanes(new LaneExpressions(c.computation, nest), nest, options.streaming ?? false);
   const phases = phasesOf(nest.body).map((phase) => {
     const lines = printStatements(phase, writer);
     const streamed = skeleton(lines).includes("stream_lanes(") ? [code`_mm_sfence();`] : [];
@@ -90,7 +90,7 @@ function isDealt(s: Statement): boolean {
 }
 
 /** Scalar expressions that may read a lane of a register. */
-class LaneExpressions extends CExpressions {
+export class LaneExpressions extends CExpressions {
   private readonly nest: LoopNest;
 
   constructor(computation: CExpressions["computation"], nest: LoopNest) {

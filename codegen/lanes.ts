@@ -7,18 +7,21 @@
  */
 
 import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
+import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFeatures } from "../targets/features.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
 import { type Avx512Options, avx512Source } from "./lanes-avx512.ts";
 import { cmSource } from "./lanes-cm.ts";
+import { NarrowLanes } from "./narrow-lanes-avx512.ts";
 
 export type LaneLanguage = Kernel["language"];
 
@@ -52,7 +55,7 @@ export function generateLanes(
     case "c++":
       return {
         ...common,
-        source: avx512Source(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
+        source: avx512Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
         features: compilerFeatures(["avx512f"]),
       };
     case "cuda":
@@ -62,6 +65,20 @@ export function generateLanes(
     default:
       return language satisfies never;
   }
+}
+
+/** Elements of less than 32 bits are held in lanes of 32. */
+function avx512Of(
+  c: CExpressions,
+  nest: LoopNest,
+  notes: SourceNotes,
+  comments: readonly string[],
+  options: Avx512Options,
+): SourceText {
+  const narrow = Object.values(c.computation.tensors).some((t) => bytesOf(t.dtype) < 4);
+  return narrow
+    ? avx512Source(c, nest, notes, comments, options, new NarrowLanes(c, nest))
+    : avx512Source(c, nest, notes, comments, options);
 }
 
 /** Of parallel loops inside one another the outermost is dealt to threads, the others run in order. */

@@ -44,12 +44,17 @@ export class Avx512Rows extends Avx512Lanes {
   /** Where a row of results waits that do not lie side by side in the output. */
   private readonly waiting: string;
 
-  constructor(c: CExpressions, nest: LoopNest) {
+  /** @param expressions scalars beside the rows */
+  constructor(
+    c: CExpressions,
+    nest: LoopNest,
+    expressions = (within: LoopNest): CExpressions => new CExpressions(c.computation, within),
+  ) {
     const { name, dtype } = outputOf(c.computation);
     let row = `${name}_row`;
     while (Object.hasOwn(c.dtypes, row)) row += "_";
     const waiting = { name: row, dtype, elements: MOST_LANES, scope: "local" } as const;
-    super(new CExpressions(c.computation, { ...nest, scratch: [...nest.scratch, waiting] }), nest, false);
+    super(expressions({ ...nest, scratch: [...nest.scratch, waiting] }), nest, false);
     this.local = new Set(nest.scratch.filter((s) => s.scope === "local").map((s) => s.name));
     this.waiting = waiting.name;
   }

@@ -14,6 +14,7 @@ import { REWRITINGS } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
 import { type MeasurementStatus, type Prediction, THROTTLES } from "../abstraction/trial.ts";
+import { ARRAY_DECISIONS } from "../mapper/schedule/array-decisions.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
@@ -58,6 +59,12 @@ const lanes = z.strictObject({
   schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
 });
 
+const arrays = z.strictObject({
+  kind: z.literal("lanes"),
+  intrinsic: word,
+  schedule: scheduleSchema(ARRAY_DECISIONS),
+});
+
 const grid = z.strictObject({
   kind: z.literal("grid"),
   intrinsic: word,
@@ -86,7 +93,8 @@ const KINDS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map<Candidate["kin
 
 const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {
   const kind = z.looseObject({ kind: z.unknown().optional() }).safeParse(given).data?.kind;
-  const known = KINDS.get(kind);
+  const byTransform = z.looseObject({ schedule: z.looseObject({ transform: z.unknown() }) }).safeParse(given);
+  const known = kind === "lanes" && byTransform.data?.schedule.transform !== undefined ? arrays : KINDS.get(kind);
   if (!known) {
     context.addIssue({
       code: "custom",

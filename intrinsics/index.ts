@@ -15,7 +15,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { AMX } from "./amx.ts";
 import { ARM } from "./arm.ts";
 import { AVX2 } from "./avx2.ts";
-import { AVX512_FMA, avx512FmaBf16 } from "./avx512.ts";
+import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld } from "./avx512.ts";
 import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
 import { CM } from "./cm.ts";
 import { CUDA } from "./cuda.ts";
@@ -54,9 +54,9 @@ export function knownIntrinsics(): readonly Intrinsic[] {
   return [...INTRINSICS, ...ownIntrinsics()];
 }
 
-/** Every row that a record may name: those to choose from, and the widths that are asked for by their names. */
+/** Every row that a record may name: those to choose from, that of integers on lanes, and the widths that are asked for by their names. */
 export function everyIntrinsic(): readonly Intrinsic[] {
-  return [...new Set([...knownIntrinsics(), ...everyWgmma()])];
+  return [...new Set([...knownIntrinsics(), avx512Vpmulld, ...everyWgmma()])];
 }
 
 /** The CPU instructions of the table that a machine reports; plain C++, which no machine names, is none. */
@@ -64,9 +64,10 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
   return INTRINSICS.filter((row) => row.language === "c++" && row.features.every((needed) => isa.includes(needed)));
 }
 
-/** The instruction of this very name; rows of `wgmma` exist for every width, and few are listed. */
+/** The instruction of this very name; that of integers on lanes is no mapping's, and rows of `wgmma` exist for every width, and few are listed. */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
-  return INTRINSICS.find((row) => row.name === name) ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
+  const row = [...INTRINSICS, avx512Vpmulld].find((r) => r.name === name);
+  return row ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
 }
 
 /**

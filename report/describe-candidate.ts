@@ -5,9 +5,10 @@
  *     avx512.fma.f32   FBS-load on 16 lanes, 4 rows x 4 vectors
  */
 
-import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import { type Candidate, isArray, isMapped } from "../abstraction/candidate.ts";
 import type { Rewriting } from "../abstraction/computation.ts";
 import { type Matching, printMatching } from "../abstraction/mapping.ts";
+import { ARRAY_DECISIONS, printTransform } from "../mapper/schedule/array-decisions.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
@@ -29,6 +30,10 @@ export function candidateText(candidate: Candidate): string {
 /** How loops meet the instruction: the matching, or the dataflow on lanes. */
 export function placeText(candidate: Candidate): string {
   if (isMapped(candidate)) return printMatching(candidate.matching, "  ");
+  if (isArray(candidate)) {
+    const { transform, lanes: width, beside } = candidate.schedule;
+    return `${printTransform(transform)} on ${width} lanes, beside ${printPairs(beside)}`;
+  }
   const { dataflow, lanes, rows, vectors } = candidate.schedule;
   return `${dataflow} on ${lanes} lanes, ${rows} row${rows === 1 ? "" : "s"} x ${vectors} vector${vectors === 1 ? "" : "s"}`;
 }
@@ -38,6 +43,7 @@ export function scheduleRows(candidate: Candidate): [name: string, text: string]
   if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
   if (candidate.kind === "threads") return schedules.scheduleRows(THREAD_DECISIONS, candidate.schedule);
   if (candidate.kind === undefined) return schedules.scheduleRows(MAPPED_DECISIONS, candidate.schedule);
+  if (isArray(candidate)) return schedules.scheduleRows(ARRAY_DECISIONS, candidate.schedule);
   return schedules.scheduleRows(LANE_DECISIONS, candidate.schedule);
 }
 
@@ -70,6 +76,7 @@ export function decisionValues(candidate: Candidate): [name: string, value: stri
       if (Array.isArray(value)) return [[label, value.join(" ") || "none"]];
       if (typeof value === "boolean") return [[label, printed.get(label) ?? String(value)]];
       if (typeof value !== "object" || value === null) return [[label, String(value)]];
+      if (name === "transform") return [[label, printed.get(label) ?? ""]];
       return Object.entries(value).map(([axis, chosen]) => [`${label} ${axis}`, String(chosen)]);
     }),
   ];
@@ -81,7 +88,7 @@ const matchingText = ({ matching }: Candidate & { readonly matching: Matching })
 
 /** What decisions are called where their key says too little. */
 const LABELS = new Map(
-  [GRID_DECISIONS, THREAD_DECISIONS, MAPPED_DECISIONS, LANE_DECISIONS].flatMap((decisions) =>
+  [GRID_DECISIONS, THREAD_DECISIONS, MAPPED_DECISIONS, LANE_DECISIONS, ARRAY_DECISIONS].flatMap((decisions) =>
     Object.values(decisions).map(({ name, label = name }) => [name, label] as const),
   ),
 );

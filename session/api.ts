@@ -10,7 +10,7 @@
  */
 
 import { z } from "zod";
-import { CANDIDATE_KINDS, type Candidate, isOnGpu } from "../abstraction/candidate.ts";
+import { CANDIDATE_KINDS, type Candidate, isArray, isOnGpu } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -18,7 +18,9 @@ import type { Target } from "../abstraction/machine.ts";
 import { checkOptions } from "../abstraction/schema.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { DEFAULT_DATABASE, openDatabase, showTrial } from "../db/index.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { packageFiles } from "../package/index.ts";
+import { arraySeconds } from "../perfmodel/arrays.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
@@ -118,6 +120,12 @@ export function predict(
   if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
   declaredAs(candidate.intrinsic);
+  if (isArray(candidate)) {
+    const placed = placeArray(computation, candidate.schedule);
+    if (!placed.ok) return undefined;
+    const seconds = arraySeconds(placed.array, candidate.schedule, modelTarget(target, calibration));
+    return { seconds, uncorrectedSeconds: seconds, levels: [] };
+  }
   const space = laneSpace(computation, {
     threads: candidate.schedule.threads,
     target: modelTarget(target, calibration),

@@ -4,7 +4,7 @@
  *     kernelFor(computationOf(trial.workload), trial.candidate).source
  */
 
-import { type Candidate, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
+import { type Candidate, isArray, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -17,6 +17,7 @@ import { scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { scheduleText } from "../report/describe-candidate.ts";
 import { isWritten } from "../targets/features.ts";
 import { gpuTargetNamed } from "../targets/gpu.ts";
+import { generateArray } from "./array-space.ts";
 import { declaredAs } from "./declared.ts";
 import { choiceOnGpu, generateOnGpu } from "./grid-space.ts";
 import { generateDesign } from "./lane-space.ts";
@@ -28,6 +29,7 @@ import { VERSION } from "./version.ts";
  * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of an x86 CPU
  */
 export function kernelFor(computation: Computation, candidate: Candidate, machine?: Target): Kernel {
+  if (isArray(candidate)) return generateArray(computation, candidate);
   if (candidate.kind === "lanes") return generateDesign(computation, candidate);
   if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine));
   const mapping = mappingOf(computation, candidate);

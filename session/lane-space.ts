@@ -2,7 +2,13 @@
  * @file Designs on lanes as a session's search sees them, on a CPU's vectors or a GPU's warps: candidates, and an estimate that learns.
  */
 
-import { type Candidate, candidateKey, type LaneCandidate, type LaneSchedule } from "../abstraction/candidate.ts";
+import {
+  type Candidate,
+  candidateKey,
+  isArray,
+  type LaneCandidate,
+  type LaneSchedule,
+} from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -41,7 +47,7 @@ export function scaledEstimate(lanes: LaneSpace | undefined): {
     learn: (trials) => {
       const ratios = trials
         .flatMap(({ candidate, measurement }) =>
-          candidate.kind === "lanes" && measurement.status === "ok" && lanes
+          candidate.kind === "lanes" && !isArray(candidate) && measurement.status === "ok" && lanes
             ? [measurement.median / lanes.expectedSeconds(candidate.schedule)]
             : [],
         )
@@ -64,6 +70,8 @@ export function laneCandidates(lanes: LaneSpace, { name }: Intrinsic): SearchSpa
     },
   };
 }
+
+const isWindow = (c: Candidate): c is LaneCandidate => c.kind === "lanes" && !isArray(c);
 
 /** Whether some input is read through a window: an index that adds a summed axis to a kept one; or planes through neighbours, step by step. */
 export function slides({ equation, axes, time }: Computation): boolean {
@@ -145,13 +153,13 @@ export function besideWarps(
       // It is asked of no lanes.
       (space ?? emptySpace<Candidate>()) as SearchSpace<Exclude<Candidate, LaneCandidate>>,
       laneCandidates(lanes, multiplyAdd),
-      (c): c is Exclude<Candidate, LaneCandidate> => c.kind !== "lanes",
+      (c): c is Exclude<Candidate, LaneCandidate> => !isWindow(c),
     ),
     intrinsics: [...(space?.intrinsics ?? []), multiplyAdd],
-    intrinsicOf: (c) => (c.kind === "lanes" ? multiplyAdd : others().intrinsicOf(c)),
-    mappingOf: (c) => (c.kind === "lanes" ? undefined : others().mappingOf(c)),
-    kernelOf: (c) => (c.kind === "lanes" ? generateDesign(computation, c) : others().kernelOf(c)),
-    predict: (c) => (c.kind === "lanes" ? estimate.predict(c.schedule) : others().predict(c)),
+    intrinsicOf: (c) => (isWindow(c) ? multiplyAdd : others().intrinsicOf(c)),
+    mappingOf: (c) => (isWindow(c) ? undefined : others().mappingOf(c)),
+    kernelOf: (c) => (isWindow(c) ? generateDesign(computation, c) : others().kernelOf(c)),
+    predict: (c) => (isWindow(c) ? estimate.predict(c.schedule) : others().predict(c)),
     learn: (trials) => {
       estimate.learn(trials);
       space?.learn(trials.filter(({ candidate }) => candidate.kind !== "lanes"));

@@ -26,6 +26,7 @@ import { rewrittenAs } from "../mapper/match/phases.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
+import { candidateText } from "../report/describe-candidate.ts";
 import { gpuTargetNamed, type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
 import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
@@ -35,8 +36,7 @@ import { calibratedMachine } from "./gpu-rates.ts";
  * @throws UsageError when its instruction, binding or matching is not (or no longer) valid
  */
 export function mappingOf(stated: Computation, candidate: Candidate): Mapping {
-  if (!isMapped(candidate))
-    throw new UsageError(`a design on lanes has no mapping: ${candidate.schedule.dataflow} on ${candidate.intrinsic}`);
+  if (!isMapped(candidate)) throw new UsageError(`a design on lanes has no mapping: ${candidateText(candidate)}`);
   const { intrinsic: name, matching, operands, rewriting } = candidate;
   const computation = rewriting === undefined ? stated : rewrittenAs(stated, rewriting);
   if (typeof computation === "string") throw new UsageError(`${stated.name} has no ${rewriting}: ${computation}`);

@@ -4,6 +4,7 @@
  *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
  */
 
+import { isArray } from "../abstraction/candidate.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
 import {
@@ -183,6 +184,7 @@ function drawingOf({ workload, candidate }: TrialRecord): Drawing {
       const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
       return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
     }
+    if (isArray(candidate)) return { kind: "none", because: "a design by its transform: automap systolic draws it" };
     const { dataflow, lanes, rolled } = candidate.schedule;
     const taps = tapsOf(computation, rolled);
     if (!taps.ok) return { kind: "none", because: taps.refusal.because };

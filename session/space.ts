@@ -7,15 +7,18 @@
  *     space.kernelOf(candidate).source
  */
 
-import type {
-  Candidate,
-  CandidateKinds,
-  GridCandidate,
-  LaneCandidate,
-  MappedCandidate,
-  Schedule,
+import {
+  type ArrayCandidate,
+  type Candidate,
+  type CandidateKinds,
+  isArray,
+  type LaneCandidate,
+  type MappedCandidate,
+  type Schedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf, isInteger } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -31,6 +34,7 @@ import { laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { arrayCandidates, generateArray } from "./array-space.ts";
 import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
 import { besideWarps, generateDesign, laneCandidates, scaledEstimate, slides } from "./lane-space.ts";
@@ -84,23 +88,38 @@ export function* sessionSpace(
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
   const spaceOf = computation.time ? stepSpace : laneSpace;
   const lanes = multiplyAdd && spaceOf(computation, { threads, target: modelTarget(machine, calibration) });
-  const designs = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
-  if (isRefusals(mapped) && !designs) {
-    const because = lanes && "rule" in lanes ? lanes.because : "no vector multiply-add of this type to choose from";
+  const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
+  const every = kinds === "lanes";
+  // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
+  const others = every || (wanted && !windows && (isRefusals(mapped) || isWide(computation)));
+  const found = others
+    ? arrayCandidates(computation, { intrinsics, every, threads, target: modelTarget(machine, calibration) })
+    : undefined;
+  const arrays = found && !("rule" in found) ? found : undefined;
+  if (isRefusals(mapped) && !windows && !arrays) {
+    const [first, second] = [lanes, found].map((r) => (r && "rule" in r ? r.because : undefined));
+    const because =
+      (computation.time ? first : second) ?? first ?? "no vector multiply-add of this type to choose from";
     return [...mapped, { rule: "lanes", because }];
   }
+  const designs = joinedSpace<LaneCandidate, ArrayCandidate>(
+    windows ?? emptySpace<LaneCandidate>(),
+    arrays?.space ?? emptySpace<ArrayCandidate>(),
+    (c): c is LaneCandidate => !isArray(c),
+  );
 
   const estimate = scaledEstimate(lanes && !("rule" in lanes) ? lanes : undefined);
   const mappingOf = (c: Candidate): Mapping | undefined =>
     c.kind !== undefined || isRefusals(mapped) ? undefined : mapped.mappingOf(c);
   const used = [
     ...(isRefusals(mapped) ? [] : mapped.ranked.map((m) => m.context.mapping.intrinsic)),
-    ...(designs && multiplyAdd ? [multiplyAdd] : []),
+    ...(windows && multiplyAdd ? [multiplyAdd] : []),
+    ...(arrays ? [arrays.intrinsic] : []),
   ];
   return {
-    ...joinedSpace(
+    ...joinedSpace<MappedCandidate, LaneCandidate | ArrayCandidate>(
       isRefusals(mapped) ? emptySpace<MappedCandidate>() : mapped,
-      designs ?? emptySpace<LaneCandidate | GridCandidate>(),
+      designs,
       (c): c is MappedCandidate => c.kind === undefined,
     ),
     intrinsics: [...new Set(used)],
@@ -111,6 +130,7 @@ export function* sessionSpace(
       return found;
     },
     kernelOf: (c) => {
+      if (isArray(c)) return generateArray(computation, c);
       if (c.kind === "lanes") return generateDesign(computation, c);
       const mapping = mappingOf(c);
       if (!mapping || c.kind !== undefined) throw new Error("internal: a mapping of no space");
@@ -121,13 +141,21 @@ export function* sessionSpace(
         const mapping = mappingOf(c);
         return mapping && predictor.predict(mapping, c.schedule);
       }
+      if (isArray(c)) return arrays?.predict(c.schedule);
       return c.kind === "lanes" ? estimate.predict(c.schedule) : undefined;
     },
     learn: (trials) => {
       predictor.learn(trials, mappingOf);
       estimate.learn(trials);
+      arrays?.learn(trials);
     },
   };
+}
+
+/** Whether sums are of floats of 32 bits or more: others have instructions that lanes do not beat. */
+function isWide(computation: Computation): boolean {
+  const { dtype } = outputOf(partsOf(computation).sum);
+  return !isInteger(dtype) && Object.values(computation.tensors).every((t) => bytesOf(t.dtype) >= bytesOf("f32"));
 }
 
 /** The multiply-add that lanes run: one product a lane, of the output's type. */

@@ -10,7 +10,7 @@
 import Genetic from "genetic-js";
 import type { Random } from "../abstraction/random.ts";
 import { distanceIn } from "./space.ts";
-import { defineStrategy, drawUntried, type OptionValues, type Search } from "./strategy.ts";
+import { defineStrategy, drawUntried, inRounds, type OptionValues, type Search } from "./strategy.ts";
 import { inOrder, secondsOf } from "./trials.ts";
 
 const OPTIONS = {
@@ -42,6 +42,7 @@ export const genetic = defineStrategy({
 
 function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]> {
   let population: readonly C[] = [];
+  yield* inRounds(search.space.representatives ?? [], search);
   for (;;) {
     const bred = breed(search, options, population);
     population = bred.population;

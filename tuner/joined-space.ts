@@ -22,6 +22,7 @@ export function joinedSpace<A, B>(
   return {
     size: first.size === undefined || second.size === undefined ? undefined : first.size + second.size,
     promising: [...(first.promising ?? []), ...(second.promising ?? [])],
+    representatives: [...(first.representatives ?? []), ...(second.representatives ?? [])],
     key: (c) => (isFirst(c) ? first.key(c) : isSecond(c) ? second.key(c) : impossible()),
     random: (random) => (second.size === 0 || random() < 0.5 ? first.random(random) : second.random(random)),
     mutate: (c, random) =>

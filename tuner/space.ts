@@ -18,6 +18,8 @@ export interface SearchSpace<C> {
   all(): Iterable<C>;
   /** Candidates that were expected to be good when the space was made: a guided strategy begins with them. */
   readonly promising?: readonly C[];
+  /** One of each kind that shall be told apart by measuring: a guided strategy proposes them before anything else. */
+  readonly representatives?: readonly C[];
   /** How different two candidates are, 0 for the same; the leaves that differ when left out. */
   distance?(a: C, b: C): number;
 }

@@ -6,9 +6,10 @@
  */
 
 import type { Computation } from "../../abstraction/computation.ts";
+import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { access, type Expr, number, printAccess, rewrite } from "../../abstraction/expression.ts";
+import { type Access, access, type Expr, number, printAccess, rewrite } from "../../abstraction/expression.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import type { Flows, Outcome } from "./flow.ts";
@@ -25,11 +26,11 @@ export function lowerComputation(
   computation: Computation,
   space: ArraySpace,
   spaceTime: SpaceTime,
-  options: Omit<LowerOptions, "source"> = {},
+  options: Omit<LowerOptions, "source"> & FlowOptions = {},
 ): LoopNest {
   const tiled = space.tiled.reduce(
     (flows, { name, outer, inner, size }) => tileFlows(flows, { loop: name, outer, inner: inner ?? name, size }),
-    flowsOfComputation(computation),
+    flowsOfComputation(computation, options),
   );
   const source = space.inside.map((l) => l.name);
   const outside = tiled.loops.map((l) => l.name).filter((name) => !source.includes(name));
@@ -38,8 +39,25 @@ export function lowerComputation(
   return lowerFlows(reorderFlows(tiled, order), spaceTime, { ...options, source });
 }
 
+/** How operands reach the lanes. */
+export interface FlowOptions {
+  /** Every lane loads what its neighbour could pass on. */
+  readonly loaded?: boolean;
+  /** Registers hold narrow integers as s32 and floats of 16 bits as f32. */
+  readonly wide?: boolean;
+}
+
+/** What lanes of 32 bits hold an element as. */
+export function heldAs(dtype: DType): DType {
+  if (bytesOf(dtype) >= 4) return dtype;
+  return isInteger(dtype) ? "s32" : "f32";
+}
+
 /** What a computation says, every operand passed on along its reuse. */
-export function flowsOfComputation(computation: Computation): Flows {
+export function flowsOfComputation(
+  computation: Computation,
+  { loaded = false, wide = false }: FlowOptions = {},
+): Flows {
   const { name, equation, axes, tensors, epilogue } = computation;
   const { op, target } = equation;
   if (epilogue) throw new UsageError(`${name}: an array stores sums; an epilogue cannot follow it yet`);
@@ -62,7 +80,11 @@ export function flowsOfComputation(computation: Computation): Flows {
     const i = inputs.findIndex((a) => printAccess(a) === printAccess(e));
     return i < 0 ? e : access(variables[i] ?? e.tensor, []);
   };
-  const dtype = tensors[target.tensor]?.dtype ?? "f32";
+  const held = (tensor: string): DType => {
+    const { dtype: own = "f32" } = tensors[tensor] ?? {};
+    return wide ? heldAs(own) : own;
+  };
+  const dtype = held(target.tensor);
   const plain = rewrite(equation.value, change, "value");
   const term: Expr =
     equation.where === undefined
@@ -76,14 +98,17 @@ export function flowsOfComputation(computation: Computation): Flows {
     flows: inputs.map((load, i) => ({
       kind: "reuse",
       name: variables[i] ?? load.tensor,
-      load,
-      directions: reuseOf(load, names),
+      load: widened(load, tensors[load.tensor]?.dtype ?? "f32", held(load.tensor)),
+      directions: loaded ? [] : reuseOf(load, names),
     })),
     outcomes: [outcome],
     variables: Object.fromEntries([
-      ...inputs.map((load, i) => [variables[i] ?? load.tensor, tensors[load.tensor]?.dtype ?? "f32"] as const),
+      ...inputs.map((load, i) => [variables[i] ?? load.tensor, held(load.tensor)] as const),
       [sum, dtype] as const,
     ]),
     tensors,
   };
 }
+
+const widened = (load: Access, from: DType, to: DType): Expr =>
+  from === to ? load : { kind: "cast", dtype: to, saturate: false, value: load };

@@ -28,7 +28,7 @@ import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
 import { type Flows, flowsOf } from "./flow.ts";
 import { Places } from "./place.ts";
 import type { ReverseDefinition } from "./reverse.ts";
-import { type PlannedRead, type PlannedVariable, plan } from "./wiring.ts";
+import { type Plan, type PlannedRead, type PlannedVariable, plan } from "./wiring.ts";
 
 /** How a design becomes a loop nest. */
 export interface LowerOptions {
@@ -80,11 +80,19 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   const places = window ? new Places(flows, spaceTime, cut) : all;
   const unrolled = places.steps <= unroll;
   // Registers numbered by time are known while printing where time is written out.
-  const { variables, stores } = plan(flows, places, !coalesced ? 0 : unrolled ? MOST_RESIDENT : 1);
-  const depths = variables.map((v) => (v.resident > 0 ? 1 : depthOf(v, variables, coalesced)));
+  const written = coalesced ? writtenOut(places, unroll) : 0;
+  const planned = (most: number): Planned => {
+    const made = plan(flows, places, most);
+    const depths = made.variables.map((v) => (v.resident > 0 ? 1 : depthOf(v, made.variables, coalesced)));
+    return { ...made, depths, round: coalesced ? depths.reduce(leastCommonMultiple, 1) : 1 };
+  };
+  const wide = planned(!coalesced ? 0 : written > 0 ? MOST_RESIDENT : 1);
+  const period = places.timeLoops.slice(places.timeLoops.length - written).reduce((n, l) => n * l.extent, 1);
+  // Slow rows of time stay loops when registers come round with every step of them.
+  const partly = written > 0 && period % wide.round === 0;
+  const { variables, stores, depths, round } = unrolled || partly ? wide : planned(coalesced ? 1 : 0);
   // Register numbers that turn with time must be known while printing: a long loop is cut into blocks of as many steps as they take to come round.
-  const round = coalesced ? depths.reduce(leastCommonMultiple, 1) : 1;
-  const at = unrolled || round === 1 ? places : new Places(flows, spaceTime, { ...cut, round });
+  const at = unrolled || partly || round === 1 ? places : new Places(flows, spaceTime, { ...cut, round });
   const turns = coalesced && depths.some((d) => d > 1);
   const write = new Writer(at, variables, depths, coalesced, turns);
 
@@ -101,7 +109,8 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   for (const variable of variables) {
     const place = write.register(variable.name, write.slot(variable.name, 0));
     const { resident } = variable;
-    const statements = variable.values.map((v) => scalar(place, write.value(v), resident > 0 ? true : active));
+    const when = resident > 0 ? true : variable.anew ? at.beginsRound() : active;
+    const statements = variable.values.map((v) => scalar(place, write.value(v), when));
     if (resident === 1) before.push(...statements);
     else if (resident > 1) perFastStep.push({ statements, count: resident });
     else step.push(...statements);
@@ -117,8 +126,11 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
 
   // Loops: outside, what is loaded once, time, lanes.
   const lanes = (body: readonly Statement[]): Statement => loop(at.laneAxis, at.lanes, body, "lanes");
+  const first = at === places ? at.timeLoops.length - written : at.timeLoops.length;
   const time = at.timeLoops.reduceRight<readonly Statement[]>(
-    (body, { name, extent, serial }) => [loop(name, extent, body, unrolled || !serial ? "unrolled" : "serial")],
+    (body, { name, extent, serial }, i) => [
+      loop(name, extent, body, unrolled || i >= first || !serial ? "unrolled" : "serial"),
+    ],
     [lanes(step)],
   );
   const fastest = at.timeLoops.at(-1)?.name ?? "";
@@ -146,6 +158,23 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
     }),
   );
   return { scratch: [], registers: [], vectors, prepare: [], body };
+}
+
+interface Planned extends Plan {
+  readonly depths: readonly number[];
+  /** Steps after which all registers come round. */
+  readonly round: number;
+}
+
+/** Rows of time, the fastest first, that are short enough together to be written out. */
+function writtenOut({ timeLoops }: Places, unroll: number): number {
+  let [rows, steps] = [0, 1];
+  for (const { extent } of timeLoops.toReversed()) {
+    steps *= extent;
+    if (steps > unroll) break;
+    rows++;
+  }
+  return rows;
 }
 
 function indexes(target: Access, name: string): boolean {

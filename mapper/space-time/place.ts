@@ -71,6 +71,18 @@ export class Places extends Coordinates {
     return slower.length > 0 && axes.includes(this.laneAxis) ? fastest.extent : undefined;
   }
 
+  /** Whether a lane sees one value of an expression while the fastest row of time goes round. */
+  staysForRound(e: Expr): boolean {
+    const [fastest, ...slower] = this.timeLoops.toReversed();
+    return fastest !== undefined && slower.length > 0 && !axesIn(this.value(e, () => undefined)).includes(fastest.name);
+  }
+
+  /** The first step of the fastest row of time. */
+  beginsRound(): Condition {
+    const fastest = this.timeLoops.at(-1);
+    return fastest ? compare("==", axis(fastest.name), number(0)) : true;
+  }
+
   /** Whether an access is one element for all lanes of a step. */
   isUniform(target: Access): boolean {
     return !axesIn(this.access(target)).includes(this.laneAxis);

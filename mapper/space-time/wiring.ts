@@ -45,6 +45,8 @@ export interface PlannedVariable {
   readonly dtype: DType;
   /** Registers that hold all a lane ever needs of it, loaded once; 0 when it changes. Several are numbered by the fastest row of time. */
   readonly resident: number;
+  /** Loaded when the fastest row of time begins, and kept while it goes round. */
+  readonly anew: boolean;
   /** Assigned one after the other at every step. */
   readonly values: readonly PlannedValue[];
 }
@@ -70,6 +72,7 @@ export function plan(flows: Flows, places: Places, mostResident: number): Plan {
     const resident = f.kind === "fixed" ? undefined : places.valuesOfLane(f.load);
     if (f.kind === "fixed") wiring.add(f.name, dtype, [f.value]);
     else if (resident !== undefined && resident <= mostResident) wiring.add(f.name, dtype, [f.load], resident);
+    else if (mostResident > 1 && places.staysForRound(f.load)) wiring.add(f.name, dtype, [f.load], 0, true);
     else wiring.add(f.name, dtype, [wiring.passedOn(f.name, f.load, f.directions)]);
   }
   for (const o of flows.outcomes) {
@@ -92,9 +95,9 @@ class Wiring implements Plan {
     this.names = new Set(Object.keys(flows.variables));
   }
 
-  add(name: string, dtype: DType, values: readonly Expr[], resident = 0): void {
+  add(name: string, dtype: DType, values: readonly Expr[], resident = 0, anew = false): void {
     this.names.add(name);
-    this.variables.push({ name, dtype, resident, values: values.map((e) => this.value(e)) });
+    this.variables.push({ name, dtype, resident, anew, values: values.map((e) => this.value(e)) });
   }
 
   store(target: Access, value: Expr, where: Expr | undefined, reduces?: SumOp): void {

@@ -1,0 +1,104 @@
+/**
+ * @file The list of what is decided about a design on lanes that is given by its transform: all that says what a schedule of it is.
+ *
+ *     transform (q,r,s) on lane q at (r) (s)   lanes 16   tile q 16   beside p 4, q 2   inputs loaded   stores through the caches
+ */
+
+import { z } from "zod";
+import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
+import { identifier } from "../../abstraction/schema.ts";
+import { printVector } from "../space-time/vector.ts";
+import { byAxis, type Decision, pairsApart, printPairs } from "./decision.ts";
+import { LANE_DECISIONS } from "./lane-decisions.ts";
+
+type ArrayDecision<K extends keyof ArraySchedule> = Decision<ArraySchedule[K], object, ArraySchedule>;
+
+/** Of a search, whose schedules are listed with their designs. */
+const LISTED = { draw: (_: object, schedule: ArraySchedule): never => unlisted(schedule), moves: [] } as const;
+
+const unlisted = (_: ArraySchedule): never => {
+  throw new Error("internal: schedules of arrays are listed, not drawn");
+};
+
+const MOST_LOOPS = 16;
+const entry = z.number().int().min(-64).max(64);
+const row = z.array(entry).min(1).max(MOST_LOOPS);
+const steps = z.number().int().positive().max(1024);
+
+/** `(q,r,s) on lane q+s at (r) (s)`. */
+export function printTransform({ loops, allocation, schedule }: LaneTransform): string {
+  return `(${loops.join(",")}) by P ${printVector(allocation)}, s ${schedule.map(printVector).join(" ")}`;
+}
+
+const transform: ArrayDecision<"transform"> = {
+  name: "transform",
+  summary:
+    "The loops of the array, on which lane each of their points runs (P), and at which step (s, the slowest row first).",
+  example: "(p,r) by P (1,1), s (0,1)",
+  schema: z
+    .strictObject({
+      loops: z.array(identifier).min(1).max(MOST_LOOPS),
+      allocation: row,
+      schedule: z.array(row).min(1).max(MOST_LOOPS),
+    })
+    .refine((t) => [t.allocation, ...t.schedule].every((r) => r.length === t.loops.length), {
+      error: "has rows of another length than its loops",
+    }),
+  print: printTransform,
+  distance: (_, a, b) => (printTransform(a.transform) === printTransform(b.transform) ? 0 : 1),
+  ...LISTED,
+};
+
+const { name, summary, example, schema } = LANE_DECISIONS.lanes;
+const lanes: ArrayDecision<"lanes"> = { ...{ name, summary, example, schema }, print: String, ...LISTED };
+
+const tile: ArrayDecision<"tile"> = {
+  name: "tile",
+  summary: "Steps that one pass of the array takes of a loop that is longer, so that its PEs are as many as the lanes.",
+  example: "q 14",
+  schema: byAxis(steps),
+  print: printPairs,
+  distance: (_, a, b) => pairsApart(a.tile, b.tile),
+  ...LISTED,
+};
+
+const beside: ArrayDecision<"beside"> = {
+  name: "beside",
+  summary:
+    "Passes that run side by side in registers of their own: steps of loops around the array, or tiles of one in it. They share what they read alike.",
+  example: "p 4, q 2",
+  schema: byAxis(steps),
+  print: printPairs,
+  distance: (_, a, b) => pairsApart(a.beside, b.beside),
+  ...LISTED,
+};
+
+const inputs: ArrayDecision<"inputs"> = {
+  name: "inputs",
+  summary: "What moves over lanes is passed on from neighbour to neighbour, or every lane loads it again.",
+  example: "loaded",
+  schema: z.enum(["passed", "loaded"]),
+  print: (how) => how,
+  ...LISTED,
+};
+
+const streaming: ArrayDecision<"streaming"> = {
+  name: "streaming",
+  label: "stores",
+  summary: "Whether results go around the caches, as is right when memory has to hold them.",
+  example: "through the caches",
+  schema: z.boolean(),
+  print: (around) => (around ? "around the caches" : "through the caches"),
+  ...LISTED,
+};
+
+const threads: ArrayDecision<"threads"> = {
+  ...{ name: LANE_DECISIONS.threads.name, summary: LANE_DECISIONS.threads.summary },
+  ...{ example: LANE_DECISIONS.threads.example, schema: LANE_DECISIONS.threads.schema, print: String },
+  ...LISTED,
+};
+
+/** In the order they are printed. */
+export const ARRAY_DECISIONS: { readonly [K in keyof ArraySchedule]: ArrayDecision<K> } = {
+  ...{ transform, lanes, tile, beside, inputs, streaming, threads },
+};

@@ -1,0 +1,207 @@
+/**
+ * @file A design on lanes by its transform: where it puts a computation, or why it does not fit.
+ *
+ *     conv2d, loops q c r s, P = (1,0,0,1), s = (0,1,0,0) (0,0,1,0) (0,0,0,1), tile q 14      SBM on 16 lanes, sums carried from channel to channel
+ *
+ * A summed loop in the transform, as a slow row of time, carries a sum in registers; one that stands around the array joins passes in memory.
+ */
+
+import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
+import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
+import { partsOf } from "../../abstraction/epilogue.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import { type Design, designOf } from "./design.ts";
+import type { ArraySpace, Tiled } from "./loops.ts";
+import { heldAs } from "./lower-computation.ts";
+import { type ArrayProblem, arrayProblem } from "./problem.ts";
+import type { LaneRefusal } from "./taps.ts";
+import { refusalOf } from "./validity.ts";
+
+/** What the transform, its tiles and what runs side by side need to be told apart. */
+export type ArrayPlan = Pick<ArraySchedule, "transform" | "lanes" | "tile" | "beside" | "inputs">;
+
+export interface LaneArray {
+  /** The sum, without what is made of it. */
+  readonly sum: Computation;
+  readonly problem: ArrayProblem;
+  readonly design: Design;
+  readonly spaceTime: SpaceTime;
+  /** The loops, those side by side innermost of those outside. */
+  readonly space: ArraySpace;
+  /** Loops that run side by side, outermost first. */
+  readonly beside: readonly SourceLoop[];
+  /** Loops outside that are summed: passes join in memory. */
+  readonly joined: readonly string[];
+}
+
+export type ArrayVerdict =
+  | { readonly ok: true; readonly array: LaneArray }
+  | { readonly ok: false; readonly refusal: LaneRefusal };
+
+/** Registers of one variable, by steps that a value travels: more would not stay in registers beside others. */
+const DEEPEST = 16;
+
+const refusal = (rule: LaneRefusal["rule"], because: string): LaneRefusal => ({ rule, because: `${rule}: ${because}` });
+
+export const spaceTimeOf = ({ allocation, schedule }: LaneTransform): SpaceTime => ({
+  allocation: [allocation],
+  schedule,
+});
+
+/** Where an array puts a computation, or why lanes cannot run it so. */
+export function placeArray(computation: Computation, plan: ArrayPlan): ArrayVerdict {
+  const { sum } = partsOf(computation);
+  if (computation.time) return { ok: false, refusal: TIME };
+  const judged = judgeTransform(sum, plan);
+  return "because" in judged ? { ok: false, refusal: judged } : withBeside(computation, sum, judged, plan);
+}
+
+/** Of planes that follow one another in time. */
+export const TIME = refusal(
+  "form",
+  "planes follow one another in time: a window sweeps them, and no transform mixes their steps",
+);
+
+/** A transform with its tiles, whatever runs side by side. */
+export type Judged = Pick<LaneArray, "problem" | "design" | "spaceTime">;
+
+/** The design of a transform in its tiles, or why lanes cannot run it. */
+export function judgeTransform(
+  sum: Computation,
+  { transform, lanes, tile }: Pick<ArrayPlan, "transform" | "lanes" | "tile">,
+): Judged | LaneRefusal {
+  const unknown = [...transform.loops, ...Object.keys(tile)].find((name) => !isLong(sum, name));
+  if (unknown !== undefined) return refusal("form", `${unknown} is no loop of more than one step`);
+  try {
+    const inside = insideOf(sum, transform, tile);
+    const problem = arrayProblem(sum, { inside, outside: [], tiled: [], dropped: [] });
+    if (problem.operands.some((o) => o.order === "fixed"))
+      return refusal("form", `${problem.operands.at(-1)?.name} reads itself, so its order is fixed`);
+    const spaceTime = spaceTimeOf(transform);
+    const invalid = refusalOf(problem, spaceTime);
+    if (invalid) return refusal("design", invalid.because);
+    const design = designOf(problem, spaceTime);
+    if (design.pes > lanes)
+      return refusal("design", `the array has ${design.pes} PEs, and a vector ${lanes} lanes; take smaller tiles`);
+    return { problem, design, spaceTime };
+  } catch (error) {
+    if (error instanceof UsageError) return refusal("form", error.message);
+    throw error;
+  }
+}
+
+/** The loops around a design, or why they cannot run so. */
+export function withBeside(computation: Computation, sum: Computation, judged: Judged, plan: ArrayPlan): ArrayVerdict {
+  const refuse = (rule: LaneRefusal["rule"], because: string): ArrayVerdict => ({
+    ok: false,
+    refusal: refusal(rule, because),
+  });
+  const unknown = Object.keys(plan.beside).find((name) => !isLong(sum, name));
+  if (unknown !== undefined) return refuse("form", `${unknown} is no loop of more than one step`);
+  const passing = judged.design.flows.filter((f) => f.role === "output" || plan.inputs === "passed");
+  for (const { name, variables } of passing)
+    for (const { steps } of variables.flatMap((v) => v.dependences))
+      if (steps > DEEPEST)
+        return refuse("design", `${name} takes ${steps} steps from PE to PE, and a register for each`);
+  const shaped = shapeOf(sum, plan);
+  if ("because" in shaped) return refuse("form", shaped.because);
+  const { space, beside } = shaped;
+  const joined = space.outside
+    .map((l) => l.name)
+    .filter((name) => sum.axes.some((a) => a.name === name && a.kind === "reduce"));
+  if (computation.epilogue && joined.length > 0)
+    return refuse("form", `an epilogue follows a sum over ${joined.join(", ")}, which stands around the array`);
+  const result = outputOf(sum);
+  const across = judged.design.flows.some(
+    (f) => f.role === "output" && f.variables.some((v) => v.dependences.some((d) => d.steps === 0)),
+  );
+  if (across && (computation.epilogue || heldAs(result.dtype) !== result.dtype))
+    return refuse(
+      "form",
+      `${result.name} is added up across lanes as it is stored, so nothing can be made of it there`,
+    );
+  return { ok: true, array: { ...judged, sum, space, beside, joined } };
+}
+
+const isLong = (sum: Computation, name: string): boolean => sum.axes.some((a) => a.name === name && a.extent > 1);
+
+function insideOf(sum: Computation, { loops }: LaneTransform, tile: ArrayPlan["tile"]): SourceLoop[] {
+  const extents = extentsOf(sum);
+  return loops.map((name) => {
+    const extent = extents[name] ?? 1;
+    return { name, extent: Math.min(tile[name] ?? extent, extent) };
+  });
+}
+
+/** The loops inside and outside, or what is wrong with tiles and with what runs side by side. */
+function shapeOf(
+  sum: Computation,
+  { transform, tile, beside }: ArrayPlan,
+): { readonly space: ArraySpace; readonly beside: readonly SourceLoop[] } | { readonly because: string } {
+  const extents = extentsOf(sum);
+  const taken = new Set([...Object.keys(extents), ...Object.keys(sum.tensors)]);
+  const fresh = (wish: string): string => {
+    const name = taken.has(wish) ? fresh(`${wish}_`) : wish;
+    taken.add(name);
+    return name;
+  };
+  const wrong = [...Object.entries(tile), ...Object.entries(beside)].find(([, n]) => !Number.isSafeInteger(n) || n < 1);
+  if (wrong) return { because: `${wrong[0]} ${wrong[1]} is no number of steps` };
+  const outer = Object.keys(tile).find((name) => !transform.loops.includes(name));
+  if (outer !== undefined) return { because: `${outer} stands outside the array and has no tile` };
+
+  // 1. Loops of the array in tiles.
+  const tiled: Tiled[] = [];
+  const inside = insideOf(sum, transform, tile);
+  const outside: SourceLoop[] = sum.axes.flatMap(({ name, extent }) =>
+    extent > 1 && !transform.loops.includes(name) ? [{ name, extent }] : [],
+  );
+  for (const { name, extent: size } of inside) {
+    const extent = extents[name] ?? 1;
+    if (size === extent) continue;
+    const tiles = { name: fresh(`${name}_tile`), extent: Math.ceil(extent / size) };
+    tiled.push({ name, size, outer: tiles.name });
+    outside.push(tiles);
+  }
+
+  // 2. Of loops outside some steps side by side, innermost.
+  const inner: SourceLoop[] = [];
+  for (const [name, count] of Object.entries(beside)) {
+    if (count === 1) continue;
+    if (sum.axes.some((a) => a.name === name && a.kind === "reduce"))
+      return { because: `steps of ${name} are summed, so they cannot run side by side` };
+    const loop = tiled.find((t) => t.name === name)?.outer ?? name;
+    const at = outside.findIndex((l) => l.name === loop);
+    const { extent = 1 } = outside[at] ?? {};
+    if (at < 0) return { because: `${name} is all in the array, so no steps of it run side by side` };
+    if (count > extent) return { because: `${count} steps of ${name} side by side, and there are ${extent}` };
+    const blocks = { name: fresh(`${name}_block`), extent: Math.ceil(extent / count) };
+    tiled.push({ name: loop, size: count, outer: blocks.name });
+    outside[at] = blocks;
+    inner.push({ name: loop, extent: count });
+  }
+  const kept = (l: SourceLoop): boolean => isKept(sum, tiled, l.name);
+  return {
+    space: {
+      inside,
+      outside: [...outside.filter(kept), ...outside.filter((l) => !kept(l)), ...inner],
+      tiled,
+      dropped: sum.axes.filter((a) => a.extent === 1).map((a) => a.name),
+    },
+    beside: inner,
+  };
+}
+
+/** Whether a loop outside, or the one whose tiles it counts, indexes the result. */
+function isKept(sum: Computation, tiled: readonly Tiled[], name: string): boolean {
+  const of = tiled.find((t) => t.outer === name)?.name;
+  if (of !== undefined) return isKept(sum, tiled, of);
+  return sum.axes.some((a) => a.name === name && a.kind === "spatial");
+}
+
+/** Loops outside that may go to threads. */
+export function keptOutside({ sum, space, beside }: LaneArray): readonly string[] {
+  const inner = new Set(beside.map((l) => l.name));
+  return space.outside.map((l) => l.name).filter((name) => !inner.has(name) && isKept(sum, space.tiled, name));
+}

@@ -1,0 +1,225 @@
+/**
+ * @file How long a design on lanes takes that is given by its transform: what the passes side by side issue, and the bytes that move.
+ *
+ *     FBS of a 3x3 filter, 4 x 2 passes side by side      multiply-adds 36.0   shifts 0.0   loads 37.5   stores 8.0   chain 9.0 cycles
+ *
+ *     one block     the slowest kind of instruction, or the longest chain of sums; of loads a part shows beside it
+ *     all bytes     over the bandwidth of the level that holds them
+ */
+
+import { affineForm } from "../abstraction/affine.ts";
+import type { ArraySchedule } from "../abstraction/candidate.ts";
+import { elementCount, outputOf, tensorOf } from "../abstraction/computation.ts";
+import { bytesOf, isInteger } from "../abstraction/dtype.ts";
+import { type Access, axesIn } from "../abstraction/expression.ts";
+import type { LaneArray } from "../mapper/space-time/lane-array.ts";
+import { operandAccesses } from "../mapper/space-time/problem.ts";
+import { type Inverse, inverseOf } from "../mapper/space-time/reverse.ts";
+import { dot, extentOfRow } from "../mapper/space-time/vector.ts";
+import { laneCosts } from "../targets/lanes.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
+import type { ModelTarget } from "./target.ts";
+
+const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
+/** VPMULLD is two operations of port 0, and an addition follows: LLVM's scheduling model of Sapphire Rapids. */
+const INTEGER_CYCLES = 1.5;
+/** A masked move of what enters at a border: any of two ports. */
+const BLEND_CYCLES = 0.5;
+/** Elements that a gather or a scatter brings a cycle, and that are taken out of a register one by one through memory. */
+const GATHERED_PER_CYCLE = 1.2;
+const TAKEN_OUT_CYCLES = 8;
+/** Vectors that begin in the middle of a cache line take two of its reads. */
+const UNALIGNED_LOADS = 1.9;
+/** Of the cycles of loads, the part that shows beside what is slowest; see lanes.ts. */
+const LOADS_SHOWING = 0.3;
+/** Of the smaller of arithmetic and transfers, the part that does not overlap with the other; see lanes.ts. */
+const NOT_OVERLAPPED = 0.15;
+/** What goes around the caches runs at the speed of memory, without the lines it replaces; see lanes.ts. */
+const STREAMED_TO_READ = 1.5;
+/** Registers beyond those there are go to memory and back. */
+const REGISTERS = 32;
+/** Multiply-adds of later blocks that a core begins while a chain waits: half of the reorder buffer of Golden Cove, which holds 512. */
+const LOOKAHEAD = 256;
+/** Points that are looked at one by one to count what a compiler loads once. */
+const MOST_COUNTED = 1024;
+
+/** Instructions of the passes side by side, in cycles of their units. */
+export interface ArrayCosts {
+  readonly multiplyAdds: number;
+  readonly shifts: number;
+  readonly loads: number;
+  readonly stores: number;
+  /** The longest way through the sums. */
+  readonly chain: number;
+  /** Vectors that are live at once. */
+  readonly registers: number;
+  /** Cycles of one block, and how often there is one. */
+  readonly cycles: number;
+  readonly blocks: number;
+}
+
+/** Seconds of a call. */
+export function arraySeconds(array: LaneArray, s: ArraySchedule, target: ModelTarget): number {
+  const { cycles, blocks } = arrayCosts(array, s, target);
+  const compute = cycles * blocks;
+  const memory = transferCycles(array, s, target);
+  const all = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
+  return all / target.clockHz.value / s.threads;
+}
+
+export function arrayCosts(array: LaneArray, s: ArraySchedule, target: ModelTarget): ArrayCosts {
+  const { sum, design, space, beside } = array;
+  const inner = new Set(beside.map((l) => l.name));
+  const copies = beside.reduce((n, l) => n * l.extent, 1);
+  const blocks = space.outside.reduce((n, l) => (inner.has(l.name) ? n : n * l.extent), 1);
+  const { steps } = design;
+  const { inputs } = operandAccesses(sum);
+  const inverse = inverseOf([...array.spaceTime.allocation, ...array.spaceTime.schedule]);
+  let [shifts, blends, loads, stores, chain, registers] = [0, 0, 0, 0, 0, 0];
+  let multiplyAdds = steps * copies * (isInteger(outputOf(sum).dtype) ? INTEGER_CYCLES : FMA.issueCycles);
+  for (const [i, flow] of design.flows.entries()) {
+    const read = inputs[i];
+    if (flow.role === "input" && read) {
+      const own = copiesOf(array, read, copies);
+      const moves = flow.variables
+        .flatMap((v) => v.dependences)
+        .filter((d) => d.steps > 0 && d.hop.some((x) => x !== 0));
+      const depth = Math.max(1, ...moves.map((d) => d.steps));
+      if (s.inputs === "passed" && moves.length > 0) {
+        shifts += steps * own * moves.length * SHIFT.issueCycles;
+        blends += steps * own * moves.length * BLEND_CYCLES;
+        loads += steps * own;
+        registers += own * depth;
+      } else {
+        const cost = loadCost(array, read, inverse, s.lanes);
+        loads += cost * distinctLoads(array, read, inverse, steps * own);
+        registers += 1;
+      }
+      continue;
+    }
+    const dependences = flow.variables.flatMap((v) => v.dependences);
+    const timed = dependences.filter((d) => d.steps > 0);
+    const moved = timed.some((d) => d.hop.some((x) => x !== 0)) ? 1 : 0;
+    const across = dependences.some((d) => d.steps === 0) || flow.letter === "A" ? Math.ceil(Math.log2(design.pes)) : 0;
+    shifts += steps * copies * (moved + across) * SHIFT.issueCycles;
+    multiplyAdds += steps * copies * across * FMA.issueCycles;
+    const latency = FMA.latencyCycles + moved * SHIFT.latencyCycles;
+    const apart = Math.min(...timed.map((d) => d.steps), Number.POSITIVE_INFINITY);
+    chain = Number.isFinite(apart) ? (steps * latency) / apart : across * (FMA.latencyCycles + SHIFT.latencyCycles);
+    registers += copies * Math.max(1, ...timed.map((d) => d.steps));
+    const leaving = leavingSteps(array, steps);
+    const whole = array.joined.length > 0 ? 2 : 1;
+    stores += leaving === 1 ? copies * whole : leaving * copies * TAKEN_OUT_CYCLES;
+  }
+  // What is held too much goes to memory and back at every step.
+  const spilled = (2 * steps * copies * Math.max(0, registers - REGISTERS)) / registers;
+  const loading = (loads + spilled) / target.loadsPerCycle.value;
+  const slowest = Math.max(
+    multiplyAdds + blends + shifts / 2,
+    shifts,
+    loading,
+    stores / target.storesPerCycle.value,
+    chain / Math.max(1, LOOKAHEAD / (steps * copies)),
+  );
+  const cycles = slowest + LOADS_SHOWING * Math.min(loading, slowest);
+  return { multiplyAdds, shifts: shifts + blends, loads: loading, stores, chain, registers, cycles, blocks };
+}
+
+/** Of the loops side by side those that an operand differs by. */
+function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
+  const axes = new Set(axesIn(read));
+  const rootOf = (name: string): string => {
+    const outer = space.tiled.find((t) => t.outer === name)?.name;
+    return outer === undefined ? name : rootOf(outer);
+  };
+  const shared = beside.filter((l) => !axes.has(rootOf(l.name))).reduce((n, l) => n * l.extent, 1);
+  return all / shared;
+}
+
+/** Reads of the cache for a vector of an operand, by how far apart in memory neighbouring lanes read. */
+function loadCost({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined, lanes: number): number {
+  if (!inverse) return lanes / GATHERED_PER_CYCLE;
+  const { dims } = tensorOf(sum, read.tensor);
+  const index = new Map(read.index.map((e, d) => [dims[d]?.name ?? "", affineForm(e)]));
+  let [stride, pitch] = [0, 1];
+  for (const { name, extent } of dims.toReversed()) {
+    const form = index.get(name);
+    if (!form) return lanes / GATHERED_PER_CYCLE;
+    const moved = dot(
+      space.inside.map((l) => form.terms.get(l.name) ?? 0),
+      inverse.numerators.map((row) => row[0] ?? 0),
+    );
+    stride += (pitch * moved) / inverse.denominator;
+    pitch *= extent;
+  }
+  if (stride === 0) return 1;
+  return stride === 1 ? UNALIGNED_LOADS : (2 * lanes) / GATHERED_PER_CYCLE;
+}
+
+/** Different vectors of an operand that a block reads: what is read twice a compiler loads once. */
+function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefined, all: number): number {
+  const { space, beside, spaceTime } = array;
+  if (!inverse) return all;
+  const extents = space.inside.map((l) => l.extent);
+  const forms = read.index.map((e) => affineForm(e)?.terms ?? new Map<string, number>());
+  // 1. By how much each step of time, and each pass beside, moves what is read.
+  const moves = [
+    ...spaceTime.schedule.map((row, r) => ({
+      extent: extentOfRow(row, extents),
+      by: forms.map((form) =>
+        space.inside.reduce((n, l, i) => n + (form.get(l.name) ?? 0) * (inverse.numerators[i]?.[r + 1] ?? 0), 0),
+      ),
+    })),
+    ...beside.map(({ name, extent }) => {
+      // Tiles of a loop of the array are as far apart as it is long; other loops go step by step.
+      const of = space.tiled.find((t) => t.outer === name);
+      const by = forms.map((form) => inverse.denominator * (form.get(of?.name ?? name) ?? 0) * (of?.size ?? 1));
+      return { extent, by };
+    }),
+  ].filter((m) => m.extent > 1 && m.by.some((x) => x !== 0));
+  // 2. What moves a dimension that nothing else does multiplies; the others meet.
+  const alone = (m: (typeof moves)[number]): boolean =>
+    m.by.some((x, d) => x !== 0 && moves.every((other) => other === m || other.by[d] === 0));
+  const meeting = moves.filter((m) => !alone(m));
+  const product = moves.filter(alone).reduce((n, m) => n * m.extent, 1);
+  if (meeting.reduce((n, m) => n * m.extent, 1) > MOST_COUNTED) return all;
+  let places: readonly (readonly number[])[] = [forms.map(() => 0)];
+  for (const { extent, by } of meeting) {
+    const next = new Map<string, readonly number[]>();
+    for (const place of places)
+      for (let i = 0; i < extent; i++) {
+        const moved = place.map((x, d) => x + i * (by[d] ?? 0));
+        next.set(moved.join(), moved);
+      }
+    places = [...next.values()];
+  }
+  return Math.min(all, product * places.length);
+}
+
+/** Steps at which results leave: those that the loops a result is indexed by reach. */
+function leavingSteps({ sum, problem, design }: LaneArray, steps: number): number {
+  const kept = new Set(axesIn(sum.equation.target));
+  const row = design.schedule.map((x, i) => (kept.has(problem.loops[i]?.name ?? "") ? x : 0));
+  return Math.min(
+    steps,
+    extentOfRow(
+      row,
+      problem.loops.map((l) => l.extent),
+    ),
+  );
+}
+
+function transferCycles({ sum }: LaneArray, s: ArraySchedule, target: ModelTarget): number {
+  const output = outputOf(sum);
+  const outBytes = elementCount(output) * bytesOf(output.dtype);
+  const inBytes = Object.values(sum.tensors)
+    .filter((t) => t.name !== output.name)
+    .reduce((bytes, t) => bytes + elementCount(t) * bytesOf(t.dtype), 0);
+  const last = target.memory.at(-1);
+  const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? last;
+  const read = level?.readBytesPerCycle.value ?? 1;
+  const write = s.streaming
+    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
+    : (level?.writeBytesPerCycle.value ?? 1);
+  return inBytes / read + outBytes / write;
+}

@@ -1,0 +1,130 @@
+/**
+ * @file Designs on lanes by their transforms, as a session's search sees them: candidates, an estimate that learns, and kernels.
+ *
+ *     const arrays = arrayCandidates(computation, { threads: 1, target, intrinsics });      a space, or why there is none
+ */
+
+import {
+  type ArrayCandidate,
+  type ArraySchedule,
+  type Candidate,
+  candidateKey,
+  isArray,
+} from "../abstraction/candidate.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { bytesOf, isInteger } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Prediction } from "../abstraction/trial.ts";
+import { generateLanes } from "../codegen/lanes.ts";
+import { avx512Vpmulld } from "../intrinsics/avx512.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
+import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import {
+  type ArraySpaceOfDesigns,
+  type ArraySpaceOptions,
+  arraySpaceOf,
+  bestOfEach,
+} from "../tuner/array-candidates.ts";
+import type { SearchSpace } from "../tuner/space.ts";
+import type { TrialOf } from "../tuner/trials.ts";
+import { declaredAs } from "./declared.ts";
+import { VERSION } from "./version.ts";
+
+export interface SessionArrays {
+  readonly space: SearchSpace<ArrayCandidate>;
+  readonly intrinsic: Intrinsic;
+  predict(schedule: ArraySchedule): Prediction | undefined;
+  learn(trials: readonly TrialOf<Candidate>[]): void;
+}
+
+/** Schedules that a search begins with. */
+const MOST_PROMISING = 16;
+
+/** The multiply-add that lanes run for sums of a computation's type: of narrow elements that of 32 bits. */
+export function multiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+  const { dtype } = outputOf(partsOf(computation).sum);
+  const f32 = intrinsics.find((i) => i.name === "avx512.fma.f32");
+  // No table of instructions to map onto has it: it is offered where the multiply-add of floats is.
+  if (isInteger(dtype)) return f32 && bytesOf(dtype) <= 4 ? avx512Vpmulld : undefined;
+  return dtype === "f64" ? intrinsics.find((i) => i.name === "avx512.fma.f64") : f32;
+}
+
+/** Which designs a search chooses from. */
+export interface ArraySearch extends Omit<ArraySpaceOptions, "mixed"> {
+  readonly intrinsics: readonly Intrinsic[];
+  /** All there are, and the best of each dataflow measured first; else those whose transforms mix two loops. */
+  readonly every: boolean;
+}
+
+/** The designs that a search chooses from, or why there are none. */
+export function arrayCandidates(
+  computation: Computation,
+  { intrinsics, every, ...options }: ArraySearch,
+): SessionArrays | LaneRefusal {
+  const intrinsic = multiplyAddOf(computation, intrinsics);
+  if (!intrinsic) return { rule: "type", because: "type: no multiply-add of lanes of this type to choose from" };
+  const arrays = arraySpaceOf(computation, { ...options, ...(every ? {} : { mixed: 2 }) });
+  if ("rule" in arrays) return arrays;
+  let scale = 1;
+  return {
+    intrinsic,
+    space: candidatesOf(arrays, intrinsic, every),
+    predict: (schedule) => {
+      const seconds = arrays.expectedSeconds(schedule);
+      if (!Number.isFinite(seconds)) return undefined;
+      return { seconds: seconds * scale, uncorrectedSeconds: seconds, levels: [] };
+    },
+    learn: (trials) => {
+      const ratios = trials
+        .flatMap(({ candidate, measurement }) =>
+          isArray(candidate) && measurement.status === "ok"
+            ? [measurement.median / arrays.expectedSeconds(candidate.schedule)]
+            : [],
+        )
+        .sort((a, b) => a - b);
+      scale = ratios[ratios.length >> 1] ?? 1;
+    },
+  };
+}
+
+function candidatesOf(arrays: ArraySpaceOfDesigns, { name }: Intrinsic, every: boolean): SearchSpace<ArrayCandidate> {
+  const wrap = (schedule: ArraySchedule): ArrayCandidate => ({ kind: "lanes", intrinsic: name, schedule });
+  return {
+    size: arrays.size,
+    promising: arrays.ranked.slice(0, MOST_PROMISING).map((r) => wrap(r.schedule)),
+    representatives: every ? bestOfEach(arrays).map((r) => wrap(r.schedule)) : [],
+    key: candidateKey,
+    random: (random) => wrap(arrays.random(random)),
+    mutate: (c, random) => wrap(arrays.mutate(c.schedule, random)),
+    crossover: (a, b, random) => wrap(arrays.crossover(a.schedule, b.schedule, random)),
+    *all() {
+      for (const schedule of arrays.all()) yield wrap(schedule);
+    },
+  };
+}
+
+/** The kernel of a design by its transform. @throws UsageError when the design does not fit the computation */
+export function generateArray(computation: Computation, candidate: ArrayCandidate): Kernel {
+  const { schedule, intrinsic: name } = candidate;
+  const intrinsic = declaredAs(name);
+  const refuse = (because: string): UsageError =>
+    new UsageError(`${computation.name} does not run on lanes so: ${because}`);
+  if (intrinsic.language !== "c++") throw refuse(`arrays are written for vectors of CPUs, and ${name} is of a GPU`);
+  const placed = placeArray(computation, schedule);
+  if (!placed.ok) throw refuse(placed.refusal.because);
+  const lines = [
+    `design    ${placed.array.design.dataflow}: ${placeText(candidate)}`,
+    `schedule  ${scheduleText(candidate)}`,
+    `made by   automap ${VERSION}`,
+  ];
+  const nest = lowerPlaced(computation, placed.array, schedule.inputs);
+  const kernel = generateLanes("c++", computation, nest, { lines }, { streaming: schedule.streaming });
+  // What is added up across lanes is multiplied alone.
+  const across = placed.array.design.flows.some((f) => f.letter === "A");
+  return { ...kernel, promises: across ? undefined : intrinsic.mnemonic };
+}

@@ -1,0 +1,250 @@
+/**
+ * Designs on lanes by their transforms: random ones of random operators equal the equation; those that do not fit say why; kernels of every dataflow
+ * are compiled, checked in every element, recorded and read back.
+ */
+
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type ArrayCandidate, type ArraySchedule, isArray } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
+import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
+import { arrayDesigns } from "../mapper/space-time/array-designs.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { lowerArray } from "../mapper/space-time/lower-array.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { readProcessor } from "../runtime/processor.ts";
+import { generateArray } from "../session/array-space.ts";
+import { isRefusals, sessionSpace } from "../session/space.ts";
+import { usableIntrinsics } from "../session/tune.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { type ArraySpaceOfDesigns, arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
+import { inFull } from "./support/slow.ts";
+
+const target = modelTarget(nativeTarget());
+const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
+  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+
+function spaceOf(computation: Computation): ArraySpaceOfDesigns {
+  const space = arraySpaceOf(computation, { threads: 1, target });
+  if ("rule" in space) throw new Error(space.because);
+  return space;
+}
+
+/** Small integers: sums of them are exact in every type and any order. */
+function smallInputs(computation: Computation): Record<string, number[]> {
+  return Object.fromEntries(
+    inputsOf(computation).map((t, i) => [
+      t.name,
+      Array.from({ length: elementCount(t) }, (_, at) => ((at * 7 + i * 3) % 7) - (t.dtype.startsWith("u") ? 0 : 3)),
+    ]),
+  );
+}
+
+/** A nest that gives something else than the equation; undefined where it gives the same. */
+function wrong(computation: Computation, schedule: ArraySchedule): string | undefined {
+  const inputs = smallInputs(computation);
+  const nest = lowerArray(computation, schedule);
+  if (interpretNest(nest, computation, inputs).join() === interpret(computation, inputs).join()) return undefined;
+  return `${computation.name} ${JSON.stringify(schedule)}\n${printNest(nest)}`;
+}
+
+const EPILOGUE = defineComputation({
+  name: "filter and rectify",
+  equation: "sum[k,i,j] += s32(x[i+r,2*j+s]) * s32(w[k,r,s])",
+  epilogue: "y[k,i,j] = sat_u8(max(sum[k,i,j] + b[k], 0))",
+  extents: { k: 3, i: 4, j: 19, r: 2, s: 3 },
+  tensors: { x: "u8", w: "s8", b: "s32" },
+});
+
+/** Filters, stencils and sums of every rank, with strides, dilation, padding, groups, channels, narrow types and epilogues. */
+const DRAWN: readonly ((random: Random) => Computation)[] = [
+  (r) =>
+    make("conv1d-single", {
+      l: randomInteger(r, 20, 59),
+      r: randomInteger(r, 2, 6),
+      stride: randomInteger(r, 1, 2),
+    }),
+  (r) =>
+    make(
+      "conv1d",
+      { n: 1, c: 2, k: 3, l: randomInteger(r, 20, 39), r: 3, stride: randomInteger(r, 1, 3) },
+      pick(r, ["f32", "f64", "s32"]),
+    ),
+  (r) =>
+    make(
+      "conv2d-single",
+      { h: randomInteger(r, 5, 8), w: randomInteger(r, 18, 41), r: 3, s: 3, pad: randomInteger(r, 0, 1) },
+      pick(r, ["f32", "s16", "f16"]),
+    ),
+  (r) =>
+    make(
+      "conv2d",
+      { n: 1, c: 2, k: 4, h: 5, w: randomInteger(r, 12, 23), r: 3, s: 2, pad: 1, stride: randomInteger(r, 1, 2) },
+      pick(r, ["f32", "u8s8", "bf16"]),
+    ),
+  (r) => make("dilated-conv2d", { n: 1, c: 2, k: 2, h: 9, w: randomInteger(r, 20, 25), r: 2, s: 3 }),
+  (r) => make("depthwise-conv2d", { n: 1, c: 3, h: 6, w: randomInteger(r, 14, 22), m: 1 }, pick(r, ["f32", "bf16"])),
+  (r) => make("conv3d", { n: 1, c: 2, k: 2, d: 4, h: 4, w: randomInteger(r, 9, 17), t: 2, r: 2, s: 2 }),
+  (r) => make(pick(r, ["2d5pt", "2d9pt"]), { h: 6, w: randomInteger(r, 19, 27) }, pick(r, ["f32", "f64"])),
+  (r) => make("3d7pt", { d: 4, h: 5, w: randomInteger(r, 17, 25) }),
+  (r) => make("matmul", { m: 3, n: randomInteger(r, 15, 23), k: 5 }),
+  () => EPILOGUE,
+];
+
+describe("designs on lanes by their transforms", () => {
+  const [computations, schedules] = inFull([250, 8], [11, 5]);
+  it(
+    `equal the equation: ${computations * schedules} at random of ${DRAWN.length} kinds of operators`,
+    () => {
+      const random = seededRandom(14);
+      const names = new Set<string>();
+      for (let c = 0; c < computations; c++) {
+        const computation = DRAWN[c % DRAWN.length]?.(random) ?? EPILOGUE;
+        const lanes = pick(random, [8, 16]);
+        const designs = arrayDesigns(computation, lanes, inFull(3, 2));
+        if ("rule" in designs) throw new Error(`${computation.name}: ${designs.because}`);
+        for (let s = 0; s < schedules; s++) {
+          const { plan, dataflow } = pick(random, designs.fitting);
+          const outside = computation.axes.filter(
+            (a) =>
+              a.kind === "spatial" && a.extent > 1 && (!plan.transform.loops.includes(a.name) || plan.tile[a.name]),
+          );
+          const beside = Object.fromEntries(
+            outside.flatMap((a) => (random() < 0.5 ? [[a.name, randomInteger(random, 1, 3)] as const] : [])),
+          );
+          const inputs = pick(random, ["passed", "loaded"] as const);
+          const schedule: ArraySchedule = { ...plan, beside, inputs, streaming: false, threads: 1 };
+          if (!placeArray(computation, schedule).ok) continue;
+          names.add(dataflow);
+          expect(wrong(computation, schedule)).toBeUndefined();
+        }
+      }
+      expect(names.size).toBeGreaterThanOrEqual(8);
+    },
+    inFull(1_800_000, 60_000),
+  );
+
+  it("have every dataflow of a filter among them, the named ones too", () => {
+    const space = spaceOf(make("conv1d-single", { l: 400, r: 5 }));
+    const found = bestOfEach(space).map((b) => b.design.dataflow);
+    expect(found).toEqual(expect.arrayContaining(["SBM", "BSM", "FSM", "BFS", "FFS", "FBS", "FSA", "FBM"]));
+    expect(["FBS", "SBM", "FBM"]).toEqual(expect.arrayContaining(found.slice(0, 2)));
+  });
+
+  it("that do not fit are refused with what does not", () => {
+    const computation = make("conv1d-single", { l: 64, r: 17 });
+    const designs = arrayDesigns(computation, 16);
+    if ("rule" in designs) throw new Error(designs.because);
+    expect(designs.refused.find((r) => r.name === "BSM")?.because).toBe(
+      "design: the array has 17 PEs, and a vector 16 lanes; take smaller tiles",
+    );
+    const [fbs] = designs.fitting;
+    const changed = (changes: object): string | undefined => {
+      const verdict = placeArray(computation, {
+        ...(fbs?.plan ?? spaceOf(computation).random(seededRandom(1))),
+        ...changes,
+      });
+      return verdict.ok ? undefined : verdict.refusal.because;
+    };
+    expect(changed({ beside: { r: 2 } })).toBe("form: steps of r are summed, so they cannot run side by side");
+    expect(changed({ beside: { z: 2 } })).toBe("form: z is no loop of more than one step");
+    expect(changed({ tile: { p: 0 } })).toBe("form: p 0 is no number of steps");
+  });
+
+  it("refuses a transform under which points meet, and recurrences that fix their order", () => {
+    const filter = make("conv1d-single", { l: 40, r: 3 });
+    const transform = { loops: ["p", "r"], allocation: [1, 1], schedule: [[2, 2]] };
+    const plan = { transform, lanes: 16, tile: { p: 8 }, beside: {}, inputs: "loaded" } as const;
+    const verdict = placeArray(filter, plan);
+    expect(verdict.ok ? "" : verdict.refusal.because).toMatch(/^design: points .* both run on PE/);
+  });
+});
+
+describe("a search of designs on lanes", () => {
+  const spaceOn = (computation: Computation, kinds: "lanes" | "all") =>
+    finished(sessionSpace(computation, { intrinsics: usableIntrinsics(nativeTarget()), threads: 1, seed: 1, kinds }));
+  const avx512 = nativeTarget().isa.includes("avx512f");
+
+  it.skipIf(!avx512)("measures the best of each dataflow first, and has all of them to choose from", () => {
+    const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }), "lanes");
+    if (isRefusals(space)) throw new Error("refused");
+    const transforms = (space.representatives ?? []).map((c) =>
+      isArray(c) ? JSON.stringify(c.schedule.transform) : "",
+    );
+    expect(new Set(transforms).size).toBeGreaterThanOrEqual(12);
+    const all = [...space.all()].filter(isArray);
+    expect(new Set(all.map((c) => JSON.stringify(c.schedule.transform))).size).toBe(56);
+  });
+
+  it.skipIf(!avx512)("has them where windows of one stride and bare axes do not run", () => {
+    const space = spaceOn(make("conv1d-single", { l: 129, r: 3, stride: 2 }), "all");
+    expect(!isRefusals(space) && isArray(space.promising?.at(-1) ?? space.random(seededRandom(1)))).toBe(true);
+  });
+});
+
+describe.skipIf(!readProcessor().features.includes("avx512dq"))(
+  "kernels of designs on lanes (skipped without AVX-512)",
+  () => {
+    const runners: Runner[] = [];
+    beforeAll(async () => {
+      for (const threads of [1, 2])
+        try {
+          const created = await createRunner({ threads, budgetSeconds: 0.002, batches: [1, 2] });
+          if (created.status === "ready") runners.push(created.runner);
+        } catch (error) {
+          if (!(error instanceof UsageError)) throw error;
+        }
+    });
+    afterAll(async () => {
+      for (const runner of runners) await runner.close();
+    });
+
+    const CASES: readonly (readonly [string, Computation, string, number])[] = [
+      ["a filter of doubles", make("conv1d-single", { l: 205, r: 3 }, "f64"), "avx512.fma.f64", 3],
+      [
+        "a padded image by every dataflow",
+        make("conv2d-single", { h: 13, w: 75, r: 3, s: 3, pad: 1 }),
+        "avx512.fma.f32",
+        inFull(20, 4),
+      ],
+      [
+        "channels, stride 2",
+        make("conv2d", { n: 1, c: 3, k: 5, h: 11, w: 41, r: 3, s: 3, pad: 1, stride: 2 }),
+        "avx512.fma.f32",
+        2,
+      ],
+      [
+        "bytes with sums of 32 bits",
+        make("conv2d", { n: 1, c: 3, k: 4, h: 7, w: 35, r: 3, s: 3, pad: 1 }, "u8s8"),
+        "avx512.vpmulld",
+        2,
+      ],
+      [
+        "bf16 with sums of f32",
+        make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 37, m: 1 }, "bf16"),
+        "avx512.fma.f32",
+        2,
+      ],
+      ["f16", make("conv2d-single", { h: 9, w: 40, r: 3, s: 3 }, "f16"), "avx512.fma.f32", 2],
+      ["an epilogue", EPILOGUE, "avx512.vpmulld", 2],
+    ];
+    it.each(CASES)("compute %s", async (_, computation, intrinsic, count) => {
+      expect(runners.length).toBeGreaterThan(0);
+      for (const runner of runners.slice(0, inFull(2, 1))) {
+        const reference = await runner.reference(computation, 1);
+        for (const { schedule } of bestOfEach(spaceOf(computation)).slice(0, count)) {
+          const candidate: ArrayCandidate = { kind: "lanes", intrinsic, schedule };
+          const measured = await runner.measure(generateArray(computation, candidate), reference);
+          expect(measured.status, "log" in measured ? `${JSON.stringify(schedule)} ${measured.log}` : "").toBe("ok");
+        }
+      }
+    });
+  },
+);

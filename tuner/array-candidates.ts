@@ -1,0 +1,199 @@
+/**
+ * @file The space of designs on lanes by their transforms: every one that fits, with how many of its passes run side by side.
+ *
+ *     const space = arraySpaceOf(computation, { threads: 1, target });      a space, or why lanes have no design for it
+ *     bestOfEach(space)                                                   the most promising of each dataflow, the best first
+ */
+
+import { type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
+import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
+import { axesIn } from "../abstraction/expression.ts";
+import { pick, type Random } from "../abstraction/random.ts";
+import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
+import { placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
+import { operandAccesses } from "../mapper/space-time/problem.ts";
+import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { type ArrayCosts, arrayCosts, arraySeconds } from "../perfmodel/arrays.ts";
+import type { ModelTarget } from "../perfmodel/target.ts";
+import { ZMM } from "../targets/x86.ts";
+import type { SearchSpace } from "./space.ts";
+
+export interface ArraySpaceOptions {
+  readonly threads: number;
+  readonly target: ModelTarget;
+  /** Loops that transforms mix; see {@link arrayDesigns}. */
+  readonly mixed?: number;
+}
+
+/** A schedule of a design, and what the model says of it. */
+export interface PricedArray {
+  readonly design: ArrayDesign;
+  readonly schedule: ArraySchedule;
+  readonly seconds: number;
+}
+
+export interface ArraySpaceOfDesigns extends SearchSpace<ArraySchedule> {
+  readonly size: number;
+  readonly designs: ArrayDesigns;
+  /** By time, the least first. */
+  readonly ranked: readonly PricedArray[];
+  expectedSeconds(schedule: ArraySchedule): number;
+  costs(schedule: ArraySchedule): ArrayCosts | undefined;
+}
+
+/** Steps of the row above the lanes, tiles of the lane loop, and steps of a loop the input knows nothing of, side by side. */
+const ROWS = [1, 2, 4] as const;
+const TILES = [1, 2, 4] as const;
+const CHANNELS = [1, 4] as const;
+/** Passes side by side: more sums than registers hold beside what they read. */
+const MOST_BESIDE = 24;
+/** Schedules of one pass at a time, the best, whose designs are tried with several: pricing them all takes seconds. */
+const MOST_WIDENED = 24;
+/** Multiply-adds that are written out: as the blocks of a window (lane-candidates.ts). */
+const LONGEST_BLOCK = 600;
+/** Narrower elements lie in lanes of 32 bits. */
+const LEAST_LANE_BYTES = 4;
+/** Steps that a pass writes out (mapper/space-time/lower.ts). */
+const WRITTEN_OUT = 64;
+
+/** The space, or why lanes have no design for a computation. */
+export function arraySpaceOf(
+  computation: Computation,
+  { threads, target, mixed }: ArraySpaceOptions,
+): ArraySpaceOfDesigns | LaneRefusal {
+  const { sum } = partsOf(computation);
+  const lanes = ZMM.bytes / Math.max(LEAST_LANE_BYTES, bytesOf(outputOf(sum).dtype));
+  const designs = arrayDesigns(computation, lanes, mixed);
+  if ("rule" in designs) return designs;
+  const priced = (design: ArrayDesign, beside: ArraySchedule["beside"]): PricedArray[] =>
+    (["passed", "loaded"] as const).flatMap((inputs) => {
+      const schedule: ArraySchedule = { ...design.plan, beside, inputs, streaming: false, threads };
+      const placed = withBeside(computation, sum, design.judged, schedule);
+      return placed.ok ? [{ design, schedule, seconds: arraySeconds(placed.array, schedule, target) }] : [];
+    });
+  // 1. Every design, one pass at a time.
+  const single = byTime(designs.fitting.flatMap((design) => priced(design, {})));
+  // 2. Of the most promising, and of the best of each dataflow, several passes side by side.
+  const best = new Set([...single.slice(0, MOST_WIDENED), ...bestOfEach({ ranked: single })].map((r) => r.design));
+  const wide = [...best].flatMap((design) =>
+    besides(computation, design).flatMap((beside) => (Object.keys(beside).length > 0 ? priced(design, beside) : [])),
+  );
+  const ranked = byTime([...single, ...wide]);
+  if (ranked.length === 0)
+    return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
+  return new ArrayCandidates(designs, ranked, costsOf, secondsOf);
+
+  function costsOf(schedule: ArraySchedule): ArrayCosts | undefined {
+    const placed = placeArray(computation, schedule);
+    return placed.ok ? arrayCosts(placed.array, schedule, target) : undefined;
+  }
+
+  function secondsOf(schedule: ArraySchedule): number | undefined {
+    const placed = placeArray(computation, schedule);
+    return placed.ok ? arraySeconds(placed.array, schedule, target) : undefined;
+  }
+}
+
+/** What may run side by side: rows, tiles of the lane loop, and channels that share what they read. */
+function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Record<string, number>>[] {
+  const { sum } = partsOf(computation);
+  const extents = extentsOf(sum);
+  const { loops } = plan.transform;
+  const [lane = ""] = loops;
+  const outside = sum.axes.filter((a) => a.kind === "spatial" && a.extent > 1 && !loops.includes(a.name));
+  const read = operandAccesses(sum).inputs.map((a) => new Set(axesIn(a)));
+  // Rows share the elements of a window; channels a whole operand.
+  const sliding = read.find((axes) => axes.has(lane));
+  const row = outside.findLast((a) => sliding?.has(a.name) && !read.every((axes) => axes.has(a.name)))?.name;
+  const channel = outside.find((a) => !sliding?.has(a.name))?.name;
+  const fits = (name: string | undefined, steps: number): boolean =>
+    steps === 1 || (name !== undefined && steps <= (extents[name] ?? 1));
+  const tiles = Math.ceil((extents[lane] ?? 1) / (plan.tile[lane] ?? extents[lane] ?? 1));
+  const steps = Math.min(
+    WRITTEN_OUT,
+    loops.slice(1).reduce((n, name) => n * (extents[name] ?? 1), 1),
+  );
+  const made: Record<string, number>[] = [];
+  for (const rows of ROWS)
+    for (const wide of TILES)
+      for (const channels of CHANNELS) {
+        const count = rows * wide * channels;
+        if (!fits(row, rows) || !fits(channel, channels) || wide > tiles) continue;
+        if (count > MOST_BESIDE || (count > 1 && count * steps > LONGEST_BLOCK)) continue;
+        made.push({
+          ...(channel !== undefined && channels > 1 && { [channel]: channels }),
+          ...(row !== undefined && rows > 1 && { [row]: rows }),
+          ...(wide > 1 && { [lane]: wide }),
+        });
+      }
+  return made;
+}
+
+const byTime = (all: readonly PricedArray[]): PricedArray[] => all.toSorted((a, b) => a.seconds - b.seconds);
+
+/** The most promising of each dataflow, the best first. */
+export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): PricedArray[] {
+  const seen = new Set<string>();
+  return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
+}
+
+class ArrayCandidates implements ArraySpaceOfDesigns {
+  readonly size: number;
+  readonly designs: ArrayDesigns;
+  readonly ranked: readonly PricedArray[];
+  readonly costs: (schedule: ArraySchedule) => ArrayCosts | undefined;
+  private readonly estimate: (schedule: ArraySchedule) => number | undefined;
+  private readonly known: ReadonlyMap<string, number>;
+
+  constructor(
+    designs: ArrayDesigns,
+    ranked: readonly PricedArray[],
+    costs: (schedule: ArraySchedule) => ArrayCosts | undefined,
+    estimate: (schedule: ArraySchedule) => number | undefined,
+  ) {
+    this.size = ranked.length;
+    this.designs = designs;
+    this.ranked = ranked;
+    this.costs = costs;
+    this.estimate = estimate;
+    this.known = new Map(ranked.map(({ schedule, seconds }) => [canonicalJson(schedule), seconds]));
+  }
+
+  key(schedule: ArraySchedule): string {
+    return canonicalJson(schedule);
+  }
+
+  expectedSeconds(schedule: ArraySchedule): number {
+    return this.known.get(this.key(schedule)) ?? this.estimate(schedule) ?? Number.POSITIVE_INFINITY;
+  }
+
+  random(random: Random): ArraySchedule {
+    return this.drawn(random, this.ranked);
+  }
+
+  /** Another number of passes side by side of the same design, or another design with as many. */
+  mutate(schedule: ArraySchedule, random: Random): ArraySchedule {
+    const of = (s: ArraySchedule): string => canonicalJson(s.transform);
+    const [own, beside] = [of(schedule), canonicalJson(schedule.beside)];
+    const sameDesign = random() < 0.5;
+    const near = this.ranked.filter(({ schedule: s }) =>
+      sameDesign ? of(s) === own : canonicalJson(s.beside) === beside && s.inputs === schedule.inputs,
+    );
+    return near.length === 0 ? schedule : this.drawn(random, near);
+  }
+
+  crossover(a: ArraySchedule, b: ArraySchedule, random: Random): ArraySchedule {
+    const mixed = { ...a, beside: b.beside, inputs: b.inputs };
+    return this.known.has(this.key(mixed)) ? mixed : random() < 0.5 ? a : b;
+  }
+
+  *all(): Generator<ArraySchedule> {
+    for (const { schedule } of this.ranked) yield schedule;
+  }
+
+  private drawn(random: Random, from: readonly PricedArray[]): ArraySchedule {
+    return pick(random, from).schedule;
+  }
+}
