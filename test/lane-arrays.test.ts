@@ -207,33 +207,33 @@ describe.skipIf(!readProcessor().features.includes("avx512dq"))(
     });
 
     const CASES: readonly (readonly [string, Computation, string, number])[] = [
-      ["a filter of doubles", make("conv1d-single", { l: 205, r: 3 }, "f64"), "avx512.fma.f64", 3],
+      ["a filter of doubles", make("conv1d-single", { l: 205, r: 3 }, "f64"), "avx512.fma.f64", inFull(12, 1)],
       [
         "a padded image by every dataflow",
         make("conv2d-single", { h: 13, w: 75, r: 3, s: 3, pad: 1 }),
         "avx512.fma.f32",
-        inFull(20, 4),
+        inFull(20, 3),
       ],
       [
         "channels, stride 2",
         make("conv2d", { n: 1, c: 3, k: 5, h: 11, w: 41, r: 3, s: 3, pad: 1, stride: 2 }),
         "avx512.fma.f32",
-        2,
+        inFull(12, 1),
       ],
       [
         "bytes with sums of 32 bits",
         make("conv2d", { n: 1, c: 3, k: 4, h: 7, w: 35, r: 3, s: 3, pad: 1 }, "u8s8"),
         "avx512.vpmulld",
-        2,
+        inFull(12, 1),
       ],
       [
         "bf16 with sums of f32",
         make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 37, m: 1 }, "bf16"),
         "avx512.fma.f32",
-        2,
+        inFull(12, 1),
       ],
-      ["f16", make("conv2d-single", { h: 9, w: 40, r: 3, s: 3 }, "f16"), "avx512.fma.f32", 2],
-      ["an epilogue", EPILOGUE, "avx512.vpmulld", 2],
+      ["f16", make("conv2d-single", { h: 9, w: 40, r: 3, s: 3 }, "f16"), "avx512.fma.f32", inFull(12, 1)],
+      ["an epilogue", EPILOGUE, "avx512.vpmulld", inFull(12, 1)],
     ];
     it.each(CASES)("compute %s", async (_, computation, intrinsic, count) => {
       expect(runners.length).toBeGreaterThan(0);
