@@ -8,12 +8,15 @@ export type { Extents } from "./abstraction/affine.ts";
 export { type FaultKind, NestFault } from "./abstraction/blocks/fault.ts";
 export { ADVERSE_ORDERS, type NestOrder } from "./abstraction/blocks/run.ts";
 export type {
+  ArrayCandidate,
+  ArraySchedule,
   Candidate,
   CandidateKinds,
   GridCandidate,
   GridSchedule,
   LaneCandidate,
   LaneSchedule,
+  LaneTransform,
   MappedCandidate,
   Placement,
   Schedule,

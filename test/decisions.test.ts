@@ -31,7 +31,7 @@ const INVENTED = {
 };
 
 /** The lists, each with one more decision. Test files share what they import, so all is imported anew here, and for the next file. */
-const LISTS = ["mapped", "grid", "lane"].map((kind) => `../mapper/schedule/${kind}-decisions.ts`);
+const LISTS = ["mapped", "grid", "lane", "array"].map((kind) => `../mapper/schedule/${kind}-decisions.ts`);
 vi.resetModules();
 for (const file of LISTS)
   vi.doMock(file, async (original) => {
@@ -48,6 +48,7 @@ const { intrinsicsNamed } = await import("../intrinsics/index.ts");
 const { GRID } = await import("../mapper/schedule/grid.ts");
 const { gridLimits } = await import("../mapper/schedule/grid-context.ts");
 const { GRID_DECISIONS } = await import("../mapper/schedule/grid-decisions.ts");
+const { ARRAY_DECISIONS } = await import("../mapper/schedule/array-decisions.ts");
 const { LANE_DECISIONS } = await import("../mapper/schedule/lane-decisions.ts");
 const { scheduleProblem } = await import("../mapper/schedule/mapped.ts");
 const { MAPPED_DECISIONS } = await import("../mapper/schedule/mapped-decisions.ts");
@@ -215,7 +216,7 @@ describe("the tables of docs/schedule.md", () => {
   });
 
   it("are keyed as the lists are", () => {
-    for (const list of [MAPPED_DECISIONS, GRID_DECISIONS, LANE_DECISIONS])
+    for (const list of [MAPPED_DECISIONS, GRID_DECISIONS, LANE_DECISIONS, ARRAY_DECISIONS])
       for (const [key, { name }] of Object.entries(list)) expect(name).toBe(key);
   });
 });
