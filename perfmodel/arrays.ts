@@ -107,7 +107,7 @@ export function arrayCosts(array: LaneArray, s: ArraySchedule, target: ModelTarg
     const apart = Math.min(...timed.map((d) => d.steps), Number.POSITIVE_INFINITY);
     chain = Number.isFinite(apart) ? (steps * latency) / apart : across * (FMA.latencyCycles + SHIFT.latencyCycles);
     registers += copies * Math.max(1, ...timed.map((d) => d.steps));
-    const leaving = leavingSteps(array, steps);
+    const leaving = leavingSteps(array);
     const whole = array.joined.length > 0 ? 2 : 1;
     stores += leaving === 1 ? copies * whole : leaving * copies * TAKEN_OUT_CYCLES;
   }
@@ -197,11 +197,11 @@ function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefi
 }
 
 /** Steps at which results leave: those that the loops a result is indexed by reach. */
-function leavingSteps({ sum, problem, design }: LaneArray, steps: number): number {
+export function leavingSteps({ sum, problem, design }: Pick<LaneArray, "sum" | "problem" | "design">): number {
   const kept = new Set(axesIn(sum.equation.target));
   const row = design.schedule.map((x, i) => (kept.has(problem.loops[i]?.name ?? "") ? x : 0));
   return Math.min(
-    steps,
+    design.steps,
     extentOfRow(
       row,
       problem.loops.map((l) => l.extent),

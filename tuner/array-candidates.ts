@@ -15,7 +15,7 @@ import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/spa
 import { placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
-import { type ArrayCosts, arrayCosts, arraySeconds } from "../perfmodel/arrays.ts";
+import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
@@ -77,7 +77,9 @@ export function arraySpaceOf(
   const single = byTime(designs.fitting.flatMap((design) => priced(design, {})));
   // 2. Of the most promising, and of the best of each dataflow, several passes side by side.
   const best = new Set([...single.slice(0, MOST_WIDENED), ...bestOfEach({ ranked: single })].map((r) => r.design));
-  const wide = [...best].flatMap((design) =>
+  // Results that leave one by one are as many statements as steps: of several passes a compiler makes nothing in seconds.
+  const short = [...best].filter(({ judged }) => leavingSteps({ ...judged, sum }) === 1);
+  const wide = short.flatMap((design) =>
     besides(computation, design).flatMap((beside) => (Object.keys(beside).length > 0 ? priced(design, beside) : [])),
   );
   const ranked = byTime([...single, ...wide]);

@@ -17,7 +17,7 @@ export function joinedSpace<A, B>(
   second: SearchSpace<B>,
   isFirst: (candidate: A | B) => candidate is A,
 ): SearchSpace<A | B> {
-  if (first.size === 0) return joinedSpace(second, first, (c): c is B => !isFirst(c));
+  if (first.size === 0 && second.size !== 0) return joinedSpace(second, first, (c): c is B => !isFirst(c));
   const isSecond = (candidate: A | B): candidate is B => !isFirst(candidate);
   return {
     size: first.size === undefined || second.size === undefined ? undefined : first.size + second.size,
