@@ -50,7 +50,14 @@ export function recordSearches(file: string): readonly [first: string, second: s
     tried: readonly (readonly [Candidate, Measurement])[],
   ) => {
     const started = BEGAN + seed * 60_000;
-    const run = beginRun(db, { workload, environment, seed, options: { strategy: "genetic", threads: 1 }, budget: {}, started });
+    const run = beginRun(db, {
+      workload,
+      environment,
+      seed,
+      options: { strategy: "genetic", threads: 1 },
+      budget: {},
+      started,
+    });
     for (const [i, [candidate, measurement]] of tried.entries()) {
       const prediction = { seconds: (60 + 3 * i) * 1e-6, uncorrectedSeconds: (80 - i) * 1e-6, levels: [] };
       const trial = { candidate, prediction, measurement, at: started + 500 * (i + 1) };
