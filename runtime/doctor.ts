@@ -5,6 +5,7 @@
  */
 
 import { freemem, totalmem } from "node:os";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { wordsAskedFor } from "../targets/features.ts";
 import { findCompiler } from "./compiler.ts";
 import { findDisassembler } from "./disassembly.ts";
@@ -173,6 +174,9 @@ async function findNoise(options: Parameters<typeof createRunner>[0]): Promise<F
     return spread <= QUIET_SPREAD
       ? { ...common, status: "ok", detail }
       : { ...common, status: "doubtful", detail, remedy: "end other programs while tuning" };
+  } catch (error) {
+    if (!(error instanceof EnvironmentError)) throw error;
+    return { ...common, status: "missing", detail: error.problem.what, remedy: error.problem.remedy };
   } finally {
     await made.runner.close();
   }

@@ -23,11 +23,12 @@ import { type Compiled, type CompilePool, type Compiler, compilePool, findCompil
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
 import { onThisMachine } from "./environment.ts";
 import {
-  compileHarness,
   type HarnessReply,
   type HarnessRequest,
+  madeHarness,
   runHarness,
   type SetFiles,
+  STOPPED,
   type Verdict,
 } from "./harness/run.ts";
 import { inOrder, raced } from "./race.ts";
@@ -127,7 +128,8 @@ const DEFAULTS = {
 } as const satisfies Required<MeasureOptions>;
 
 /**
- * Makes a runner, or says what this machine lacks.
+ * Makes a runner, or says what this machine lacks. Its measuring program is compiled meanwhile: the first to measure waits for that, and is
+ * told by an EnvironmentError when it does not compile.
  * @throws UsageError when there are fewer processors than threads
  */
 export async function createRunner(
@@ -163,16 +165,11 @@ async function makeRunner(
   const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
   await trimCache(workdir, cacheLimits());
-  const harness = await compileHarness({ compiler, workdir, cores });
-  if (harness.status !== "compiled")
-    return {
-      status: "environment",
-      what: `${compiler.path} (${compiler.version}) cannot compile the measuring program\n${harness.log}`,
-      why: "kernels are checked and timed by it",
-      remedy: "install g++ 9 or newer with its C++ library, or set CXX",
-    };
   const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
-  const place = { threads, cores, compiler, workdir, harness: harness.file, scratch, stopping };
+  // It takes two seconds of a core: who measures waits for it and hears of what is wrong with it, who enumerates a space does not.
+  const harness = madeHarness({ compiler, workdir, cores, signal: stopping.signal });
+  harness.catch(() => undefined);
+  const place = { threads, cores, compiler, workdir, harness, scratch, stopping };
   return { status: "ready", runner: new LocalRunner(place, options) };
 }
 
@@ -182,8 +179,8 @@ interface Place {
   readonly cores: Cores;
   readonly compiler: Compiler;
   readonly workdir: string;
-  /** The measuring program. */
-  readonly harness: string;
+  /** The measuring program, once it is compiled. */
+  readonly harness: Promise<string>;
   /** A folder that only this runner needs. */
   readonly scratch: string;
   readonly stopping: AbortController;
@@ -308,8 +305,9 @@ class LocalRunner implements Runner {
   }
 
   async close(): Promise<void> {
-    const { stopping, scratch } = this.place;
+    const { stopping, scratch, harness } = this.place;
     stopping.abort();
+    await harness.catch(() => undefined);
     await this.oneAtATime(() => rm(scratch, { recursive: true, force: true }));
   }
 
@@ -318,10 +316,13 @@ class LocalRunner implements Runner {
     options: MeasureOptions,
     { onVerdict, signal = new AbortController().signal }: Listening = {},
   ): Promise<ReadonlyMap<number, Heard>> {
-    const { threads, harness, stopping } = this.place;
+    const { threads, stopping } = this.place;
     const { stepSeconds, outputBytes, ...timing } = { ...this.settings, ...definedOnly(options) };
     const limits = { stepSeconds, outputBytes, signal: AbortSignal.any([signal, stopping.signal]) };
-    const once = async (cpus: readonly number[]): Promise<HarnessReply & { readonly heard: Map<number, Heard> }> => {
+    const once = async (
+      harness: string,
+      cpus: readonly number[],
+    ): Promise<HarnessReply & { readonly heard: Map<number, Heard> }> => {
       const heard = (verdict: Verdict, load: number | undefined): Heard => ({ ...verdict, ran: { cpus, load } });
       const reply = await runHarness(
         harness,
@@ -334,10 +335,13 @@ class LocalRunner implements Runner {
       return { ...reply, heard: new Map([...reply.verdicts].map(([at, v]) => [at, heard(v, reply.load)])) };
     };
     return this.oneAtATime(async () => {
+      // Before a core is held: it is compiled on one.
+      const harness = await this.place.harness;
+      if (stopping.signal.aborted) throw new Error(STOPPED);
       const ran = await this.cores.measuring(threads, async (cpus) => {
-        const first = await once(cpus);
+        const first = await once(harness, cpus);
         // Of a race only what the first kernel did is in doubt: who comes later is tried again anyway.
-        return first.killed && !(subject.race && first.verdicts.size > 1) ? once(cpus) : first;
+        return first.killed && !(subject.race && first.verdicts.size > 1) ? once(harness, cpus) : first;
       });
       return ran.heard;
     });

@@ -1,6 +1,6 @@
 /** @file Faults of the machine: a tool that is missing or broken, no room, no memory. None is ever taken for a fact about a kernel. */
 
-import { chmodSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
@@ -182,6 +182,20 @@ describe("a runner", () => {
     if (!found) throw new Error("nothing maps here");
     return found.kernel;
   };
+
+  it("is there before its measuring program, and says to who measures when that does not compile", async () => {
+    const program = script(
+      "g++",
+      `case "$*" in *-rdynamic*) sleep 0.3; echo no >> '${at("asked")}'; exit 1 ;; esac; exec g++ "$@"`,
+    );
+    const own = { ...compiler, command: [program] };
+    const made = await createRunner({ workdir: at("without"), compiler: own });
+    if (made.status === "environment") throw new Error(made.what);
+    expect(existsSync(at("asked"))).toBe(false);
+    expect(await fault(made.runner.baseline())).toMatch(/cannot compile the measuring program/);
+    expect(existsSync(at("asked"))).toBe(true);
+    await made.runner.close();
+  });
 
   it("whose folder cannot be made is a problem of the environment", async () => {
     writeFileSync(at("file"), "");

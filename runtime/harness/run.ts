@@ -109,7 +109,8 @@ const FAULTS = [
 const LOG_CHARACTERS = 4000;
 /** What every harness is told of the environment: where libraries lie. */
 const KEPT_VARIABLES = ["LD_LIBRARY_PATH"];
-const STOPPED = "measuring was stopped";
+/** What is said to who measures when the runner is closed. */
+export const STOPPED = "measuring was stopped";
 /** A busy parent may look at its clock before it reads what has long been answered. */
 const SECOND_LOOK_MS = 50;
 /** What is asked to end and does not is killed. */
@@ -119,6 +120,18 @@ const PATIENCE_MS = 5000;
 export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<Compiled> {
   const parts = PARTS.map((part) => readFileSync(fileURLToPath(new URL(`./${part}`, import.meta.url)), "utf8"));
   return compileSource(spell(trustedCode(parts.join("\n")), "c++"), FLAGS, ".out", options);
+}
+
+/** Where the harness is. @throws EnvironmentError when it does not compile */
+export async function madeHarness(options: Omit<CompileOptions, "flags">): Promise<string> {
+  const made = await compileHarness(options);
+  if (made.status === "compiled") return made.file;
+  const { path, version } = options.compiler;
+  throw new EnvironmentError({
+    what: `${path} (${version}) cannot compile the measuring program\n${made.log}`,
+    why: "kernels are checked and timed by it",
+    remedy: "install g++ 9 or newer with its C++ library, or set CXX",
+  });
 }
 
 /**
