@@ -174,17 +174,25 @@ const TILE_SIZES: readonly number[] = [2, 4, 8, 16];
 
 /** Inputs that a schedule copies, and that are not constant. */
 export function copiedInputs(mapping: Mapping, schedule: Schedule): readonly string[] {
-  return Object.keys(schedule.placement).filter((o) => placesOf(mapping, schedule, o).length > 0);
+  return copiesIn(mapping, schedule).map(({ operand }) => operand);
+}
+
+/** The same, each with the loops inside of which its copy can be made. */
+function copiesIn(mapping: Mapping, schedule: Schedule): { operand: string; places: readonly string[] }[] {
+  return Object.keys(schedule.placement).flatMap((operand) => {
+    const places = placesOf(mapping, schedule, operand);
+    return places.length > 0 ? [{ operand, places }] : [];
+  });
 }
 
 /** The copy of one input made inside another loop, or once a call again. */
 export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random): Schedule {
-  const inputs = copiedInputs(mapping, schedule);
+  const inputs = copiesIn(mapping, schedule);
   if (inputs.length === 0) return schedule;
-  const operand = pick(random, inputs);
+  const { operand, places } = pick(random, inputs);
   const { [operand]: before, ...others } = schedule.within ?? {};
   if (before !== undefined && random() < 0.3) return { ...schedule, within: others };
-  const place = pick(random, placesOf(mapping, schedule, operand));
+  const place = pick(random, places);
   const within = (loop: string): Schedule["within"] => ({ ...others, [operand]: loop });
   const d = dimensionsUnder(mapping, schedule).find((x) => x.name === place);
   const isTiled = schedule.order.some((text) => text !== place && parseLoop(text)?.name === place);
