@@ -11,6 +11,7 @@
 
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -67,7 +68,7 @@ for (const types of values.types.split(",")) {
       ),
     );
     const made = await createRunner({ threads });
-    if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+    if (made.status === "environment") throw new EnvironmentError(made);
     const reference = await made.runner.reference(computation, 1);
     const [a, b] = await made.runner.compareKernels([short.kernel, longer.kernel], reference, { budgetSeconds: 1 });
     await made.runner.close();

@@ -13,6 +13,7 @@ import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import koffi from "koffi";
 import type { Computation } from "../abstraction/computation.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { type BoundKernel, bind, buildOf, descriptionOf, librarySources, packageName } from "../package/index.ts";
 import { indent, table } from "../report/text.ts";
@@ -33,7 +34,7 @@ const SUBJECTS: readonly (readonly [string, string, Readonly<Record<string, numb
 ];
 
 const found = await findCompiler();
-if (found.status === "environment") throw new Error(`${found.what}: ${found.remedy}`);
+if (found.status === "environment") throw new EnvironmentError(found);
 const compiler = found;
 const folder = mkdtempSync(join(tmpdir(), "automap-call-"));
 try {

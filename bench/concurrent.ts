@@ -16,6 +16,7 @@ import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { EnvironmentError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, openDatabase, queryTrials, showTrial, type TrialRecord } from "../db/index.ts";
@@ -100,7 +101,7 @@ async function inTurns(searches: readonly Search[]): Promise<readonly Timed[]> {
   const [lone] = searches;
   if (!lone) throw new Error("no search");
   const made = await createRunner({ onWait: (text) => console.error(text) });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const computation = computationOf(lone.winner.workload);
   const kernels = searches.map(({ winner }): Kernel => kernelFor(computation, winner.candidate));
   const reference = await made.runner.reference(computation, 1);

@@ -25,6 +25,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Computation, defineComputation, equationText, pointCount } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -59,7 +60,7 @@ const { values, positionals } = readOptions({
 });
 const COUNT = Number(values.count);
 const [SHARD = 0, SHARDS = 1] = values.shard.split("/").map(Number);
-if (!(SHARD >= 0 && SHARD < SHARDS)) throw new Error(`--shard ${values.shard}: there is none`);
+if (!(SHARD >= 0 && SHARD < SHARDS)) throw new UsageError(`--shard ${values.shard}: there is none`);
 /** Times each winner is measured, in turns with the others; the fastest counts. */
 const TURNS = 3;
 
@@ -134,7 +135,7 @@ async function tuned(computation: Computation, { runner, database }: Place): Pro
   const shared: Runner = Object.create(runner, { close: { value: () => Promise.resolve() } });
   const budget = { trials: Number(values.trials), seconds: Number(values.seconds), seed: Number(values.seed) };
   const outcome = await tuneComputation({ computation }, { kinds: "mappings", ...budget, database, runner: shared });
-  if (outcome.status === "environment") throw new Error(outcome.problem.what);
+  if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
   if (outcome.status === "nothing-maps") return outcome.refused.map((r) => r.because).join("; ");
   return outcome.best ?? "no kernel was right";
 }
@@ -223,7 +224,7 @@ async function measureAll(): Promise<void> {
   const known = new Set(linesOf(jsonl).flatMap((line) => ("row" in line ? [line.row.text] : [])));
   const folder = mkdtempSync(join(tmpdir(), "automap-conditions-"));
   const made = await createRunner({ threads: 1 });
-  if (made.status === "environment") throw new Error(made.what);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
     const database = values.database ?? join(folder, "conditions.db");

@@ -5,6 +5,7 @@
  */
 
 import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -54,7 +55,7 @@ export function caseNamed(name: string): Case {
   }
   const conv = /^conv-(\d+)-(\d+)x(\d+)(?:-k(\d+))?(?:-r(\d+))?(?:-s(\d+))?(?:-d(\d+))?-(nhwc|nchw)$/.exec(name);
   if (!conv)
-    throw new Error(
+    throw new UsageError(
       `no case "${name}": gemm-SIZE, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, or resnet18-BATCH-nhwc|nchw`,
     );
   const [n = 1, c = 1, h = 1] = conv.slice(1, 4).map(Number);

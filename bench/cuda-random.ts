@@ -15,6 +15,7 @@ import { setImmediate } from "node:timers/promises";
 import pLimit from "p-limit";
 import type { GridCandidate, ThreadCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Random, seededRandom, shuffled } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
@@ -62,7 +63,7 @@ const STEP_SECONDS = 10;
 
 if (values.measure !== undefined) await measure(values.measure);
 else if (values.draw !== undefined) for (const drawn of draws(Number(values.draw))) console.log(JSON.stringify(drawn));
-else throw new Error("say --draw N or --measure FILE");
+else throw new UsageError("say --draw N or --measure FILE");
 
 /** Of every operator in turn a configuration, so that a run that is cut short has seen them all. */
 function* draws(count: number): Generator<Drawn> {

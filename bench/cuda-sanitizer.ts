@@ -18,6 +18,7 @@ import { Readable } from "node:stream";
 import pLimit from "p-limit";
 import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
@@ -29,7 +30,7 @@ import { isRefusals, sessionSpace } from "../session/space.ts";
 import { usableIntrinsics } from "../session/tune.ts";
 import { localGpu } from "../session/workplace.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { readOptions } from "./options.ts";
+import { readOptions, wordOf } from "./options.ts";
 
 const { values } = readOptions({
   options: {
@@ -83,6 +84,8 @@ const CASES: readonly Case[] = [
 /** Kernels of a process: its start under a tool takes seconds. */
 const TOGETHER = 8;
 const TOOL_LIMIT_MS = 120_000;
+const TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"] as const;
+const tools = values.tools.split(",").map((tool) => wordOf("tools", tool, TOOLS));
 
 const begun = Date.now();
 const secondsLeft = (): number => Number(values.seconds) - (Date.now() - begun) / 1000;
@@ -217,7 +220,7 @@ async function examine(runner: CudaRunner, drawn: readonly Drawn[]): Promise<voi
   const examined = parts.map(async ({ at, own }) => {
     const reference = await runner.reference(at.computation, 1);
     const built = (await Promise.all(own.map(({ one, number }) => build(one, number)))).flat();
-    await Promise.all(values.tools.split(",").map((tool) => under(tool, built, reference)));
+    await Promise.all(tools.map((tool) => under(tool, built, reference)));
   });
   await Promise.all(examined);
   write({ kind: "end", kernels: drawn.length, leftOut, seconds: (Date.now() - begun) / 1000 });
@@ -228,9 +231,9 @@ const drawn = draw(Number(values.kernels)).filter((_, i) => i % shards === shard
 if (values.list) for (const { at, candidate } of drawn) console.log(`${at.name}   ${canonicalJson(candidate)}`);
 else {
   const gpu = await localGpu();
-  if ("status" in gpu) throw new Error(`${gpu.what}: ${gpu.remedy}`);
+  if ("status" in gpu) throw new EnvironmentError(gpu);
   const made = await createCudaRunner({ workdir: mkdtempSync(join(tmpdir(), "automap-cuda-sanitizer-")) });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   if (values.out !== undefined) writeFileSync(values.out, "");
   write({ kind: "device", ...made.runner.device, seed: Number(values.seed) });
   await examine(made.runner, drawn);

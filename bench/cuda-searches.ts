@@ -15,6 +15,7 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { scheduleText } from "../report/describe-candidate.ts";
@@ -60,7 +61,7 @@ if (values.report === undefined) await run();
 else console.log(report(values.report.split(",")));
 
 function keeps(which: string, extents: ReadonlyMap<string, number>): (mapping: Mapping) => boolean {
-  if (!(which in FIXED)) throw new Error(`no search "${which}": ${Object.keys(FIXED).join(", ")}`);
+  if (!(which in FIXED)) throw new UsageError(`no search "${which}": ${Object.keys(FIXED).join(", ")}`);
   const fixed = FIXED[which];
   if (!fixed) return () => true;
   const named = (loops: readonly string[]): string =>
@@ -78,7 +79,7 @@ function keeps(which: string, extents: ReadonlyMap<string, number>): (mapping: M
 
 async function run(): Promise<void> {
   const made = await createCudaRunner();
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   const [shard = 1, shards = 1] = values.shard.split("/").map(Number);
   write({ kind: "device", ...runner.device, seed: Number(values.seed) });

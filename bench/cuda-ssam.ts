@@ -22,7 +22,7 @@ import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { rollable, shiftAt, tapsOf } from "../mapper/space-time/taps.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { filterOf, laneCase, PICKED } from "./lane-cases.ts";
-import { readOptions } from "./options.ts";
+import { readOptions, wordOf } from "./options.ts";
 
 const { values, positionals } = readOptions({
   allowPositionals: true,
@@ -98,8 +98,7 @@ function add(name: string, nppSize: number, computation: Computation): void {
       for (const warps of split(values.warps).map(Number)) {
         // FBS-load/s keeps the columns of the window as a loop.
         const [flow, rolling] = asked.split("/");
-        const dataflow = LANE_DATAFLOWS.find((known) => known === flow);
-        if (!dataflow) throw new Error(`--dataflows: ${LANE_DATAFLOWS.join(", ")}; got ${asked}`);
+        const dataflow = wordOf("dataflows", flow ?? "", LANE_DATAFLOWS);
         const rolled = rolling === undefined ? [] : rollable(computation).filter((axis) => axis === rolling);
         if (rolling !== undefined && rolled.length === 0) continue;
         const schedule: LaneSchedule = { ...PICKED, dataflow, rows, vectors, rolled };

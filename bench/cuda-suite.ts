@@ -27,7 +27,7 @@ import type { TrialOf } from "../tuner/trials.ts";
 import { inShard, suiteCases, suiteComputation, suiteType } from "./cuda-suite-cases.ts";
 import { type Case, type Line, line, report } from "./cuda-suite-report.ts";
 import { trialOf } from "./cuda-trials.ts";
-import { readOptions } from "./options.ts";
+import { readOptions, wordOf } from "./options.ts";
 import { layersNamed, suiteLayers } from "./suite.ts";
 
 const { values } = readOptions({
@@ -81,11 +81,10 @@ function linesIn(path: string): Line[] {
 
 /** This shard's configurations, in order. */
 function casesOfShard(): readonly Case[] {
-  const { layout } = values;
-  if (layout !== "first" && layout !== "last") throw new Error(`--layout is first or last, not "${layout}"`);
+  const layout = wordOf("layout", values.layout, ["first", "last"]);
   const layers = values.cases === undefined ? suiteLayers() : layersNamed(values.cases);
   const batches = values.batches.split(",").map(Number);
-  const options = { every: Number(values.every), dtype: suiteType.parse(values.dtype) };
+  const options = { every: Number(values.every), dtype: wordOf("dtype", values.dtype, suiteType.options) };
   return inShard(suiteCases(layers, batches, layout, options), values.shard);
 }
 

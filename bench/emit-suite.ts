@@ -20,15 +20,14 @@ import { runChild } from "../runtime/child.ts";
 import { portableSubject, writePackage } from "../session/emit.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
-import { readOptions } from "./options.ts";
+import { readOptions, wordOf } from "./options.ts";
 import { suiteLayers } from "./suite.ts";
 
 const { values } = readOptions({
   options: { ops: { type: "string" }, types: { type: "string", default: "u8s8,bf16,f32" }, keep: { type: "string" } },
 });
-const operators = [...new Set(suiteLayers().map((c) => c.op))].filter(
-  (op) => values.ops?.split(",").includes(op) ?? true,
-);
+const everyOperator = [...new Set(suiteLayers().map((c) => c.op))];
+const operators = values.ops?.split(",").map((op) => wordOf("ops", op, everyOperator)) ?? everyOperator;
 
 /** Sizes no larger than these; strides, borders, groups and windows stay the suite's. */
 const SMALL: Readonly<Record<string, number>> = {

@@ -30,7 +30,7 @@ import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import { runEmulated } from "../runtime/emulated-kernel.ts";
-import { readOptions } from "./options.ts";
+import { readOptions, wordOf } from "./options.ts";
 
 const { values } = readOptions({ options: { nvcc: { type: "string" }, only: { type: "string" } } });
 
@@ -93,7 +93,8 @@ const ssamKernels = (): Subject[] =>
       ssam(name, dimensions === 2 ? { h: 2 * radius + 5, w: 70 } : { d: radius + 3, h: 2 * radius + 3, w: 40 }, types),
     ),
   ]);
-const subjects = [...(values.only === "designs" ? [] : ssamKernels()), ...(values.only === "ssam" ? [] : designs())];
+const only = values.only === undefined ? undefined : wordOf("only", values.only, ["designs", "ssam"]);
+const subjects = [...(only === "designs" ? [] : ssamKernels()), ...(only === "ssam" ? [] : designs())];
 
 /** Small integers: every sum is exact, in whatever order. */
 function inputsFor(computation: Computation): Record<string, Float64Array> {

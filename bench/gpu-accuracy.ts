@@ -20,7 +20,7 @@ import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { caseNamed } from "./cuda-cases.ts";
 import { suiteComputation } from "./cuda-suite-cases.ts";
 import { type TimedTrial, timedTrialsIn } from "./cuda-trials.ts";
-import { readOptions } from "./options.ts";
+import { readOptions, wordOf } from "./options.ts";
 
 const { values, positionals: files } = readOptions({
   allowPositionals: true,
@@ -51,9 +51,10 @@ interface Group {
 }
 type Corrections = Readonly<Record<Kind, Correction>>;
 
+const by = wordOf("by", values.by, ["operator", "case"]);
 const groups = files.flatMap(groupsOf);
 if (groups.length === 0)
-  throw new Error("no trials: name files that bench/cuda-suite.ts or bench/cuda-random.ts wrote");
+  throw new UsageError("no trials: name files that bench/cuda-suite.ts or bench/cuda-random.ts wrote");
 print();
 
 function groupsOf(file: string): Group[] {
@@ -118,7 +119,7 @@ function print(): void {
     ceiling: groups.map(({ points }) => measuredAgain(points, twice, random)),
   };
   const names = Object.keys(schemes);
-  console.log(`| ${values.by} | trials | ${names.map((name) => `${name}: pairs | recall`).join(" | ")} |`);
+  console.log(`| ${by} | trials | ${names.map((name) => `${name}: pairs | recall`).join(" | ")} |`);
   console.log(`|---|---|${"---|---|".repeat(names.length)}`);
   const row = (name: string, of: readonly number[]): void => {
     const count = of.reduce((sum, g) => sum + (groups[g]?.points.length ?? 0), 0);
@@ -129,7 +130,7 @@ function print(): void {
     console.log(`| ${name} | ${count} | ${cells.join(" | ")} |`);
   };
   const all = groups.map((_, g) => g);
-  if (values.by === "case") for (const g of all) row(groups[g]?.name ?? "", [g]);
+  if (by === "case") for (const g of all) row(groups[g]?.name ?? "", [g]);
   else
     for (const op of operators)
       row(

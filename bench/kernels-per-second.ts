@@ -15,6 +15,7 @@ import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type * as Records from "../db/index.ts";
 import { createRunner } from "../runtime/measure.ts";
@@ -31,7 +32,7 @@ const { values, positionals } = readOptions({
   },
   allowPositionals: true,
 });
-if (values.other === undefined) throw new Error("--other DIST: the built files of the version to compare with");
+if (values.other === undefined) throw new UsageError("--other DIST: the built files of the version to compare with");
 const BUILDS = { before: resolve(values.other), now: fileURLToPath(new URL("..", import.meta.url)) } as const;
 type Build = keyof typeof BUILDS;
 const SEARCH = positionals.length > 0 ? positionals : ["conv2d"];

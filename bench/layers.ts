@@ -18,7 +18,7 @@
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { type Computation, outputOf, targetOf } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -135,7 +135,7 @@ async function compare(
     return undefined;
   }
   const made = await createRunner({ threads, flags: ONEDNN_FLAGS });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
     const kernels: { name: string; kernel: Kernel; exact: boolean }[] = [

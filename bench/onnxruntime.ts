@@ -12,6 +12,7 @@
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { type Computation, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -86,7 +87,7 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   );
   if (!("best" in tuned) || !tuned.best) throw new Error(`${ours.name}: ${tuned.status}`);
   const made = await createRunner({ threads });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const [own, other] = [await setOf(ours), await setOf(theirs)];
   await made.runner.close();
 
@@ -105,7 +106,7 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   return { automap: summarise(a, 1).median, peer: summarise(b, 1).median, ratio: summariseRatio(b, a, 1).median };
 
   async function setOf(computation: Computation): Promise<ReferenceSet> {
-    if (made.status === "environment") throw new Error(made.what);
+    if (made.status === "environment") throw new EnvironmentError(made);
     const reference = await made.runner.reference(computation, 1);
     const set = reference.sets.find((s) => s.name === "random");
     if (!set) throw new Error("internal: no random set");

@@ -6,11 +6,17 @@
 
 import { basename } from "node:path";
 import { type ParseArgsConfig, parseArgs } from "node:util";
-import { suggestion } from "../abstraction/error.ts";
+import { MachineFault, suggestion, UsageError } from "../abstraction/error.ts";
 
-/** The options given, or ends the process: after `--help` with 0, after a mistake with 2. */
+/** The options given, or ends the process: after `--help` with 0, after a mistake with 2. What is found to be one later ends it the same way. */
 export function readOptions<T extends ParseArgsConfig>(config: T): ReturnType<typeof parseArgs<T>> {
-  const read = optionsIn(config, basename(process.argv[1] ?? "", ".js"));
+  const script = basename(process.argv[1] ?? "", ".js");
+  process.on("uncaughtException", (error) => {
+    const { says, code } = endingOf(error, script);
+    process.stderr.write(`${says}\n`);
+    process.exit(code);
+  });
+  const read = optionsIn(config, script);
   if ("parsed" in read) return read.parsed;
   (read.code === 0 ? process.stdout : process.stderr).write(`${read.says}\n`);
   return process.exit(read.code);
@@ -24,14 +30,57 @@ export function optionsIn<T extends ParseArgsConfig>(
   const words = config.args ?? process.argv.slice(2);
   if (words.some((word) => word === "--help" || word === "-h")) return { says: helpOf(config, script), code: 0 };
   try {
-    return { parsed: parseArgs(config) };
+    const parsed = parseArgs(config);
+    const values = new Map<string, unknown>(Object.entries(parsed.values));
+    for (const [name, { default: usual }] of Object.entries(config.options ?? {}))
+      checkNumbers(name, usual, values.get(name));
+    return { parsed };
   } catch (error) {
+    if (error instanceof UsageError) return { says: endingOf(error, script).says, code: 2 };
     if (!(error instanceof TypeError)) throw error;
     const [what = ""] = error.message.split(/\. |\n/, 1);
     const unknown = /^Unknown option '--(.*)'$/.exec(what)?.[1];
     const hint = unknown === undefined ? [] : [`  ${suggestion(unknown, Object.keys(config.options ?? {}), "--")}`];
     return { says: [`${script}: ${what}`, ...hint, `  see: node dist/bench/${script}.js --help`].join("\n"), code: 2 };
   }
+}
+
+const NUMBERS = /^\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*$/;
+const WHOLE = /^\d+(?:,\d+)*$/;
+const SHARE = /^\d+\/\d+$/;
+
+/** A number where the default is one, several where it is several, a part of a whole where it is 1/1. @throws UsageError */
+function checkNumbers(name: string, usual: unknown, given: unknown): void {
+  if (typeof usual !== "string" || typeof given !== "string") return;
+  const [wanted, form] = WHOLE.test(usual)
+    ? ["a whole number", WHOLE]
+    : NUMBERS.test(usual)
+      ? ["a number", NUMBERS]
+      : ["a part of a whole", SHARE];
+  if (!form.test(usual)) return;
+  if (!form.test(given) || (!usual.includes(",") && given.includes(",")))
+    throw new UsageError(
+      `--${name} must be ${usual.includes(",") ? "numbers with commas between them" : wanted}, got "${given}"`,
+      { hint: `for example --${name} ${usual}` },
+    );
+}
+
+/** The word of an option. @throws UsageError for one that is none of those there are */
+export function wordOf<T extends string>(name: string, word: string, known: readonly T[]): T {
+  const found = known.find((one) => one === word);
+  if (found !== undefined) return found;
+  throw new UsageError(`--${name}: there is no "${word}"`, { hint: suggestion(word, known) });
+}
+
+/** A mistake of the caller and a fault of the machine are sentences; a fault of the script is traced. */
+export function endingOf(error: unknown, script: string): { readonly says: string; readonly code: 1 | 2 | 6 } {
+  if (error instanceof UsageError)
+    return { says: `${script}: ${error.explain()}\n  see: node dist/bench/${script}.js --help`, code: 2 };
+  // A file that was named: what Node says of it is a sentence already.
+  if (error instanceof Error && "path" in error && "code" in error)
+    return { says: `${script}: ${error.message}\n  see: node dist/bench/${script}.js --help`, code: 2 };
+  if (error instanceof MachineFault) return { says: `${script}: ${error.message}`, code: 6 };
+  return { says: error instanceof Error ? (error.stack ?? error.message) : String(error), code: 1 };
 }
 
 function helpOf({ options = {}, allowPositionals = false }: ParseArgsConfig, script: string): string {

@@ -14,6 +14,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { candidateKey, type MappedCandidate } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -33,7 +34,7 @@ const { values } = readOptions({
     out: { type: "string", default: "same-kernels" },
   },
 });
-if (values.other === undefined) throw new Error("--other DIST: the built files of the version to compare with");
+if (values.other === undefined) throw new UsageError("--other DIST: the built files of the version to compare with");
 
 type Version = typeof Automap;
 const load = async (dist: string): Promise<Version> => import(pathToFileURL(resolve(dist, "automap.js")).href);

@@ -17,6 +17,7 @@ import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { chooseSpace, usableIntrinsics } from "../session/tune.ts";
@@ -60,6 +61,8 @@ const told = z.object({
 });
 type Told = z.infer<typeof told>;
 
+const machine = values.target === "native" ? nativeTarget() : nvidiaTarget(values.target);
+
 if (values.one === undefined) compareBuilds();
 else console.log(JSON.stringify(await timed(values.one)));
 
@@ -72,9 +75,9 @@ function spentMs(): number {
 async function timed(one: string): Promise<Told> {
   const [id = "", layout = "first"] = one.split(" ");
   const [layer] = layersNamed(id);
-  if (!layer || (layout !== "first" && layout !== "last")) throw new Error(`no configuration "${one}"`);
+  if (!layer || (layout !== "first" && layout !== "last"))
+    throw new UsageError(`no configuration "${one}"`, { hint: 'an id and a layout, for example "c2d-1 last"' });
   const computation = suiteComputation({ ...layer, layout });
-  const machine = values.target === "native" ? nativeTarget() : nvidiaTarget(values.target);
   const digests = { candidates: createHash("sha256"), expectations: createHash("sha256"), texts: createHash("sha256") };
 
   // 1. The space.

@@ -16,6 +16,7 @@ import { cpus } from "node:os";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { code, type SourceText } from "../abstraction/source-text.ts";
@@ -105,7 +106,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
     stepSeconds: 60,
     budgetSeconds: Number(values.seconds),
   });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
     // 1. The best of the most promising schedules.

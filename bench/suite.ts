@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
+import { suggestion, UsageError } from "../abstraction/error.ts";
 
 const SUITE = z.object({
   configs: z.array(z.object({ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) })),
@@ -14,8 +15,13 @@ export function suiteLayers(): readonly Layer[] {
     .configs;
 }
 
-/** @param words ids and operators, separated by commas: `c2d,dep-0` */
+/** @param words ids and operators, separated by commas: `c2d,dep-0`. @throws UsageError for one that is neither */
 export function layersNamed(words: string): readonly Layer[] {
+  const all = suiteLayers();
+  const known = [...new Set(all.flatMap(({ op, id }) => [op, id]))];
   const wanted = words.split(",");
-  return suiteLayers().filter((c) => wanted.includes(c.op) || wanted.includes(c.id));
+  for (const word of wanted)
+    if (!known.includes(word))
+      throw new UsageError(`no layer or operator "${word}"`, { hint: suggestion(word, known) });
+  return all.filter((c) => wanted.includes(c.op) || wanted.includes(c.id));
 }

@@ -11,6 +11,7 @@
 
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { UsageError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type * as Automap from "../automap.ts";
 import type * as Model from "../perfmodel/model.ts";
@@ -18,7 +19,7 @@ import type * as Machine from "../perfmodel/target.ts";
 import { readOptions } from "./options.ts";
 
 const { values } = readOptions({ options: { other: { type: "string" }, turns: { type: "string", default: "60" } } });
-if (values.other === undefined) throw new Error("--other DIST: the built files of the version to compare with");
+if (values.other === undefined) throw new UsageError("--other DIST: the built files of the version to compare with");
 
 /** Turns before those that count: until the compiler of JavaScript is done. */
 const WARM_UP = 40;

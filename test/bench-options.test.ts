@@ -1,14 +1,17 @@
 /** @file Scripts of bench/ say their options when asked, and a mistake in a sentence. */
 
+import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { optionsIn } from "../bench/options.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { caseNamed } from "../bench/cuda-cases.ts";
+import { endingOf, optionsIn, wordOf } from "../bench/options.ts";
+import { layersNamed } from "../bench/suite.ts";
 
+const text = <T extends string>(usual: T) => ({ type: "string", default: usual }) as const;
+const OPTIONS = { seed: text("1"), batches: text("1,16"), seconds: text("0.25"), shard: text("0/1") };
 const asked = (...args: string[]) =>
-  optionsIn(
-    { args, options: { seed: { type: "string", default: "1" }, resume: { type: "boolean", default: false } } },
-    "budget",
-  );
+  optionsIn({ args, options: { ...OPTIONS, resume: { type: "boolean", default: false } } }, "budget");
 
 describe("a script of bench/", () => {
   it("lists its options with --help", () => {
@@ -17,6 +20,9 @@ describe("a script of bench/", () => {
         "code": 0,
         "says": "usage: node dist/bench/budget.js [options]
         --seed <value>   (default 1)
+        --batches <value>   (default 1,16)
+        --seconds <value>   (default 0.25)
+        --shard <value>   (default 0/1)
         --resume
       The head of bench/budget.ts says what it measures, with examples.",
       }
@@ -27,11 +33,64 @@ describe("a script of bench/", () => {
     [["--sed", "3"], "budget: Unknown option '--sed'\n  did you mean \"--seed\"?"],
     [["--seed"], "budget: Option '--seed <value>' argument missing"],
     [["2"], "budget: Unexpected argument '2'"],
+    [["--seed", "x"], 'budget: --seed must be a whole number, got "x"\n  for example --seed 1'],
+    [["--seed", "1,2"], 'budget: --seed must be a whole number, got "1,2"'],
+    [["--seconds", "soon"], 'budget: --seconds must be a number, got "soon"'],
+    [["--batches", "1;2"], 'budget: --batches must be numbers with commas between them, got "1;2"'],
+    [["--shard", "2"], 'budget: --shard must be a part of a whole, got "2"'],
   ])("refuses %j in a sentence", (words, says) => {
     const read = asked(...words);
     expect(read).toMatchObject({ code: 2, says: expect.stringContaining(says) });
     expect("says" in read && read.says.split("\n").at(-1)).toBe("  see: node dist/bench/budget.js --help");
   });
+
+  it.each([
+    ["a layer", () => layersNamed("c2d,foo"), 'no layer or operator "foo"'],
+    ["a case", () => caseNamed("foo"), 'no case "foo": gemm-SIZE'],
+    ["a word", () => wordOf("layout", "lst", ["first", "last"]), 'there is no "lst"\n  did you mean "last"?'],
+    ["a file", () => readFileSync("/nowhere/at/all"), "no such file or directory, open '/nowhere/at/all'"],
+  ])("refuses %s that there is not in a sentence", (_, use, says) => {
+    let ending: ReturnType<typeof endingOf> | undefined;
+    try {
+      use();
+    } catch (error) {
+      ending = endingOf(error, "layers");
+    }
+    expect(ending).toMatchObject({ code: 2, says: expect.stringContaining(says) });
+    expect(ending?.says).not.toContain("    at ");
+  });
+
+  it("traces what is a fault of its own", () => {
+    expect(endingOf(new Error("internal: lost"), "layers")).toMatchObject({
+      code: 1,
+      says: expect.stringContaining("    at "),
+    });
+    expect(endingOf(new UsageError("no"), "layers").says).toBe("layers: no\n  see: node dist/bench/layers.js --help");
+  });
+
+  /** Options of names, which are looked up before anything is measured. */
+  const WORDS = /^(?:by|cases|dataflows|dtype|layout|one|only|ops|report|searches|stencils|target|tools|type|types)$/;
+  // Wants `npm run build` behind it.
+  const built = readdirSync("bench").filter(
+    (name) => name.endsWith(".ts") && readFileSync(`bench/${name}`, "utf8").includes("= readOptions("),
+  );
+  it.runIf(process.env["AUTOMAP_SLOW"] === "1").each(built)(
+    "%s ends with 2 at a wrong number, and at a wrong word without a trace",
+    (name) => {
+      const run = (...words: string[]) =>
+        spawnSync(process.execPath, [`dist/bench/${name.replace(/ts$/, "js")}`, ...words], { encoding: "utf8" });
+      const said = run("--help").stdout;
+      // How numbers are checked does not depend on which they are.
+      const number = /^ {2}--(\S+) <value> {3}\(default [\d.,/]+\)$/m.exec(said)?.[1];
+      if (number !== undefined) expect(run(`--${number}`, "no-such-word")).toMatchObject({ status: 2 });
+      for (const [, option = ""] of said.matchAll(/^ {2}--(\S+) <value>/gm)) {
+        if (!WORDS.test(option)) continue;
+        const { status, stderr } = run(`--${option}`, "no-such-word");
+        expect({ option, refused: status !== 0, trace: /^ {4}at /m.test(stderr) }).toMatchObject({ trace: false });
+      }
+    },
+    600_000,
+  );
 
   it("reads its options there and nowhere else", () => {
     const scripts = readdirSync("bench").filter((name) => name.endsWith(".ts") && name !== "options.ts");
