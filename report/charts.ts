@@ -94,6 +94,7 @@ export function runsChart({ label, runs }: Comparison, series: number, pace: Pac
     250,
     html`${axes({ scale: x, title: paceTitle(pace) }, { scale: y, title: `${unit.name} a call` })}
 ${curves.map((curve, i) => html`<path class="run ${seriesClass(series)}" stroke-dasharray="${DASHES[Math.min(i, DASHES.length - 1)]}" d="${stepsOf(curve, x, y, unit.size)}"/>`)}
+${curves.flatMap((curve) => gainsOf(curve).map((p) => mark(series, x.at(p.x), y.at(p.best / unit.size), 2.4, "trial")))}
 ${ends.map(({ i }, at) => text(right + 5, places[at] ?? 0, String(i + 1), { kind: "strong" }))}`,
   );
 }
@@ -158,6 +159,11 @@ function bestSoFar(placed: readonly Placed[]): { readonly x: number; readonly be
     best = Math.min(best, trial.seconds ?? Number.POSITIVE_INFINITY);
     return Number.isFinite(best) ? [{ x, best }] : [];
   });
+}
+
+/** Where the best so far falls, its beginning among them: a run of one trial has no line. */
+function gainsOf(placed: readonly Placed[]): { readonly x: number; readonly best: number }[] {
+  return bestSoFar(placed).filter((p, i, all) => p.best < (all[i - 1]?.best ?? Number.POSITIVE_INFINITY));
 }
 
 function stepsOf(placed: readonly Placed[], x: Scale, y: Scale, size: number): string {

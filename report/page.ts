@@ -20,7 +20,7 @@ import { comparisonPart, subjectSection } from "./page-workload.ts";
 import type { Accuracy, ReportData, Roofline, Subject } from "./report-data.ts";
 import { rooflineChart } from "./roofline-chart.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
-import { count, instant, percent, printInterval, printTime } from "./text.ts";
+import { count, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
 
 /** One HTML page of what a database holds, with nothing to load from elsewhere. @returns its text */
 export function reportPage(data: ReportData): string {
@@ -153,7 +153,7 @@ function bestTable({ subjects, environments }: ReportData, series: Series): Mark
       title: "G op/s",
       number: true,
       value: (s) => s.best?.operationsPerSecond,
-      cell: ({ best }) => best && giga(best.operationsPerSecond),
+      cell: ({ best }) => best && threeDigits(best.operationsPerSecond / 1e9),
     },
     {
       title: "of roof",
@@ -214,8 +214,8 @@ function rooflinePart(roofline: Roofline, { environments }: ReportData, series: 
   const { contradicted, points, peaks, bandwidths, rates, source, of } = roofline;
   const name = environments[roofline.environment]?.name ?? "";
   const rows = [
-    ...peaks.map((p) => [p.name, `${giga(p.operationsPerSecond)} G op/s`] as const),
-    ...bandwidths.map((b) => [`${b.name}, read`, `${giga(b.bytesPerSecond)} GB/s`] as const),
+    ...peaks.map((p) => [p.name, `${rateText(p.operationsPerSecond)} op/s`] as const),
+    ...bandwidths.map((b) => [`${b.name}, read`, `${rateText(b.bytesPerSecond)}B/s`] as const),
     ...rates,
   ];
   return html`${contradicted === undefined ? undefined : contradictedPart(contradicted)}<div class="pair"><figure>
@@ -258,11 +258,6 @@ function accuracyTable(rows: readonly Accuracy[]): Markup {
   const caption =
     "Pairwise accuracy: share of the pairs of trials of one workload that the model puts in the right order, no trial paired with itself. Recall: share of the fastest 40 % that are among the 40 % predicted fastest. Before: of the model that had not learnt from the trials.";
   return dataTable(caption, columns, rows);
-}
-
-function giga(perSecond: number): string {
-  const g = perSecond / 1e9;
-  return g >= 100 ? g.toFixed(0) : g.toPrecision(3);
 }
 
 /** `c 64  h 56`: a name and its number stay on one line. */

@@ -85,23 +85,29 @@ function apart(a: Slope, b: Slope): number {
   return Math.abs((b.endX - a.x) * dy - (b.endY - a.y) * dx) / Math.max(1e-9, Math.hypot(dx, dy));
 }
 
-/** At the right ends, each above its line; one that is moved away from it is led back. */
+/**
+ * At the right ends, each above its line; below it where the line above would strike it through, and where one below would too it shares the name of
+ * the line above. A name that is moved away from its line is led back.
+ */
 function flatNames(lines: readonly Named[], at: (rate: number) => number): Markup[] {
-  const shared: { names: string[]; y: number }[] = [];
-  for (const { name, rate } of lines.toSorted((a, b) => b.rate - a.rate)) {
+  const shared: { names: string[]; y: number; wanted: number }[] = [];
+  const sorted = lines.toSorted((a, b) => b.rate - a.rate).map(({ name, rate }) => ({ name, y: at(rate) }));
+  for (const [i, { name, y }] of sorted.entries()) {
+    const fromAbove = y - (sorted[i - 1]?.y ?? Number.NEGATIVE_INFINITY);
+    const toBelow = (sorted[i + 1]?.y ?? Number.POSITIVE_INFINITY) - y;
     const above = shared.at(-1);
-    if (above && Math.abs(above.y - at(rate)) < 3) above.names.push(name);
-    else shared.push({ names: [name], y: at(rate) });
+    if (above && (fromAbove < 3 || (fromAbove < LINE && toBelow < LINE))) above.names.push(name);
+    else shared.push({ names: [name], y, wanted: fromAbove < LINE ? y + LINE - 2 : y - 4 });
   }
   const places = spread(
-    shared.map((s) => s.y - 4),
+    shared.map((s) => s.wanted),
     TOP + 8,
     BOTTOM - 4,
   );
-  return shared.map(({ names: [first = "", ...more], y }, i) => {
+  return shared.map(({ names: [first = "", ...more], y, wanted }, i) => {
     const place = places[i] ?? y;
     const label = more.length === 0 ? first : `${first} and ${more.length} more`;
-    const moved = Math.abs(place + 4 - y) > 3;
+    const moved = Math.abs(place - wanted) > 3;
     const end = RIGHT - 4 - widthOf(label);
     return html`${moved ? html`<path class="leader" d="M${n(end - 2)} ${n(place - 4)}L${n(end - 14)} ${n(y)}"/>` : undefined}${text(RIGHT - 4, place, label, { anchor: "end", kind: "flat" })}`;
   });

@@ -105,3 +105,15 @@ export function printClock({ hertz, throttled }: DeviceClock): string {
   const why = throttled.length === 0 ? "not throttled" : `throttled: ${throttled.join(", ")}`;
   return `${(hertz / 1e6).toFixed(0)} MHz while it was timed, ${why}`;
 }
+
+/** Of so many a second, in units of 10^9: `15.2 G`, `8000 G`; from ten thousand on in units of 10^12. */
+export function rateText(perSecond: number): string {
+  const giga = perSecond / 1e9;
+  if (giga >= 10_000) return `${(giga / 1000).toPrecision(3)} T`;
+  return `${threeDigits(giga)} G`;
+}
+
+/** Three digits at least, and no powers of ten. */
+export function threeDigits(x: number): string {
+  return x >= 100 ? x.toFixed(0) : x.toPrecision(3);
+}

@@ -15,7 +15,7 @@ import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
 import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { neededPoints } from "../perfmodel/roof.ts";
 import type { Roofline, RooflinePoint } from "../report/report-data.ts";
-import { printTime } from "../report/text.ts";
+import { printTime, rateText } from "../report/text.ts";
 import { gpuTargetNamed, nativeTarget } from "../targets/index.ts";
 import { boundsOf, contradictionOf, contradictionText } from "./contradiction.ts";
 import { storedGpuCalibration } from "./gpu-rates.ts";
@@ -87,7 +87,7 @@ const operationsOfIssue = (row: Intrinsic): number =>
   2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
 const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
 const gigahertz = (hertz: number): string => `${(hertz / 1e9).toFixed(2)} GHz`;
-const gigabytes = (perSecond: number): string => `${(perSecond / 1e9).toPrecision(3)} GB/s`;
+const gigabytes = (perSecond: number): string => `${rateText(perSecond)}B/s`;
 
 // ---- A core
 

@@ -40,6 +40,15 @@ const OUTSIDE = `[...document.querySelectorAll("svg.chart text")].filter((text) 
   return own.left < chart.left - 1 || own.right > chart.right + 1 || own.bottom > chart.bottom + 1;
 }).map((text) => text.textContent + " in " + text.ownerSVGElement.getAttribute("aria-label"))`;
 
+/** Names of ceilings that a ceiling strikes through. */
+const STRUCK = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const lines = [...chart.querySelectorAll("path.flat")].flatMap((path) => [...path.getAttribute("d").matchAll(/M[^ ]+ ([\\d.]+)H/g)].map(([, y]) => Number(y)));
+  return [...chart.querySelectorAll("text.flat")].filter((text) => {
+    const { y, height } = text.getBBox();
+    return lines.some((line) => line > y + 4 && line < y + height - 4);
+  }).map((text) => text.textContent);
+})`;
+
 const COLUMN = (title: string) =>
   `[...document.querySelectorAll("#best thead th")].findIndex((th) => th.textContent === "${title}")`;
 const VALUES = (title: string) =>
@@ -74,6 +83,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
       );
       expect(await page.evaluate(TOUCHING)).toEqual([]);
       expect(await page.evaluate(OUTSIDE)).toEqual([]);
+      expect(await page.evaluate(STRUCK)).toEqual([]);
       expect(page.complaints).toEqual([]);
     },
     60_000,
