@@ -1,20 +1,17 @@
-/** Epilogues: what an element-wise equation makes of the sums before they are stored, from the notation to the machine. */
+/** @file Kernels with an epilogue, compiled and run, equal their equations; so does the compiled reference. */
+
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   type Computation,
-  type ComputationSpec,
-  computationKey,
   defineComputation,
   elementCount,
   equationText,
   inputsOf,
   outputOf,
-  targetOf,
 } from "../abstraction/computation.ts";
 import { rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
-import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -23,13 +20,12 @@ import { printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
-import { readComputation } from "../cli/subject.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { OPERATORS, operatorNamed } from "../operators/index.ts";
+import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { intervalsOf } from "../runtime/interval.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
@@ -39,161 +35,6 @@ import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
-
-const PRODUCT = {
-  equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
-  extents: { i: 2, j: 2, k: 2 },
-  tensors: { a: "u8", b: "s8" },
-} as const;
-
-/** [[1, 2], [3, 4]] times [[5, -6], [7, 8]] is [[19, 10], [43, 14]]. */
-const FACTORS = { a: [1, 2, 3, 4], b: [5, -6, 7, 8] };
-
-function product(epilogue: string, tensors: ComputationSpec["tensors"] = {}): Computation {
-  return defineComputation({ ...PRODUCT, epilogue, tensors: { ...PRODUCT.tensors, ...tensors } });
-}
-
-function refusal(make: () => unknown): string {
-  try {
-    make();
-  } catch (error) {
-    if (error instanceof UsageError) return error.message;
-    throw error;
-  }
-  return "accepted";
-}
-
-describe("the notation", () => {
-  const requantized = product("res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + bias[j]))", {
-    scale: { dtype: "f32", constant: true },
-    bias: { dtype: "f32", constant: true },
-  });
-
-  it("makes the epilogue's target the output and keeps the sum out of memory", () => {
-    expect(Object.keys(requantized.tensors)).toEqual(["res", "a", "b", "scale", "bias"]);
-    expect([targetOf(requantized).name, targetOf(requantized).dtype]).toEqual(["out", "s32"]);
-    expect([outputOf(requantized).name, outputOf(requantized).dtype]).toEqual(["res", "u8"]);
-    expect(inputsOf(requantized).map((t) => t.name)).toEqual(["a", "b", "scale", "bias"]);
-    const plain = defineComputation(PRODUCT);
-    expect(outputOf(plain)).toBe(targetOf(plain));
-  });
-
-  it("prints behind a semicolon, and what prints reads back to the same key", () => {
-    expect(equationText(requantized)).toBe(
-      "out[i,j] += s32(a[i,k]) * s32(b[k,j]); res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + bias[j]))",
-    );
-    const tensors = Object.fromEntries(
-      Object.values(requantized.tensors).map(({ name, dtype, constant }) => [name, { dtype, constant }]),
-    );
-    const again = defineComputation({ equation: equationText(requantized), extents: PRODUCT.extents, tensors });
-    expect(computationKey(again)).toBe(computationKey(requantized));
-    expect(computationKey(requantized)).not.toBe(computationKey(defineComputation(PRODUCT)));
-    expect(computationKey(product("res[i,j] = max(out[i,j], 0)"))).not.toBe(
-      computationKey(product("res[i,j] = max(out[i,j], 1)")),
-    );
-  });
-
-  it("refuses what is not element-wise over the sum", () => {
-    const because = (epilogue: string, tensors: ComputationSpec["tensors"] = {}): string =>
-      refusal(() => product(epilogue, tensors)).replace("equation: ", "");
-    expect([
-      because("res[i,j] += out[i,j]"),
-      because("res[i,j] = out[i,j] where i < 1"),
-      because("out[i,j] = out[i,j] + 1"),
-      because("a[i,j] = out[i,j]"),
-      because("res[i,j] = res[i,j] + out[i,j]"),
-      because("res[i,j] = x[i,j]", { x: "s32" }),
-      because("res[i,j] = out[j,i]"),
-      because("res[i,j] = out[i,j+1]"),
-      because("res[i,j] = out[i,j] + out[j,i]"),
-      because("res[i,j] = out[i,j] + x[k]", { x: "s32" }),
-      because("res[i,j] = out[i,j] + x[i+j]", { x: "s32" }),
-      because("res[i] = out[i,j]"),
-      because("res[i,j] = select(k < 1, out[i,j], 0)"),
-      because("res[i,j] = out[i,j] + x[j]", { x: "f32" }),
-      because("res[i,j] = out[i,j] + x[j]"),
-      because("res[i,j] = out[i,j] + x[j]", { x: { dtype: "s32", shape: [1] } }),
-      because("res[i,j] = f32(out[i,j])", { res: "u8" }),
-      because("res[i,j] = f32(out[i,j])", { out: { dtype: "s32", layout: "JI" } }),
-      refusal(() =>
-        defineComputation({ ...PRODUCT, equation: `${PRODUCT.equation}; r[i,j] = out[i,j]; s[i,j] = r[i,j]` }),
-      ),
-      refusal(() =>
-        defineComputation({
-          equation: "y[i] = y[i-1] + x[i]; z[i] = max(y[i], 0)",
-          extents: { i: 4 },
-          tensors: { x: "f32", y: "f32" },
-        }),
-      ),
-      refusal(() =>
-        defineComputation({
-          equation: "y[i+j] += x[i] * v[j]; z[i] = max(y[i], 0)",
-          extents: { i: 4, j: 3 },
-          tensors: { x: "f32", v: "f32" },
-        }),
-      ),
-    ]).toMatchInlineSnapshot(`
-      [
-        "epilogue: it assigns each element once: "=", not "+="",
-        "epilogue: a condition cannot leave out elements; use select(condition, a, b)",
-        "epilogue: "out" is already a tensor of the equation; name the output otherwise",
-        "epilogue: "a" is already a tensor of the equation; name the output otherwise",
-        "epilogue: res cannot read itself",
-        "epilogue: it does not read out[i,j]",
-        "epilogue: it must read out at the same element, as out[i,j]",
-        "epilogue: it must read out at the same element, as out[i,j]",
-        "epilogue: it reads out[j,i] beside out[i,j]",
-        "epilogue: x[k] may be indexed by i, j alone",
-        "epilogue: x[i+j] may be indexed by i, j alone",
-        "epilogue: res[i] must be indexed by each of i, j once",
-        "epilogue: it has no axis "k"; its axes are i, j",
-        "type of out[i,j] + x[j]: operands have types s32 and f32; cast one, for example f32(...)",
-        "tensor "x" has no data type",
-        "epilogue: x[j] lies outside x, of shape 1",
-        "res is u8 but the value is f32",
-        "out is never stored; res has the layout",
-        "equation: there can be one epilogue, got 2",
-        "equation: "y" reads itself, so it must be stored; an epilogue cannot take its place",
-        "equation: epilogue: not every element of y[i+j] is computed exactly once",
-      ]
-    `);
-  });
-});
-
-describe("the interpreter", () => {
-  it.each([
-    ["res[i,j] = max(out[i,j] - 15, 0)", {}, [4, 0, 28, 0]],
-    ["res[i,j] = out[i,j] + bias[j]", { bias: [100, -100] }, [119, -90, 143, -86]],
-    ["res[i,j] = sat_u8(out[i,j] * 7)", {}, [133, 70, 255, 98]],
-    // 19 * 0.5 + 1 = 10.5 and 43 * 0.5 + 1 = 22.5 round to even; 10 * -8 saturates at 0.
-    ["res[i,j] = sat_u8(round(f32(out[i,j]) * scale[j] + 1))", { scale: [0.5, -8] }, [10, 0, 22, 0]],
-    // 1/0 is infinite, its product with 0 is not a number: 255 and 0 as u8.
-    ["res[i,j] = sat_u8((f32(out[i,j]) - 10) / f32(zero[i]))", { zero: [0, 1] }, [255, 0, 33, 4]],
-    // 1001/1000 of 19, 10, 43 and 14 need more than 8 bits.
-    ["res[i,j] = bf16(f32(out[i,j]) * 1.001)", {}, [19, 10, 43, 14]],
-    ["res[j,i] = out[i,j]", {}, [19, 43, 10, 14]],
-    ["res[i,j] = select(i == j, out[i,j], -1)", {}, [19, -1, -1, 14]],
-  ] as const)("makes of 19 10 43 14 by %s and %o: %o", (epilogue, inputs, expected) => {
-    const types = Object.fromEntries(
-      Object.keys(inputs).map((name) => [name, name === "bias" ? ("s32" as const) : ("f32" as const)]),
-    );
-    const computation = product(epilogue, types);
-    expect([...interpret(computation, { ...FACTORS, ...inputs })]).toEqual(expected);
-  });
-
-  it("rounds the sum to its type first", () => {
-    const { equation, extents } = {
-      equation: "out[i] += x[i,k]; res[i] = f32(out[i]) - 2048",
-      extents: { i: 1, k: 2 },
-    };
-    const inF16 = defineComputation({ equation, extents, tensors: { x: "f16" } });
-    const inF32 = defineComputation({ equation, extents, tensors: { x: "f32" } });
-    expect([...interpret(inF16, { x: [2048, 1] })]).toEqual([0]);
-    expect([...interpret(inF32, { x: [2048, 1] })]).toEqual([1]);
-  });
-});
-
-// ------------------------------------------------------------------------------------------------- lowered
 
 const CASES = [
   { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
@@ -527,85 +368,3 @@ describe("the reference of a computation with an epilogue", () => {
 });
 
 // ------------------------------------------------------------------------------------------------- operators and words
-
-describe("epilogues by name", () => {
-  it("apply to every operator; those with channels where the output has them", () => {
-    const withChannels: string[] = [];
-    for (const operator of OPERATORS) {
-      for (const epilogue of ["relu", "bf16"]) expect(outputOf(instantiate(operator, { epilogue })).name).toBe("res");
-      if (refusal(() => instantiate(operator, { epilogue: "requantize" })) === "accepted")
-        withChannels.push(operator.name);
-    }
-    expect(withChannels).toMatchInlineSnapshot(`
-      [
-        "matvec",
-        "matmul",
-        "batched-matmul",
-        "grouped-fc",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "transposed-conv2d",
-        "grouped-conv2d",
-        "dilated-conv2d",
-        "depthwise-conv2d",
-        "capsule-conv2d",
-        "batched-conv2d",
-        "mean",
-        "variance",
-      ]
-    `);
-  });
-
-  it("read as equations", () => {
-    const of = (epilogue: string, layouts: string): string => {
-      const types = { inputs: ["u8", "s8"] as const, sum: "s32" as const };
-      const made = instantiate(operatorNamed("conv2d"), { epilogue, layouts, types, parameters: { groups: 2 } });
-      return [
-        equationText(made).split("; ")[1],
-        ...Object.values(made.tensors).map((t) => `${t.name} ${t.dtype}`),
-      ].join(", ");
-    };
-    expect(["relu", "bias", "bias-relu", "requantize", "bf16"].map((name) => of(name, "NHWC"))).toMatchInlineSnapshot(`
-      [
-        "res[n,k,p,q] = max(out[n,k,p,q], 0), res s32, in u8, w s8",
-        "res[n,k,p,q] = out[n,k,p,q] + bias[k], res s32, in u8, w s8, bias s32",
-        "res[n,k,p,q] = max(out[n,k,p,q] + bias[k], 0), res s32, in u8, w s8, bias s32",
-        "res[n,k,p,q] = sat_u8(round(max(f32(out[n,k,p,q]) * scale[k] + bias[k], 0))), res u8, in u8, w s8, scale f32, bias f32",
-        "res[n,k,p,q] = bf16(out[n,k,p,q]), res bf16, in u8, w s8",
-      ]
-    `);
-    expect(of("y[n,k,p,q] = f32(out[n,k,p,q]) * alpha[k] + rest[n,k,p,q]", "NHWC")).toMatchInlineSnapshot(
-      `"y[n,k,p,q] = f32(out[n,k,p,q]) * alpha[k] + rest[n,k,p,q], y f32, in u8, w s8, alpha f32, rest f32"`,
-    );
-    expect(refusal(() => of("requantise", "NHWC"))).toMatchInlineSnapshot(`"unknown epilogue "requantise""`);
-  });
-
-  it("give the layout of the output to what is stored", () => {
-    const made = instantiate(operatorNamed("conv2d"), { epilogue: "relu", layouts: "NHWC" });
-    const plain = instantiate(operatorNamed("conv2d"), { layouts: "NHWC" });
-    expect(outputOf(made).storage).toEqual(outputOf(plain).storage);
-  });
-
-  it("are words of the command line", () => {
-    const matmul = { m: 4, n: 8, k: 4 };
-    const named = readComputation("matmul", matmul, { dtype: "u8s8", epilogue: "requantize" });
-    expect(outputOf(named).dtype).toBe("u8");
-    const sizes = { i: 4, j: 8, k: 4 };
-    const text = "c[i,j] += s32(a[i,k]) * s32(b[k,j])";
-    const options = { dtype: "u8s8", epilogue: "d[i,j] = f32(c[i,j]) * s[j]", layout: "d=JI" };
-    const equation = readComputation(text, sizes, options);
-    expect(Object.values(equation.tensors).map((t) => `${t.name} ${t.dtype}`)).toEqual([
-      "d f32",
-      "a u8",
-      "b s8",
-      "s f32",
-    ]);
-    expect(
-      computationKey(readComputation(`${text}; d[i,j] = f32(c[i,j]) * s[j]`, sizes, { dtype: "u8s8", layout: "d=JI" })),
-    ).toBe(computationKey(equation));
-    expect(refusal(() => readComputation(text, sizes, { dtype: "u8s8", epilogue: "bias" }))).toMatchInlineSnapshot(
-      `"equation: epilogue bias has a value for each channel, and c has no channels"`,
-    );
-  });
-});

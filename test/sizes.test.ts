@@ -2,10 +2,12 @@
 
 import ts from "typescript";
 import { beforeAll, describe, expect, it } from "vitest";
-import { readSource, sourceFiles } from "./support/imports.ts";
+import { readSource, sourceFiles, testFiles } from "./support/imports.ts";
 
 /** In lines, comments and blank lines included. */
 const MOST = { file: 450, function: 80, class: 250 } as const;
+/** Of a file of tests, whose cases are often a table. What one function of it holds is tests, not steps. */
+const MOST_TESTS = 600;
 
 type Part = { readonly kind: keyof typeof MOST; readonly name: string; readonly lines: number };
 
@@ -45,6 +47,14 @@ describe("sizes", () => {
 
   it("of files, functions and classes are held", () => {
     expect(tooLong(parts)).toEqual([]);
+  });
+
+  it("of files of tests are held", () => {
+    const long = testFiles()
+      .map((file) => ({ file, lines: readSource(file).split("\n").length - 1 }))
+      .filter(({ lines }) => lines > MOST_TESTS);
+    expect(long).toEqual([]);
+    expect(testFiles()).toContain("test/sizes.test.ts");
   });
 
   it("would be seen to grow", () => {

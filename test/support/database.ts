@@ -6,8 +6,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Candidate } from "../../abstraction/candidate.ts";
+import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Trial } from "../../abstraction/trial.ts";
-import type { Conditions, Environment, NewTrial, Workload } from "../../db/index.ts";
+import { type Conditions, DatabaseError, type Environment, type NewTrial, type Workload } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { type InstantiateOptions, instantiate, operatorNamed } from "../../operators/index.ts";
@@ -84,4 +85,16 @@ export function newTrial(microseconds: number, given: Partial<NewTrial> = {}): N
 export function workshop(): { readonly path: (name: string) => string; readonly remove: () => void } {
   const root = mkdtempSync(join(tmpdir(), "automap-db-"));
   return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };
+}
+
+/** What the caller of a database is told: message and hint, with names of files beneath a folder alone. */
+export function toldIn(shop: ReturnType<typeof workshop>, work: () => unknown): string {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof UsageError) return error.explain().replaceAll(shop.path(""), "");
+    if (error instanceof DatabaseError) return `${error.reason}: ${error.message.replaceAll(shop.path(""), "")}`;
+    throw error;
+  }
+  return "nothing";
 }

@@ -32,6 +32,12 @@ export function sourceFiles(): string[] {
     .sort();
 }
 
+/** Every file of tests, relative to the repository. */
+export function testFiles(): string[] {
+  const all = readdirSync(join(root, "test"), { recursive: true, encoding: "utf8" });
+  return all.filter((name) => name.endsWith(".ts")).map((name) => `test/${name.replaceAll("\\", "/")}`);
+}
+
 export function readSource(name: string): string {
   return readFileSync(join(root, name), "utf8");
 }

@@ -1,0 +1,224 @@
+/** @file The file of a database: opened, refused, locked, full, damaged, brought from one schema to the next. */
+
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import Sqlite from "better-sqlite3";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type Database, idOf, openDatabase, queryTrials, recordTrial, showTrial } from "../db/index.ts";
+import { openDatabase as openAt } from "../db/open.ts";
+import { MIGRATIONS, type Migration, SCHEMA_VERSION } from "../db/schema.ts";
+import { newTrial, toldIn, trial, workloadNamed, workshop } from "./support/database.ts";
+
+let shop: ReturnType<typeof workshop>;
+let db: Database;
+beforeEach(() => {
+  shop = workshop();
+  db = openDatabase(shop.path("automap.db"));
+});
+afterEach(() => {
+  db.close();
+  shop.remove();
+});
+
+const told = (work: () => unknown): string => toldIn(shop, work);
+
+describe("a file", () => {
+  it("is set to keep what was committed", () => {
+    const pragma = (what: string): unknown => db.sqlite.pragma(what, { simple: true });
+    expect(
+      ["journal_mode", "synchronous", "foreign_keys", "trusted_schema", "application_id", "user_version"].map(pragma),
+    ).toEqual(["wal", 2, 1, 0, 0x616d6170, SCHEMA_VERSION]);
+    const tables = db.sqlite.pragma("table_list") as { schema: string; name: string; type: string; strict: number }[];
+    const ours = tables.filter((t) => t.type === "table" && !t.name.startsWith("sqlite_"));
+    expect(ours.filter((t) => t.strict !== 1)).toEqual([]);
+  });
+
+  it("that is no database of automap's is refused and left alone", () => {
+    const path = shop.path("other.db");
+    const other = new Sqlite(path);
+    other.exec("CREATE TABLE notes (text)");
+    other.close();
+    const before = readFileSync(path);
+    expect(told(() => openDatabase(path))).toMatchInlineSnapshot(`
+      "/other.db is a SQLite database, but not one of automap's
+        name another file with --db; this one was not touched"
+    `);
+    expect(readFileSync(path).equals(before)).toBe(true);
+    writeFileSync(shop.path("text.db"), "once upon a time ".repeat(100));
+    expect(told(() => openDatabase(shop.path("text.db")))).toMatchInlineSnapshot(`
+      "/text.db is not a SQLite database
+        name another file with --db"
+    `);
+    mkdirSync(shop.path("folder"));
+    expect(told(() => openDatabase(shop.path("folder")))).toMatchInlineSnapshot(`
+      "/folder is a directory
+        name a file in it with --db"
+    `);
+    expect(told(() => openDatabase(shop.path("no/automap.db")))).toMatchInlineSnapshot(`
+      "readonly: /no/automap.db cannot be written: there is no directory /no
+        make it first, or name another with --db"
+    `);
+  });
+
+  it("that is read leaves no log beside it", () => {
+    openDatabase(shop.path("read.db")).close();
+    openDatabase(shop.path("read.db"), { readonly: true }).close();
+    expect([existsSync(shop.path("read.db-wal")), existsSync(shop.path("read.db-shm"))]).toEqual([false, false]);
+  });
+
+  it("that is missing or empty is made for writing, and refused for reading with how to make one", () => {
+    expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
+      "there is no database at /new.db
+        automap tune makes one: automap tune conv2d --dtype u8s8 --db /new.db; or name yours with --db"
+    `);
+    expect(existsSync(shop.path("new.db"))).toBe(false);
+    writeFileSync(shop.path("new.db"), "");
+    expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
+      "/new.db is empty
+        automap tune fills it: automap tune --help"
+    `);
+    const made = openDatabase(shop.path("new.db"));
+    expect(queryTrials(made)).toEqual([]);
+    made.close();
+  });
+
+  it("open for reading cannot be written", () => {
+    const reader = openDatabase(shop.path("automap.db"), { readonly: true });
+    expect(told(() => recordTrial(reader, newTrial(60)))).toMatchInlineSnapshot(`
+      "/automap.db is open for reading only
+        open it without readonly to write"
+    `);
+    reader.close();
+  });
+
+  it("that stays locked is given up with what to do", () => {
+    const holder = new Sqlite(shop.path("automap.db"));
+    holder.exec("BEGIN IMMEDIATE");
+    const hasty = openDatabase(shop.path("automap.db"), { patience: 50 });
+    expect(told(() => recordTrial(hasty, newTrial(60)))).toMatchInlineSnapshot(`
+      "locked: /automap.db stayed locked by another process while recording a trial
+        end the program that holds it (lsof names it) and run the same command again"
+    `);
+    holder.exec("ROLLBACK");
+    expect(told(() => recordTrial(hasty, newTrial(60)))).toBe("nothing");
+    holder.close();
+    hasty.close();
+  });
+
+  it("on a full disk keeps what it held and takes nothing half", () => {
+    const id = recordTrial(db, newTrial(60));
+    db.sqlite.pragma(`max_page_count = ${String(db.sqlite.pragma("page_count", { simple: true }))}`);
+    const log = "x".repeat(20_000);
+    expect(
+      told(() =>
+        recordTrial(db, newTrial(1, { workload: workloadNamed("matmul"), trial: trial({ status: "wrong", log }) })),
+      ),
+    ).toMatchInlineSnapshot(`
+      "full: /automap.db: no space left on the device while recording a trial
+        nothing of it was written; free some space and run the same command again"
+    `);
+    expect(queryTrials(db).map((t) => t.id)).toEqual([id]);
+    expect(db.sqlite.prepare("SELECT count(*) FROM workloads").pluck().get()).toBe(1);
+  });
+
+  it("with a damaged record says which", () => {
+    const id = recordTrial(db, newTrial(60));
+    db.sqlite.exec("DROP TRIGGER trials_unchanged; UPDATE trials SET candidate = '{\"intrinsic\":3}'");
+    expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
+      "/automap.db: trial ID is damaged: candidate.intrinsic: Invalid input: expected string, received number
+        something other than this automap wrote it; automap db verify --db /automap.db names every such row, and db merge into a new file takes the others"
+    `);
+  });
+});
+
+describe("the schema", () => {
+  const next: Migration = {
+    version: SCHEMA_VERSION + 1,
+    summary: "notes",
+    sql: "CREATE TABLE notes (text TEXT NOT NULL) STRICT",
+  };
+  const path = (): string => shop.path("automap.db");
+
+  it("is brought forward after a backup of the file", () => {
+    const id = recordTrial(db, newTrial(60));
+    const newer = openAt(path(), {}, [...MIGRATIONS, next]);
+    expect(newer.notice?.replaceAll(shop.path(""), "")).toBe(
+      `/automap.db was brought from schema ${SCHEMA_VERSION} to ${next.version}; the file as it was is kept in /automap.v${SCHEMA_VERSION}-backup.db`,
+    );
+    expect(showTrial(newer, id).id).toBe(id);
+    expect(newer.sqlite.pragma("user_version", { simple: true })).toBe(SCHEMA_VERSION + 1);
+    newer.close();
+    const backup = openDatabase(shop.path(`automap.v${SCHEMA_VERSION}-backup.db`), { readonly: true });
+    expect(queryTrials(backup).map((t) => t.id)).toEqual([id]);
+    backup.close();
+  });
+
+  it("that is newer is opened for reading only, and says so", () => {
+    const id = recordTrial(db, newTrial(60));
+    openAt(path(), {}, [...MIGRATIONS, next]).close();
+    const older = openDatabase(path());
+    expect(older.readonly).toBe(true);
+    expect(queryTrials(older).map((t) => t.id)).toEqual([id]);
+    expect(told(() => recordTrial(older, newTrial(61)))).toBe(
+      `/automap.db was written by a newer automap (schema ${next.version}, this one knows ${SCHEMA_VERSION}): it is open for reading only
+  upgrade automap to write to it`,
+    );
+    older.close();
+  });
+
+  it("that is older is not changed by a reader", () => {
+    expect(told(() => openAt(path(), { readonly: true }, [...MIGRATIONS, next]))).toBe(
+      `/automap.db has schema ${SCHEMA_VERSION}, this automap reads ${next.version}
+  the first command that writes to it brings it forward and keeps a backup: automap tune --help`,
+    );
+  });
+
+  it("stays as it was when a migration fails", () => {
+    const bad: Migration = {
+      version: SCHEMA_VERSION + 1,
+      summary: "bad",
+      sql: "CREATE TABLE notes (text); INSERT INTO nowhere VALUES (1)",
+    };
+    expect(() => openAt(path(), {}, [...MIGRATIONS, bad])).toThrow(/nowhere/);
+    expect(db.sqlite.pragma("user_version", { simple: true })).toBe(SCHEMA_VERSION);
+    expect(db.sqlite.prepare("SELECT count(*) FROM sqlite_schema WHERE name = 'notes'").pluck().get()).toBe(0);
+  });
+
+  it("as shipped is never edited", () => {
+    expect(MIGRATIONS.map((m) => [m.version, idOf(m.sql.replaceAll(/\s+/g, " "))])).toMatchInlineSnapshot(`
+      [
+        [
+          1,
+          "1a6ec65109d52663c2e163f6ff845a07",
+        ],
+        [
+          2,
+          "bb4fce2392f190b389b880af8d8f0351",
+        ],
+        [
+          3,
+          "30e3a93c512fe6917245190d35f36094",
+        ],
+        [
+          4,
+          "f11d0b8fff72b24c1bb3ba119c92709b",
+        ],
+        [
+          5,
+          "a9228f9e3ad0e2f11fa85561f206eda5",
+        ],
+        [
+          6,
+          "a895450f1c2b6865872deac9bf8d944c",
+        ],
+        [
+          7,
+          "c410ad3a51df7dd9dedbf6d5673c09f8",
+        ],
+        [
+          8,
+          "9b9969ed7a4bd4cf6bdb9d9c1c6abf68",
+        ],
+      ]
+    `);
+  });
+});

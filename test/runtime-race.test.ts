@@ -1,0 +1,182 @@
+/** @file Kernels measured against one another, and beside what else goes on: finalists in turns, races, shared cores. */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, describe, expect, it } from "vitest";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { runChild } from "../runtime/child.ts";
+import { compileKernel } from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { createRunner, type RaceOptions, type Runner, type RunnerOptions } from "../runtime/measure.ts";
+import { coresHere } from "../runtime/processor.ts";
+import { kernelOf, Measuring, MULTIPLY, PATIENCE, QUICK, right } from "./support/measuring.ts";
+
+const at = new Measuring();
+
+describe("finalists", () => {
+  it("are timed in turns in one process, each with as many samples", async () => {
+    const slow = kernelOf({ run: `for (volatile int again = 0; again < 20; again = again + 1) { ${MULTIPLY} }` });
+    const [a, b] = await at.runner.compareKernels([right, slow], at.reference);
+    if (a?.status !== "ok" || b?.status !== "ok") throw new Error(`${a?.status}, ${b?.status}`);
+    expect(a.samples.length).toBe(b.samples.length);
+    expect(b.median).toBeGreaterThan(3 * a.median);
+  });
+
+  it("are measured although one crashes and one is wrong", async () => {
+    const results = await at.runner.compareKernels(
+      [right, kernelOf({ run: "*(volatile int*)8 = 1;" }), kernelOf({ run: "out[0] = 0;" }), right],
+      at.reference,
+    );
+    expect(results.map(({ status }) => status)).toEqual(["ok", "crashed", "wrong", "ok"]);
+  });
+});
+
+describe("a race", () => {
+  it("that is stopped has no more answers, and a kernel that hangs is not waited for", async () => {
+    const made = await createRunner({ ...QUICK, workdir: at.workdir, stepSeconds: 100 });
+    if (made.status === "environment") throw new Error(made.what);
+    const hang = kernelOf({ run: "for (;;) pause();" });
+    const controller = new AbortController();
+    const answers: string[] = [];
+    const { signal } = controller;
+    for await (const { status } of made.runner.race([right, hang, right], at.reference, { signal })) {
+      answers.push(status);
+      // The watcher and the process of the kernels.
+      await expect.poll(at.harnesses, PATIENCE).toHaveLength(2);
+      controller.abort();
+    }
+    expect(answers).toEqual(["ok"]);
+    await made.runner.close();
+    expect(at.harnesses()).toEqual([]);
+  });
+
+  const slow = kernelOf({ run: `for (volatile int again = 0; again < 20; again = again + 1) { ${MULTIPLY} }` });
+  const run = async (kernels: readonly Kernel[], options: RaceOptions = {}): Promise<Measurement[]> => {
+    const measurements: Measurement[] = [];
+    for await (const one of at.runner.race(kernels, at.reference, options)) measurements.push(one);
+    return measurements;
+  };
+
+  it("does not time to the end what is clearly slower than one before it, or than what is known", async () => {
+    const enough = { budgetSeconds: 0.5, batches: [5, 1000], batchSeconds: 200e-6 } as const;
+    const [a, b, c] = await run([right, slow, right], enough);
+    if (a?.status !== "ok" || b?.status !== "ok" || c?.status !== "ok") throw new Error(JSON.stringify([a, b, c]));
+    expect([a.lostTo, c.lostTo]).toEqual([undefined, undefined]);
+    expect((b.lostTo ?? 0) / a.median).toBeCloseTo(1, 6);
+    expect(Math.min(...b.samples)).toBeGreaterThan(1.1 * a.median);
+    expect(b.samples.length).toBeGreaterThanOrEqual(5);
+    expect(b.samples.length).toBeLessThan(a.samples.length / 2);
+    const [alone] = await run([right], { ...enough, goal: a.median / 100 });
+    expect(alone?.status === "ok" && (alone.lostTo ?? 0) / a.median).toBeCloseTo(0.01, 6);
+  });
+
+  it("measures all others when some fail, whatever these do to those after them", async () => {
+    const crashing = kernelOf({ run: "*(volatile int*)8 = 1;" });
+    const wrong = kernelOf({ run: "out[0] = 0;" });
+    const statuses = (await run([right, crashing, right, wrong, wrong, right])).map(({ status }) => status);
+    expect(statuses).toEqual(["ok", "crashed", "ok", "wrong", "wrong", "ok"]);
+  });
+
+  it("blames no kernel for what another has left behind", async () => {
+    const leaves = kernelOf({ run: `setenv("LEFT", "behind", 1); ${MULTIPLY}` });
+    const stumbles = kernelOf({ run: `if (getenv("LEFT")) *(volatile int*)8 = 1; ${MULTIPLY}` });
+    const statuses = (await run([leaves, stumbles, right])).map(({ status }) => status);
+    expect(statuses).toEqual(["ok", "ok", "ok"]);
+  });
+
+  it("ends when no more answers are asked for", async () => {
+    const endless = kernelOf({ run: `usleep(20000); ${MULTIPLY}` });
+    for await (const one of at.runner.race([right, endless, right], at.reference, { batches: [1000, 1000] })) {
+      expect(one.status).toBe("ok");
+      break;
+    }
+    await expect.poll(at.harnesses, PATIENCE).toEqual([]);
+  });
+});
+
+describe("what goes on besides", () => {
+  const CORES = coresHere();
+  const realm = `test-measure-${process.pid}/`;
+  const busy: ChildProcess[] = [];
+  afterEach(() => {
+    for (const child of busy.splice(0)) child.kill("SIGKILL");
+  });
+
+  async function runnerWith(options: RunnerOptions): Promise<Runner> {
+    const made = await createRunner({ ...QUICK, workdir: at.workdir, ...options });
+    if (made.status === "environment") throw new Error(made.what);
+    return made.runner;
+  }
+
+  it("is said of a measurement: its processor, and the share of it that another program took", async () => {
+    const [core] = CORES;
+    const cpu = core?.cpus[0] ?? 0;
+    busy.push(spawn("sh", ["-c", "while :; do :; done"], { stdio: "ignore" }));
+    await runChild(["taskset", "-cp", String(cpu), String(busy[0]?.pid)], { timeLimitMs: 5000 });
+    const own = await runnerWith({
+      cores: shareCores({ cores: CORES.slice(0, 1), realm }),
+      budgetSeconds: 0.3,
+      batches: [50, 2000],
+    });
+    try {
+      const { ran } = await own.measure(right, at.reference);
+      expect(ran?.cpus).toEqual([cpu]);
+      // Half of it, where the two are alone; a busy machine takes more, and a scheduler need not be fair in so short a time.
+      expect(ran?.load).toBeGreaterThan(0.1);
+    } finally {
+      await own.close();
+    }
+  });
+
+  it("is another search: each has its own core, and where there is one they take turns", async () => {
+    const runners = await Promise.all(
+      [1, 2].map(() => runnerWith({ cores: shareCores({ cores: CORES.slice(0, 2), realm }), budgetSeconds: 0.2 })),
+    );
+    try {
+      const both = await Promise.all(runners.map((own) => own.measure(right, at.reference)));
+      const cpus = both.map(({ ran }) => ran?.cpus[0]);
+      if (CORES.length > 1) expect(new Set(cpus).size).toBe(2);
+      const one = CORES.slice(0, 1);
+      const [a, b] = await Promise.all([
+        runnerWith({ cores: shareCores({ cores: one, realm }), budgetSeconds: 0.8, batches: [5, 100_000] }),
+        runnerWith({ cores: shareCores({ cores: one, realm }) }),
+      ]);
+      const order: string[] = [];
+      const first = a.measure(right, at.reference).then(() => order.push("first"));
+      await expect.poll(at.harnesses, PATIENCE).not.toEqual([]);
+      await Promise.all([first, b.measure(right, at.reference).then(() => order.push("second"))]);
+      expect(order).toEqual(["first", "second"]);
+      await Promise.all([a.close(), b.close()]);
+    } finally {
+      await Promise.all(runners.map((own) => own.close()));
+    }
+  });
+
+  it("is not a compiler: kernels compile on cores that nobody measures on", async ({ skip }) => {
+    skip(CORES.length < 2, "this machine has one core");
+    const log = join(at.workdir, "compiled-on");
+    const command = join(at.workdir, "compile");
+    writeFileSync(command, `#!/bin/sh\ngrep Cpus_allowed_list /proc/self/status >> ${log}\nexec g++ "$@"\n`, {
+      mode: 0o755,
+    });
+    const compiler = { ...at.runner.compiler, command: [command] };
+    const cores = (): ReturnType<typeof shareCores> => shareCores({ cores: CORES.slice(0, 2), realm });
+    const measurer = await runnerWith({ cores: cores(), budgetSeconds: 1.6, batches: [5, 100_000] });
+    try {
+      const measuring = measurer.measure(right, at.reference);
+      await expect.poll(at.harnesses, PATIENCE).not.toEqual([]);
+      const options = { compiler, workdir: at.workdir, cores: cores() };
+      await Promise.all([1, 2].map((i) => compileKernel(kernelOf({ run: `${MULTIPLY} /* beside ${i} */` }), options)));
+      const { ran } = await measuring;
+      const lines = readFileSync(log, "utf8").trim().split("\n");
+      expect(lines.length).toBeGreaterThanOrEqual(2);
+      const processors = new Set(lines.map((line) => Number(line.split(":")[1])));
+      expect(processors.size).toBe(1);
+      expect(processors).not.toContain(ran?.cpus[0]);
+    } finally {
+      await measurer.close();
+    }
+  });
+});
