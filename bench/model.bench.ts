@@ -4,10 +4,11 @@ import { bench, describe } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { mutateSchedule, randomSchedule } from "../mapper/schedule/mapped.ts";
+import { mutateSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createModel, createTerms } from "../perfmodel/model.ts";
+import { Plan } from "../perfmodel/plan.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { nativeTarget } from "../targets/native.ts";
 
@@ -32,6 +33,14 @@ describe("evaluations of the latency model", () => {
     const next = () => schedules[turn++ % schedules.length] ?? fail("schedule");
     bench(`${operator} ${types}: prediction`, () => {
       predict(next());
+    });
+    // A prediction first asks its plan whether a schedule can be lowered; the decisions answer the same in words.
+    const legality = new Plan(mapping);
+    bench(`${operator} ${types}: legality by the plan`, () => {
+      legality.read(next());
+    });
+    bench(`${operator} ${types}: legality by the decisions`, () => {
+      scheduleProblem(mapping, { ...next() });
     });
     bench(`${operator} ${types}: terms`, () => {
       termsOf(next());

@@ -121,7 +121,10 @@ export class Plan {
         : this.results.output;
   }
 
-  /** Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem` */
+  /**
+   * Takes a schedule in. @returns false when it cannot be lowered: the same answer as `scheduleProblem`, which the decisions take 14 to 20 times as
+   * long to give, three times a whole prediction (bench/results/model-evaluations.md); test/perfmodel-counts.test.ts holds the two together
+   */
   read(schedule: Schedule): boolean {
     if (this.impossible) return false;
     // 1. Order: every dimension once, kept ones first; before it at most one loop over its tiles.
