@@ -39,9 +39,7 @@ export interface Schedule {
 }
 
 /** A mapping onto an instruction, and its schedule. */
-export interface MappedCandidate {
-  /** Left out: this is the kind that the first records were of. */
-  readonly kind?: undefined;
+interface Scheduled<S> {
   /** Name of the instruction. */
   readonly intrinsic: string;
   /** Which loops feed which axis of the instruction. */
@@ -51,7 +49,12 @@ export interface MappedCandidate {
   /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
   readonly rewriting?: Rewriting["kind"] | undefined;
   /** How the loops run. */
-  readonly schedule: Schedule;
+  readonly schedule: S;
+}
+
+export interface MappedCandidate extends Scheduled<Schedule> {
+  /** Left out: this is the kind that the first records were of. */
+  readonly kind?: undefined;
 }
 
 /** How data, weights and sums move over lanes; see mapper/space-time/window.ts. */
@@ -176,16 +179,8 @@ export interface GridSchedule {
 }
 
 /** A mapping onto an instruction of a warp, and how blocks and warps share the work. */
-export interface GridCandidate {
+export interface GridCandidate extends Scheduled<GridSchedule> {
   readonly kind: "grid";
-  /** Name of the instruction. */
-  readonly intrinsic: string;
-  readonly matching: Matching;
-  /** Instruction operand to tensor, as text: the binding the matching was found under. */
-  readonly operands: Readonly<Record<string, string>>;
-  /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
-  readonly rewriting?: Rewriting["kind"] | undefined;
-  readonly schedule: GridSchedule;
 }
 
 /**
@@ -204,18 +199,9 @@ export interface ThreadSchedule {
   readonly split: number;
 }
 
-/** A computation by the instruction of one thread, and how threads share the work. */
-export interface ThreadCandidate {
+/** A computation by the instruction of one thread, which has no axes to match, and how threads share the work. */
+export interface ThreadCandidate extends Scheduled<ThreadSchedule> {
   readonly kind: "threads";
-  /** Name of the instruction. */
-  readonly intrinsic: string;
-  /** The instruction has no axes: all loops stand outside it. */
-  readonly matching: Matching;
-  /** Instruction operand to tensor, as text. */
-  readonly operands: Readonly<Record<string, string>>;
-  /** The loops that were mapped, where they are not those of the equation; see mapper/match/phases.ts. */
-  readonly rewriting?: Rewriting["kind"] | undefined;
-  readonly schedule: ThreadSchedule;
 }
 
 /** What a search proposes: a mapping or a design on lanes, with the schedule it runs under. */

@@ -44,12 +44,14 @@ const THREADS = 4096;
 const LOOPS = 64;
 
 const threads = MAPPED_DECISIONS.threads.schema;
-const rewriting = z.enum(REWRITINGS).optional();
-const mapped = z.strictObject({
+const mapping = {
   intrinsic: word,
   matching: named(identifier, z.array(identifier).max(LOOPS)),
   operands: named(identifier, expression("value")),
-  rewriting,
+  rewriting: z.enum(REWRITINGS).optional(),
+};
+const mapped = z.strictObject({
+  ...mapping,
   schedule: scheduleSchema(MAPPED_DECISIONS),
 });
 
@@ -67,19 +69,13 @@ const arrays = z.strictObject({
 
 const grid = z.strictObject({
   kind: z.literal("grid"),
-  intrinsic: word,
-  matching: named(identifier, z.array(identifier).max(LOOPS)),
-  operands: named(identifier, expression("value")),
-  rewriting,
+  ...mapping,
   schedule: scheduleSchema(GRID_DECISIONS),
 });
 
 const ofThreads = z.strictObject({
   kind: z.literal("threads"),
-  intrinsic: word,
-  matching: named(identifier, z.array(identifier).max(LOOPS)),
-  operands: named(identifier, expression("value")),
-  rewriting,
+  ...mapping,
   schedule: scheduleSchema(THREAD_DECISIONS),
 });
 

@@ -1,7 +1,7 @@
 /**
  * @file The space of a computation on a GPU under one kind of schedule: the mappings that schedules drawn at random promise most of.
  *
- *     gpuSpace(BLOCKS, conv2d, intrinsics, limits, predict, seed)      or why nothing maps
+ *     gpuSpace(BLOCKS)(conv2d, intrinsics, limits, predict, seed)      or why nothing maps
  */
 
 import type { Computation } from "../abstraction/computation.ts";
@@ -34,15 +34,26 @@ export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Schedulin
  * @param predict seconds a schedule is expected to take; undefined when the model cannot say
  * @param keeps of the mappings those to search; all by default
  */
-export function* gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
-  kind: GpuKind<K, C>,
+type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }> = (
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   limits: GridLimits,
   predict: (context: C, schedule: K["schedule"]) => number | undefined,
   seed: number,
-  keeps: (mapping: Mapping) => boolean = () => true,
-): Steps<MappingSpace<K, C> | readonly Refusal[]> {
+  keeps?: (mapping: Mapping) => boolean,
+) => Steps<MappingSpace<K, C> | readonly Refusal[]>;
+
+/** How the space of a kind is found. */
+export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
+  kind: GpuKind<K, C>,
+): FindSpace<K, C> {
+  return (...asked) => findSpace(kind, ...asked);
+}
+
+function* findSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
+  kind: GpuKind<K, C>,
+  ...[computation, intrinsics, limits, predict, seed, keeps = () => true]: Parameters<FindSpace<K, C>>
+): ReturnType<FindSpace<K, C>> {
   const random = seededRandom(seed);
   const promising = new Map<C, K["schedule"]>();
   /** Seconds that those are expected to take. */

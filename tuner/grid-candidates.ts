@@ -7,14 +7,12 @@
  *       wmma.m32n8k16.f32.f16    m <- n   n <- m   k <- k         expected 1.9 ms    left out: beyond 3 times the least
  */
 
-import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import { type Intrinsic, readsShared } from "../abstraction/intrinsic.ts";
-import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
-import type { Steps } from "../abstraction/steps.ts";
+import type { GridCandidate } from "../abstraction/candidate.ts";
+import { readsShared } from "../abstraction/intrinsic.ts";
+import { printMatching } from "../abstraction/mapping.ts";
 import { bindingText } from "../mapper/match/bind.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
-import { type GridContext, type GridLimits, gridContext } from "../mapper/schedule/grid-context.ts";
+import { type GridContext, gridContext } from "../mapper/schedule/grid-context.ts";
 import { repackedContext, repackings } from "../mapper/schedule/repack.ts";
 import { allSchedules } from "../mapper/schedule/schedules.ts";
 import { bestUsed } from "../mapper/schedule/taps.ts";
@@ -40,20 +38,8 @@ const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   most: 24,
 };
 
-/**
- * The space over all instructions of a warp; or, when none maps, the reasons, most hopeful first.
- * @param predict seconds a schedule is expected to take; undefined when the model cannot say
- */
-export function gridSpace(
-  computation: Computation,
-  intrinsics: readonly Intrinsic[],
-  limits: GridLimits,
-  predict: (context: GridContext, schedule: GridSchedule) => number | undefined,
-  seed: number,
-  keeps?: (mapping: Mapping) => boolean,
-): Steps<GridSpace | readonly Refusal[]> {
-  return gpuSpace(BLOCKS, computation, intrinsics, limits, predict, seed, keeps);
-}
+/** The space over all instructions of a warp; or, when none maps, the reasons, most hopeful first. */
+export const gridSpace = gpuSpace(BLOCKS);
 
 /** Of the widths of one instruction under one mapping those that leave the least over, none before some; of equal waste the widest. */
 function fitting(contexts: readonly GridContext[]): readonly GridContext[] {

@@ -4,12 +4,7 @@
  *     depthwise f16 on an H100      thread.fma.f32.f16      expected 1.9 us
  */
 
-import type { ThreadCandidate, ThreadSchedule } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Mapping, Refusal } from "../abstraction/mapping.ts";
-import type { Steps } from "../abstraction/steps.ts";
-import type { GridLimits } from "../mapper/schedule/grid-context.ts";
+import type { ThreadCandidate } from "../abstraction/candidate.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { type GpuKind, gpuSpace } from "./gpu-space.ts";
@@ -28,20 +23,8 @@ const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
   most: 1,
 };
 
-/**
- * The space over the instructions of one thread; or why none computes it.
- * @param predict seconds a schedule is expected to take; undefined when the model cannot say
- */
-export function threadSpace(
-  computation: Computation,
-  intrinsics: readonly Intrinsic[],
-  limits: GridLimits,
-  predict: (context: ThreadContext, schedule: ThreadSchedule) => number | undefined,
-  seed: number,
-  keeps?: (mapping: Mapping) => boolean,
-): Steps<ThreadSpace | readonly Refusal[]> {
-  return gpuSpace(THREADS, computation, intrinsics, limits, predict, seed, keeps);
-}
+/** The space over the instructions of one thread; or why none computes it. */
+export const threadSpace = gpuSpace(THREADS);
 
 /**
  * The mapping whose operands are tensors as they lie. What one thread computes is the equation's whichever way operands are bound to it, so that
