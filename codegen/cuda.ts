@@ -16,7 +16,7 @@
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { binary, type Expr, number } from "../abstraction/expression.ts";
 import {
@@ -27,17 +27,15 @@ import {
   printStorage,
   WARP,
 } from "../abstraction/intrinsic.ts";
-import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import {
   type ArrivalAt,
   type Copy,
   type Group,
   isRoleMode,
   type LoopNest,
-  type Scratch,
   type Statement,
 } from "../abstraction/loop-nest.ts";
-import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { printHead, printStatement } from "../abstraction/print-nest.ts";
 import {
   apart,
@@ -49,7 +47,6 @@ import {
   Name,
   NOTHING,
   namesIn,
-  tensorName,
 } from "../abstraction/source-text.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
@@ -58,25 +55,20 @@ import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
 import { gridOf, stepsOf, teamsOf } from "./cuda-grid.ts";
 import { deviceCode, forDevice } from "./cuda-helpers.ts";
 import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
+import { arrivalsName, sharedMemory } from "./cuda-shared.ts";
 import { laneRegisters, ThreadLanes } from "./cuda-threads.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
-import { type Named, namedIn } from "./named.ts";
+import { namedIn } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
 import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
 
 /** Number of a thread in its block. */
 const THREAD = ownAxis("thread");
 
-/** Bytes at whose multiples buffers of shared memory begin: eight rows of 16 bytes, which meet all banks once. */
-const SHARED_ALIGNMENT = 128;
-/** Shared memory that a kernel may declare; more is asked for when it is launched. CUDA C++ Programming Guide, Shared Memory. */
-const STATIC_SHARED_BYTES = 48 * 1024;
 /** Threads of a block. CUDA C++ Programming Guide, Technical Specifications. */
 const MOST_THREADS = 1024;
-/** Of a barrier that an engine completes. PTX ISA, mbarrier: 64 bits. */
-const ARRIVAL_BYTES = 8;
 
 /**
  * The kernel of a nest of blocks and warps.
@@ -198,7 +190,7 @@ class KernelPrinter implements LanguagePrinter {
     const names = namesIn(lines);
     const constants = mentionedIn(names, this.c.hoisted.declarations);
     const named = namedIn(inner, this.nest);
-    const shared = this.shared(named, cluster);
+    const shared = sharedMemory(this.nest, named, cluster, this.inTeams / WARP);
     const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
     const pointers = pointersOf(this.c.computation, this.nest, named);
     return {
@@ -237,38 +229,6 @@ class KernelPrinter implements LanguagePrinter {
       { name: c.axis(THREAD), line: thread },
       { name: c.axis(LANE), line: code`const ${type} ${c.axis(LANE)} = threadIdx.x % ${this.team};` },
     ];
-  }
-
-  /** Buffers of shared memory: declared where they fit, else parts of what the launch asks for. */
-  private shared({ memory }: Named, cluster: number): { readonly lines: readonly Code[]; readonly bytes: number } {
-    const buffers = this.nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
-    const local = buffers.find((s) => s.scope === "local");
-    if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
-    // Instructions that read by themselves exchange parts of absolute addresses.
-    const viewed = this.nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
-    const alignment = viewed ? VIEW_ALIGNMENT : SHARED_ALIGNMENT;
-    const bytesIn = ({ elements, dtype, scope }: Scratch): number =>
-      (elements * bytesOf(dtype)) / (scope === "cluster" ? cluster : 1);
-    let bytes = 0;
-    const placed = buffers.map((scratch) => {
-      const offset = bytes;
-      bytes += Math.ceil(bytesIn(scratch) / alignment) * alignment;
-      return { scratch, offset };
-    });
-    if (bytes <= STATIC_SHARED_BYTES && !viewed && cluster === 1) {
-      const declared = placed.map(
-        ({ scratch: { name, dtype, elements } }) =>
-          code`__shared__ __align__(${SHARED_ALIGNMENT}) ${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
-      );
-      return { lines: declared, bytes: 0 };
-    }
-    const parts = placed.map(({ scratch: { name, dtype }, offset }) => {
-      const type = C_TYPES[dtype];
-      return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
-    });
-    const arrivals = (this.nest.arrivals ?? []).filter((a) => memory.has(a.name));
-    const begun = arrivalLines(arrivals, bytes, this.inTeams / WARP);
-    return { lines: [...parts, ...begun.lines], bytes: begun.end };
   }
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
@@ -409,8 +369,6 @@ class KernelPrinter implements LanguagePrinter {
   }
 }
 
-const arrivalsName = (name: string): Name => new Name("local", name);
-
 /** Where a tensor begins that an engine copies boxes of. Source: CUDA driver API, cuTensorMapEncodeTiled. */
 const BOX_ALIGNMENT = 16;
 
@@ -418,23 +376,6 @@ const BOX_ALIGNMENT = 16;
 function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pending = 0): Code {
   if (!asynchronous) throw new Error(`internal: ${name} is not asynchronous`);
   return fillTemplate(asynchronous[what], { pending: code`${pending}` });
-}
-
-/** Barriers behind so many bytes of shared memory; engines complete them alone, or as many warps as there are. */
-function arrivalLines(
-  arrivals: NonNullable<LoopNest["arrivals"]>,
-  bytes: number,
-  warps: number,
-): { readonly lines: readonly Code[]; readonly end: number } {
-  if (arrivals.length === 0) return { lines: [], end: bytes };
-  let end = bytes;
-  const lines = arrivals.flatMap(({ name, stages, by }) => {
-    const word = arrivalsName(name);
-    const declared = code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${end});`;
-    end += ARRIVAL_BYTES * stages;
-    return [declared, code`init_arrivals(${word}, ${stages}, ${by ? warps : 1});`];
-  });
-  return { lines: [...lines, code`publish_arrivals();`], end };
 }
 
 const headOf = (loop: Loop): Code => code`// ${commentText(printHead(loop))}`;

@@ -1,0 +1,78 @@
+/**
+ * @file Shared memory of a CUDA kernel: its buffers, and behind them the barriers that engines and warps complete.
+ *
+ *     __shared__ __align__(128) uint16_t a_ring[6144];                                      where they fit
+ *     uint16_t* const a_ring = (uint16_t*)(dynamic_shared() + 0);                           else parts of what the launch asks for
+ *     uint64_t* const full = (uint64_t*)(dynamic_shared() + 98304);
+ *     init_arrivals(full, 4, 1);
+ */
+
+import { bytesOf } from "../abstraction/dtype.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
+import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
+import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
+import type { Named } from "./named.ts";
+
+/** Bytes at whose multiples buffers of shared memory begin: eight rows of 16 bytes, which meet all banks once. */
+const SHARED_ALIGNMENT = 128;
+/** Shared memory that a kernel may declare; more is asked for when it is launched. CUDA C++ Programming Guide, Shared Memory. */
+const STATIC_SHARED_BYTES = 48 * 1024;
+/** Of a barrier that an engine completes. PTX ISA, mbarrier: 64 bits. */
+const ARRIVAL_BYTES = 8;
+
+/** Buffers of shared memory: declared where they fit, else parts of what the launch asks for. */
+export function sharedMemory(
+  nest: LoopNest,
+  { memory }: Named,
+  cluster: number,
+  warps: number,
+): { readonly lines: readonly Code[]; readonly bytes: number } {
+  const buffers = nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
+  const local = buffers.find((s) => s.scope === "local");
+  if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
+  // Instructions that read by themselves exchange parts of absolute addresses.
+  const viewed = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
+  const alignment = viewed ? VIEW_ALIGNMENT : SHARED_ALIGNMENT;
+  const bytesIn = ({ elements, dtype, scope }: Scratch): number =>
+    (elements * bytesOf(dtype)) / (scope === "cluster" ? cluster : 1);
+  let bytes = 0;
+  const placed = buffers.map((scratch) => {
+    const offset = bytes;
+    bytes += Math.ceil(bytesIn(scratch) / alignment) * alignment;
+    return { scratch, offset };
+  });
+  if (bytes <= STATIC_SHARED_BYTES && !viewed && cluster === 1) {
+    const declared = placed.map(
+      ({ scratch: { name, dtype, elements } }) =>
+        code`__shared__ __align__(${SHARED_ALIGNMENT}) ${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
+    );
+    return { lines: declared, bytes: 0 };
+  }
+  const parts = placed.map(({ scratch: { name, dtype }, offset }) => {
+    const type = C_TYPES[dtype];
+    return code`${type}* const ${tensorName(name)} = (${type}*)(dynamic_shared() + ${offset});`;
+  });
+  const arrivals = (nest.arrivals ?? []).filter((a) => memory.has(a.name));
+  const begun = arrivalLines(arrivals, bytes, warps);
+  return { lines: [...parts, ...begun.lines], bytes: begun.end };
+}
+
+export const arrivalsName = (name: string): Name => new Name("local", name);
+
+/** Barriers behind so many bytes of shared memory; engines complete them alone, or as many warps as there are. */
+function arrivalLines(
+  arrivals: NonNullable<LoopNest["arrivals"]>,
+  bytes: number,
+  warps: number,
+): { readonly lines: readonly Code[]; readonly end: number } {
+  if (arrivals.length === 0) return { lines: [], end: bytes };
+  let end = bytes;
+  const lines = arrivals.flatMap(({ name, stages, by }) => {
+    const word = arrivalsName(name);
+    const declared = code`uint64_t* const ${word} = (uint64_t*)(dynamic_shared() + ${end});`;
+    end += ARRIVAL_BYTES * stages;
+    return [declared, code`init_arrivals(${word}, ${stages}, ${by ? warps : 1});`];
+  });
+  return { lines: [...lines, code`publish_arrivals();`], end };
+}
