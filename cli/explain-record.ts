@@ -27,6 +27,7 @@ import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printClock, printTime, table } from "../report/text.ts";
 import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
+import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
@@ -43,6 +44,9 @@ export const recordSchema = documentOf({
   prediction: partOf<Prediction>("of the model now, level by level").nullable(),
   costs: partOf<Costs>("the parts of that prediction").nullable(),
   calibrationContradicted: contradictionSchema,
+  designs: z
+    .array(partOf<DesignCost>("of a design on lanes: the best schedule of a dataflow, and what it would have cost"))
+    .nullable(),
   because: z.string().nullable().meta({ description: "why the model cannot explain it" }),
 });
 
@@ -96,14 +100,16 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
       ["predicted", prediction ? `${printTime(prediction.seconds)} when it was tried` : "not when it was tried"],
     ]),
     "",
-    explained.status === "unknown"
-      ? `the model cannot explain it: ${explained.because}`
-      : [
-          `the model now, uncorrected, ${ratesText(explained, path)}`,
-          indent(explainPrediction(explained.prediction, explained.costs)),
-          ...comparison(trial, explained.prediction.seconds),
-          ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
-        ].join("\n"),
+    explained.status === "designs"
+      ? describeDesigns(explained)
+      : explained.status === "unknown"
+        ? `the model cannot explain it: ${explained.because}`
+        : [
+            `the model now, uncorrected, ${ratesText(explained, path)}`,
+            indent(explainPrediction(explained.prediction, explained.costs)),
+            ...comparison(trial, explained.prediction.seconds),
+            ...(explained.contradiction ? [style("red", contradictionText(explained.contradiction, path))] : []),
+          ].join("\n"),
     "",
     `record   automap db show ${shortId(id)}${databaseOption(path)}`,
   ].join("\n");
@@ -139,6 +145,7 @@ function explanationDocument(trial: TrialRecord, explained: TrialExplanation) {
     prediction: explained.status === "explained" ? explained.prediction : null,
     costs: explained.status === "explained" ? explained.costs : null,
     calibrationContradicted: explained.status === "explained" ? contradictionDocument(explained.contradiction) : null,
+    designs: explained.status === "designs" ? explained.designs : null,
     because: explained.status === "unknown" ? explained.because : null,
   };
 }

@@ -49,8 +49,8 @@ export interface ArrayCosts {
   readonly shifts: number;
   readonly loads: number;
   readonly stores: number;
-  /** The longest way through the sums. */
-  readonly chain: number;
+  /** What the longest way through the sums takes of a core that begins later blocks meanwhile. */
+  readonly waiting: number;
   /** Vectors that are live at once. */
   readonly registers: number;
   /** Cycles of one block, and how often there is one. */
@@ -114,15 +114,17 @@ export function arrayCosts(array: LaneArray, s: ArraySchedule, target: ModelTarg
   // What is held too much goes to memory and back at every step.
   const spilled = (2 * steps * copies * Math.max(0, registers - REGISTERS)) / registers;
   const loading = (loads + spilled) / target.loadsPerCycle.value;
-  const slowest = Math.max(
-    multiplyAdds + blends + shifts / 2,
-    shifts,
-    loading,
-    stores / target.storesPerCycle.value,
-    chain / Math.max(1, LOOKAHEAD / (steps * copies)),
-  );
+  const waiting = chain / Math.max(1, LOOKAHEAD / (steps * copies));
+  const storing = stores / target.storesPerCycle.value;
+  const slowest = Math.max(multiplyAdds + blends + shifts / 2, shifts, loading, storing, waiting);
   const cycles = slowest + LOADS_SHOWING * Math.min(loading, slowest);
-  return { multiplyAdds, shifts: shifts + blends, loads: loading, stores, chain, registers, cycles, blocks };
+  return { multiplyAdds, shifts: shifts + blends, loads: loading, stores: storing, waiting, registers, cycles, blocks };
+}
+
+/** Which instructions decide how long a block takes, or what its sums wait for. */
+export function boundOf({ multiplyAdds, shifts, loads, stores, waiting }: ArrayCosts): string {
+  const kinds = { "multiply-adds": multiplyAdds + shifts / 2, shifts, loads, stores, "chains of sums": waiting };
+  return Object.entries(kinds).reduce((a, b) => (b[1] > a[1] ? b : a))[0];
 }
 
 /** Of the loops side by side those that an operand differs by. */

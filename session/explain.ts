@@ -14,8 +14,10 @@ import { computationOf, type Database, type TrialRecord } from "../db/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Costs, createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { isGpu } from "../targets/index.ts";
 import { type Contradiction, contradictionIn } from "./contradiction.ts";
 import { declaredAs } from "./declared.ts";
+import { type DesignsExplained, explainDesigns } from "./explain-designs.ts";
 import { choiceOnGpu, costsOnGpu, predictOnGpu } from "./grid-space.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
@@ -33,6 +35,7 @@ export type TrialExplanation =
       /** By kernels of the record's environment. */
       readonly contradiction: Contradiction | undefined;
     }
+  | DesignsExplained
   | { readonly status: "unknown"; readonly because: string };
 
 export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation {
@@ -40,8 +43,10 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
   try {
     declaredAs(candidate.intrinsic, trial.declaration);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
-    if (candidate.kind === "lanes")
-      return { status: "unknown", because: "the layered model is of mappings; a design on lanes has an estimate only" };
+    if (candidate.kind === "lanes") {
+      if (!isGpu(machine)) return explainDesigns(db, trial, machine, calibration);
+      return { status: "unknown", because: "the layered model is of mappings; a design on warps has an estimate only" };
+    }
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };

@@ -110,7 +110,7 @@ describe("designs on lanes by their transforms", () => {
         const lanes = pick(random, [8, 16]);
         const designs = arrayDesigns(computation, lanes, inFull(3, 2));
         if ("rule" in designs) throw new Error(`${computation.name}: ${designs.because}`);
-        for (let s = 0; s < schedules; s++) {
+        for (let tried = 0; tried < schedules; ) {
           const { plan, dataflow } = pick(random, designs.fitting);
           const outside = computation.axes.filter(
             (a) =>

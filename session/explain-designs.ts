@@ -1,0 +1,111 @@
+/**
+ * @file Why a design on lanes wins: what the best schedule of each dataflow would have cost, by the model and where it was measured.
+ *
+ *     design   predicted     measured   cycles a block   bound by        schedule
+ *     FBS        74.9 us      57.2 us             36.0   multiply-adds   beside p 4, q 4, inputs loaded
+ *     SBM        78.5 us      60.4 us             47.6   shifts          beside p 4, inputs passed
+ */
+
+import { type ArraySchedule, type Candidate, isArray } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { computationOf, type Database, queryTrials, type TrialRecord } from "../db/index.ts";
+import { printPairs } from "../mapper/schedule/decision.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { type ArrayCosts, boundOf } from "../perfmodel/arrays.ts";
+import type { Calibration } from "../perfmodel/calibrate.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { printTime, table } from "../report/text.ts";
+import { arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
+
+/** What the best schedule of a dataflow costs. */
+export interface DesignCost {
+  /** Letters of the operands, `SBM`. */
+  readonly dataflow: string;
+  /** Seconds the model expects, uncorrected. */
+  readonly predicted: number;
+  /** The least median of a schedule of this dataflow, seconds; undefined where none was measured. */
+  readonly measured: number | undefined;
+  /** Of a block of passes side by side. */
+  readonly costs: ArrayCosts;
+  readonly schedule: ArraySchedule;
+}
+
+export interface DesignsExplained {
+  readonly status: "designs";
+  /** The dataflow of the record. */
+  readonly dataflow: string;
+  /** Seconds that the model expects of its very schedule; undefined for a window, which has a model of its own. */
+  readonly predicted: number | undefined;
+  /** By the model, the least first. */
+  readonly designs: readonly DesignCost[];
+  /** Transforms that do not fit the lanes, and the reason of the first. */
+  readonly refused: { readonly count: number; readonly first: string | undefined };
+}
+
+/** What each dataflow would have cost, or why there is nothing to compare. */
+export function explainDesigns(
+  db: Database,
+  { workload, candidate, environment }: TrialRecord,
+  machine: Target,
+  calibration: Calibration | undefined,
+): DesignsExplained | { readonly status: "unknown"; readonly because: string } {
+  const computation = computationOf(workload);
+  const { threads } = candidate.kind === "lanes" ? candidate.schedule : { threads: 1 };
+  const space = arraySpaceOf(computation, { threads, target: modelTarget(machine, calibration) });
+  if ("rule" in space) return { status: "unknown", because: space.because };
+  const least = new Map<string, number>();
+  for (const trial of queryTrials(db, { computation, status: "ok" })) {
+    if (trial.environment.id !== environment.id || trial.measurement.status !== "ok") continue;
+    const own = dataflowOf(computation, trial.candidate);
+    if (own !== undefined)
+      least.set(own, Math.min(least.get(own) ?? Number.POSITIVE_INFINITY, trial.measurement.median));
+  }
+  const designs = bestOfEach(space).flatMap(({ design, schedule, seconds }): DesignCost[] => {
+    const costs = space.costs(schedule);
+    const { dataflow } = design;
+    return costs ? [{ dataflow, predicted: seconds, measured: least.get(dataflow), costs, schedule }] : [];
+  });
+  const [first] = space.designs.refused;
+  return {
+    status: "designs",
+    dataflow: dataflowOf(computation, candidate) ?? "a design",
+    predicted: isArray(candidate) ? space.expectedSeconds(candidate.schedule) : undefined,
+    designs,
+    refused: { count: space.designs.refused.length, first: first && `${first.name}: ${first.because}` },
+  };
+}
+
+/** The letters of a design on lanes; of a window those of its name. */
+function dataflowOf(computation: Computation, candidate: Candidate): string | undefined {
+  if (candidate.kind !== "lanes") return undefined;
+  if (!isArray(candidate)) return candidate.schedule.dataflow.split("-")[0];
+  const placed = placeArray(computation, candidate.schedule);
+  return placed.ok ? placed.array.design.dataflow : undefined;
+}
+
+/** The comparison as a table, and what decides between the winner and the next. */
+export function describeDesigns({ dataflow, predicted, designs, refused }: DesignsExplained): string {
+  const rows = designs.map(({ dataflow: name, predicted: seconds, measured, costs, schedule }) => [
+    name,
+    printTime(seconds),
+    measured === undefined ? "-" : printTime(measured),
+    costs.cycles.toFixed(1),
+    boundOf(costs),
+    `beside ${printPairs(schedule.beside)}, inputs ${schedule.inputs}`,
+  ]);
+  const own = designs.find((d) => d.dataflow === dataflow);
+  const next = designs.find((d) => d.dataflow !== dataflow);
+  return [
+    `what the best schedule of each dataflow would have cost${predicted === undefined ? "" : `; this one is expected to take ${printTime(predicted)}`}`,
+    table([["design", "predicted", "measured", "cycles a block", "bound by", "schedule"], ...rows]),
+    ...(own && next ? [reason(own, next)] : []),
+    ...(refused.count > 0 ? [`${refused.count} transforms do not fit the lanes; ${refused.first}`] : []),
+  ].join("\n");
+}
+
+/** Where the cycles of one output differ between two designs. */
+function reason(own: DesignCost, next: DesignCost): string {
+  const ratio = (next.predicted / own.predicted).toFixed(2);
+  return `${own.dataflow} is bound by ${boundOf(own.costs)}; ${next.dataflow} would take ${ratio} times its time, bound by ${boundOf(next.costs)}: a block of it has ${next.costs.shifts.toFixed(1)} cycles of shifts, ${next.costs.loads.toFixed(1)} of loads and ${next.costs.multiplyAdds.toFixed(1)} of multiply-adds, a block of ${own.dataflow} ${own.costs.shifts.toFixed(1)}, ${own.costs.loads.toFixed(1)} and ${own.costs.multiplyAdds.toFixed(1)}`;
+}

@@ -1,0 +1,54 @@
+/** @file Why a design on lanes wins, from records: what every dataflow would have cost, and that a record of a transform reads back as it was. */
+
+import { afterAll, describe, expect, it } from "vitest";
+import { type ArrayCandidate, candidateKey } from "../abstraction/candidate.ts";
+import { openDatabase, recordTrial, showTrial } from "../db/index.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { explainTrial } from "../session/explain.ts";
+import { describeDesigns } from "../session/explain-designs.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
+import { MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "./support/database.ts";
+
+const { path, remove } = workshop();
+afterAll(remove);
+
+describe("explain, of a record of a design on lanes", () => {
+  const workload = workloadNamed("conv1d-single", { l: 890, r: 5 });
+  const space = arraySpaceOf(workload.computation, { threads: 1, target: modelTarget(nativeTarget()) });
+  if ("rule" in space) throw new Error(space.because);
+  const db = openDatabase(path("designs.db"));
+  const intrinsic = intrinsicNamed("avx512.fma.f32");
+  if (!intrinsic) throw new Error("no multiply-add");
+  const named = ["FBS", "SBM", "BSM"] as const;
+  const ids = named.map((dataflow, i) => {
+    const best = bestOfEach(space).find((b) => b.design.dataflow === dataflow);
+    if (!best) throw new Error(`no ${dataflow}`);
+    const tried: ArrayCandidate = { kind: "lanes", intrinsic: intrinsic.name, schedule: best.schedule };
+    const time = measured(1 + i);
+    const id = recordTrial(
+      db,
+      newTrial(1, { workload, intrinsic, environment: MACHINE, trial: trial(time, undefined, tried) }),
+    );
+    expect(candidateKey(showTrial(db, id).candidate)).toBe(candidateKey(tried));
+    return id;
+  });
+
+  it("names what each dataflow would have cost, measured where it was, and what decides", () => {
+    const explained = explainTrial(db, showTrial(db, ids[0] ?? ""));
+    if (explained.status !== "designs") throw new Error(explained.status);
+    const { dataflow, designs } = explained;
+    expect(dataflow).toBe("FBS");
+    expect(designs.map((d) => d.dataflow)).toEqual(
+      expect.arrayContaining(["SBM", "BSM", "FSM", "BFS", "FFS", "FBS", "FSA", "SFA"]),
+    );
+    const [fbs, sbm, bsm, ffs] = ["FBS", "SBM", "BSM", "FFS"].map((name) => designs.find((d) => d.dataflow === name));
+    expect([fbs, sbm, bsm, ffs].map((d) => d?.measured)).toEqual([1e-6, 2e-6, 3e-6, undefined]);
+    expect(sbm?.costs.shifts).toBeGreaterThan(fbs?.costs.shifts ?? 0);
+    expect(Math.max(fbs?.predicted ?? 1, sbm?.predicted ?? 1)).toBeLessThan(ffs?.predicted ?? 0);
+    const text = describeDesigns(explained);
+    expect(text).toMatch(/^FBS +\S+ ns +1 us/m);
+    expect(text).toMatch(/^FBS is bound by \S+; SBM would take 1\.\d\d times its time, bound by /m);
+  });
+});
