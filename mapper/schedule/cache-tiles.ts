@@ -19,6 +19,7 @@ import { memoryElements, outputOf, targetOf, tensorOf } from "../../abstraction/
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { access, accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 import { TAKEN } from "../../abstraction/schema.ts";
 import { isFreeName, LONGEST_NAME } from "../../abstraction/text.ts";
@@ -168,13 +169,18 @@ const MOST_TILED = 3;
  */
 function tileSizes(mapping: Mapping, { block }: Schedule, d: LoopDimension, nearBytes: number): number[] {
   const blocks = blocksOf(d, block[d.name] ?? 1);
-  const bytes = Math.max(...mapping.intrinsic.operands.map((o) => operandBytes(mapping, o.name, d)));
+  const bytes = mostBytes(mapping, d.name, () =>
+    Math.max(...mapping.intrinsic.operands.map((o) => operandBytes(mapping, o.name, d))),
+  );
   if (bytes <= nearBytes) return [];
   const sizes = new Set(d.kind === "spatial" ? [1] : []);
   for (let parts = 2; parts <= blocks && bytes / parts >= nearBytes / 4; parts *= 2)
     sizes.add(Math.ceil(blocks / parts));
   return [...sizes].filter((size) => size < blocks);
 }
+
+/** Of the operands that move along a dimension. */
+const mostBytes = memoisedBy<Mapping, number>();
 
 /** Of the tensors an operand reads, or the output; 0 where a dimension does not move in them. */
 function operandBytes({ computation, binding }: Mapping, operand: string, d: LoopDimension): number {

@@ -10,7 +10,7 @@ import { type Computation, tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, type Operand, sizesOf } from "../../abstraction/intrinsic.ts";
-import { memoisedPair } from "../../abstraction/memoised.ts";
+import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
@@ -268,9 +268,16 @@ function tileStrideOf(
 ): number | string {
   const unfed = operand.dims.find((o) => o.extent > 1 && !dimensions.some((d) => d.axis === o.name));
   if (unfed) return `axis ${unfed.name} of ${intrinsic.name} is padded`;
-  const { points, places } = tilePoints(intrinsic, operand);
-  const row = tileRowElements(operand);
   const units = operand.dims.map((o) => perElement.get(dimensions.find((d) => d.axis === o.name)?.name ?? "") ?? 0);
+  const tile = tilePoints(intrinsic, operand);
+  const stride = knownStrides(tile, units.join(), () => strideOf(tile, tileRowElements(operand), units));
+  return stride ?? `the elements of ${operand.name} do not lie as ${intrinsic.name} loads them`;
+}
+
+const knownStrides = memoisedBy<TilePoints, number | undefined>();
+
+/** Of a tile whose elements lie `units` apart along each dimension; undefined where they do not lie as the load expects them. */
+function strideOf({ points, places }: TilePoints, row: number, units: readonly number[]): number | undefined {
   let stride: number | undefined;
   for (const [i, point] of points.entries()) {
     let at = 0;
@@ -278,8 +285,7 @@ function tileStrideOf(
     const place = places[i] ?? 0;
     const rowNumber = Math.floor(place / row);
     if (rowNumber > 0) stride ??= (at - (place % row)) / rowNumber;
-    if (at !== rowNumber * (stride ?? 0) + (place % row))
-      return `the elements of ${operand.name} do not lie as ${intrinsic.name} loads them`;
+    if (at !== rowNumber * (stride ?? 0) + (place % row)) return undefined;
   }
   return stride ?? row;
 }
