@@ -92,11 +92,12 @@ function decisionsPart(subject: Subject, series: number): Markup | undefined {
   const { decisions } = subject;
   if (decisions.length === 0) return undefined;
   const trials = subject.trials.filter((t) => t.seconds !== undefined).length;
+  const lines = parallelChart(subject, series);
   const charts = haveShares(subject)
     ? html`<figure><div class="pair">
 ${importanceChart(subject, series)}
-${parallelChart(subject, series)}</div>
-<figcaption>Bars: how much of the variance of log time between the ${count(trials, "trial")} that worked a decision accounts for by itself, less what as many values would by chance (epsilon squared); a decision that only some kinds of candidates have is judged over those. A search moves decisions together and does not draw evenly: shares overlap, do not add up, and are no causes. Lines: the decisions with the largest shares, a line a trial of the winner's kind, coloured for the fastest quarter and dark for the best.</figcaption>
+${lines}</div>
+<figcaption>Bars: how much of the variance of log time between the ${count(trials, "trial")} that worked a decision accounts for by itself, less what as many values would by chance (epsilon squared); a decision that only some kinds of candidates have is judged over those. A search moves decisions together and does not draw evenly: shares overlap, do not add up, and are no causes.${lines && " Lines: the decisions with the largest shares, a line a trial of the winner's kind, coloured for the fastest quarter and dark for the best."}</figcaption>
 </figure>`
     : html`<p>${count(trials, "trial")} that worked ${trials === 1 ? "is" : "are"} too few to say which decisions mattered.</p>`;
   return html`<h4>Which decisions mattered</h4>

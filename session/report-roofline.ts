@@ -168,7 +168,7 @@ function ratesOfGpu(c: GpuCalibration, units: number): [string, string][] {
     `${median.toFixed(0)} cycles, ${printTime(median / c.clockHz.median)}`;
   const shared = c.shared.readBytesPerCycle.median;
   return [
-    ["shared memory, read", `${shared.toFixed(0)} bytes a cycle of each of ${units} multiprocessors`],
+    ["shared memory, read", `${shared.toFixed(0)} bytes a cycle, times ${units}`],
     ["shared memory, latency", latency(c.shared.latencyCycles)],
     ["l2, written", gigabytes(c.l2.writeBytesPerSecond.median)],
     ["l2, latency", latency(c.l2.latencyCycles)],
