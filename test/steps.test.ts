@@ -7,9 +7,13 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest
 import { defineComputation } from "../abstraction/computation.ts";
 import { finished, inSlices, type Steps } from "../abstraction/steps.ts";
 import { openDatabase, runsIn } from "../db/index.ts";
+import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { mappings } from "../mapper/match/enumerate.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { replayRun } from "../session/replay.ts";
 import { type TuneComputationOptions, tuneComputation } from "../session/tune.ts";
+import { candidateSpace } from "../tuner/candidates.ts";
+import { CONV } from "./support/database.ts";
 import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
 
 /** Counts to so many, or to where it is told to stop; each step takes so long. */
@@ -97,6 +101,20 @@ describe("enumeration", () => {
     expect(replayed.run.options).toMatchObject({ enumerationCut: expect.any(Number) });
     expect(replayed.divergence).toBeUndefined();
     expect(replayed.trials.length).toBe(9);
+  });
+
+  it("that is cut while mappings are judged has the most promising of each instruction", () => {
+    const rows = intrinsicsNamed("vnni").filter((row) => mappings(CONV.computation, row).valid.length > 0);
+    const ranked = (most?: number): readonly string[] => {
+      const space = finished(
+        candidateSpace(CONV.computation, rows, () => 1, 1, 1),
+        most,
+      );
+      return "ranked" in space ? space.ranked.map(({ context }) => context.mapping.intrinsic.name) : [];
+    };
+    expect(ranked().length).toBeGreaterThan(rows.length);
+    // One step an instruction, before its mappings are judged.
+    expect(ranked(rows.length)).toEqual(rows.map(({ name }) => name));
   });
 
   it("is ended by a signal", async () => {

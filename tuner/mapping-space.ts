@@ -56,7 +56,7 @@ export interface Ranked<C> {
 
 /**
  * The mappings worth searching, the shortest expected first; or, when nothing maps, the reasons, most hopeful first. Told to come to an end, it
- * ranks those that were judged by then, at least one of them.
+ * ranks those that were judged by then, and the most promising of each instruction.
  * @param variants of a mapping the enumeration found, that one among them
  * @param contextOf what schedules need to know of a mapping; or why it has none
  * @param expected least seconds of the schedules a mapping is judged by, at first and at a closer look; undefined when the model cannot say
@@ -64,7 +64,7 @@ export interface Ranked<C> {
  * @param fitting those worth asking the model about; all when left out
  * @param closer of so many mappings how many are looked at more closely, the shortest expected first; none when left out
  */
-export function* rankMappings<C>(
+export function* rankMappings<C extends { readonly mapping: Mapping }>(
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   variants: (mapping: Mapping) => readonly Mapping[],
@@ -105,10 +105,13 @@ export function* rankMappings<C>(
   const again = Math.min(worth.length, closer(worth.length));
   const step = (done: number): Step => ({ what: "mappings", done, of: worth.length + again });
   let isEnough = false;
+  const judged = new Set<Intrinsic>();
   for (const [at, context] of worth.entries()) {
+    const { intrinsic } = context.mapping;
+    if (isEnough && judged.has(intrinsic)) continue;
     judge(context, false);
+    if (least.has(context)) judged.add(intrinsic);
     isEnough = yield step(at + 1);
-    if (isEnough && least.size > 0) break;
   }
   for (const [at, { context }] of inOrder().slice(0, again).entries()) {
     if (isEnough) break;
