@@ -90,12 +90,12 @@ const COMMANDS: readonly CommandFile[] = [
   },
   {
     name: "completion",
-    summary: "what a shell needs to complete commands, options, names and ids",
+    summary: "print the script by which a shell completes commands, options, names and ids",
     load: async () => (await import("./completion.ts")).registerCompletion,
   },
   {
     name: "cache",
-    summary: "what was compiled and is kept: show it, clear it",
+    summary: "show or clear what is kept between searches: compiled kernels and the rates of this machine",
     load: async () => (await import("./cache.ts")).registerCache,
     needsNone: true,
   },
@@ -137,7 +137,9 @@ async function offer(line: readonly string[]): Promise<ExitCode> {
 async function programFor(words: readonly string[], finish: (code: ExitCode) => void): Promise<Command> {
   // What is set before the commands are added holds for them too.
   const program = new Command("automap")
-    .description("Maps tensor operators onto hardware instructions: finds, proves and explains every mapping.")
+    .description(
+      "Maps tensor operators onto hardware instructions, proves and explains every mapping, and tunes the kernels on this machine.",
+    )
     .version(VERSION)
     .exitOverride()
     .configureHelp({ helpWidth: helpWidth(), minWidthToWrap: COLUMN_WIDTH })
@@ -150,9 +152,12 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
       [
         "",
         "Examples:",
+        "  automap tune conv2d --layout NHWC",
         "  automap map conv2d --intrinsic wmma.m16n16k16.f32.f16",
         "  automap explain conv2d --intrinsic amx.tdpbusd",
         "  automap intrinsic check",
+        "",
+        "automap COMMAND --help tells the options of a command, with examples.",
         "",
         "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 5 regression,",
         "6 environment, 130 interrupted.",

@@ -103,7 +103,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
         "  automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
         "  automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
         "",
-        "Ctrl-C once: finish the kernel under way and print the best so far. Twice: stop.",
+        "Ctrl-C once: end the search, decide among its fastest kernels and print the best. Twice: stop at once.",
         "A search that was stopped goes on where it was when the same command is given again.",
       ].join("\n"),
     )
@@ -203,7 +203,7 @@ function heardInterrupts(): { readonly signal: AbortSignal; readonly end: () => 
       say(commandToGoOn());
       process.exit(EXIT.interrupted);
     }
-    say("finishing the kernel under way; Ctrl-C again stops at once");
+    say("ending the search with the best so far; Ctrl-C again stops at once");
     controller.abort();
   };
   process.on("SIGINT", onInterrupt);
