@@ -230,6 +230,9 @@ export interface Copy {
   readonly view?: TensorView;
 }
 
+/** Pieces of a copy by one thread that a printer writes out one after the other; more of them are a loop. */
+export const MOST_WRITTEN_OUT = 32;
+
 /** One of the arrivals of a nest: of a stage. */
 export interface ArrivalAt {
   readonly name: string;

@@ -227,13 +227,15 @@ export interface Rate {
   readonly unit: string;
   /** Of the unit's operations; by extent of an axis of the instruction where it depends on it, ascending. */
   readonly share: Figure | ShareByExtent;
-  readonly latencyCycles?: Figure;
+  /** Of one issue that is awaited; by extent too. */
+  readonly latencyCycles?: Figure | ShareByExtent;
   readonly feature: string;
 }
 
+/** A share, or cycles, at some extents of an axis, ascending; between them on straight lines. */
 export interface ShareByExtent {
   readonly axis: string;
-  readonly points: readonly (readonly [extent: number, share: number])[];
+  readonly points: readonly (readonly [extent: number, value: number])[];
   readonly source: string;
 }
 
@@ -351,7 +353,7 @@ export function matrixCost(target: Target, family: string, factors: DType, exten
   const latency = target.rates.find((r) => r.family === family)?.latencyCycles;
   if (!issue || !latency) return undefined;
   const source = `${issue.source}; latency: ${latency.source}`;
-  return { issueCycles: issue.value, latencyCycles: latency.value, source };
+  return { issueCycles: issue.value, latencyCycles: valueAt(latency, extents), source };
 }
 
 function issueCyclesOf(target: Target, family: string, factors: DType, extents: Extents): Figure | undefined {
@@ -359,10 +361,11 @@ function issueCyclesOf(target: Target, family: string, factors: DType, extents: 
   const peak = target.units.find((u) => u.name === rate?.unit)?.operationsPerCycle?.[factors];
   if (!rate || !peak) return undefined;
   const operations = Object.values(extents).reduce((product, extent) => product * extent, 2);
-  const { share } = rate;
-  const reached = "value" in share ? share.value : interpolate(share.points, extents[share.axis] ?? 1);
-  return { value: operations / (peak * reached), source: share.source };
+  return { value: operations / (peak * valueAt(rate.share, extents)), source: rate.share.source };
 }
+
+const valueAt = (figure: Figure | ShareByExtent, extents: Extents): number =>
+  "value" in figure ? figure.value : interpolate(figure.points, extents[figure.axis] ?? 1);
 
 /** Straight lines between the points; the first and last value beyond them. */
 function interpolate(points: ShareByExtent["points"], at: number): number {

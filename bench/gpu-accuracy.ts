@@ -36,6 +36,8 @@ const target = nvidiaTarget(values.target);
 
 /** Parts of the operators that are judged by the others. */
 const FOLDS = 5;
+/** Half of the width of a 95 % interval, in standard deviations. */
+const HALF_WIDTH = 1.96;
 
 /** The two models have parts of the same name that are not the same. */
 type Kind = TimedTrial["candidate"]["kind"];
@@ -139,9 +141,6 @@ function print(): void {
       );
   row("all, pairs within a case", all);
 }
-
-/** Half of the width of a 95 % interval, in standard deviations. */
-const HALF_WIDTH = 1.96;
 
 /** The trials with a second measurement as what is predicted. @param twice whether only trials that were measured twice count */
 function measuredAgain(points: readonly Point[], twice: boolean, random: Random): Judged[] {

@@ -23,15 +23,13 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { Copy, Group } from "../abstraction/loop-nest.ts";
+import { type Copy, type Group, MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { type Code, code, indented, keyOf, tensorName } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
 
-/** Pieces of one thread that are written out; more of them are a loop. */
-const MOST_WRITTEN_OUT = 32;
 /** Bytes that one access of a thread moves at most. */
 const MOST_BYTES = 16;
 

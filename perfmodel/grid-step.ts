@@ -2,18 +2,22 @@
  * @file What one step of a block costs each part of a multiprocessor, in cycles, and what the block waits for.
  *
  *     tensor     issues * cycles an issue, over the quarters that have a warp
- *     shared     fragments read and tiles written, 128 bytes a cycle, conflicts of banks counted; lines that narrow copies look up
+ *     shared     fragments read and tiles written, 128 bytes a cycle or a store of a warp, conflicts of banks counted; lines that narrow copies look up
  *     copies     bytes of both tiles from the cache that all share, whole sectors
  *     threads    instructions that move and address pieces, of which those that lie outside the tensor cost a test
  *     latency    the chain of a block alone: its instructions, copies that no stage hides, sums that depend on sums
+ *
+ * How many loads of a plain copy are on their way at once follows from its text: pieces written out without a test are all loaded ahead of the first
+ * store, while those of a loop that tests each are awaited almost one by one.
  */
 
 import { boundsOf, extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { extentsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { accessesIn } from "../abstraction/expression.ts";
+import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
+import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { memoisedBy } from "../abstraction/memoised.ts";
 import { stepsInFlight } from "../mapper/schedule/fragments.ts";
@@ -28,24 +32,27 @@ import { SECTOR_BYTES, type TileCopy, tileCopy } from "./tile-copies.ts";
 /** Warp instructions a cycle of a multiprocessor: one a quarter. */
 export const ISSUED_PER_CYCLE = 4;
 /** Cycles of an instruction of a warp that depends on the one before it now and then; from 4 where it always does. */
-export const WARP_CYCLES = 2;
+export const WARP_CYCLES = 2.5;
 /**
  * Instructions of a warp for one piece of a copy, with its address: through registers, or asynchronous; for a side on which it may leave the tensor; to
  * take a fused index apart, where that changes with the step, and where it is worked out ahead of the steps but kept by the thread.
  */
-const PIECE_INSTRUCTIONS = { plain: 4, async: 2.5 } as const;
+const PIECE_INSTRUCTIONS = { plain: 3, async: 1.5 } as const;
 const TEST_INSTRUCTIONS = 6;
 const DIGIT_INSTRUCTIONS = 10;
 const KEPT_DIGIT_INSTRUCTIONS = 6;
 /** Of a piece that lies outside the tensor, what is known ahead of the steps: a zero is stored. */
 const OUTSIDE_INSTRUCTIONS = 1;
+/** The same of a piece in a loop, where a thread has too many to be written out: counting them, and for each digit of its place, worked out anew. */
+const LOOP_INSTRUCTIONS = 7;
+const LOOP_DIGIT_INSTRUCTIONS = 6;
 /** Cycles of a step besides: its counters, which stage of the ring is next. */
 const STEP_CYCLES = 50;
-/** Loads that the compiler keeps in flight of a plain copy. */
-const LOADS_IN_FLIGHT = 8;
-/** Cycles until a load is there: from the first cache (Luo et al., H100), and from the last under some load. */
-const NEAR_LATENCY = 40;
-export const COPY_LATENCY = 500;
+/** Loads of a plain copy on their way at once: written out or in a loop, where it is tested of each piece anew whether it is there or where it is not. */
+const LOADS_IN_FLIGHT = { writtenOut: { untested: 24, tested: 6 }, loop: { untested: 16, tested: 2.5 } } as const;
+/** Cycles until a load is there, under some load: from the first cache (40 without any: Luo et al., H100), and from the last. */
+const NEAR_LATENCY = 56;
+export const COPY_LATENCY = 400;
 /** Lines that the first cache looks up a cycle. */
 export const LINES_PER_CYCLE = 1;
 /** Bytes of a multiprocessor that are its first cache and its shared memory (CUDA C++ Programming Guide, compute capability 9.0). */
@@ -53,8 +60,8 @@ const FIRST_CACHE_BYTES = 256 * 1024;
 /** Cycles of `ldmatrix` until its words may be used, which one set of fragments exposes. */
 const FETCH_LATENCY = 30;
 
-// Fitted by hand to half of the operators of bench/results/cuda-random-h100.jsonl.gz and judged on the other half (bench/results/gpu-model-accuracy-h100.md):
-// instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, COPY_LATENCY, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
+// Rounded from a fit to seven of the operators of bench/results/cuda-random-h100.jsonl.gz and judged on the other eight (bench/results/gpu-model-accuracy-h100.md):
+// instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, both latencies, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
 
 /** Cycles that one step of a block takes of each part of a multiprocessor. */
 export type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>>;
@@ -78,11 +85,11 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const tensor = own * teams * issue * shared;
 
   // 2. Fragments.
-  const fetched = context.inputs.reduce((bytes, { operand, kept }) => {
+  const read = context.inputs.reduce((bytes, input) => {
+    const { operand, kept } = input;
     const held = fragmentsAlong(kept, schedule) * kept.extent * sum.extent * bytesOf(operand.dtype);
-    return readsShared(operand) ? bytes : bytes + parts * warps * held;
+    return readsShared(operand) ? bytes : bytes + parts * warps * held * conflictsOf(context, schedule, input);
   }, 0);
-  const read = fetched * conflictsOf(context, schedule);
   const instructions = copies.instructions + own * teams + read / (4 * PIECE_BYTES * 8);
 
   // 3. The chain of a block alone.
@@ -105,7 +112,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   return {
     // Warpgroups that meet leave the Tensor Cores idle, unless another block's keep them busy.
     tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),
-    shared: (read + copies.written) / sharedRate + copies.lines / LINES_PER_CYCLE,
+    shared: read / sharedRate + copies.stores + copies.lines / LINES_PER_CYCLE,
     copies: copies.fetched / cacheRate,
     threads: instructions / ISSUED_PER_CYCLE,
     latency: alone,
@@ -126,8 +133,9 @@ export function transferOf(input: GridInput, schedule: GridSchedule): GridSchedu
 interface Copies {
   /** Of warps. */
   readonly instructions: number;
-  /** Bytes into shared memory, and from the last cache. */
-  readonly written: number;
+  /** Cycles of stores into shared memory. */
+  readonly stores: number;
+  /** Bytes from the last cache. */
   readonly fetched: number;
   /** Lines looked up in the first cache. */
   readonly lines: number;
@@ -138,6 +146,7 @@ interface Copies {
 function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, together: number): Copies {
   const { inputs, sum, limits } = context;
   const warps = threadsOf(context, schedule) / limits.lanes;
+  const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
   const window = windowOf(context, schedule);
   const latencyOf = (completes: "group" | "barrier"): number =>
     memoryOf(target, "dram").copies?.find((c) => c.completes === completes)?.latencyCycles?.value ?? COPY_LATENCY;
@@ -153,19 +162,35 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     const how = transferOf(input, schedule);
     // One thread tells the engine.
     if (how === "engine")
-      return { instructions: 0, written, fetched: written, lines: 0, wait: latencyOf("barrier") / hidden };
+      return {
+        ...{ instructions: 0, stores: written / sharedRate, fetched: written, lines: 0 },
+        wait: latencyOf("barrier") / hidden,
+      };
     const width = how === "async" ? (input.asyncWidth ?? 1) : input.width;
     const copy = tileCopy(context, input, staged, along, width);
     // Asynchronous copies of 16 bytes pass the first cache by.
     const passes = how === "async" && width * bytes >= PIECE_BYTES;
-    const fetched = passes ? copy.fetchedBytes : farBytes(context, schedule, input, copy, together);
-    const each = PIECE_INSTRUCTIONS[how] + addressing(context, schedule.persistent !== undefined, input);
-    const instructions = copy.live * each + (copy.accesses - copy.live) * OUTSIDE_INSTRUCTIONS;
+    const far = passes ? copy.fetchedBytes : farBytes(context, schedule, input, copy, together);
+    const place = placeOf(context, schedule.persistent !== undefined, input);
+    const isLoop = Math.ceil(copy.accesses / warps) > MOST_WRITTEN_OUT;
+    const live = copy.live * place.inside;
+    const looped = isLoop ? LOOP_INSTRUCTIONS + LOOP_DIGIT_INSTRUCTIONS * place.digits : 0;
+    const instructions =
+      live * (PIECE_INSTRUCTIONS[how] + place.instructions) +
+      (copy.accesses - live) * OUTSIDE_INSTRUCTIONS +
+      copy.accesses * looped;
     // Of the loads that are on their way at once one that misses is enough to be waited for.
-    const missing = Math.min(1, (LOADS_IN_FLIGHT * fetched) / SECTOR_BYTES / Math.max(1, copy.lines));
+    const inFlight = LOADS_IN_FLIGHT[isLoop ? "loop" : "writtenOut"][place.isTested ? "tested" : "untested"];
+    const missing = Math.min(1, (inFlight * far) / SECTOR_BYTES / Math.max(1, copy.lines));
     const turn = NEAR_LATENCY + missing * (COPY_LATENCY - NEAR_LATENCY);
-    const wait = how === "async" ? latencyOf("group") / hidden : (copy.live / warps / LOADS_IN_FLIGHT) * turn;
-    return { instructions, written, fetched, lines: copy.lines, wait };
+    return {
+      instructions,
+      // What outside of the tensor is filled is stored too.
+      stores: Math.max(copy.accesses, written / sharedRate),
+      fetched: far * place.inside,
+      lines: copy.lines * place.inside,
+      wait: how === "async" ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,
+    };
   });
   const total = (of: (c: Copies) => number): number => all.reduce((n, c) => n + of(c), 0);
   const plain = all.filter((_, i) => inputs[i] && transferOf(inputs[i], schedule) === "plain");
@@ -179,42 +204,57 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
         );
   return {
     instructions: total((c) => c.instructions),
-    written: total((c) => c.written),
+    stores: total((c) => c.stores),
     fetched: total((c) => c.fetched),
     lines: total((c) => c.lines),
     wait: Math.max(behind, ...all.filter((c) => !plain.includes(c)).map((c) => c.wait)),
   };
 }
 
-const addresses = memoisedBy<GridContext, number>();
-
-/** Instructions that find where a piece lies and whether it is there. Worked out once a mapping. */
-function addressing(context: GridContext, takesTurns: boolean, input: GridInput): number {
-  return addresses(context, `${input.operand.name} ${takesTurns}`, () => findAddressing(context, takesTurns, input));
+/** What it takes to find where a piece of an input lies and whether it is there. */
+interface Place {
+  readonly instructions: number;
+  /** Loops that the kept index is taken apart into. */
+  readonly digits: number;
+  /** Whether the answer differs from piece to piece of a thread. */
+  readonly isTested: boolean;
+  /** Of all pieces those that are there, about: phases of a filter without a tap are not. */
+  readonly inside: number;
 }
 
-function findAddressing(
-  { mapping, sum }: GridContext,
-  takesTurns: boolean,
-  { value, kept, conditions }: GridInput,
-): number {
+const places = memoisedBy<GridContext, Place>();
+
+/** Worked out once a mapping. */
+function placeOf(context: GridContext, takesTurns: boolean, input: GridInput): Place {
+  return places(context, `${input.operand.name} ${takesTurns}`, () => findPlace(context, takesTurns, input));
+}
+
+function findPlace({ mapping, sum }: GridContext, takesTurns: boolean, { value, kept, conditions }: GridInput): Place {
   const { computation } = mapping;
   const extents = extentsOf(computation);
-  const sides = accessesIn(value).reduce(
-    (n, access) => {
-      const { dims } = tensorOf(computation, access.tensor);
-      return access.index.reduce((m, index, i) => {
-        const [least, most] = boundsOf(index, extents);
-        return m + (least < 0 ? 1 : 0) + (most >= (dims[i]?.extent ?? 0) ? 1 : 0);
-      }, n);
-    },
-    conditions.length + (value.kind === "access" ? 0 : 2),
-  );
+  const keptLoops = kept.dimension?.loops.filter((l) => l.extent > 1) ?? [];
+  let sides = conditions.length + (value.kind === "access" ? 0 : 2);
+  let isTested = conditions.length > 0;
+  let inside = 1;
+  for (const { tensor, index } of accessesIn(value)) {
+    const { dims } = tensorOf(computation, tensor);
+    for (const [i, e] of index.entries()) {
+      const extent = dims[i]?.extent ?? 1;
+      const [least, most] = boundsOf(e, extents);
+      const open = (least < 0 ? 1 : 0) + (most >= extent ? 1 : 0);
+      sides += open;
+      inside *= Math.min(1, extent / (most - least + 1));
+      isTested ||= open > 0 && axesIn(e).some((name) => keptLoops.some((l) => l.name === name));
+    }
+  }
   const fused = ({ dimension }: GridAxis): number =>
     Math.max(0, (dimension?.loops.filter((l) => l.extent > 1).length ?? 0) - 1);
   const along = (sum.dimension?.steps ?? 1) > 1 ? fused(sum) * DIGIT_INSTRUCTIONS : 0;
   const perKept = takesTurns ? DIGIT_INSTRUCTIONS : KEPT_DIGIT_INSTRUCTIONS;
-  return sides * TEST_INSTRUCTIONS + along + fused(kept) * perKept;
+  return {
+    ...{ digits: keptLoops.length, isTested, inside },
+    instructions: sides * TEST_INSTRUCTIONS + along + fused(kept) * perKept,
+  };
 }
 
 /**
@@ -238,8 +278,8 @@ function farBytes(
 }
 
 /** How often the banks are asked for eight rows at once: rows of 128 bytes and more all begin in one bank unless they are moved. */
-function conflictsOf({ elementBytes, sum }: GridContext, schedule: GridSchedule): number {
+function conflictsOf({ sum }: GridContext, schedule: GridSchedule, { operand, kept, contiguous }: GridInput): number {
   if (schedule.swizzle !== "plain") return 1;
-  const rowBytes = extentOf(sum.axis, schedule.tile) * elementBytes;
-  return Math.min(8, Math.max(1, rowBytes / PIECE_BYTES));
+  const row = extentOf((contiguous === "sum" ? sum : kept).axis, schedule.tile);
+  return Math.min(8, Math.max(1, (row * bytesOf(operand.dtype)) / PIECE_BYTES));
 }

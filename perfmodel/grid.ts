@@ -18,10 +18,19 @@ import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { memoised } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { gridProblem, launchedThreads, registersOf, sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
+import { widthOf } from "../mapper/lower/grid-results.ts";
+import {
+  gridProblem,
+  launchedThreads,
+  registersOf,
+  sharedBytesOf,
+  stagedLines,
+  threadsOf,
+} from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext } from "../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
@@ -39,17 +48,19 @@ import type { Costs } from "./model.ts";
  */
 const STORE_INSTRUCTIONS = 6;
 const STAGED_INSTRUCTIONS = 12;
-const OUTSIDE_STORE_INSTRUCTIONS = 4;
+const OUTSIDE_STORE_INSTRUCTIONS = 1;
+/** Of a store in a loop, where a thread has too many to be written out: its place is worked out anew. */
+const LOOP_STORE_INSTRUCTIONS = 18;
 /**
  * How much longer stores of 4 bytes take than of 16: a GEMM of 4096 cubed in tiles of 128 x 256 kept the Tensor Cores of an H100 busy for 78.5 % and
  * 89.4 % of its time, 5 us a tile apart.
  */
 const NARROW_STORES = 3;
 /**
- * And of 2 bytes to a sector each: two kernels of 16 x 28 x 28 results in 128 x 8 channels, tiles of 64 x 224 and 64 x 208, one for each capsule apart and
- * one for all, took 100.8 and 55.2 us on an H100.
+ * And of 2 bytes to a sector each: 2.4 ns a sector and multiprocessor. Of 16 x 64 x 56 x 56 results three kernels that scatter them so, whatever their
+ * tiles, took 78 to 84 us on an H100: 3.3.
  */
-const SCATTERED_STORES = 9;
+const SCATTERED_STORES = 30;
 /** Sectors over results from where on stores are scattered: rows of two elements of 2 bytes. */
 const SCATTERED = 8;
 /** Cycles between a block's end and the first copy of the one that takes its place. */
@@ -83,8 +94,6 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   const cycles = stepCycles(context, schedule, target, together);
   const seconds = (perStep: number): number => (perStep * steps * perUnit) / clock;
   const drain = drainSeconds(context, schedule, target, clock);
-  const traffic = trafficOf(context.mapping.computation);
-  const dramRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
   const fill =
     (target.fixed["fill"]?.value ?? 0) + COPY_LATENCY / clock + windowSeconds(context, schedule, target) + drain.wait;
   /** Blocks that take tiles in turn fill their rings once. */
@@ -95,7 +104,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
     copies: seconds(cycles.copies),
     threads: seconds(cycles.threads),
     drain: perUnit * drain.busy,
-    memory: traffic / dramRate,
+    memory: passSeconds(trafficOf(context.mapping.computation), target),
   };
   const latency = fill + ((begun - 1) * BLOCK_START) / clock + waves * ((cycles.latency * steps) / clock + drain.alone);
   const fixed = {
@@ -123,6 +132,13 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
 const trafficOf = memoised((computation: Computation): number =>
   [...inputsOf(computation), outputOf(computation)].reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0),
 );
+
+/** So many bytes once: from the last cache, where the call before has left them, or from memory. */
+function passSeconds(bytes: number, target: Target): number {
+  const stays = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
+  const rate = (stays ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
+  return bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
+}
 
 /** Until the first window has arrived, which all products wait for. */
 function windowSeconds(context: GridContext, schedule: GridSchedule, target: Target): number {
@@ -179,10 +195,7 @@ function unitsReached({ split }: GridSchedule, target: Target): number {
 
 /** What it costs to copy inputs ahead: from memory, or from the last cache where they and their copies stay in it. */
 function repackSeconds(context: GridContext, schedule: GridSchedule, target: Target, clock: number): number {
-  const bytes = 2 * copiedBytes(context);
-  const stays = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
-  const rate = (stays ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
-  return kernelSeconds(schedule, target, clock) + bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
+  return kernelSeconds(schedule, target, clock) + passSeconds(2 * copiedBytes(context), target);
 }
 
 /** What a kernel more in a call costs besides its bytes: where the one that awaits it is launched meanwhile, no setting up. */
@@ -237,12 +250,23 @@ function drainSeconds(
   const instructions =
     elements * (staged ? STAGED_INSTRUCTIONS : STORE_INSTRUCTIONS) +
     outside * (staged ? 2 : 1) * OUTSIDE_STORE_INSTRUCTIONS;
-  const cycles = instructions / limits.lanes;
+  const cycles = (instructions + loopedStores(context, schedule, share)) / limits.lanes;
   return {
     wait: target.fixed["drain"]?.value ?? 0,
     busy: Math.max(bytes, cycles / ISSUED_PER_CYCLE / clock),
     alone: Math.max(bytes, (cycles * WARP_CYCLES * limits.lanes) / threadsOf(context, schedule) / clock),
   };
+}
+
+/** Instructions of staged results that a loop stores, beside those that all take. */
+function loopedStores(context: GridContext, schedule: GridSchedule, share: number): number {
+  if (schedule.store !== "staged") return 0;
+  const { rows, columns, teamThreads } = context;
+  const lines = stagedLines(context, schedule);
+  const width = widthOf({ context, window: windowOf(context, schedule) }, lines);
+  if ((lines.lineExtent * lines.lines) / teamThreads / width <= MOST_WRITTEN_OUT) return 0;
+  const tile = extentOf(rows.axis, schedule.tile) * extentOf(columns.axis, schedule.tile);
+  return ((tile * share) / width) * LOOP_STORE_INSTRUCTIONS;
 }
 
 /** How many times the bytes of results the last cache takes for them. */

@@ -29,7 +29,7 @@ import {
   threadRegisters,
 } from "../mapper/schedule/thread/schedule.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
-import { ISSUED_PER_CYCLE, LINES_PER_CYCLE, WARP_CYCLES } from "./grid-step.ts";
+import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import type { Costs } from "./model.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
@@ -54,6 +54,8 @@ const LOADS_IN_FLIGHT = 6;
 /** Cycles of addresses before the first read, and of stores behind the last sum. */
 const AROUND = 600;
 const REGISTER_GRANULE = 8;
+/** Cycles of an instruction of a warp that depends on the one before it now and then; from 4 where it always does. */
+const WARP_CYCLES = 2;
 /** Warps of a block beyond which they wait for one another at a barrier, in cycles each. */
 const BARRIER = 5;
 

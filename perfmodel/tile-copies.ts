@@ -92,23 +92,18 @@ function findCopy(context: GridContext, input: GridInput, kept: number, sum: num
 
 type Place = (index: number) => number;
 
-/** Along which axis neighbours lie side by side, and for how long. */
+/** Sectors along the axis whose neighbours share more of them; the other axis moves by whole ones. */
 function fetchedBytes(
   kept: { readonly place: Place; readonly extent: number },
   sum: { readonly place: Place; readonly extent: number },
   bytes: number,
 ): number {
-  const runs = ({ place, extent }: typeof kept): number => {
-    let count = 1;
-    for (let i = 1; i < extent; i++) if (Math.abs(place(i) - place(i - 1)) * bytes >= SECTOR_BYTES) count++;
-    return count;
+  const sectors = ({ place, extent }: typeof kept): number => {
+    const touched = new Set<number>();
+    for (let i = 0; i < extent; i++) touched.add(Math.floor((place(i) * bytes) / SECTOR_BYTES));
+    return touched.size;
   };
-  const span = ({ place, extent }: typeof kept): number => Math.abs(place(extent - 1) - place(0)) + 1;
-  const of = (axis: typeof kept, other: typeof kept): number => {
-    const parts = runs(axis);
-    const run = parts === 1 ? span(axis) : axis.extent / parts;
-    return parts * Math.max(1, Math.ceil((run * bytes) / SECTOR_BYTES)) * other.extent;
-  };
+  const of = (axis: typeof kept, other: typeof kept): number => sectors(axis) * other.extent;
   return SECTOR_BYTES * Math.min(of(kept, sum), of(sum, kept));
 }
 

@@ -20,6 +20,8 @@ const GIB = 1024 ** 3;
 /** Probes of every figure, each result compared; CUDA 13.0, driver 580.159. */
 const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 700 W, CUDA 13.0)";
 const H200_PROBES = "own micro-benchmarks on an H200, 2026-11-21 (CUDA 13.0)";
+/** Seven of the operators there. */
+const RANDOM_KERNELS = "fitted to random kernels on H100s, bench/results/gpu-model-accuracy-h100.md";
 const LUO = "Luo et al., Hopper micro-benchmarks";
 
 const machine = (given: Omit<Gpu, "isa">): Target => gpu({ ...given, isa: featuresOfCapability(given.capability) });
@@ -198,7 +200,16 @@ const HOPPER_RATES: readonly Rate[] = [
       points: WGMMA_BY_N.map(([n, teraflops]) => [n, (WGMMA_SHARE * teraflops) / 889] as const),
       source: `${H100_PROBES}, two warpgroups; ${LUO}: more than 95 % at n 256`,
     },
-    latencyCycles: { value: 206, source: `${H100_PROBES}: one n 256 issued and awaited; n 8 61, n 64 88, n 128 117` },
+    latencyCycles: {
+      axis: "n",
+      points: [
+        [8, 61],
+        [64, 88],
+        [128, 117],
+        [256, 206],
+      ],
+      source: `${H100_PROBES}: one issued and awaited`,
+    },
     feature: "wgmma",
   },
 ];
@@ -286,8 +297,8 @@ const H100 = machine({
   fixed: {
     launch: { value: 0.95e-6, per: "second", source: `${H100_PROBES}: empty kernels in a graph, 0.81 to 1.16 us` },
     dependentLaunch: { value: 0.65e-6, per: "second", source: `${H100_PROBES}: programmatic dependent launch` },
-    fill: { value: 0.35e-6, per: "second", source: `${H100_PROBES}: fitted, before the first operands' bytes` },
-    drain: { value: 0.5e-6, per: "second", source: `${H100_PROBES}: fitted, before the stored bytes` },
+    fill: { value: 0.13e-6, per: "second", source: `${RANDOM_KERNELS}: besides the latency of the first copies` },
+    drain: { value: 0.13e-6, per: "second", source: `${RANDOM_KERNELS}: besides the instructions and bytes of stores` },
   },
   cluster: HOPPER_CLUSTER,
 });

@@ -1,8 +1,11 @@
 /** What the model of GPUs counts of copies: lines and sectors that narrow ones touch, and nothing of what lies outside a tensor. */
 
 import { describe, expect, it } from "vitest";
+import type { GridSchedule } from "../abstraction/candidate.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
+import { stepCycles } from "../perfmodel/grid-step.ts";
 import { type TileCopy, tileCopy } from "../perfmodel/tile-copies.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
 import { convolutionF16, gridContextOf } from "./support/grid-kernels.ts";
 
 const LAYER = { n: 1, c: 64, k: 64, h: 16, w: 16 };
@@ -38,5 +41,34 @@ describe("a tile's copy", () => {
     const { accesses, live, usedBytes } = imagesOf(true, "m <- k; n <- n; k <- c", 8);
     expect(live).toBeLessThan(accesses / 4);
     expect(usedBytes).toBe(64 * 2);
+  });
+
+  it("of channels and taps fused, whose neighbours are taps a pixel apart, fetches each sector once", () => {
+    const { fetchedBytes, usedBytes } = imagesOf(true, "m <- k; n <- q; k <- c,s", 1);
+    expect(fetchedBytes).toBeLessThan(2 * usedBytes);
+  });
+});
+
+describe("a step's plain copies", () => {
+  /** How many times as long a block alone takes for a step of 64 terms as for one of 32, in which a thread copies 64 and 32 pieces of an input. */
+  const longer = (pad: number): number => {
+    const layer = convolutionF16("conv2d", { ...LAYER, pad }, false);
+    const context = gridContextOf(layer, "mma.m16n8k16.f32.f16", "m <- p,q; n <- k; k <- c,r,s");
+    const [short = 0, long = 0] = [32, 64].map((k) => {
+      const schedule: GridSchedule = {
+        ...{ tile: { m: 32, n: 16, k }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "padded", transfer: "plain" },
+        ...{ order: 1, fragments: "inline", store: "direct" },
+      };
+      return stepCycles(context, schedule, nvidiaTarget("h100"), 1).latency;
+    });
+    return long / short;
+  };
+
+  it("are awaited almost one by one where a loop tests each, as it does of more than 32 pieces of a padded image", () => {
+    expect(longer(1)).toBeGreaterThan(2.5);
+  });
+
+  it("wait less where none is tested", () => {
+    expect(longer(0)).toBeLessThan(longer(1));
   });
 });

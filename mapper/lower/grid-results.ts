@@ -107,7 +107,7 @@ const MOST_STORED = 4;
 
 /** Elements of the output that lie side by side along a line and are stored together. */
 export function widthOf(
-  { context, window }: GridPlaces,
+  { context, window }: Pick<GridPlaces, "context" | "window">,
   { line, lineExtent }: Pick<PartialTile, "line" | "lineExtent">,
 ): number {
   // Between the rows of a window there are gaps.
