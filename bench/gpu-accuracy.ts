@@ -4,10 +4,12 @@
  *     npm run build
  *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz                    an operator a line
  *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz --by case --operators c2d,gmm
+ *     node dist/bench/gpu-accuracy.js bench/results/cuda-random-h100.jsonl.gz --noise                           what an error of so much would leave
  *
  * Trials are those that bench/cuda-grid.ts, cuda-suite.ts and cuda-random.ts wrote, on one kind of GPU; the parts of each are what the model sees in it now. Pairs are formed
  * within a case and a file. `alone` is the model without any trial, as it begins a search; `others` is corrected by trials of other operators: they
  * fall into five parts, and each is judged by what the other four taught; `half` by the first half of the case's own trials behind that, and judged on the second. Recall is of the fastest 40 %.
+ * `--noise` says what a model would reach whose error is normal in the log of time, with which standard deviation, and what the model's own is.
  * `ceiling` is what a second measurement ranks: of the cases that were measured twice the second one, elsewhere one drawn from the interval of the first.
  */
 
@@ -30,6 +32,8 @@ const { values, positionals: files } = readOptions({
     by: { type: "string", default: "operator" },
     /** All when left out. */
     operators: { type: "string" },
+    /** Prints instead what models would reach that are off by so much. */
+    noise: { type: "boolean", default: false },
   },
 });
 const target = nvidiaTarget(values.target);
@@ -38,6 +42,9 @@ const target = nvidiaTarget(values.target);
 const FOLDS = 5;
 /** Half of the width of a 95 % interval, in standard deviations. */
 const HALF_WIDTH = 1.96;
+/** Standard deviations of the log of time, and models drawn of each. */
+const NOISES = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
+const MODELS = 20;
 
 /** The two models have parts of the same name that are not the same. */
 type Kind = TimedTrial["candidate"]["kind"];
@@ -57,7 +64,8 @@ const by = wordOf("by", values.by, ["operator", "case"]);
 const groups = files.flatMap(groupsOf);
 if (groups.length === 0)
   throw new UsageError("no trials: name files that bench/cuda-suite.ts or bench/cuda-random.ts wrote");
-print();
+if (values.noise) printNoise();
+else print();
 
 function groupsOf(file: string): Group[] {
   const wanted = values.operators?.split(",");
@@ -140,6 +148,35 @@ function print(): void {
         all.filter((g) => groups[g]?.operator === op),
       );
   row("all, pairs within a case", all);
+}
+
+/** What models reach whose errors are alike everywhere, and how large those of the model alone are. */
+function printNoise(): void {
+  const random = seededRandom(1);
+  console.log("| standard deviation | pairs | recall |\n|---|---|---|");
+  for (const deviation of NOISES) {
+    const drawn = Array.from({ length: MODELS }, () =>
+      evaluateTogether(
+        groups.map(({ points }) =>
+          points.map(({ measuredSeconds: measured }) => ({
+            predicted: measured * Math.exp(deviation * normal(random)),
+            measured,
+          })),
+        ),
+      ),
+    );
+    const mean = (of: "pairwise" | "recall"): string =>
+      (drawn.reduce((sum, d) => sum + (d[of] ?? 0), 0) / MODELS).toFixed(3);
+    console.log(`| ${deviation} | ${mean("pairwise")} | ${mean("recall")} |`);
+  }
+  // What a whole case is off by changes no rank.
+  const errors = groups.flatMap(({ points }) => {
+    const logs = points.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / apply(NO_CORRECTION, costs)));
+    const mean = logs.reduce((sum, e) => sum + e, 0) / logs.length;
+    return logs.map((e) => e - mean);
+  });
+  const free = Math.max(1, errors.length - groups.length);
+  console.log(`model alone: ${Math.sqrt(errors.reduce((sum, e) => sum + e * e, 0) / free).toFixed(3)}`);
 }
 
 /** The trials with a second measurement as what is predicted. @param twice whether only trials that were measured twice count */
