@@ -9,8 +9,8 @@
 import { type Computation, elementCount, extentsOf, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { epsilonOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
-import type { Values } from "../abstraction/evaluate.ts";
-import { type Access, accessesIn, axesIn, type Expr, number } from "../abstraction/expression.ts";
+import { compileValue, Scope, type Values } from "../abstraction/evaluate.ts";
+import { type Access, accessesIn, axesIn, type Expr, number, rewrite } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -28,6 +28,8 @@ export interface Bound extends BoundRule {
 export interface BoundRule {
   /** The sum of |terms|, computed in f64 from the absolute values of the inputs. */
   readonly magnitude: Computation;
+  /** Of a step that only scales and adds: the magnitude is this times the largest element of the first plane at most, and need not be computed. */
+  readonly growth?: number;
   /** Terms of every sum; or, where several points meet in one element, the computation that counts them. */
   readonly chain: number | Computation;
   /** Operations that make one term. */
@@ -89,13 +91,30 @@ export function boundRule(computation: Computation): BoundRule | undefined {
 /** What a step is off by goes through all later steps, each of which adds as much: of magnitudes that are stepped through time alike. */
 function boundInTime(computation: Computation, time: Time): BoundRule | undefined {
   const rule = boundRule(time.step);
+  const growth = growthOf(time);
   return (
     rule && {
       ...rule,
+      ...(growth !== undefined && { growth: growth ** time.steps }),
       magnitude: { ...inDoubles(computation, computation.equation.value), time: { ...time, step: rule.magnitude } },
       chain: time.steps * (rule.operations + 1),
     }
   );
+}
+
+/** How many times as large a step may make the largest element; undefined where that is no number, or depends on other tensors. */
+function growthOf({ step, first }: Time): number | undefined {
+  const { value } = step.equation;
+  if (accessesIn(value).some((a) => a.tensor !== first)) return undefined;
+  const size = magnitudeOf(value);
+  const over = (plane: number): number => {
+    const put = rewrite(size, (e) => (e.kind === "access" ? number(plane) : e), "value");
+    return [...valueNodes(put)].some((e) => e.kind === "select" || e.kind === "axis")
+      ? Number.NaN
+      : compileValue(put, new Scope(new Map(), 0), "f64")(new Int32Array(0));
+  };
+  const [once, twice] = [over(1), over(2)];
+  return twice === 2 * once ? once : undefined;
 }
 
 /** Terms of a sum; of a recurrence, the steps that a result may have come through. */

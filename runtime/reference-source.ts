@@ -182,17 +182,19 @@ function structOf(
       : [code`  void compute_part(Int, Int) {`]),
     // A loop even without axes, so that the body may continue.
     code`    for (int whole = 0; whole < 1; whole++)`,
-    ...(lanes > 1 && innermost
-      ? [
-          ...sideBySide(computation, {
-            innermost,
-            isShared: innermost === outermost,
-            others: spatial.slice(0, -1),
-            reduce: loops("reduce"),
-            lanes,
-          }),
-        ]
-      : [...indented(indented(spatial)), ...oneByOne(computation, loops("reduce"))]),
+    ...(lanes > 1 && isAssignedOnce(computation)
+      ? assigned(computation, spatial)
+      : lanes > 1 && innermost
+        ? [
+            ...sideBySide(computation, {
+              innermost,
+              isShared: innermost === outermost,
+              others: spatial.slice(0, -1),
+              reduce: loops("reduce"),
+              lanes,
+            }),
+          ]
+        : [...indented(indented(spatial)), ...oneByOne(computation, loops("reduce"))]),
     code`  }`,
     ...(time
       ? stepping(time, target, outermost?.extent ?? 1)
@@ -277,6 +279,27 @@ interface SideBySide {
   readonly others: readonly Code[];
   readonly reduce: readonly Code[];
   readonly lanes: number;
+}
+
+/** Whether each output is one term, and none lies outside. */
+function isAssignedOnce(computation: Computation): boolean {
+  const { equation, axes } = computation;
+  const isPlain = equation.op === "=" && equation.where === undefined && axes.every((a) => a.kind === "spatial");
+  return isPlain && axes.length > 0 && !isReachedOutside(targetOf(computation), computation);
+}
+
+/** Outputs that are assigned, each for itself: a compiler makes vectors of the innermost loop. */
+function assigned(computation: Computation, spatial: readonly Code[]): Code[] {
+  const { place, value } = partsOfOutput(computation);
+  const { name, dtype } = targetOf(computation);
+  return [
+    ...indented(indented(spatial.slice(0, -1))),
+    code`    {`,
+    code`      _Pragma("GCC ivdep")`,
+    ...indented(indented(indented(spatial.slice(-1)))),
+    code`        ${dataName(name)}.set(${place}, ${dtype}::wrap(${value}));`,
+    code`    }`,
+  ];
 }
 
 /**

@@ -14,6 +14,7 @@ import { spell } from "../abstraction/spelling.ts";
 import type { Time } from "../abstraction/time.ts";
 import {
   dataName,
+  type Holding,
   harnessText,
   heldAsNumbers,
   LANES,
@@ -25,6 +26,12 @@ import {
 
 /** Places that a step reads beyond the plane, along each of its axes. */
 const reachOf = (time: Time, d: number): number => Math.max(0, ...time.dependences.map((v) => Math.abs(v[d + 1] ?? 0)));
+
+/** A plane of f32 is held as such: its values are what the interpreter's are, in half the memory. */
+function heldShort(tensor: Tensor): Holding {
+  const numbers = heldAsNumbers(tensor);
+  return tensor.dtype === "f32" ? { ...numbers, type: code`Elements<float>` } : numbers;
+}
 
 /** A step on planes with a border around them. */
 function bordered({ step, first, ...time }: Time): Computation {
@@ -76,7 +83,7 @@ export function timeSource(computation: Computation, time: Time): SourceText {
   const text = lines([
     apart(harnessText("arithmetic.h")),
     apart(harnessText("elements.h")),
-    referenceStruct(code`Reference`, wide, heldAsNumbers, LANES),
+    referenceStruct(code`Reference`, wide, heldShort, LANES),
     code`static Reference it;`,
     ...(shared ? workers(shared.extent, false) : []),
     code`static void border() {`,
