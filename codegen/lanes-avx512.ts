@@ -5,7 +5,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { outputOf } from "../abstraction/computation.ts";
+import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, axesIn, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
@@ -143,6 +143,13 @@ export class Avx512Lanes extends VectorExpressions {
     return openLoop(loop);
   }
 
+  /** The output, or memory as large: planes of a stencil in time are written in turns. */
+  private isWhole(tensor: string): boolean {
+    const output = outputOf(this.c.computation);
+    if (tensor === output.name) return true;
+    return this.nest.scratch.some((s) => s.name === tensor && s.elements === memoryElements(output));
+  }
+
   openWhen({ condition }: Of<"when">, extents: Extents): Code {
     return code`if (${this.c.condition(condition, extents)}) {`;
   }
@@ -237,8 +244,7 @@ export class Avx512Lanes extends VectorExpressions {
     if (place.stride === 1) {
       const to = this.pointer(place.tensor, this.c.index(place.first, context.extents));
       if (mask !== undefined) return code`${guard}_mm512_mask_storeu_${suffix}(${to}, ${mask}, ${value});`;
-      if (this.streaming && place.tensor === outputOf(this.c.computation).name)
-        return code`${guard}stream_lanes(${to}, ${value});`;
+      if (this.streaming && this.isWhole(place.tensor)) return code`${guard}stream_lanes(${to}, ${value});`;
       return code`${guard}_mm512_storeu_${suffix === "epi32" ? "si512" : suffix}(${to}, ${value});`;
     }
     const { base, order } = this.gathered(place, context);

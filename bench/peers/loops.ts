@@ -156,8 +156,8 @@ function weightPlaces(sum: TapSum): number[] {
   });
 }
 
-/** Compiles a library and wraps it into a kernel. */
-async function opened(
+/** Compiles a library that has `peer_run`, and wraps it into a kernel. */
+export async function opened(
   computation: Computation,
   source: string,
   flags: readonly string[],

@@ -198,30 +198,42 @@ class StepLoops {
     return this.line(level, true);
   }
 
+  /**
+   * Columns that reach beyond the row are done one by one. Of the others whole vectors begin at a line of the cache; one vector more at either
+   * end, which overlaps them, does the rest.
+   */
   private line(level: Level, isInterior: boolean): readonly Statement[] {
     const { extent, reach, name } = this.lane;
     const { lanes, vectors } = this.schedule;
-    const wide = lanes * vectors;
-    const low = Math.min(extent, Math.ceil(reach / lanes) * lanes);
-    const blocks = Math.max(0, Math.floor((extent - reach - low) / wide));
-    const singles = Math.max(0, Math.floor((extent - reach - low - blocks * wide) / lanes));
     const body: Statement[] = [];
-    const columns = (from: number, count: number): void => {
+    const columns = (from: number, to: number): void => {
       const column = this.names.fresh(`${name}_column`);
       const at = binary("+", axis(column), number(from));
-      if (count > 0) body.push(loop(column, count, [this.statement(level, at, isInterior, false)]));
+      if (to > from) body.push(loop(column, to - from, [this.statement(level, at, isInterior, false)]));
     };
-    const vectorsFrom = (from: number, count: number, width: number): void => {
-      const [block, lane] = [this.names.fresh(`${name}_block`), this.names.fresh("lane")];
-      const at = binary("+", binary("+", binary("*", axis(block), number(width)), number(from)), axis(lane));
-      if (count > 0)
-        body.push(loop(block, count, [loop(lane, width, [this.statement(level, at, isInterior, true)], "lanes")]));
+    const vector = (from: Expr, width: number): Statement => {
+      const lane = this.names.fresh("lane");
+      return loop(lane, width, [this.statement(level, binary("+", from, axis(lane)), isInterior, true)], "lanes");
     };
-    columns(0, low);
-    vectorsFrom(low, blocks, wide);
-    vectorsFrom(low + blocks * wide, vectors > 1 ? singles : 0, lanes);
-    const done = low + blocks * wide + (vectors > 1 ? singles * lanes : 0);
-    columns(done, extent - done);
+    const end = extent - reach;
+    if (end - reach < lanes) {
+      columns(0, extent);
+      return body;
+    }
+    columns(0, reach);
+    let done = Math.ceil(reach / lanes) * lanes;
+    if (done > reach) body.push(vector(number(reach), lanes));
+    for (const width of new Set([lanes * vectors, lanes])) {
+      const block = this.names.fresh(`${name}_block`);
+      const count = Math.floor((end - done) / width);
+      if (count > 0) {
+        const from = binary("+", binary("*", axis(block), number(width)), number(done));
+        body.push(loop(block, count, [vector(from, width)]));
+        done += count * width;
+      }
+    }
+    if (done < end) body.push(vector(number(end - lanes), lanes));
+    columns(end, extent);
     return body;
   }
 

@@ -1,0 +1,157 @@
+/**
+ * @file Stencils in time: several steps a pass over memory beside one step a pass, and beside the compiler's sweeps, in turns in one process.
+ *
+ *     npm run build
+ *     node dist/bench/steps.js                                    2d5pt and 3d7pt, f32, 48 steps, planes of 256 MB, one thread
+ *     node dist/bench/steps.js --cases 2d5pt --steps 100 --side 4096 --candidates 24
+ *
+ * Ratios above 1 say that several steps a pass are faster; they are medians of ratios of neighbouring batches. Every kernel is checked in every
+ * element. GCells/s are points times steps over the time of a call.
+ */
+
+import { writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { depthOf } from "../mapper/space-time/steps.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { encodeElements } from "../runtime/bytes.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { interpretCompiled } from "../runtime/reference-program.ts";
+import { summariseRatio } from "../runtime/statistics.ts";
+import type { Reference } from "../runtime/verify.ts";
+import { generateDesign } from "../session/lane-space.ts";
+import { nativeTarget } from "../targets/native.ts";
+import { stepSpace } from "../tuner/step-candidates.ts";
+import { readOptions } from "./options.ts";
+import { sweepsKernel } from "./peers/steps.ts";
+
+const { values } = readOptions({
+  options: {
+    cases: { type: "string", default: "2d5pt,3d7pt" },
+    type: { type: "string", default: "f32" },
+    steps: { type: "string", default: "48" },
+    side: { type: "string", default: "8192" },
+    candidates: { type: "string", default: "16" },
+    seconds: { type: "string", default: "3" },
+    out: { type: "string", default: "steps" },
+  },
+});
+
+const EQUATIONS: Readonly<Record<string, string>> = {
+  "2d5pt": "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])",
+  "3d7pt":
+    "u[t,i,j,k] = 0.4*u[t-1,i,j,k] + 0.1*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1])",
+};
+
+/** As many points as a square of so many a side. */
+function subject(name: string): Computation {
+  const equation = EQUATIONS[name];
+  if (equation === undefined) throw new Error(`no case "${name}"; known: ${Object.keys(EQUATIONS).join(", ")}`);
+  const side = Number(values.side);
+  const edge = 2 ** Math.ceil(Math.log2(side * side) / 3);
+  const plane = name.startsWith("3d")
+    ? { i: Math.round((side * side) / edge / edge), j: edge, k: edge }
+    : { i: side, j: side };
+  const dtype = values.type === "f64" ? "f64" : "f32";
+  return defineComputation({ name, equation, extents: { t: Number(values.steps), ...plane }, tensors: { u: dtype } });
+}
+
+/** One set of inputs: planes are large. A step scales by a sum of coefficients of 1, and rounds at most once an operation. */
+async function reference(computation: Computation, runner: Runner): Promise<Reference> {
+  const random = seededRandom(1);
+  const [plane] = inputsOf(computation);
+  if (!plane) throw new Error("internal: a stencil in time has a plane");
+  const dtype = plane.dtype;
+  const first = Float64Array.from({ length: elementCount(plane) }, () => Math.fround(2 * random() - 1));
+  const { compiler, workdir } = runner;
+  const expected = await interpretCompiled(computation, { [plane.name]: first }, { compiler, workdir });
+  const bound = Number(values.steps) * 16 * (dtype === "f64" ? 2 ** -53 : 2 ** -24);
+  return {
+    computation,
+    checked: undefined,
+    sets: [
+      {
+        name: "random",
+        inputs: { [plane.name]: encodeElements(dtype, first) },
+        expected,
+        tolerance: new Float64Array(expected.length).fill(bound),
+      },
+    ],
+  };
+}
+
+const lines = [
+  "| case | steps a pass, best | GCells/s | one step a pass | g++ | over one a pass | over g++ |",
+  "|---|---|---|---|---|---|---|",
+];
+for (const name of values.cases.split(",")) lines.push(await compare(name));
+const head = `${cpus()[0]?.model ?? "unknown processor"}, one thread, ${values.type}, ${values.steps} steps. Times in ms: least of all batches.`;
+writeFileSync(`${values.out}.md`, `${head}\n\n${lines.join("\n")}\n`);
+console.error(`written: ${values.out}.md`);
+
+async function compare(name: string): Promise<string> {
+  const computation = subject(name);
+  const made = await createRunner({
+    threads: 1,
+    memoryBytes: 2 ** 33,
+    stepSeconds: 120,
+    budgetSeconds: Number(values.seconds),
+    batches: [3, 20],
+  });
+  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  const { runner } = made;
+  try {
+    const space = stepSpace(computation, { threads: 1, target: modelTarget(nativeTarget()) });
+    if ("because" in space) throw new Error(`${name}: ${space.because}`);
+    const expected = await reference(computation, runner);
+    const ranked = [...space.all()].sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
+    const single = ranked.filter((s) => depthOf(s) === 1).slice(0, 6);
+    // The best of each depth first: a model is surest of what differs least.
+    const depths = [...new Set(ranked.map(depthOf))].filter((d) => d > 1);
+    const several = [...depths.flatMap((d) => ranked.filter((s) => depthOf(s) === d).slice(0, 2))]
+      .sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b))
+      .slice(0, Number(values.candidates));
+    const kernelOf = (schedule: LaneSchedule) =>
+      generateDesign(computation, { kind: "lanes", intrinsic: `avx512.fma.${outputOf(computation).dtype}`, schedule });
+    const best = async (schedules: readonly LaneSchedule[]) => {
+      const measured = await runner.compareKernels(schedules.map(kernelOf), expected, {
+        budgetSeconds: 0.5,
+        batches: [2, 3],
+      });
+      const tried = schedules.map((schedule, i) => ({
+        schedule,
+        seconds: leastOf(measured[i]),
+        measured: measured[i],
+      }));
+      for (const { schedule, seconds, measured: m } of tried)
+        console.error(
+          `${name}: depth ${depthOf(schedule)} strip ${schedule.strip} vectors ${schedule.vectors}${schedule.streaming ? " streaming" : ""}: ` +
+            `${(1e3 * seconds).toFixed(1)} ms, expected ${(1e3 * space.expectedSeconds(schedule)).toFixed(1)}${m && m.status !== "ok" ? ` ${m.status} ${m.log}` : ""}`,
+        );
+      return tried.reduce((a, b) => (b.seconds < a.seconds ? b : a)).schedule;
+    };
+    const [deep, flat] = [await best(several), await best(single)];
+    const peer = await sweepsKernel(computation, { compiler: runner.compiler, workdir: runner.workdir });
+    if (peer.status === "refused") throw new Error(`${name}: ${peer.reason}`);
+    const [ours, one, loops] = await runner.compareKernels([kernelOf(deep), kernelOf(flat), peer.kernel], expected);
+    const cells = elementCount(outputOf(computation)) * Number(values.steps);
+    const ms = (m: Measurement | undefined): string => (1e3 * leastOf(m)).toFixed(1);
+    const over = (m: Measurement | undefined): string =>
+      ours?.status === "ok" && m?.status === "ok"
+        ? summariseRatio(m.samples, ours.samples, 1).median.toFixed(2)
+        : "failed";
+    const shape = outputOf(computation)
+      .dims.map((d) => d.extent)
+      .join(" x ");
+    return `| ${name} ${shape} | ${depthOf(deep)}${deep.strip > 0 ? `, strips of ${deep.strip}` : ""}: ${ms(ours)} | ${(cells / leastOf(ours) / 1e9).toFixed(2)} | ${ms(one)} | ${ms(loops)} | ${over(one)} | ${over(loops)} |`;
+  } finally {
+    await runner.close();
+  }
+}
+
+function leastOf(m: Measurement | undefined): number {
+  return m?.status === "ok" ? Math.min(...m.samples) : Number.POSITIVE_INFINITY;
+}
