@@ -12,10 +12,11 @@
  */
 
 import { execFileSync } from "node:child_process";
-import { appendFileSync, mkdtempSync, readFileSync } from "node:fs";
+import { appendFileSync, existsSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gunzipSync } from "node:zlib";
 import { z } from "zod";
 import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -74,7 +75,7 @@ const FOUND = z.object({
 type Found = z.infer<typeof FOUND>;
 
 if (values.report === undefined) await run();
-else console.log(report(readFileSync(values.report, "utf8")));
+else console.log(report(textOf(values.report)));
 
 async function run(): Promise<void> {
   const made = await createCudaRunner();
@@ -88,23 +89,20 @@ async function run(): Promise<void> {
     return { name, dtype, computation: laneCase(name, Number(values.side), Number(values.cube), dtype) } as const;
   });
   const sizes = [...new Set(cases.map((c) => elementCount(outputOf(c.computation)) * bytesOf(c.dtype)))];
-  for (const bytes of sizes) await copies(bytes, runner, workdir);
+  for (const bytes of sizes)
+    await copies(bytes, runner, workdir).catch((e) => write({ kind: "no copy", because: String(e) }));
   if (cases.some((c) => c.name.startsWith("filter"))) npp(runner, workdir);
   const begun = Date.now();
   for (const { name, dtype, computation } of cases) {
     if ((Date.now() - begun) / 1000 > Number(values.within)) write({ kind: "left out", case: name, dtype });
-    else write(await searched(name, dtype, computation, runner));
+    else write(await searched(name, dtype, computation));
   }
-  for (const bytes of sizes) await copies(bytes, runner, workdir);
+  for (const bytes of sizes)
+    await copies(bytes, runner, workdir).catch((e) => write({ kind: "no copy", because: String(e) }));
   await runner.close();
 }
 
-async function searched(
-  name: string,
-  dtype: "f32" | "f64",
-  computation: Computation,
-  runner: CudaRunner,
-): Promise<Found> {
+async function searched(name: string, dtype: "f32" | "f64", computation: Computation): Promise<Found> {
   const begun = Date.now();
   const machine = nvidiaTarget(values.target);
   const seconds = Number(values.seconds);
@@ -118,7 +116,6 @@ async function searched(
       trials: 1_000_000,
       earlyStop: false,
       kinds: "lanes",
-      runner,
     },
   );
   const extents = new Map(computation.axes.map((a) => [a.name, a.extent]));
@@ -134,6 +131,12 @@ async function searched(
   };
   if (!("trials" in outcome)) return { ...line, trials: 0, failed: { [outcome.status]: 1 } };
   const { best, trials, failed } = outcome;
+  for (const { candidate, measurement: m, prediction } of trials)
+    write({
+      ...{ kind: "trial", case: name, dtype, schedule: candidate.schedule, status: m.status },
+      ...(m.status === "ok" ? { median: m.median, interval: m.interval } : { log: m.log.slice(0, 200) }),
+      expected: prediction?.uncorrectedSeconds,
+    });
   return {
     ...{ ...line, trials: trials.length, failed },
     ...(best && {
@@ -160,6 +163,7 @@ async function copies(bytes: number, runner: CudaRunner, workdir: string): Promi
   const forms = [[], ["-DBY_KERNEL"]];
   const files = forms.map((flags, i) => {
     const file = join(workdir, `copy-${bytes}-${i}.so`);
+    if (existsSync(file)) return file;
     execFileSync(runner.device.nvcc.path, [
       "-shared",
       "-Xcompiler",
@@ -203,6 +207,19 @@ function write(line: unknown): void {
   if (values.out !== undefined) appendFileSync(values.out, `${text}\n`);
 }
 
+function textOf(file: string): string {
+  const bytes = readFileSync(file);
+  return (file.endsWith(".gz") ? gunzipSync(bytes) : bytes).toString("utf8");
+}
+
+/** Of a design's text what differs: `FBS-load 1 row; outputs a lane 4; sweep 64 outputs; steps written out 2`. */
+function designOf(text: string): string {
+  const [, place = text] = /^\S+\s+(.*?);/.exec(text) ?? [];
+  const told = ["loops kept [^n;][^;]*", "outputs a lane \\d+", "sweep \\d+ outputs", "steps written out \\d+"];
+  const more = told.flatMap((pattern) => new RegExp(pattern).exec(text)?.[0] ?? []);
+  return [place.replace(" on 32 lanes,", "").replace(" x 1 vector", ""), ...more].join("; ");
+}
+
 /** The lines of a run as a table. */
 function report(text: string): string {
   const lines = text
@@ -222,6 +239,8 @@ function report(text: string): string {
   const picked = new Map<string, number>();
   for (const r of recordedLanes(values.picked))
     picked.set(r.name, Math.min(r.seconds, picked.get(r.name) ?? r.seconds));
+  const took = found.map((f) => f.took);
+  const [least, most] = [Math.min(...took), Math.max(...took)];
   const ratios: number[] = [];
   const rows = found.map((f) => {
     const { seconds } = f;
@@ -242,14 +261,14 @@ function report(text: string): string {
         : "",
       hand ? `${us(hand)} (${(hand / seconds).toFixed(2)})` : "",
       `${f.trials}`,
-      f.design?.replace(/^\S+\s+/, "").replace(/; dataflow.*?(?=; outputs a lane|; sweep|$)/, "") ?? "",
+      designOf(f.design ?? ""),
     ].join(" | ")} |`;
   });
   const geomean = Math.exp(ratios.reduce((sum, r) => sum + Math.log(r), 0) / Math.max(1, ratios.length));
   return [
     "# Filters and stencils on a GPU, searched",
     "",
-    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc.version}. Images of ${values.side} x ${values.side}, grids of ${values.cube} cubed. Each case is searched for ${values.seconds} s from a cold database; times are those of the finals, in microseconds, every element compared. "Of the copy" is the time of the faster device copy of as many bytes over the kernel's. In parentheses: the time of NPP, and of the best kernel picked by hand on an H200 (another memory; [cuda-ssam-h200.md](cuda-ssam-h200.md)), over ours. NPP is compared where no border is in reach.`,
+    `${device?.name}, driver ${device?.driver}, nvcc ${device?.nvcc.version}. Images of ${values.side} x ${values.side}, grids of ${values.cube} cubed. Each case is searched from a cold database, with ${values.seconds} s until the finals as its budget (${least.toFixed(0)} to ${most.toFixed(0)} s in all, compiling and checking included); times are those of the finals, in microseconds, every element compared. "Of the copy" is the time of the faster device copy of as many bytes over the kernel's. In parentheses: the time of NPP, and of the best kernel picked by hand on an H200 (another memory; [cuda-ssam-h200.md](cuda-ssam-h200.md)), over ours. NPP is compared where no border is in reach.`,
     "",
     "    node dist/bench/cuda-lanes.js --out lanes.jsonl && node dist/bench/cuda-lanes.js --report lanes.jsonl",
     "",

@@ -6,9 +6,12 @@
  */
 
 import { readFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
 import { z } from "zod";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
+import { scheduleSchema } from "../mapper/schedule/schedules.ts";
 import { rollable } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -73,4 +76,24 @@ export function recordedLanes(file: string): readonly RecordedLanes[] {
       const schedule = { ...PICKED, dataflow, rows: Number(rows), vectors: Number(vectors), rolled: kept };
       return [{ name: line.case, computation, schedule, seconds: line.ms / 1000 }];
     });
+}
+
+const TRIAL = z.object({
+  kind: z.literal("trial"),
+  ...{ case: z.string(), dtype: z.enum(["f32", "f64"]), status: z.literal("ok"), median: z.number() },
+  schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
+});
+
+/** What searches of bench/cuda-lanes.ts measured: the kernels that were right, by case. */
+export function searchedLanes(file: string, side = 8192, cube = 512): readonly RecordedLanes[] {
+  const computations = new Map<string, Computation>();
+  const lines = gunzipSync(readFileSync(file)).toString("utf8").trim().split("\n");
+  return lines.flatMap((text): RecordedLanes[] => {
+    const trial = TRIAL.safeParse(JSON.parse(text)).data;
+    if (!trial) return [];
+    const name = `${trial.case} ${trial.dtype}`;
+    const computation = computations.get(name) ?? laneCase(trial.case, side, cube, trial.dtype);
+    computations.set(name, computation);
+    return [{ name, computation, schedule: trial.schedule, seconds: trial.median }];
+  });
 }

@@ -21,10 +21,12 @@ import { readsOf } from "./lanes.ts";
 /** 64-bit values pass a unit in two halves. */
 const WORD_BYTES = 4;
 
-// Fitted to the 240 kernels of bench/results/cuda-ssam-h200.jsonl, 2026-11-22: 82 % of their pairs are ranked right, and 57 % without.
+// Fitted to 240 kernels picked by hand (bench/results/cuda-ssam-h200.jsonl) and 251 that searches measured (cuda-filters-h100.jsonl.gz), 2026-11-22.
 
-/** Turns of a quarter for a load: itself, its address and bounds, and the lines it shares with its neighbours. */
-const LOAD_TURNS = 3.7;
+/** Turns of a quarter for a load: itself, its address and bounds, and the lines it shares with its neighbours; and for one of several elements. */
+const LOAD_TURNS = 4.4;
+const WIDE_LOAD_TURNS = 10;
+const SHUFFLE_TURNS = 3;
 /** Instructions of a load as they are written out; counted in SASS of filters of 9 and 20. */
 const LOAD_INSTRUCTIONS = 3;
 /** Weights that the uniform registers hold; of more, those that rows use one after another are loaded for each product. */
@@ -32,19 +34,26 @@ const HELD_WEIGHTS = 60;
 const WEIGHT_TURNS = 0.8;
 /** Instructions that warps share near a quarter, 16 bytes each: each beyond costs its fetch. Of more than the last cache holds all do. */
 const NEAR_INSTRUCTIONS = 2048;
-const FETCH_TURNS = 0.6;
+const FETCH_TURNS = 0.7;
 const CACHED_INSTRUCTIONS = 7500;
 const MISSED_TURNS = 2;
 /** Of the shorter of arithmetic and transfers, the part that does not overlap with the other. */
-const NOT_OVERLAPPED = 0.2;
-/** Of the time of a row from memory, what it takes when a block beside has brought it. */
-const AGAIN = 0.24;
+const NOT_OVERLAPPED = 0.34;
+/** Of a block of a quarter, what its last ones take longer than the others. */
+const TAIL = 0.45;
+/** What memory takes longer for rows far apart, as the blocks of sweeps read them at once. */
+const SWEPT_ROWS = 0.08;
+/** What memory takes longer for each row more than four of vectors that overlap, whose stores straddle lines. */
+const STRADDLING_ROW = 0.06 / 16;
+const FREE_ROWS = 4;
+/** Of a pass, what it takes longer where a quarter has one warp; its part of that where it has more. */
+const ALONE = 0.1;
 /** Registers of a thread besides sums and data, and of a quarter's lanes all together. CUDA C++ Programming Guide, Technical Specifications. */
 const OTHER_REGISTERS = 24;
 const QUARTER_REGISTERS = 512;
 const QUARTER_WARPS = 16;
 /** Memory under load answers later than alone. */
-const LOADED = 2;
+const LOADED = 1.3;
 
 /** What a warp does for one block of outputs. */
 interface Work {
@@ -54,6 +63,8 @@ interface Work {
   readonly loads: number;
   readonly shuffles: number;
   readonly others: number;
+  /** Turns of each load. */
+  readonly loadTurns: number;
   /** Times 128 bytes that the first cache is asked for. */
   readonly lines: number;
   /** Instructions written out, and how often they are passed through. */
@@ -61,13 +72,17 @@ interface Work {
   readonly passes: number;
   /** Rows of data that are loaded, for each that no other block loads. */
   readonly again: number;
+  /** What memory takes longer for how a block reads and writes. */
+  readonly apart: number;
   /** Warps that a quarter's registers hold. */
   readonly warps: number;
+  /** What a pass takes longer for want of others. */
+  readonly alone: number;
 }
 
 /** Seconds of a call. */
 export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlacement, target: Target): number {
-  const { multiplyAdd, shift, load } = laneCosts(target);
+  const { multiplyAdd, load } = laneCosts(target);
   const words = bytesOf(sum.output.dtype) / WORD_BYTES;
   const work = s.each === undefined && s.sweep === undefined ? blockWork(sum, s, placement) : sweepWork(sum, s);
 
@@ -77,8 +92,8 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
     (work.written > CACHED_INSTRUCTIONS ? MISSED_TURNS * work.written : 0);
   const issued =
     (work.multiplyAdds * multiplyAdd.issueCycles + work.others) * words +
-    work.loads * LOAD_TURNS +
-    work.shuffles * shift.issueCycles * words +
+    work.loads * work.loadTurns +
+    work.shuffles * SHUFFLE_TURNS * words +
     far * work.passes;
   const turns = Math.max(issued, work.lines * load.issueCycles * words) / work.passes;
 
@@ -87,14 +102,19 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
   const warps = Math.min(work.warps, Math.ceil(blocks / quarters));
   const latency = LOADED * (memoryOf(target, "dram").latencyCycles?.value ?? 0);
-  const pass = Math.max(warps * turns, turns + latency);
-  const busy = (Math.max(1, blocks / quarters / warps) * work.passes * pass) / (target.clockHz?.value ?? 1);
+  const pass = Math.max(warps * turns, turns + latency) * (1 + work.alone / warps);
+  const waves = Math.max(1, blocks / quarters / warps) * (1 + (TAIL * quarters) / blocks);
+  const busy = (waves * work.passes * pass) / (target.clockHz?.value ?? 1);
 
   // 3. Every element once from memory, rows between blocks from the cache.
-  const bytes = (elementCount(sum.input) + elementCount(sum.output)) * bytesOf(sum.output.dtype);
-  const near = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
-  const rate = readRate(target, near ? "l2" : "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
-  const moving = (bytes / rate) * (1 + AGAIN * (work.again - 1));
+  const size = bytesOf(sum.output.dtype);
+  const [read, written] = [elementCount(sum.input) * size, elementCount(sum.output) * size];
+  const near = read + written <= (memoryOf(target, "l2").bytes?.value ?? 0);
+  const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
+  const moving = Math.max(
+    ((read + written) / rateOf(near ? "l2" : "dram")) * work.apart,
+    (read * work.again + written) / rateOf("l2"),
+  );
   const launch = target.fixed["launch"]?.value ?? 0;
   return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
 }
@@ -117,8 +137,10 @@ function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, output
     lines: repeats * loads + sums,
     written: multiplyAdds + loads * LOAD_INSTRUCTIONS,
     passes: repeats,
+    loadTurns: LOAD_TURNS,
     again: rows / s.rows,
-    warps: QUARTER_WARPS,
+    apart: data === "held" ? 1 + STRADDLING_ROW * Math.max(0, sums - FREE_ROWS) : 1,
+    ...{ warps: QUARTER_WARPS, alone: 0 },
   };
 }
 
@@ -150,8 +172,10 @@ function sweepWork(sum: TapSum, s: LaneSchedule): Work {
     lines: (pieces * steps + rows * length) * each,
     written: ahead * (sum.taps.length * sums + pieces * LOAD_INSTRUCTIONS),
     passes: steps / ahead,
+    loadTurns: each > 1 ? WIDE_LOAD_TURNS : LOAD_TURNS,
     again: (read * steps) / (rows * length),
-    warps,
+    apart: swept ? 1 + SWEPT_ROWS : 1,
+    ...{ warps, alone: ALONE },
   };
 }
 

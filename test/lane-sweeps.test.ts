@@ -7,7 +7,7 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { laneCase, PICKED, recordedLanes } from "../bench/lane-cases.ts";
+import { laneCase, PICKED, type RecordedLanes, recordedLanes, searchedLanes } from "../bench/lane-cases.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
@@ -161,30 +161,37 @@ describe("lanes that sweep", () => {
       const best = [...space.all()].toSorted((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
       return best.slice(0, 16).map((s) => `${s.rows} ${s.each} ${s.sweep !== undefined}`);
     };
-    // A filter of 9 in windows of four outputs; planes of a 3-D stencil that pass through registers.
+    // Small windows are bound by memory, which takes blocks side by side best; large ones and planes pass through registers.
+    expect(designs("filter 3", "f32").slice(0, 2)).toEqual(["8 4 false", "4 4 false"]);
     expect(designs("filter 9", "f32")[0]).toBe("1 4 true");
-    expect(designs("3d27pt", "f32").every((text) => text.endsWith("true"))).toBe(true);
-    expect(designs("3d7pt", "f64").every((text) => text.endsWith("true"))).toBe(true);
+    expect(designs("3d125pt", "f32").every((text) => text.endsWith("true"))).toBe(true);
+    expect(designs("3d13pt", "f64").filter((text) => text.endsWith("true")).length).toBeGreaterThan(4);
   });
 });
 
+/** What the model expects of recorded kernels, by case. */
+function expectedOf(recorded: readonly RecordedLanes[], gpu: string): ReadonlyMap<string, readonly Judged[]> {
+  const groups = new Map<string, Judged[]>();
+  for (const { name, computation, schedule, seconds } of recorded) {
+    const verdict = tapsOf(computation, schedule.rolled);
+    const placed = verdict.ok
+      ? placeWindow(WINDOW_DESIGNS[schedule.dataflow], schedule.lanes, verdict.sum.columns)
+      : undefined;
+    if (!verdict.ok || !placed?.ok) throw new Error(`${name} was measured and does not map`);
+    const predicted = warpSeconds(verdict.sum, schedule, placed.placement, nvidiaTarget(gpu));
+    groups.set(name, [...(groups.get(name) ?? []), { predicted, measured: seconds }]);
+  }
+  return groups;
+}
+
 describe("the model of lanes on a GPU", () => {
   it("ranks the 240 kernels that were picked by hand and measured on an H200", () => {
-    const groups = new Map<string, Judged[]>();
-    for (const { name, computation, schedule, seconds } of recordedLanes("bench/results/cuda-ssam-h200.jsonl")) {
-      const verdict = tapsOf(computation, schedule.rolled);
-      const placed = verdict.ok
-        ? placeWindow(WINDOW_DESIGNS[schedule.dataflow], schedule.lanes, verdict.sum.columns)
-        : undefined;
-      if (!verdict.ok || !placed?.ok) throw new Error(`${name} was measured and does not map`);
-      const predicted = warpSeconds(verdict.sum, schedule, placed.placement, nvidiaTarget("h200"));
-      groups.set(name, [...(groups.get(name) ?? []), { predicted, measured: seconds }]);
-    }
+    const groups = expectedOf(recordedLanes("bench/results/cuda-ssam-h200.jsonl"), "h200");
     const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
     // 57 % and 47 % before its parts were fitted to them.
     expect(count).toBe(240);
-    expect(pairwise).toBeGreaterThan(0.8);
-    expect(recall).toBeGreaterThan(0.7);
+    expect(pairwise).toBeGreaterThan(0.82);
+    expect(recall).toBeGreaterThan(0.75);
     // Where arithmetic binds, the kernel that is expected to be fastest was, or lost little to it.
     for (const [name, all] of groups) {
       const k = Number(/^filter (\d+)$/.exec(name)?.[1] ?? 0);
@@ -192,5 +199,13 @@ describe("the model of lanes on a GPU", () => {
       const [first] = all.toSorted((a, b) => a.predicted - b.predicted);
       expect((first?.measured ?? 0) / Math.min(...all.map((a) => a.measured)), name).toBeLessThan(1.1);
     }
+  });
+
+  it("ranks the 251 kernels of filters that searches measured on an H100, most of which it had expected to be good", () => {
+    const groups = expectedOf(searchedLanes("bench/results/cuda-filters-h100.jsonl.gz"), "h100");
+    const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
+    expect(count).toBe(251);
+    expect(pairwise).toBeGreaterThan(0.75);
+    expect(recall).toBeGreaterThan(0.68);
   });
 });
