@@ -20,6 +20,7 @@ import { gunzipSync } from "node:zlib";
 import { z } from "zod";
 import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { argumentsOf } from "../codegen/cpp-frame.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { candidateText, scheduleText } from "../report/describe-candidate.ts";
@@ -79,7 +80,7 @@ else console.log(report(textOf(values.report)));
 
 async function run(): Promise<void> {
   const made = await createCudaRunner();
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   const workdir = mkdtempSync(join(tmpdir(), "automap-lanes-"));
   write({ kind: "device", ...runner.device });

@@ -18,7 +18,7 @@ import {
   shortId,
 } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
-import { indent, printTime, table } from "../report/text.ts";
+import { counted, indent, printTime, table } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
@@ -147,7 +147,7 @@ function describe(replayed: Replay, file: string): string {
     "",
     indent(table(rows)),
     "",
-    `${trials.length} trials gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
+    `${counted(trials.length, "trial")} gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
     ...(best ? [`best  ${printTime(secondsOf(best) ?? 0)}  ${candidateText(best.candidate)}`] : []),
     ...assumed.map((what) => `not recorded, so assumed: ${what}`),
     divergence

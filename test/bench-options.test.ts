@@ -1,7 +1,9 @@
 /** @file Scripts of bench/ say their options when asked, and a mistake in a sentence. */
 
 import { spawnSync } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 import { UsageError } from "../abstraction/error.ts";
 import { caseNamed } from "../bench/cuda-cases.ts";
@@ -77,8 +79,13 @@ describe("a script of bench/", () => {
   it.runIf(process.env["AUTOMAP_SLOW"] === "1").each(built)(
     "%s ends with 2 at a wrong number, and at a wrong word without a trace",
     (name) => {
+      // Some write files where they are.
+      const folder = mkdtempSync(join(tmpdir(), "automap-bench-"));
       const run = (...words: string[]) =>
-        spawnSync(process.execPath, [`dist/bench/${name.replace(/ts$/, "js")}`, ...words], { encoding: "utf8" });
+        spawnSync(process.execPath, [resolve(`dist/bench/${name.replace(/ts$/, "js")}`), ...words], {
+          cwd: folder,
+          encoding: "utf8",
+        });
       const said = run("--help").stdout;
       // How numbers are checked does not depend on which they are.
       const number = /^ {2}--(\S+) <value> {3}\(default [\d.,/]+\)$/m.exec(said)?.[1];
@@ -88,9 +95,16 @@ describe("a script of bench/", () => {
         const { status, stderr } = run(`--${option}`, "no-such-word");
         expect({ option, refused: status !== 0, trace: /^ {4}at /m.test(stderr) }).toMatchObject({ trace: false });
       }
+      rmSync(folder, { recursive: true });
     },
     600_000,
   );
+
+  it("says what a machine lacks as what it is, which is no fault of the script", () => {
+    const scripts = readdirSync("bench").filter((name) => name.endsWith(".ts"));
+    const traced = /throw new Error\(.*\.what\b/;
+    expect(scripts.filter((name) => traced.test(readFileSync(`bench/${name}`, "utf8")))).toEqual([]);
+  });
 
   it("reads its options there and nowhere else", () => {
     const scripts = readdirSync("bench").filter((name) => name.endsWith(".ts") && name !== "options.ts");
