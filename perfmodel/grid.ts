@@ -38,6 +38,7 @@ import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { resultsAlong, runsAlongRows, sectorsOver } from "../mapper/schedule/store.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
+import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
 import type { Costs } from "./model.ts";
@@ -262,9 +263,10 @@ function drainSeconds(
 function loopedStores(context: GridContext, schedule: GridSchedule, share: number): number {
   if (schedule.store !== "staged") return 0;
   const { rows, columns, teamThreads } = context;
-  const lines = stagedLines(context, schedule);
-  const width = widthOf({ context, window: windowOf(context, schedule) }, lines);
-  if ((lines.lineExtent * lines.lines) / teamThreads / width <= MOST_WRITTEN_OUT) return 0;
+  const pieces = (rows.extent * columns.extent * fragmentsAlong(columns, schedule)) / teamThreads;
+  if (pieces <= MOST_WRITTEN_OUT) return 0;
+  const width = widthOf({ context, window: windowOf(context, schedule) }, stagedLines(context, schedule));
+  if (pieces / width <= MOST_WRITTEN_OUT) return 0;
   const tile = extentOf(rows.axis, schedule.tile) * extentOf(columns.axis, schedule.tile);
   return ((tile * share) / width) * LOOP_STORE_INSTRUCTIONS;
 }
