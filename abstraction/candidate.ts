@@ -52,6 +52,7 @@ interface Scheduled<S> {
   readonly schedule: S;
 }
 
+/** A mapping onto an instruction, and its schedule. */
 export interface MappedCandidate extends Scheduled<Schedule> {
   /** Left out: this is the kind that the first records were of. */
   readonly kind?: undefined;
