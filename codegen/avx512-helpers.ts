@@ -97,6 +97,22 @@ static inline double lane_of(__m512d v, long n) { alignas(64) double lanes[8]; _
 static inline int32_t lane_of(__m512i v, long n) { alignas(64) int32_t lanes[16]; _mm512_store_si512(lanes, v); return lanes[n]; }`,
   },
   {
+    name: "even_lanes",
+    text: code`/* Every second element; none behind the last one is read. */
+static inline __m512 even_lanes(const float* p) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  return _mm512_permutex2var_ps(_mm512_loadu_ps(p), even, _mm512_maskz_loadu_ps(0x7fff, p + 16));
+}
+static inline __m512d even_lanes(const double* p) {
+  const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+  return _mm512_permutex2var_pd(_mm512_loadu_pd(p), even, _mm512_maskz_loadu_pd(0x7f, p + 8));
+}
+static inline __m512i even_lanes(const int32_t* p) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  return _mm512_permutex2var_epi32(_mm512_loadu_si512(p), even, _mm512_maskz_loadu_epi32(0x7fff, p + 16));
+}`,
+  },
+  {
     name: "most_lanes",
     text: code`static inline __m512 most_lanes(__m512 a, __m512 b) { /* NaN wins */
   return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);

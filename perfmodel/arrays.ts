@@ -30,6 +30,8 @@ const GATHERED_PER_CYCLE = 1.2;
 const TAKEN_OUT_CYCLES = 8;
 /** Vectors that begin in the middle of a cache line take two of its reads. */
 const UNALIGNED_LOADS = 1.9;
+/** Every second element: two loads, and a shuffle that takes the port of two more. */
+const EVEN_LOADS = 2 * UNALIGNED_LOADS + 2;
 /** Of the cycles of loads, the part that shows beside what is slowest; see lanes.ts. */
 const LOADS_SHOWING = 0.3;
 /** Of the smaller of arithmetic and transfers, the part that does not overlap with the other; see lanes.ts. */
@@ -155,6 +157,7 @@ function loadCost({ sum, space }: LaneArray, read: Access, inverse: Inverse | un
     pitch *= extent;
   }
   if (stride === 0) return 1;
+  if (stride === 2) return EVEN_LOADS;
   return stride === 1 ? UNALIGNED_LOADS : (2 * lanes) / GATHERED_PER_CYCLE;
 }
 

@@ -123,6 +123,7 @@ describe("designs on lanes by their transforms", () => {
           const schedule: ArraySchedule = { ...plan, beside, inputs, streaming: false, threads: 1 };
           if (!placeArray(computation, schedule).ok) continue;
           names.add(dataflow);
+          tried++;
           expect(wrong(computation, schedule)).toBeUndefined();
         }
       }
