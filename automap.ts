@@ -152,6 +152,7 @@ export {
   tune,
 } from "./session/api.ts";
 export { type Checked, compareBest, type Finding } from "./session/check.ts";
+export { nativeIntrinsics } from "./session/choose.ts";
 export type { TunedKernel } from "./session/finals.ts";
 export {
   type BoundKernel,
@@ -163,8 +164,8 @@ export {
 export { type Expected, type RankOptions, rankByModel } from "./session/rank.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport, type ReportFilter } from "./session/report.ts";
-export type { Reason } from "./session/space.ts";
-export { nativeIntrinsics, type TuneOutcome } from "./session/tune.ts";
+export type { Reason } from "./session/session-space.ts";
+export type { TuneOutcome } from "./session/tune.ts";
 export { localGpu } from "./session/workplace.ts";
 export { nativeTarget, nvidiaTarget } from "./targets/index.ts";
 export type { TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";

@@ -33,7 +33,7 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { createCounts } from "../perfmodel/counts.ts";
 import { runChild } from "../runtime/child.ts";
 import type { Cores } from "../runtime/cores.ts";
-import { nativeIntrinsics } from "../session/tune.ts";
+import { nativeIntrinsics } from "../session/choose.ts";
 
 export interface Bound {
   /** Seconds of a call: the larger of the two. */

@@ -20,7 +20,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { chooseSpace, usableIntrinsics } from "../session/tune.ts";
+import { chooseSpace, usableIntrinsics } from "../session/choose.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { search } from "../tuner/search.ts";

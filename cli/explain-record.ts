@@ -21,8 +21,8 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
+import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
-import type { Costs } from "../perfmodel/model.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printClock, printTime, table } from "../report/text.ts";
 import { contradictionText } from "../session/contradiction.ts";

@@ -20,16 +20,10 @@ import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
+import { isPlain, usableIntrinsics } from "../session/choose.ts";
 import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
-import {
-  DEFAULT_SECONDS,
-  DEFAULT_TRIALS,
-  isPlain,
-  operationsOf,
-  tuneComputation,
-  usableIntrinsics,
-} from "../session/tune.ts";
+import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "../session/tune.ts";
 import { checkThreads } from "../session/workplace.ts";
 import { isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";

@@ -13,7 +13,22 @@
  */
 
 import { Matrix, solve } from "ml-matrix";
-import type { Costs } from "./model.ts";
+
+/** One part of the time of a call, were it alone. */
+export interface CostTerm {
+  /** `issue`, `chain`, `front end`, `load`, `store`, `scatter`, `blocks`, `read l2`, `write l2`, ..., `fill`, `pack`, `pack memory`, `barrier`. */
+  readonly name: string;
+  readonly seconds: number;
+}
+
+/** The parts of a prediction before any correction. */
+export interface Costs {
+  readonly terms: readonly CostTerm[];
+  /** Everything overlaps; nothing does. */
+  readonly bounds: readonly [max: number, sum: number];
+  /** What a correction may tell apart besides: the instruction and where each input lies, `a padded`. */
+  readonly traits: readonly string[];
+}
 
 /** One measured run and what the model said its parts are. */
 export interface Observation {

@@ -1,7 +1,7 @@
 /** @file A prediction level by level, so that a reader sees where each cycle goes. */
 
 import type { Prediction } from "../abstraction/trial.ts";
-import type { Costs } from "./model.ts";
+import type { Costs } from "./correct.ts";
 
 /**
  * A prediction as text.

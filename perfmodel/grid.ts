@@ -39,9 +39,8 @@ import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { resultsAlong, runsAlongRows, sectorsOver } from "../mapper/schedule/store.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
-import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
+import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
-import type { Costs } from "./model.ts";
 
 /**
  * Instructions of a warp for 32 results, with their addresses, each in 2 bytes; and for the same by way of shared memory. For what lies outside the

@@ -19,7 +19,7 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
-import { apply, type Correction } from "./correct.ts";
+import { apply, type Correction, type Costs, type CostTerm } from "./correct.ts";
 import type { Packing } from "./placed.ts";
 import { bySpread, type InputState, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
@@ -32,21 +32,6 @@ export interface ModelOptions {
   readonly form?: "max" | "sum";
   /** Learnt from trials: {@link fit}. */
   readonly correction?: Correction;
-}
-
-/** One part of the time of a call, were it alone. */
-export interface CostTerm {
-  /** `issue`, `chain`, `front end`, `load`, `store`, `scatter`, `blocks`, `read l2`, `write l2`, ..., `fill`, `pack`, `pack memory`, `barrier`. */
-  readonly name: string;
-  readonly seconds: number;
-}
-
-export interface Costs {
-  readonly terms: readonly CostTerm[];
-  /** Everything overlaps; nothing does. */
-  readonly bounds: readonly [max: number, sum: number];
-  /** What a correction may tell apart besides: the instruction and where each input lies, `a padded`. */
-  readonly traits: readonly string[];
 }
 
 /**

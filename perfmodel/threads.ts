@@ -28,9 +28,8 @@ import {
   THREAD_KIND,
   threadRegisters,
 } from "../mapper/schedule/thread/schedule.ts";
-import { apply, type Correction, NO_CORRECTION } from "./correct.ts";
+import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
-import type { Costs } from "./model.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
 /** Sectors that the first cache gives a cycle: 128 bytes (Luo et al., H100). */

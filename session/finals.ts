@@ -32,7 +32,7 @@ import { gpuTargetNamed } from "../targets/index.ts";
 import { rankingOf, type TrialOf } from "../tuner/trials.ts";
 import { kernelFor } from "./kernel.ts";
 import { mappingOf } from "./recorded.ts";
-import type { SessionSpace } from "./space.ts";
+import type { SessionSpace } from "./session-space.ts";
 import type { Bench } from "./workplace.ts";
 
 /** The winner of a search: its record, its code, its time. */

@@ -28,9 +28,9 @@ import { type GridContext, gridContext, gridLimits } from "../mapper/schedule/gr
 import { problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { printThreadSchedule, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
+import type { Costs } from "../perfmodel/correct.ts";
 import { type Correction, fit as fitCorrection } from "../perfmodel/correct.ts";
 import { gridCosts, predictGrid } from "../perfmodel/grid.ts";
-import type { Costs } from "../perfmodel/model.ts";
 import { predictThreads, threadCosts } from "../perfmodel/threads.ts";
 import { isGpu, NVIDIA_TARGETS } from "../targets/index.ts";
 import { gridSpace } from "../tuner/grid-candidates.ts";
@@ -38,7 +38,7 @@ import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { threadSpace } from "../tuner/thread-candidates.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
-import type { Reason, SessionSpace, SessionSpaceOptions } from "./space.ts";
+import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 import { VERSION } from "./version.ts";
 
 /** Instructions expected to take more than this many times the least are left out, as in each of the two spaces. */

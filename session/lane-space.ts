@@ -30,7 +30,7 @@ import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
 import { declaredAs } from "./declared.ts";
-import type { Reason, SessionSpace } from "./space.ts";
+import type { Reason, SessionSpace } from "./session-space.ts";
 import { VERSION } from "./version.ts";
 
 /** Lanes have an estimate of their own: it is scaled by what was measured of them. */

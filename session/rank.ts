@@ -12,8 +12,9 @@ import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { nativeTarget } from "../targets/index.ts";
-import type { Reason } from "./space.ts";
-import { chooseSpace, type TuneComputationOptions, usableIntrinsics } from "./tune.ts";
+import { chooseSpace, usableIntrinsics } from "./choose.ts";
+import type { Reason } from "./session-space.ts";
+import type { TuneComputationOptions } from "./tune.ts";
 
 /** A candidate and what the model expects of it. */
 export interface Expected {

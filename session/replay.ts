@@ -26,7 +26,8 @@ import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
-import { isRefusals, type Reason, type SessionSpace, sessionSpace } from "./space.ts";
+import type { Reason, SessionSpace } from "./session-space.ts";
+import { isRefusals, sessionSpace } from "./space.ts";
 
 /** The first decision that came out differently. */
 export interface Divergence {

@@ -10,7 +10,6 @@
 import {
   type ArrayCandidate,
   type Candidate,
-  type CandidateKinds,
   isArray,
   type LaneCandidate,
   type MappedCandidate,
@@ -20,53 +19,20 @@ import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
-import type { Target } from "../abstraction/machine.ts";
-import type { Mapping, Refusal } from "../abstraction/mapping.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
 import type { Steps } from "../abstraction/steps.ts";
-import type { Prediction } from "../abstraction/trial.ts";
-import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { laneSpace } from "../tuner/lane-candidates.ts";
-import type { SearchSpace } from "../tuner/space.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
-import type { TrialOf } from "../tuner/trials.ts";
 import { arrayCandidates, generateArray } from "./array-space.ts";
 import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
 import { besideWarps, generateDesign, laneCandidates, scaledEstimate, slides } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
-
-export interface SessionSpace extends SearchSpace<Candidate> {
-  /** Instructions that candidates of this space use. */
-  readonly intrinsics: readonly Intrinsic[];
-  intrinsicOf(candidate: Candidate): Intrinsic;
-  /** Undefined for a design on lanes. */
-  mappingOf(candidate: Candidate): Mapping | undefined;
-  kernelOf(candidate: Candidate): Kernel;
-  predict(candidate: Candidate): Prediction | undefined;
-  /** Corrects the model by all trials so far. */
-  learn(trials: readonly TrialOf<Candidate>[]): void;
-}
-
-export interface SessionSpaceOptions {
-  readonly intrinsics: readonly Intrinsic[];
-  /** Rates of the machine; those of the reference machine when left out. */
-  readonly calibration?: Calibration | undefined;
-  /** This machine by default. */
-  readonly machine?: Target;
-  readonly threads: number;
-  readonly seed: number;
-  readonly kinds?: CandidateKinds;
-  /** Of the mappings those to search; all by default. */
-  readonly keeps?: ((mapping: Mapping) => boolean) | undefined;
-}
-
-/** Why an instruction or lanes cannot compute it; a refusal of a mapping has more to say. */
-export type Reason = Omit<Pick<Refusal, "rule" | "because" | "hint">, "rule"> & { readonly rule: string };
+import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 
 /** The space, or why nothing maps. */
 export function* sessionSpace(
@@ -80,21 +46,19 @@ export function* sessionSpace(
   }
   const predictor = predictorFor(calibration, machine);
   const predict = (m: Mapping, s: Schedule): number | undefined => predictor.predict(m, s)?.seconds;
-  const nearBytes = modelTarget(machine, calibration).memory[0]?.bytes;
+  const target = modelTarget(machine, calibration);
+  const near = target.memory[0]?.bytes;
   const mapped =
-    kinds === "lanes" ? [] : yield* candidateSpace(computation, intrinsics, predict, threads, seed, nearBytes, keeps);
+    kinds === "lanes" ? [] : yield* candidateSpace(computation, intrinsics, predict, threads, seed, near, keeps);
   // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
-  const spaceOf = computation.time ? stepSpace : laneSpace;
-  const lanes = multiplyAdd && spaceOf(computation, { threads, target: modelTarget(machine, calibration) });
+  const lanes = multiplyAdd && (computation.time ? stepSpace : laneSpace)(computation, { threads, target });
   const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   const every = kinds === "lanes";
   // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
   const others = every || (wanted && !windows && (isRefusals(mapped) || isWide(computation)));
-  const found = others
-    ? arrayCandidates(computation, { intrinsics, every, threads, target: modelTarget(machine, calibration) })
-    : undefined;
+  const found = others ? arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (isRefusals(mapped) && !windows && !arrays) {
     const [first, second] = [lanes, found].map((r) => (r && "rule" in r ? r.because : undefined));

@@ -7,7 +7,7 @@
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { type Database, type Environment, recordTrial, trialsOf, type Workload } from "../db/index.ts";
 import type { TrialStore } from "../tuner/search.ts";
-import type { SessionSpace } from "./space.ts";
+import type { SessionSpace } from "./session-space.ts";
 
 /** The search whose trials they are. */
 interface Searched {

@@ -24,7 +24,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { inSlices, type Sliced, type Step, type Steps } from "../abstraction/steps.ts";
+import { inSlices, type Sliced, type Step } from "../abstraction/steps.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import {
@@ -37,21 +37,20 @@ import {
   WORKLOAD_NAME,
   type Workload,
 } from "../db/index.ts";
-import { knownIntrinsics } from "../intrinsics/index.ts";
-import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { isDoneBefore } from "../runtime/until.ts";
-import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, recordOf, runsOn } from "../targets/index.ts";
+import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
 import { search, type TuneEvent, type TunePhase, type TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { TrialOf } from "../tuner/trials.ts";
+import { chooseSpace, isPlain, usableIntrinsics } from "./choose.ts";
 import { contradictionIn, contradictionText } from "./contradiction.ts";
 import { checkKnown } from "./declared.ts";
 import { decide, type TunedKernel } from "./finals.ts";
 import { checkMemory } from "./memory.ts";
-import { isRefusals, type Reason, type SessionSpace, type SessionSpaceOptions, sessionSpace } from "./space.ts";
+import type { Reason, SessionSpace } from "./session-space.ts";
 import { storeIn } from "./store.ts";
 import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
 
@@ -138,65 +137,6 @@ const LEAST_SECONDS = 0.1;
 const ENUMERATION_SHARE = 0.75;
 /** However long the rest took: nearly all enumerations are done by then. */
 const LEAST_ENUMERATION_MS = 1000;
-
-/** The instructions, of the table or registered, that a machine has and that kernels are written with. */
-export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
-  return usableIntrinsics(machine).filter((i) => !isPlain(i));
-}
-
-/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup. */
-export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
-  if (isGpu(machine))
-    return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
-      (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
-    );
-  return knownIntrinsics().filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
-}
-
-/** Whether a row is plain C++ and no instruction. */
-export function isPlain({ isa }: Intrinsic): boolean {
-  return isa === PORTABLE_ISA;
-}
-
-/**
- * What is tried before what: instructions, then products in plain C++. A sum or a copy of what is computed while it is packed maps almost
- * anything and writes every term to memory first, so it comes last.
- */
-function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
-  const plain = intrinsics.filter(isPlain);
-  const tiers = [
-    intrinsics.filter((i) => !isPlain(i)),
-    plain.filter((i) => i.operands.length > 2),
-    plain.filter((i) => i.operands.length <= 2),
-  ];
-  return tiers.filter((tier) => tier.length > 0);
-}
-
-/**
- * The space of a computation over the first tier of instructions that maps: a search that has an instruction spends no trial on plain C++.
- * @returns the instructions to choose from with it, and the steps that were made before it was looked for; or why nothing maps
- */
-export function* chooseSpace(
-  computation: Computation,
-  intrinsics: readonly Intrinsic[],
-  options: Omit<SessionSpaceOptions, "intrinsics">,
-): Steps<
-  | { readonly space: SessionSpace; readonly chosen: readonly Intrinsic[]; readonly before: number }
-  | { readonly refused: readonly Reason[] }
-> {
-  const refused: Reason[] = [];
-  let before = 0;
-  for (const chosen of tiersOf(intrinsics)) {
-    const work = sessionSpace(computation, { ...options, intrinsics: chosen });
-    let made = 0;
-    let next = work.next(false);
-    for (; !next.done; made++) next = work.next(yield next.value);
-    if (!isRefusals(next.value)) return { space: next.value, chosen, before };
-    refused.push(...next.value);
-    before += made;
-  }
-  return { refused: refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i) };
-}
 
 /**
  * Searches for the fastest kernel of a computation on this machine. Where the machine fails on the way, what was measured is kept.

@@ -3,7 +3,7 @@
 import { readdirSync } from "node:fs";
 import { afterEach, expect, it, vi } from "vitest";
 import { findCompiler } from "../runtime/compiler.ts";
-import { nativeIntrinsics } from "../session/tune.ts";
+import { nativeIntrinsics } from "../session/choose.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();

@@ -2,8 +2,8 @@
 
 import { expect, test } from "vitest";
 import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import type { Costs } from "../perfmodel/correct.ts";
 import { apply, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
-import type { Costs } from "../perfmodel/model.ts";
 import { evaluate } from "../tuner/evaluate.ts";
 
 const PARTS = ["issue", "load", "read l2", "pack"] as const;

@@ -11,8 +11,9 @@ import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { type InstantiateOptions, instantiate } from "../operators/operator.ts";
+import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
-import { type Costs, createModel, createTerms, type ModelOptions } from "../perfmodel/model.ts";
+import { createModel, createTerms, type ModelOptions } from "../perfmodel/model.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 
 const is = (value: number): Figure => ({ value, source: "this test" });

@@ -18,9 +18,9 @@ import { findFeatures } from "../runtime/doctor.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { tune } from "../session/api.ts";
+import { isPlain, nativeIntrinsics, usableIntrinsics } from "../session/choose.ts";
 import { generate } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
-import { isPlain, nativeIntrinsics, usableIntrinsics } from "../session/tune.ts";
 import { machineFrom, parseCpuInfo, targetOf } from "../targets/native.ts";
 import { plainCandidate } from "./support/packages.ts";
 

@@ -10,11 +10,12 @@ import { best, openDatabase, queryTrials, runsIn, showTrial } from "../db/index.
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
+import { usableIntrinsics } from "../session/choose.ts";
 import { environmentOf } from "../session/environment.ts";
 import { decide } from "../session/finals.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { replayRun } from "../session/replay.ts";
-import { type TuneComputationOptions, type TuneOutcome, tuneComputation, usableIntrinsics } from "../session/tune.ts";
+import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
 import { captured, commandLine } from "./support/command-line.ts";
 import { type FakeTimes, fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";

@@ -16,7 +16,8 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { access, and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { type RepackedInput, widthAlong } from "../schedule/repack.ts";
+import type { RepackedInput } from "../schedule/grid-context.ts";
+import { widthAlong } from "../schedule/repack.ts";
 import { PIECE_BYTES } from "../schedule/swizzle.ts";
 import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
 

@@ -11,8 +11,9 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
-import { type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
@@ -23,7 +24,6 @@ import type { Decision } from "./decision.ts";
 import { denseRun, formsIn, type MappedLoops, mappedLoops, placesAlong } from "./dense-runs.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
-import type { RepackedInput } from "./repack.ts";
 
 /** What a block may take of its machine. */
 export interface GridLimits {
@@ -76,6 +76,27 @@ export interface GridInput {
 
 /** What is decided about one key of the schedule. */
 export type GridDecision<K extends keyof GridSchedule> = Decision<GridSchedule[K], GridContext, GridSchedule>;
+
+export interface Picked {
+  readonly first: number;
+  readonly step: number;
+}
+
+/** A copy of an input, and how its dimensions are dealt with. */
+export interface RepackedInput {
+  readonly operand: string;
+  readonly source: Tensor;
+  readonly copy: Tensor;
+  /** What the equation reads of the copy, where it reads the source. */
+  readonly access: Access;
+  /** Of the source, by dimension: the first place that is copied, and from one to the next. */
+  readonly picked: Readonly<Record<string, Picked>>;
+  /** Dimensions that lie innermost in the copy, outermost first, and those that lie innermost in the source: both change places. */
+  readonly summed: readonly Dimension[];
+  readonly along: readonly Dimension[];
+  /** The others. */
+  readonly outer: readonly Dimension[];
+}
 
 export interface GridContext {
   readonly mapping: Mapping;

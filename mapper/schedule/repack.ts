@@ -33,6 +33,8 @@ import {
   type GridInput,
   gridContext,
   MOST_BYTES,
+  type Picked,
+  type RepackedInput,
   runAlong,
 } from "./grid-context.ts";
 
@@ -58,27 +60,6 @@ export function repackings(context: GridContext): readonly GridSchedule["repack"
     typeof repackedForm(plain, input) === "string" ? [] : [input.operand.name],
   );
   return [undefined, ...names.map((name) => [name]), ...(names.length > 1 ? [names] : [])];
-}
-
-/** A copy of an input, and how its dimensions are dealt with. */
-export interface RepackedInput {
-  readonly operand: string;
-  readonly source: Tensor;
-  readonly copy: Tensor;
-  /** What the equation reads of the copy, where it reads the source. */
-  readonly access: Access;
-  /** Of the source, by dimension: the first place that is copied, and from one to the next. */
-  readonly picked: Readonly<Record<string, Picked>>;
-  /** Dimensions that lie innermost in the copy, outermost first, and those that lie innermost in the source: both change places. */
-  readonly summed: readonly Dimension[];
-  readonly along: readonly Dimension[];
-  /** The others. */
-  readonly outer: readonly Dimension[];
-}
-
-export interface Picked {
-  readonly first: number;
-  readonly step: number;
 }
 
 /** The mapping as it is without copies. */

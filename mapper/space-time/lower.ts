@@ -136,15 +136,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   const fastest = at.timeLoops.at(-1)?.name ?? "";
   const loads = perFastStep.map(({ statements, count }) => loop(fastest, count, [lanes(statements)], "unrolled"));
   const inner = [...(before.length > 0 ? [lanes(before)] : []), ...loads, ...time];
-  for (const name of parallel) {
-    const l = at.outside.find((o) => o.name === name);
-    if (!l)
-      throw new UsageError(`${flows.name}: loop ${name} cannot run in parallel: it is not outside the array`, {
-        hint: `outside are: ${at.outside.map((o) => o.name).join(", ") || "none"}`,
-      });
-    if (flows.outcomes.some((o) => !indexes(o.target, name)))
-      throw new UsageError(`${flows.name}: loop ${name} is summed over, so its steps cannot run in parallel`);
-  }
+  checkParallel(flows, at, parallel);
   const body = at.outside.reduceRight<readonly Statement[]>(
     (inside, { name, extent }) => [loop(name, extent, inside, parallel.includes(name) ? "parallel" : "serial")],
     inner,
@@ -158,6 +150,18 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
     }),
   );
   return { scratch: [], registers: [], vectors, prepare: [], body };
+}
+
+/** @throws UsageError for a loop whose steps depend on one another, or that is not outside the array */
+function checkParallel(flows: Flows, { outside }: Places, parallel: readonly string[]): void {
+  for (const name of parallel) {
+    if (!outside.some((o) => o.name === name))
+      throw new UsageError(`${flows.name}: loop ${name} cannot run in parallel: it is not outside the array`, {
+        hint: `outside are: ${outside.map((o) => o.name).join(", ") || "none"}`,
+      });
+    if (flows.outcomes.some((o) => !indexes(o.target, name)))
+      throw new UsageError(`${flows.name}: loop ${name} is summed over, so its steps cannot run in parallel`);
+  }
 }
 
 interface Planned extends Plan {

@@ -14,8 +14,8 @@ import { plainSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type EmitSubject, packageName } from "../../package/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
+import { nativeIntrinsics } from "../../session/choose.ts";
 import { generate } from "../../session/kernel.ts";
-import { nativeIntrinsics } from "../../session/tune.ts";
 import { measured } from "./database.ts";
 
 export function computationOf(

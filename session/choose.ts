@@ -1,0 +1,75 @@
+/**
+ * @file Which instructions a search may choose from on a machine, and the space over the first of them that map.
+ *
+ *     usableIntrinsics(nvidiaTarget("h100"))                            mma, wgmma, those of one thread
+ *     finished(chooseSpace(conv2d, usableIntrinsics(), options))        instructions first; plain C++ where none maps
+ */
+
+import type { Computation } from "../abstraction/computation.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
+import type { Steps } from "../abstraction/steps.ts";
+import { knownIntrinsics } from "../intrinsics/index.ts";
+import { searchedWgmma } from "../intrinsics/wgmma.ts";
+import { isGpu, isWritten, nativeTarget, PORTABLE_ISA, runsOn } from "../targets/index.ts";
+import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
+import { isRefusals, sessionSpace } from "./space.ts";
+
+/** The instructions, of the table or registered, that a machine has and that kernels are written with. */
+export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
+  return usableIntrinsics(machine).filter((i) => !isPlain(i));
+}
+
+/** All that kernels for a machine can be written with: its instructions, then plain C++, which needs none; on a GPU those of a thread, warp or warpgroup. */
+export function usableIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
+  if (isGpu(machine))
+    return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
+      (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
+    );
+  return knownIntrinsics().filter((i) => i.language === "c++" && runsOn(machine, i) && isWritten(i.isa));
+}
+
+/** Whether a row is plain C++ and no instruction. */
+export function isPlain({ isa }: Intrinsic): boolean {
+  return isa === PORTABLE_ISA;
+}
+
+/**
+ * What is tried before what: instructions, then products in plain C++. A sum or a copy of what is computed while it is packed maps almost
+ * anything and writes every term to memory first, so it comes last.
+ */
+function tiersOf(intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
+  const plain = intrinsics.filter(isPlain);
+  const tiers = [
+    intrinsics.filter((i) => !isPlain(i)),
+    plain.filter((i) => i.operands.length > 2),
+    plain.filter((i) => i.operands.length <= 2),
+  ];
+  return tiers.filter((tier) => tier.length > 0);
+}
+
+/**
+ * The space of a computation over the first tier of instructions that maps: a search that has an instruction spends no trial on plain C++.
+ * @returns the instructions to choose from with it, and the steps that were made before it was looked for; or why nothing maps
+ */
+export function* chooseSpace(
+  computation: Computation,
+  intrinsics: readonly Intrinsic[],
+  options: Omit<SessionSpaceOptions, "intrinsics">,
+): Steps<
+  | { readonly space: SessionSpace; readonly chosen: readonly Intrinsic[]; readonly before: number }
+  | { readonly refused: readonly Reason[] }
+> {
+  const refused: Reason[] = [];
+  let before = 0;
+  for (const chosen of tiersOf(intrinsics)) {
+    const work = sessionSpace(computation, { ...options, intrinsics: chosen });
+    let made = 0;
+    let next = work.next(false);
+    for (; !next.done; made++) next = work.next(yield next.value);
+    if (!isRefusals(next.value)) return { space: next.value, chosen, before };
+    refused.push(...next.value);
+    before += made;
+  }
+  return { refused: refused.filter((r, i) => refused.findIndex((other) => other.because === r.because) === i) };
+}
