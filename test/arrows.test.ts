@@ -89,9 +89,9 @@ describe("imports", () => {
     expect(cycles(imports)).toEqual([]);
   });
 
-  // Nouns speak of one another; a command and what it says are of its words.
+  // Nouns speak of one another; a command and what it says are of its words; what a bench writes is its cases'.
   it("form no ring of types either, so that whoever follows a candidate never climbs back", () => {
-    const followed = imports.filter(({ from }) => !["abstraction", "cli"].includes(folderOf(from)));
+    const followed = imports.filter(({ from }) => !["abstraction", "cli", "bench"].includes(folderOf(from)));
     expect(cycles(followed.map((i) => ({ ...i, erased: false })))).toEqual([]);
   });
 

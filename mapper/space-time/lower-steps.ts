@@ -19,7 +19,6 @@
 import { affineForm } from "../../abstraction/affine.ts";
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, memoryElements, outputOf } from "../../abstraction/computation.ts";
-import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import {
   type Access,
   access,
@@ -34,8 +33,8 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { FreshNames } from "../lower/names.ts";
-import { depthOf, isSteps, type PlaneAxis, type Steps, stepProblem, stepsOf } from "./steps.ts";
+import { type Level, type Source, StepMemory } from "./step-memory.ts";
+import { depthOf, isSteps, type PlaneAxis, stepProblem, stepsOf } from "./steps.ts";
 
 /** @throws Error when it does not step through time or the schedule does not fit: ask {@link stepsOf}, {@link stepProblem} first */
 export function lowerSteps(computation: Computation, schedule: LaneSchedule): LoopNest {
@@ -46,37 +45,7 @@ export function lowerSteps(computation: Computation, schedule: LaneSchedule): Lo
   return new StepLoops(steps, schedule).nest();
 }
 
-/** Where the values of a step lie. */
-type Source =
-  /** A whole plane: a tensor, or memory of the kernel's own in the same order. */
-  | { readonly kind: "plane"; readonly name: string }
-  /** The newest rows of a step. */
-  | { readonly kind: "ring"; readonly name: string };
-
-/** A line of the cache, which rows keep their distance by: rows of a power of two would share their sets. */
-const LINE_BYTES = 64;
-
-class StepLoops {
-  private readonly steps: Steps;
-  private readonly schedule: LaneSchedule;
-  private readonly dtype: DType;
-  private readonly names: FreshNames;
-  private readonly lane: PlaneAxis;
-  /** Of the rows: the first is swept, the second is in tiles. */
-  private readonly rows: readonly PlaneAxis[];
-  private readonly rings = new Map<string, number>();
-
-  constructor(steps: Steps, schedule: LaneSchedule) {
-    this.steps = steps;
-    this.schedule = schedule;
-    this.dtype = outputOf(steps.computation).dtype;
-    this.names = new FreshNames(steps.computation);
-    const lane = steps.axes.at(-1);
-    if (!lane) throw new Error("internal: a plane without axes");
-    this.lane = lane;
-    this.rows = steps.axes.slice(0, -1);
-  }
-
+class StepLoops extends StepMemory {
   nest(): LoopNest {
     const { time, computation } = this.steps;
     const depth = depthOf(this.schedule);
@@ -163,13 +132,6 @@ class StepLoops {
     const isEverywhere = !along || !place || (isLast ? place.kind === "axis" : along.border === "wrap");
     if (isEverywhere) return inside;
     return [{ kind: "when", condition: between(place, 0, along.extent), body: inside, otherwise: beyond }];
-  }
-
-  /** Rows of a tile. */
-  private tileOf(): number {
-    const [, tiled] = this.rows;
-    if (!tiled) return 1;
-    return this.schedule.strip > 0 ? Math.min(this.schedule.strip, tiled.extent) : tiled.extent;
   }
 
   // ---- one row -----------------------------------------------------------------------------------------------------------------------
@@ -296,73 +258,9 @@ class StepLoops {
       ? { kind: "select", condition: others.reduce(and, test), whenTrue: element, whenFalse: number(0) }
       : element;
   }
-
-  // ---- memory ------------------------------------------------------------------------------------------------------------------------
-
-  private element(of: Source, level: Level, at: readonly Expr[]): Access {
-    const extents = this.steps.axes.map((a) => a.extent);
-    if (of.kind === "plane") {
-      const inside = at.map((e, d) =>
-        d < at.length - 1 && e.kind !== "border" ? border("clamp", e, extents[d] ?? 1) : e,
-      );
-      if (Object.hasOwn(this.steps.computation.tensors, of.name)) return access(of.name, inside);
-      return access(of.name, [
-        inside.reduce((flat, e, d) => (d === 0 ? e : plus(binary("*", flat, number(extents[d] ?? 1)), e)), number(0)),
-      ]);
-    }
-    const [row = number(0), middle] = at;
-    const column = at.at(-1) ?? number(0);
-    const [swept, tiled] = this.rows;
-    const kept = this.kept();
-    // Places of rows above the plane are counted from a number above 0, so that the rest is that of a positive one.
-    const before = kept * Math.ceil((2 * level.depth * (swept?.reach ?? 0)) / kept);
-    const slot = binary("%", binary("+", row, number(before)), number(kept));
-    const pitch = this.pitch();
-    if (!tiled || middle === undefined) return access(of.name, [plus(binary("*", slot, number(pitch)), column)]);
-    const halo = (level.depth - 1) * tiled.reach;
-    const high = this.tileOf() + 2 * halo;
-    const inTile = binary("+", binary("-", middle, level.tile), number(halo));
-    const line = plus(binary("*", slot, number(high)), inTile);
-    return access(of.name, [plus(binary("*", line, number(pitch)), column)]);
-  }
-
-  /** Makes room for the rows of a step, in passes of any depth. */
-  private hold(step: number, depth: number): void {
-    const name = this.names.fresh(`rows_${step}`);
-    const [, tiled] = this.rows;
-    const high = tiled ? this.tileOf() + 2 * (depth - 1) * tiled.reach : 1;
-    this.rings.set(name, Math.max(this.rings.get(name) ?? 0, this.kept() * high * this.pitch()));
-  }
-
-  private kept(): number {
-    return 2 * (this.rows[0]?.reach ?? 0) + 1;
-  }
-
-  /** Elements from a row to the next: whole lines of the cache, an odd number of them. */
-  private pitch(): number {
-    const line = LINE_BYTES / bytesOf(this.dtype);
-    const lines = Math.ceil(this.lane.extent / line);
-    return line * (lines % 2 === 0 ? lines + 1 : lines);
-  }
 }
 
 /** `from <= place < to` */
 function between(place: Expr, from: number, to: number): Expr {
   return and(compare(">=", place, number(from)), compare("<", place, number(to)));
-}
-
-function plus(left: Expr, right: Expr): Expr {
-  return binary("+", left, right);
-}
-
-/** One step of a pass, at a row. */
-interface Level {
-  readonly depth: number;
-  readonly from: Source;
-  readonly to: Source;
-  readonly isLast: boolean;
-  /** Of the row: the place along the axis that is swept, and along the one in tiles. */
-  readonly places: readonly Expr[];
-  /** Where the tile begins. */
-  readonly tile: Expr;
 }

@@ -1,0 +1,113 @@
+/**
+ * @file Where the rows of steps in time lie: in planes, or in rings that hold the newest rows of a step.
+ *
+ *     rows_1[(row + 6) % 3 * pitch + column]             3 rows of a step, of a stencil that reaches one row
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { outputOf } from "../../abstraction/computation.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { type Access, access, binary, border, type Expr, number } from "../../abstraction/expression.ts";
+import { FreshNames } from "../lower/names.ts";
+import type { PlaneAxis, Steps } from "./steps.ts";
+
+/** Where the values of a step lie. */
+export type Source =
+  /** A whole plane: a tensor, or memory of the kernel's own in the same order. */
+  | { readonly kind: "plane"; readonly name: string }
+  /** The newest rows of a step. */
+  | { readonly kind: "ring"; readonly name: string };
+
+/** One step of a pass, at a row. */
+export interface Level {
+  readonly depth: number;
+  readonly from: Source;
+  readonly to: Source;
+  readonly isLast: boolean;
+  /** Of the row: the place along the axis that is swept, and along the one in tiles. */
+  readonly places: readonly Expr[];
+  /** Where the tile begins. */
+  readonly tile: Expr;
+}
+
+/** A line of the cache, which rows keep their distance by: rows of a power of two would share their sets. */
+const LINE_BYTES = 64;
+
+export abstract class StepMemory {
+  protected readonly steps: Steps;
+  protected readonly schedule: LaneSchedule;
+  protected readonly dtype: DType;
+  protected readonly names: FreshNames;
+  protected readonly lane: PlaneAxis;
+  /** Of the rows: the first is swept, the second is in tiles. */
+  protected readonly rows: readonly PlaneAxis[];
+  protected readonly rings = new Map<string, number>();
+
+  constructor(steps: Steps, schedule: LaneSchedule) {
+    this.steps = steps;
+    this.schedule = schedule;
+    this.dtype = outputOf(steps.computation).dtype;
+    this.names = new FreshNames(steps.computation);
+    const lane = steps.axes.at(-1);
+    if (!lane) throw new Error("internal: a plane without axes");
+    this.lane = lane;
+    this.rows = steps.axes.slice(0, -1);
+  }
+
+  /** Rows of a tile. */
+  protected tileOf(): number {
+    const [, tiled] = this.rows;
+    if (!tiled) return 1;
+    return this.schedule.strip > 0 ? Math.min(this.schedule.strip, tiled.extent) : tiled.extent;
+  }
+
+  protected element(of: Source, level: Level, at: readonly Expr[]): Access {
+    const extents = this.steps.axes.map((a) => a.extent);
+    if (of.kind === "plane") {
+      const inside = at.map((e, d) =>
+        d < at.length - 1 && e.kind !== "border" ? border("clamp", e, extents[d] ?? 1) : e,
+      );
+      if (Object.hasOwn(this.steps.computation.tensors, of.name)) return access(of.name, inside);
+      return access(of.name, [
+        inside.reduce((flat, e, d) => (d === 0 ? e : plus(binary("*", flat, number(extents[d] ?? 1)), e)), number(0)),
+      ]);
+    }
+    const [row = number(0), middle] = at;
+    const column = at.at(-1) ?? number(0);
+    const [swept, tiled] = this.rows;
+    const kept = this.kept();
+    // Places of rows above the plane are counted from a number above 0, so that the rest is that of a positive one.
+    const before = kept * Math.ceil((2 * level.depth * (swept?.reach ?? 0)) / kept);
+    const slot = binary("%", binary("+", row, number(before)), number(kept));
+    const pitch = this.pitch();
+    if (!tiled || middle === undefined) return access(of.name, [plus(binary("*", slot, number(pitch)), column)]);
+    const halo = (level.depth - 1) * tiled.reach;
+    const high = this.tileOf() + 2 * halo;
+    const inTile = binary("+", binary("-", middle, level.tile), number(halo));
+    const line = plus(binary("*", slot, number(high)), inTile);
+    return access(of.name, [plus(binary("*", line, number(pitch)), column)]);
+  }
+
+  /** Makes room for the rows of a step, in passes of any depth. */
+  protected hold(step: number, depth: number): void {
+    const name = this.names.fresh(`rows_${step}`);
+    const [, tiled] = this.rows;
+    const high = tiled ? this.tileOf() + 2 * (depth - 1) * tiled.reach : 1;
+    this.rings.set(name, Math.max(this.rings.get(name) ?? 0, this.kept() * high * this.pitch()));
+  }
+
+  protected kept(): number {
+    return 2 * (this.rows[0]?.reach ?? 0) + 1;
+  }
+
+  /** Elements from a row to the next: whole lines of the cache, an odd number of them. */
+  protected pitch(): number {
+    const line = LINE_BYTES / bytesOf(this.dtype);
+    const lines = Math.ceil(this.lane.extent / line);
+    return line * (lines % 2 === 0 ? lines + 1 : lines);
+  }
+}
+
+function plus(left: Expr, right: Expr): Expr {
+  return binary("+", left, right);
+}
