@@ -13,6 +13,7 @@ import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { depthOf } from "../mapper/space-time/steps.ts";
@@ -101,7 +102,7 @@ async function compare(name: string): Promise<string> {
     budgetSeconds: Number(values.seconds),
     batches: [3, 20],
   });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
+  if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   try {
     const space = stepSpace(computation, { threads: 1, target: modelTarget(nativeTarget()) });

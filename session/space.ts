@@ -57,7 +57,7 @@ export function* sessionSpace(
   const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   const every = kinds === "lanes";
   // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
-  const others = every || (wanted && !windows && (isRefusals(mapped) || isWide(computation)));
+  const others = every || (wanted && !windows && isWide(computation));
   const found = others ? arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (isRefusals(mapped) && !windows && !arrays) {
@@ -116,7 +116,7 @@ export function* sessionSpace(
   };
 }
 
-/** Whether sums are of floats of 32 bits or more: others have instructions that lanes do not beat. */
+/** Whether sums are of floats of 32 bits or more: others have instructions that lanes do not beat, or plain C++ that was not compared with lanes. */
 function isWide(computation: Computation): boolean {
   const { dtype } = outputOf(partsOf(computation).sum);
   return !isInteger(dtype) && Object.values(computation.tensors).every((t) => bytesOf(t.dtype) >= bytesOf("f32"));

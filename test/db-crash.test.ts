@@ -12,7 +12,7 @@ import { inFull } from "./support/slow.ts";
 
 const KILLS = inFull(100, 6);
 const WRITERS = inFull(8, 3);
-const EACH = inFull(2000, 50);
+const EACH = inFull(2000, 150);
 const FILES = inFull(200, 20);
 const shop = workshop();
 
@@ -143,6 +143,8 @@ describe(`a database that ${WRITERS} processes write at once`, () => {
     const readers = [start("reader.js", path, shop.path("stop")), start("reader.js", path, shop.path("stop"))];
     // Nobody was told of a lock, or of anything else.
     expect(await Promise.all(writers.map((w) => w.ended))).toEqual(writers.map(() => ({ code: 0, errors: "" })));
+    // One that began late reads at least once.
+    await Promise.all(readers.map((r) => r.begun));
     writeFileSync(shop.path("stop"), "");
     for (const reader of readers) {
       expect(await reader.ended).toEqual({ code: 0, errors: "" });
