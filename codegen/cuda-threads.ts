@@ -39,7 +39,7 @@ export class ThreadLanes extends WarpLanes {
     const own = substituteAxis(statement, loop.axis, axis(LANE)) as Of<"scalar">; // a scalar statement stays one
     if (!own.together) return super.statement(own, { ...loop, axis: LANE }, extents);
     this.c.begin({ lane: LANE });
-    return neighbours(own, own.together, this.context, extents);
+    return neighbours(own, own.together, this.context, extents, this.beyond(LANE, loop.extent));
   }
 }
 
@@ -50,12 +50,16 @@ export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
   });
 }
 
-/** Neighbours in memory, moved at once: read into registers of their own, or written as what registers make of them. */
+/**
+ * Neighbours in memory, moved at once: read into registers of their own, or written as what registers make of them.
+ * @param beyond what keeps threads out that are none of the lanes
+ */
 function neighbours(
   { equation }: Of<"scalar">,
   { name, extent }: { readonly name: string; readonly extent: number },
   context: CopyContext,
   extents: Extents,
+  beyond: readonly Code[],
 ): Code[] {
   const { c } = context;
   const { target, value, where } = equation;
@@ -72,14 +76,19 @@ function neighbours(
     const to = c.placeWhere(at(target, 0), conjunction(where), extents);
     const values = places.map((i) => c.value(stepped(value, i), dtype, extents));
     const written = vectorAt(context, at(target, 0), dtype, extent, to.at, extents, true);
-    return guarded(to.guards, [code`${written} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`], true);
+    return guarded(
+      [...beyond, ...to.guards],
+      [code`${written} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`],
+      true,
+    );
   }
   const read = at(memory, 0);
   const from = c.place(read, extents, "from");
+  const guards = [...beyond, ...from.guards];
   const piece = tensorName(memory.tensor).with("_piece");
   const loaded = vectorAt(context, read, dtype, extent, from.at, extents);
   const outside = code`filled<${type}>(${c.outside(memory.tensor, dtype)})`;
-  const chosen = from.guards.length === 0 ? loaded : code`${allOf(from.guards)} ? ${loaded} : ${outside}`;
+  const chosen = guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${outside}`;
   const moved = places.map((i) => {
     const register = c.ownRegister(at(target, i)) ?? first;
     return code`${register} = ${piece}.values[${i}];`;

@@ -118,7 +118,9 @@ export abstract class LanePrinter {
   }
 
   /** One statement on all lanes. */
-  protected statement({ equation }: Of<"scalar">, { axis: lane, extent }: Loop, extents: Extents): Code[] {
+  protected statement({ equation, together }: Of<"scalar">, { axis: lane, extent }: Loop, extents: Extents): Code[] {
+    if (together)
+      throw new Error(`internal: ${printEquation(equation)} moves neighbours at once, which only threads do`);
     const { target, op } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const [alike, varying] = this.parted(conjunction(equation.where), lane);

@@ -96,11 +96,11 @@ export class CudaLanes extends WarpLanes implements LanguagePrinter {
     const { together, equation } = statement;
     if (!together) return super.statement(statement, loop, extents);
     this.c.begin({ lane: loop.axis });
-    return this.neighbours(equation, together, { ...extents, [loop.axis]: loop.extent });
+    return this.neighbours(equation, together, loop, { ...extents, [loop.axis]: loop.extent });
   }
 
   /** Elements side by side in memory that a lane moves at once: into registers of its own, or out of them. */
-  private neighbours(equation: Equation, { name, extent: count }: Dimension, extents: Extents): Code[] {
+  private neighbours(equation: Equation, { name, extent: count }: Dimension, loop: Loop, extents: Extents): Code[] {
     const { target, value, where } = equation;
     const stepped = (e: Expr, i: number): Expr => substitute(e, new Map([[name, number(i)]]));
     const at = (a: Access, i: number): Access => ({ ...a, index: a.index.map((e) => stepped(e, i)) });
@@ -113,15 +113,16 @@ export class CudaLanes extends WarpLanes implements LanguagePrinter {
     const type = pieceType(dtype, count);
     const places = Array.from({ length: count }, (_, i) => i);
     const place = this.c.placeWhere(at(memory, 0), conjunction(where), extents);
+    const guards = [...this.beyond(loop.axis, loop.extent), ...place.guards];
     const element = code`${this.c.tensor(memory.tensor)}[${place.at}]`;
     if (!first) {
       const values = places.map((i) => code`${this.c.value(stepped(value, i), dtype, extents)},`);
-      return guarded(place.guards, [code`*(${type}*)&${element} = {{`, ...indented(values), code`}};`], true);
+      return guarded(guards, [code`*(${type}*)&${element} = {{`, ...indented(values), code`}};`], true);
     }
     const piece = tensorName(memory.tensor).with("_piece");
     const loaded = code`*(const ${type}*)&${element}`;
     const outside = code`filled<${type}>(${this.c.outside(memory.tensor, dtype)})`;
-    const chosen = place.guards.length === 0 ? loaded : code`${allOf(place.guards)} ? ${loaded} : ${outside}`;
+    const chosen = guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${outside}`;
     const moved = places.flatMap((i) => {
       const to = at(target, i);
       if (this.read.has(registerText(to))) return [code`${this.c.ownRegister(to) ?? first} = ${piece}.values[${i}];`];

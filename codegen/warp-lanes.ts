@@ -33,7 +33,7 @@ export class WarpLanes extends LanePrinter {
   }
 
   /** The number of a thread among the lanes. */
-  protected threadOf({ axis }: LaneContext): Code {
+  protected threadOf(axis: string): Code {
     return axis === "" ? code`threadIdx.x % ${WARP}` : code`${this.c.axis(axis)}`;
   }
 
@@ -87,17 +87,18 @@ export class WarpLanes extends LanePrinter {
   private inUse({ equation: { target, value }, context }: Part): Code[] {
     const { axis: lane, extents } = context;
     const touches = (a: Access): boolean => !this.c.registerOf(a) && a.index.some((e) => axesIn(e).includes(lane));
-    return [target, ...accessesIn(value)].some(touches) ? this.beyond(context, extents[lane]) : [];
+    return [target, ...accessesIn(value)].some(touches) ? this.beyond(lane, extents[lane]) : [];
   }
 
-  private beyond(context: LaneContext, lanes = WARP): Code[] {
-    return lanes < WARP ? [code`${this.threadOf(context)} < ${lanes}`] : [];
+  /** What keeps threads beyond the last lane out, where a warp has more threads than there are lanes. */
+  protected beyond(lane: string, lanes = WARP): Code[] {
+    return lanes < WARP ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
   }
 
   protected reduced({ equation: { op, value }, mask, context }: Part): Code {
     const { axis: lane, dtype, extents, before } = context;
     this.c.begin({ lane, before });
-    const tests = [...this.beyond(context, extents[lane]), ...this.c.tests(mask, extents)];
+    const tests = [...this.beyond(lane, extents[lane]), ...this.c.tests(mask, extents)];
     const own = this.c.value(value, dtype, extents);
     const start = this.c.literal(identityOf(op, dtype), dtype);
     const taken = tests.length === 0 ? own : code`${allOf(tests)} ? ${own} : ${start}`;
@@ -112,7 +113,7 @@ export class WarpLanes extends LanePrinter {
   }
 
   protected override writes(by: Expr, context: LaneContext): Code[] {
-    return [code`${this.threadOf(context)} == ${this.c.index(by, context.extents)}`];
+    return [code`${this.threadOf(context.axis)} == ${this.c.index(by, context.extents)}`];
   }
 
   protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code[] {

@@ -15,6 +15,7 @@ import { tapsOf } from "../mapper/space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { warpSeconds } from "../perfmodel/warps.ts";
+import { generateDesign } from "../session/lane-space.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
@@ -73,6 +74,15 @@ const EMULATED: readonly Emulated[] = [
   ["3d7pt", "f64", { rows: 2, sweep: 8, ahead: 4 }],
 ];
 
+async function runsEmulated(computation: Computation, changes: Partial<LaneSchedule>): Promise<void> {
+  const kernel = generateLanes("cuda", computation, lowerLanes(computation, { ...ONE, ...changes }), {
+    lines: ["a test"],
+  });
+  const reference = await runner().reference(computation, 1);
+  const measured = await runner().measureTogether([kernel], reference, { budgetSeconds: 0, batches: [1, 1] });
+  expect(measured).toMatchObject([{ status: "ok" }]);
+}
+
 describe("lanes that sweep", () => {
   it("compute any window in blocks of any shape", () => {
     let swept = 0;
@@ -111,6 +121,8 @@ describe("lanes that sweep", () => {
 
   it("are refused with the reason", () => {
     const image = laneCase("2d5pt", 30, 8);
+    expect(problemOf(laneCase("2d5pt", 36, 8), { each: 3 })).toContain("moves 1, 2, 4 elements at once");
+    expect(problemOf(laneCase("2d5pt", 32, 8, "f64"), { each: 4 })).toContain("16 bytes at most; got 4 of f64");
     expect(problemOf(image, { each: 4 })).toBe("schedule: 4 neighbours at once do not divide the 30 columns of in");
     expect(problemOf(image, { sweep: 8, rows: 2 })).toContain("2 rows at once of i, which is swept row by row");
     expect(problemOf(image, { ahead: 2 })).toContain("2 steps are written out, but nothing is swept");
@@ -140,19 +152,25 @@ describe("lanes that sweep", () => {
     expect(call?.aligned).toEqual({ in: 16, out: 16 });
   });
 
+  it("on a CPU have one output each", () => {
+    const computation = laneCase("2d5pt", 64, 8);
+    const schedule: LaneSchedule = { ...ONE, lanes: 16, each: 2 };
+    expect(() => generateDesign(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule })).toThrow(
+      "2 outputs a lane, which only threads of a GPU have",
+    );
+  });
+
   it.each(inFull<readonly Emulated[]>(EMULATED, EMULATED.slice(0, 2)))(
     "compute %s in %s on threads of an emulated GPU",
     { timeout: 120_000 },
     async (name, dtype, changes) => {
-      const computation = laneCase(name, 132, 12, dtype);
-      const kernel = generateLanes("cuda", computation, lowerLanes(computation, { ...ONE, ...changes }), {
-        lines: ["a test"],
-      });
-      const reference = await runner().reference(computation, 1);
-      const measured = await runner().measureTogether([kernel], reference, { budgetSeconds: 0, batches: [1, 1] });
-      expect(measured).toMatchObject([{ status: "ok" }]);
+      await runsEmulated(laneCase(name, 132, 12, dtype), changes);
     },
   );
+
+  it("are right on eight lanes, where 24 threads of a warp have none", { timeout: 120_000 }, async () => {
+    await runsEmulated(laneCase("filter 3", 64, 8), { lanes: 8, each: 4 });
+  });
 
   it("are among what a GPU's search has to choose from, for grids too", () => {
     const designs = (name: string, dtype: "f32" | "f64"): string[] => {
