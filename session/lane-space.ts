@@ -99,6 +99,10 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     throw new UsageError(
       `${computation.name}: ${schedule.lanes} lanes, but ${onWarps ? "a warp" : "a register of AVX-512"} has ${most}`,
     );
+  if (!onWarps && (schedule.each ?? 1) > 1)
+    throw new UsageError(
+      `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,
+    );
   const notes = [
     `design    ${placeText(candidate)}`,
     `schedule  ${scheduleText(candidate)}`,

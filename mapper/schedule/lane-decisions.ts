@@ -8,13 +8,12 @@
 
 import { z } from "zod";
 import { LANE_DATAFLOWS, type LaneSchedule } from "../../abstraction/candidate.ts";
-import { bytesOf } from "../../abstraction/dtype.ts";
 import { WARP } from "../../abstraction/intrinsic.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import type { TapSum } from "../space-time/taps.ts";
 import { sweptAxis } from "../space-time/window-sweep.ts";
 import type { Decision, Listed } from "./decision.ts";
-import { stripsOf } from "./lanes.ts";
+import { AT_ONCE, movesAtOnce, stripsOf } from "./lanes.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 
@@ -155,8 +154,6 @@ const depth: Searched<"depth"> = {
 
 /** Of the warps of a GPU: vectors of a CPU have their neighbours by `vectors`, and keep rows in their caches. */
 const ofWarps = ({ lanes: known }: LaneContext): boolean => known.includes(WARP);
-/** A lane moves 16 bytes at once at most. */
-const MOST_BYTES = 16;
 const SWEEPS = [16, 32, 64, 128, 256] as const;
 const AHEAD = [2, 4] as const;
 
@@ -168,8 +165,8 @@ const each: Searched<"each"> = {
   example: "4",
   schema: positive.optional(),
   values: (context) => {
-    const most = MOST_BYTES / bytesOf(context.sum.output.dtype);
-    return ofWarps(context) ? [undefined, ...[2, 4].filter((n) => n <= most)] : [undefined];
+    const several = AT_ONCE.filter((n) => n > 1 && movesAtOnce(context.sum, n));
+    return ofWarps(context) ? [undefined, ...several] : [undefined];
   },
   print: (outputs) => outputs?.toString(),
 };

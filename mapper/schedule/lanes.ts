@@ -5,6 +5,7 @@
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/window.ts";
 import { sweptAxis } from "../space-time/window-sweep.ts";
@@ -46,6 +47,16 @@ export function laneScheduleProblem(
   return sweepProblem(sum, schedule, design, refuse);
 }
 
+/** Elements that a lane moves at once. */
+export const AT_ONCE = [1, 2, 4] as const;
+/** Bytes that a lane moves at once at most. */
+const MOST_BYTES = 16;
+
+/** Whether a lane moves so many elements of the output at once. */
+export function movesAtOnce({ output }: Pick<TapSum, "output">, each: number): boolean {
+  return AT_ONCE.some((n) => n === each) && each * bytesOf(output.dtype) <= MOST_BYTES;
+}
+
 /** Why lanes cannot have several outputs each, or go along an axis. */
 function sweepProblem(
   { input, output, rowAxis, ...sum }: TapSum,
@@ -62,6 +73,10 @@ function sweepProblem(
   if (vectors > 1 || rolled.length > 0 || borders !== "guarded")
     return refuse(
       "lanes of several outputs, and lanes that sweep, take one vector, keep no loop and test every access",
+    );
+  if (each !== undefined && !movesAtOnce({ output }, each))
+    return refuse(
+      `a lane moves ${AT_ONCE.join(", ")} elements at once, ${MOST_BYTES} bytes at most; got ${each} of ${output.dtype}`,
     );
   const uneven = [input, output].find((t) => (t.dims.at(-1)?.extent ?? 1) % (each ?? 1) !== 0);
   if (uneven)
