@@ -65,7 +65,6 @@ if (values.report === undefined) await run();
 else console.log(report(values.report.split(",").flatMap(linesIn)));
 
 function linesIn(path: string): Line[] {
-  if (!existsSync(path)) return [];
   const texts = readFileSync(path, "utf8").split("\n");
   return texts.flatMap((text): Line[] => {
     if (text === "") return [];
@@ -98,7 +97,7 @@ async function run(): Promise<void> {
   const { device } = made.runner;
   await made.runner.close();
   const { out } = values;
-  const before = out === undefined ? [] : linesIn(out);
+  const before = out === undefined || !existsSync(out) ? [] : linesIn(out);
   const write = (written: Line): void => {
     const text = JSON.stringify(written);
     if (out === undefined) console.log(text);

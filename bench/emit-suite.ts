@@ -28,6 +28,8 @@ const { values } = readOptions({
 });
 const everyOperator = [...new Set(suiteLayers().map((c) => c.op))];
 const operators = values.ops?.split(",").map((op) => wordOf("ops", op, everyOperator)) ?? everyOperator;
+const types = values.types.split(",");
+for (const word of types) parseDataTypes(word);
 
 /** Sizes no larger than these; strides, borders, groups and windows stay the suite's. */
 const SMALL: Readonly<Record<string, number>> = {
@@ -50,7 +52,7 @@ const root = values.keep ?? mkdtempSync(join(tmpdir(), "automap-suite-"));
 const rows: string[][] = [];
 let wrong = 0;
 for (const op of operators) {
-  for (const dtype of values.types.split(",")) {
+  for (const dtype of types) {
     const row = await tryOne(op, dtype);
     console.error(row.join("   "));
     rows.push(row);
