@@ -1,7 +1,7 @@
 /**
  * @file Designs on lanes by their transforms, as a session's search sees them: candidates, an estimate that learns, and kernels.
  *
- *     const arrays = arrayCandidates(computation, { threads: 1, target, intrinsics });      a space, or why there is none
+ *     const arrays = finished(arrayCandidates(computation, { threads: 1, target, intrinsics, every: true }));      a space, or why there is none
  */
 
 import {
@@ -17,6 +17,7 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { avx512Vpmulld } from "../intrinsics/avx512.ts";
@@ -62,13 +63,13 @@ export interface ArraySearch extends Omit<ArraySpaceOptions, "mixed"> {
 }
 
 /** The designs that a search chooses from, or why there are none. */
-export function arrayCandidates(
+export function* arrayCandidates(
   computation: Computation,
   { intrinsics, every, ...options }: ArraySearch,
-): SessionArrays | LaneRefusal {
+): Steps<SessionArrays | LaneRefusal> {
   const intrinsic = multiplyAddOf(computation, intrinsics);
   if (!intrinsic) return { rule: "type", because: "type: no multiply-add of lanes of this type to choose from" };
-  const arrays = arraySpaceOf(computation, { ...options, ...(every ? {} : { mixed: 2 }) });
+  const arrays = yield* arraySpaceOf(computation, { ...options, ...(every ? {} : { mixed: 2 }) });
   if ("rule" in arrays) return arrays;
   let scale = 1;
   return {

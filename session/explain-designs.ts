@@ -9,6 +9,7 @@
 import { type ArraySchedule, type Candidate, isArray } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { finished } from "../abstraction/steps.ts";
 import { computationOf, type Database, queryTrials, type TrialRecord } from "../db/index.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
@@ -52,7 +53,7 @@ export function explainDesigns(
 ): DesignsExplained | { readonly status: "unknown"; readonly because: string } {
   const computation = computationOf(workload);
   const { threads } = candidate.kind === "lanes" ? candidate.schedule : { threads: 1 };
-  const space = arraySpaceOf(computation, { threads, target: modelTarget(machine, calibration) });
+  const space = finished(arraySpaceOf(computation, { threads, target: modelTarget(machine, calibration) }));
   if ("rule" in space) return { status: "unknown", because: space.because };
   const least = new Map<string, number>();
   for (const trial of queryTrials(db, { computation, status: "ok" })) {

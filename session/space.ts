@@ -58,7 +58,7 @@ export function* sessionSpace(
   const every = kinds === "lanes";
   // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
   const others = every || (wanted && !windows && isWide(computation));
-  const found = others ? arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
+  const found = others ? yield* arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (isRefusals(mapped) && !windows && !arrays) {
     const [first, second] = [lanes, found].map((r) => (r && "rule" in r ? r.because : undefined));

@@ -2,6 +2,7 @@
 
 import { afterAll, describe, expect, it } from "vitest";
 import { type ArrayCandidate, candidateKey } from "../abstraction/candidate.ts";
+import { finished } from "../abstraction/steps.ts";
 import { openDatabase, recordTrial, showTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
@@ -16,7 +17,7 @@ afterAll(remove);
 
 describe("explain, of a record of a design on lanes", () => {
   const workload = workloadNamed("conv1d-single", { l: 890, r: 5 });
-  const space = arraySpaceOf(workload.computation, { threads: 1, target: modelTarget(nativeTarget()) });
+  const space = finished(arraySpaceOf(workload.computation, { threads: 1, target: modelTarget(nativeTarget()) }));
   if ("rule" in space) throw new Error(space.because);
   const db = openDatabase(path("designs.db"));
   const intrinsic = intrinsicNamed("avx512.fma.f32");

@@ -32,7 +32,7 @@ const make = (operator: string, parameters: Readonly<Record<string, number>>, ty
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
 function spaceOf(computation: Computation): ArraySpaceOfDesigns {
-  const space = arraySpaceOf(computation, { threads: 1, target });
+  const space = finished(arraySpaceOf(computation, { threads: 1, target }));
   if ("rule" in space) throw new Error(space.because);
   return space;
 }
@@ -108,7 +108,7 @@ describe("designs on lanes by their transforms", () => {
       for (let c = 0; c < computations; c++) {
         const computation = DRAWN[c % DRAWN.length]?.(random) ?? EPILOGUE;
         const lanes = pick(random, [8, 16]);
-        const designs = arrayDesigns(computation, lanes, inFull(3, 2));
+        const designs = finished(arrayDesigns(computation, lanes, inFull(3, 2)));
         if ("rule" in designs) throw new Error(`${computation.name}: ${designs.because}`);
         for (let tried = 0; tried < schedules; ) {
           const { plan, dataflow } = pick(random, designs.fitting);
@@ -141,7 +141,7 @@ describe("designs on lanes by their transforms", () => {
 
   it("that do not fit are refused with what does not", () => {
     const computation = make("conv1d-single", { l: 64, r: 17 });
-    const designs = arrayDesigns(computation, 16);
+    const designs = finished(arrayDesigns(computation, 16));
     if ("rule" in designs) throw new Error(designs.because);
     expect(designs.refused.find((r) => r.name === "BSM")?.because).toBe(
       "design: the array has 17 PEs, and a vector 16 lanes; take smaller tiles",

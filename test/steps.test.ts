@@ -11,9 +11,10 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { replayRun } from "../session/replay.ts";
+import { isRefusals, sessionSpace } from "../session/space.ts";
 import { type TuneComputationOptions, tuneComputation } from "../session/tune.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
-import { CONV } from "./support/database.ts";
+import { CONV, workloadNamed } from "./support/database.ts";
 import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
 
 /** Counts to so many, or to where it is told to stop; each step takes so long. */
@@ -101,6 +102,31 @@ describe("enumeration", () => {
     expect(replayed.run.options).toMatchObject({ enumerationCut: expect.any(Number) });
     expect(replayed.divergence).toBeUndefined();
     expect(replayed.trials.length).toBe(9);
+  });
+
+  it("of designs on lanes hears a signal between any two, and cut at a step it has the same ones again", async () => {
+    const designs = (operator = "conv1d-single") =>
+      sessionSpace(workloadNamed(operator).computation, {
+        ...{ intrinsics: intrinsicsNamed("avx512.fma.f32"), calibration: undefined, threads: 1, seed: 1 },
+        kinds: "lanes",
+      });
+    const steps: string[] = [];
+    const work = designs();
+    for (let next = work.next(false); !next.done; next = work.next(false)) steps.push(next.value.what);
+    expect(new Set(steps)).toEqual(new Set(["designs", "designs side by side"]));
+    const controller = new AbortController();
+    const onSlice = () => controller.abort(new Error("enough"));
+    await expect(
+      inSlices(designs("conv2d-single"), { isEnough: () => false, signal: controller.signal, onSlice }),
+    ).rejects.toThrow("enough");
+    const sizes = [1, steps.length - 1, undefined].map((most) => {
+      const [one, again] = [finished(designs(), most), finished(designs(), most)];
+      if (isRefusals(one) || isRefusals(again)) throw new Error("no design");
+      expect(again.size).toBe(one.size);
+      return one.size ?? 0;
+    });
+    expect(sizes).toEqual(sizes.toSorted((a, b) => a - b));
+    expect(new Set(sizes).size).toBeGreaterThan(1);
   });
 
   it("that is cut while mappings are judged has the most promising of each instruction", () => {

@@ -1,8 +1,8 @@
 /**
  * @file The space of designs on lanes by their transforms: every one that fits, with how many of its passes run side by side.
  *
- *     const space = arraySpaceOf(computation, { threads: 1, target });      a space, or why lanes have no design for it
- *     bestOfEach(space)                                                   the most promising of each dataflow, the best first
+ *     const space = finished(arraySpaceOf(computation, { threads: 1, target }));      a space, or why lanes have no design for it
+ *     bestOfEach(space)                                                             the most promising of each dataflow, the best first
  */
 
 import { type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
@@ -11,6 +11,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { axesIn } from "../abstraction/expression.ts";
 import { pick, type Random } from "../abstraction/random.ts";
+import type { Steps } from "../abstraction/steps.ts";
 import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
@@ -58,14 +59,14 @@ const LEAST_LANE_BYTES = 4;
 /** Steps that a pass writes out (mapper/space-time/lower.ts). */
 const WRITTEN_OUT = 64;
 
-/** The space, or why lanes have no design for a computation. */
-export function arraySpaceOf(
+/** The space, or why lanes have no design for a computation. A step is a design: told to end, it gives those that were priced by then. */
+export function* arraySpaceOf(
   computation: Computation,
   { threads, target, mixed }: ArraySpaceOptions,
-): ArraySpaceOfDesigns | LaneRefusal {
+): Steps<ArraySpaceOfDesigns | LaneRefusal> {
   const { sum } = partsOf(computation);
   const lanes = ZMM.bytes / Math.max(LEAST_LANE_BYTES, bytesOf(outputOf(sum).dtype));
-  const designs = arrayDesigns(computation, lanes, mixed);
+  const designs = yield* arrayDesigns(computation, lanes, mixed);
   if ("rule" in designs) return designs;
   const priced = (design: ArrayDesign, beside: ArraySchedule["beside"]): PricedArray[] =>
     (["passed", "loaded"] as const).flatMap((inputs) => {
@@ -74,14 +75,25 @@ export function arraySpaceOf(
       return placed.ok ? [{ design, schedule, seconds: arraySeconds(placed.array, schedule, target) }] : [];
     });
   // 1. Every design, one pass at a time.
-  const single = byTime(designs.fitting.flatMap((design) => priced(design, {})));
+  const alone: PricedArray[] = [];
+  let isEnough = false;
+  for (const [at, design] of designs.fitting.entries()) {
+    alone.push(...priced(design, {}));
+    isEnough = yield { what: "designs", done: at + 1, of: designs.fitting.length };
+    if (isEnough && alone.length > 0) break;
+  }
+  const single = byTime(alone);
   // 2. Of the most promising, and of the best of each dataflow, several passes side by side.
   const best = new Set([...single.slice(0, MOST_WIDENED), ...bestOfEach({ ranked: single })].map((r) => r.design));
   // Results that leave one by one are as many statements as steps: of several passes a compiler makes nothing in seconds.
   const short = [...best].filter(({ judged }) => leavingSteps({ ...judged, sum }) === 1);
-  const wide = short.flatMap((design) =>
-    besides(computation, design).flatMap((beside) => (Object.keys(beside).length > 0 ? priced(design, beside) : [])),
-  );
+  const wide: PricedArray[] = [];
+  for (const [at, design] of short.entries()) {
+    if (isEnough) break;
+    for (const beside of besides(computation, design))
+      if (Object.keys(beside).length > 0) wide.push(...priced(design, beside));
+    isEnough = yield { what: "designs side by side", done: at + 1, of: short.length };
+  }
   const ranked = byTime([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };

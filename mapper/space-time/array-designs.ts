@@ -10,6 +10,7 @@ import type { Axis, Computation } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { accessesIn } from "../../abstraction/expression.ts";
+import type { Steps } from "../../abstraction/steps.ts";
 import type { Design } from "./design.ts";
 import { enumerateDesigns } from "./enumerate.ts";
 import { type ArrayPlan, type Judged, judgeTransform, TIME, withBeside } from "./lane-array.ts";
@@ -39,14 +40,15 @@ const STEPS_OF_A_PASS = 32;
 export const MOST_MIXED = 3;
 
 /**
- * The designs of a computation on vectors of so many lanes, or why it has none.
+ * The designs of a computation on vectors of so many lanes, or why it has none. A step is a transform: told to end, it gives those that were
+ * found to fit by then, one at least.
  * @param loops that transforms mix, the one along the lanes included: two have some dozen designs, three some hundreds
  */
-export function arrayDesigns(
+export function* arrayDesigns(
   computation: Computation,
   lanes: number,
   mostMixed: number = MOST_MIXED,
-): ArrayDesigns | LaneRefusal {
+): Steps<ArrayDesigns | LaneRefusal> {
   if (computation.time) return TIME;
   const { sum } = partsOf(computation);
   const mixed = mixedLoops(sum, mostMixed);
@@ -68,7 +70,8 @@ export function arrayDesigns(
   }
   const fitting: ArrayDesign[] = [];
   const refused: { name: string; because: string }[] = [];
-  for (const design of designs) {
+  for (const [at, design] of designs.entries()) {
+    if ((yield { what: "designs", done: at, of: designs.length }) && fitting.length > 0) break;
     const [row = []] = design.spaceTime.allocation;
     const along = row[0] !== 0;
     const pesOf = (steps: number): number => extentOfRow(row, [steps, ...loops.slice(1).map(most)]);
