@@ -25,7 +25,7 @@ export interface DesignCost {
   readonly dataflow: string;
   /** Seconds the model expects, uncorrected. */
   readonly predicted: number;
-  /** The least median of a schedule of this dataflow, seconds; undefined where none was measured. */
+  /** The least median of a schedule of this dataflow under the record's conditions, seconds; undefined where none was measured. */
   readonly measured: number | undefined;
   /** Of a block of passes side by side. */
   readonly costs: ArrayCosts;
@@ -47,7 +47,7 @@ export interface DesignsExplained {
 /** What each dataflow would have cost, or why there is nothing to compare. */
 export function explainDesigns(
   db: Database,
-  { workload, candidate, environment }: TrialRecord,
+  { workload, candidate, environment, conditions, provenance }: TrialRecord,
   machine: Target,
   calibration: Calibration | undefined,
 ): DesignsExplained | { readonly status: "unknown"; readonly because: string } {
@@ -56,8 +56,13 @@ export function explainDesigns(
   const space = finished(arraySpaceOf(computation, { threads, target: modelTarget(machine, calibration) }));
   if ("rule" in space) return { status: "unknown", because: space.because };
   const least = new Map<string, number>();
-  for (const trial of queryTrials(db, { computation, status: "ok" })) {
-    if (trial.environment.id !== environment.id || trial.measurement.status !== "ok") continue;
+  for (const trial of queryTrials(db, { computation, status: "ok", threads: conditions.threads })) {
+    // Another cache, another machine, or the claim of somebody else: no time to hold beside the record's.
+    const isAlike =
+      trial.environment.id === environment.id &&
+      trial.conditions.cache === conditions.cache &&
+      trial.provenance === provenance;
+    if (!isAlike || trial.measurement.status !== "ok") continue;
     const own = dataflowOf(computation, trial.candidate);
     if (own !== undefined)
       least.set(own, Math.min(least.get(own) ?? Number.POSITIVE_INFINITY, trial.measurement.median));

@@ -1,9 +1,9 @@
 /** @file Why a design on lanes wins, from records: what every dataflow would have cost, and that a record of a transform reads back as it was. */
 
 import { afterAll, describe, expect, it } from "vitest";
-import { type ArrayCandidate, candidateKey } from "../abstraction/candidate.ts";
+import { type ArrayCandidate, candidateKey, isArray } from "../abstraction/candidate.ts";
 import { finished } from "../abstraction/steps.ts";
-import { openDatabase, recordTrial, showTrial } from "../db/index.ts";
+import { type Conditions, exportLines, importLines, openDatabase, recordTrial, showTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainTrial } from "../session/explain.ts";
@@ -51,5 +51,34 @@ describe("explain, of a record of a design on lanes", () => {
     const text = describeDesigns(explained);
     expect(text).toMatch(/^FBS +\S+ ns +1 us/m);
     expect(text).toMatch(/^FBS is bound by \S+; SBM would take 1\.\d\d times its time, bound by /m);
+  });
+
+  it("holds beside a record only what was measured under its conditions, by whoever measured it", () => {
+    const [{ candidate: tried, environment } = showTrial(db, "")] = ids.map((id) => showTrial(db, id));
+    if (!isArray(tried)) throw new Error("no design");
+    const add = (microseconds: number, conditions: Conditions, to = db): string =>
+      recordTrial(
+        to,
+        newTrial(1, {
+          ...{ workload, intrinsic, environment: MACHINE, conditions },
+          trial: trial(measured(microseconds), undefined, {
+            ...tried,
+            schedule: { ...tried.schedule, threads: conditions.threads },
+          }),
+        }),
+      );
+    const fbs = (id: string): number | undefined => {
+      const explained = explainTrial(db, showTrial(db, id));
+      if (explained.status !== "designs") throw new Error(explained.status);
+      return explained.designs.find((d) => d.dataflow === "FBS")?.measured;
+    };
+    const elsewhere = openDatabase(path("elsewhere.db"));
+    add(0.25, { threads: 1, cache: "warm" }, elsewhere);
+    expect(importLines(db, exportLines(elsewhere))).toMatchObject({ added: { trials: 1 }, rejected: [] });
+    elsewhere.close();
+    const two = add(0.5, { threads: 2, cache: "warm" });
+    const flushed = add(4, { threads: 1, cache: "flushed" });
+    expect(environment.id).toBe(showTrial(db, two).environment.id);
+    expect([ids[0] ?? "", two, flushed].map(fbs)).toEqual([1e-6, 0.5e-6, 4e-6]);
   });
 });
