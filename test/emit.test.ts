@@ -31,6 +31,12 @@ const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5, n: 1 }
 /** Nothing maps it: compiled in no time. */
 const largest = defineComputation({ equation: "y[p] max= x[2*p+r]", extents: { p: 9, r: 3 }, tensors: { x: "s8" } });
 
+const heat = defineComputation({
+  equation: "u[t,i] = u[t-1,i] + c[i]*(u[t-1,i-1] - 2*u[t-1,i] + u[t-1,i+1]) + 0.25*(u[t-1,i+1] - u[t-1,i])",
+  extents: { t: 100, i: 30 },
+  tensors: { u: "f32", c: "f32" },
+});
+
 /** Writes a package, changes it, builds it and runs its test. */
 async function proved(
   name: string,
@@ -73,6 +79,7 @@ describe("a package", () => {
       defineComputation({ equation: "y[i] = y[i-1] + x[i]", extents: { i: 40 }, tensors: { x: "f32", y: "f32" } }),
     ],
     ["a maximum", largest],
+    ["a hundred steps in time", heat],
   ])("holds the portable code alone where nothing maps: %s", async (what, computation) => {
     const { said, status } = await proved(what, computation);
     expect(status).toBe("right");
@@ -100,6 +107,14 @@ describe("a package", () => {
   it("fails its own test when the tuned kernel writes one byte behind the output", async () => {
     const proof = await proved("overstepping", small, inRun("((char*)tensors[0])[6 * 5 * 16 * 4] = 1;"));
     expect(proof).toEqual({ status: "wrong", said: expect.stringContaining("SIGSEGV") });
+  });
+
+  it("fails its own test when the portable code takes two steps too few through time", async () => {
+    const { said, status } = await proved("steps", heat, (file, text) =>
+      /portable/.test(file) ? text.replace("Int left = 100;", "Int left = 98;") : text,
+    );
+    expect(said).toContain("random data: element");
+    expect(status).toBe("wrong");
   });
 
   it("fails its own test when the portable code is wrong", async () => {

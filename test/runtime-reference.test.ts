@@ -270,6 +270,32 @@ describe("a reference", () => {
     expect(exact?.tolerance.every((t) => t > 0)).toBe(true);
   });
 
+  it.each([
+    ["u[t,i,j] = u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1] - 4*u[t-1,i,j])", 2],
+    ["u[t,i,j] = u[t-1,i,j] + c[i,j]*(u[t-1,i-1,j] + u[t-1,i,j+1] - 2*u[t-1,i,j])", 2],
+    ["u[t,i,j] = max(0.75*u[t-1,i,j] - 0.25*u[t-1,i-1,j], 0.5*u[t-1,i,j] - 1)", 1],
+  ])("tells steps in time from zeros, however often rounding is carried on: %s", async (equation, least) => {
+    const tensors: Record<string, DType> = equation.includes("c[") ? { u: "f32", c: "f32" } : { u: "f32" };
+    const steps = defineComputation({ equation, extents: { t: 100, i: 24, j: 30 }, tensors });
+    const { sets } = await referenceFor(steps, 1, { compiler, workdir });
+    expect(sets.length).toBeGreaterThanOrEqual(least);
+    for (const { expected, tolerance } of sets) {
+      const outside = expected.filter((x, i) => Math.abs(x) > (tolerance[i] ?? 0));
+      expect(outside.length).toBeGreaterThan(expected.length / 8);
+    }
+  });
+
+  it("refuses steps whose rounding drowns the answers", async () => {
+    const steps = defineComputation({
+      equation: "u[t,i] = 0.5*u[t-1,i]*u[t-1,i] - 3.5*abs(u[t-1,i-1]) + 3.25*abs(u[t-1,i-1])",
+      extents: { t: 100, i: 40 },
+      tensors: { u: "f32" },
+    });
+    await expect(referenceFor(steps, 1, { compiler, workdir })).rejects.toThrow(
+      "kernels of 100 steps cannot be verified: rounding may differ by as much as the answers do",
+    );
+  });
+
   it("keeps the values an operator fixes", async () => {
     const fixed = { b: new Float64Array(4096).fill(1 / 4096) };
     const reference = await referenceFor(long, 1, { compiler, workdir, fixed });

@@ -31,7 +31,7 @@ export function randomStencil(random: Random): Computation {
   const rank = pick(random, [1, 2, 2, 2, 3, 3]);
   const axes = AXES.slice(0, rank);
   const extents = Object.fromEntries(axes.map((a, d) => [a, randomInteger(random, 1, d === rank - 1 ? 21 : 9)]));
-  const reach = axes.map(() => pick(random, [0, 1, 1, 2, 3]));
+  const reach = axes.map((a) => Math.min(extents[a] ?? 1, pick(random, [0, 1, 1, 2, 3])));
   const borders = axes.map(() => pick(random, BORDERS));
   const reads = Array.from({ length: randomInteger(random, 1, 5) }, () => {
     const index = axes.map((name, d) => {

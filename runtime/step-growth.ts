@@ -1,0 +1,210 @@
+/**
+ * @file How far steps in time carry a difference: the size of rounding after all steps, from one step written down.
+ *
+ *     u + 0.125*(left + right + up + down - 4*u)      size as written: 2      a difference grows by |0.5| + 4*|0.125| = 1
+ *
+ * A step rounds by `g * (M*V + C)` at most, with V the largest element, M the size of a step of ones, C that of a step of zeros, and g the
+ * rounding of its operations. Each later step multiplies a difference by L at most, the sum of |net coefficient| over the elements read, and by
+ * L + g*M with its own rounding. After T steps the sum of these is below `T * g * (L + g*M)**(T-1) * (M*(V + T*C) + C)`.
+ */
+
+import { compileValue, Scope } from "../abstraction/evaluate.ts";
+import { accessesIn, type Expr, number, printAccess, rewrite } from "../abstraction/expression.ts";
+import type { Time } from "../abstraction/time.ts";
+
+/** The magnitude of all steps is at most `factor * V + offset`, V the largest element of the first plane. */
+interface Line {
+  readonly factor: number;
+  readonly offset: number;
+}
+
+export interface Growth {
+  /** Where the other tensors hold small integers. */
+  readonly whole: Line;
+  /** Where they hold fractions up to `scale`. */
+  readonly drawn: Line;
+  /** A power of two, at which coefficients from memory do not amplify rounding beyond the answers. */
+  readonly scale: number;
+}
+
+/** Largest of the small integers of an exact set. */
+const MOST_WHOLE = 3;
+/** Amplification by coefficients from memory that leaves five decimal digits of f32 to a thousand operations. */
+const MOST_AMPLIFIED = 16;
+/** Smaller coefficients would vanish beside the others in f32. */
+const LEAST_SCALE = 2 ** -20;
+
+/**
+ * Undefined where differences multiply one another, or places are numbers.
+ * @param rounding relative, of the operations of a step
+ */
+export function growthOf({ step, first, steps }: Time, rounding: number): Growth | undefined {
+  const { value } = step.equation;
+  const line = (others: number): (Line & { readonly amplified: number }) | undefined => {
+    const gain = gainOf(value, first, others);
+    const [ones, zeros] = [sizeAt(value, first, 1, others), sizeAt(value, first, 0, others)];
+    if (gain === undefined || !Number.isFinite(ones + zeros)) return undefined;
+    const own = gain + rounding * ones;
+    const amplified = (zeros > 0 ? Math.max(1, own) : own) ** (steps - 1);
+    const finite = (x: number): number => Math.min(x, Number.MAX_VALUE);
+    return {
+      factor: finite(ones * amplified),
+      offset: zeros > 0 ? finite((ones * steps + 1) * zeros * amplified) : 0,
+      amplified,
+    };
+  };
+  const [whole, most] = [line(MOST_WHOLE), line(1)];
+  if (!whole || !most) return undefined;
+  for (let scale = 1; scale >= LEAST_SCALE; scale /= 2) {
+    const drawn = line(scale);
+    if (drawn && drawn.amplified <= MOST_AMPLIFIED) return { whole, drawn, scale };
+  }
+  return { whole, drawn: most, scale: 1 };
+}
+
+/** The size of a step on a plane of one value, with other tensors of another; NaN where places are numbers. */
+function sizeAt(value: Expr, first: string, plane: number, others: number): number {
+  const put = rewrite(
+    magnitudeOf(value),
+    (e) => {
+      if (e.kind === "access") return number(e.tensor === first ? plane : others);
+      return e.kind === "select" ? { kind: "call", fn: "max", args: [e.whenTrue, e.whenFalse] } : e;
+    },
+    "value",
+  );
+  if ([...valueNodes(put)].some((e) => e.kind === "axis" || e.kind === "select")) return Number.NaN;
+  return compileValue(put, new Scope(new Map(), 0), "f64")(new Int32Array(0));
+}
+
+/** What a value makes of differences: net coefficients of elements of the plane, and how far all else carries them. */
+interface Carried {
+  readonly net: ReadonlyMap<string, number>;
+  readonly more: number;
+}
+
+/** How many times as large a step may make the largest difference of two planes; undefined where no number says. */
+function gainOf(value: Expr, first: string, others: number): number | undefined {
+  const total = ({ net, more }: Carried): number => [...net.values()].reduce((sum, c) => sum + Math.abs(c), more);
+  const scaled = ({ net, more }: Carried, by: number): Carried => ({
+    net: new Map([...net].map(([read, c]) => [read, c * by])),
+    more: more * Math.abs(by),
+  });
+  const joined = (a: Carried, b: Carried, sign: number): Carried => {
+    const net = new Map(a.net);
+    for (const [read, c] of b.net) net.set(read, (net.get(read) ?? 0) + sign * c);
+    return { net, more: a.more + b.more };
+  };
+  const largest = (parts: readonly Expr[]): Carried | undefined => {
+    const carried = parts.map(carry);
+    if (carried.some((c) => c === undefined)) return undefined;
+    return { net: new Map(), more: Math.max(...carried.map((c) => (c ? total(c) : 0))) };
+  };
+  const isFree = (e: Expr): boolean => accessesIn(e).every((a) => a.tensor !== first);
+  const times = (part: Expr, by: Expr): Carried | undefined => {
+    const carried = carry(part);
+    if (!carried) return undefined;
+    const known = constantOf(by);
+    if (known !== undefined) return scaled(carried, known);
+    return { net: new Map(), more: total(carried) * sizeAt(by, first, 0, others) };
+  };
+  const carry = (e: Expr): Carried | undefined => {
+    if (isFree(e)) return { net: new Map(), more: 0 };
+    if (e.kind === "access") return { net: new Map([[printAccess(e), 1]]), more: 0 };
+    if (e.kind === "select") return largest([e.whenTrue, e.whenFalse]);
+    if (e.kind === "call") return e.fn === "max" || e.fn === "min" || e.fn === "abs" ? largest(e.args) : undefined;
+    if (e.kind === "negate") {
+      const inner = carry(e.value);
+      return inner && scaled(inner, -1);
+    }
+    if (e.kind !== "binary") return undefined;
+    if (e.op === "+" || e.op === "-") {
+      const [left, right] = [carry(e.left), carry(e.right)];
+      return left && right && joined(left, right, e.op === "+" ? 1 : -1);
+    }
+    if (e.op === "*")
+      return isFree(e.right) ? times(e.left, e.right) : isFree(e.left) ? times(e.right, e.left) : undefined;
+    const divisor = e.op === "/" ? constantOf(e.right) : undefined;
+    const dividend = divisor && carry(e.left);
+    return dividend && divisor ? scaled(dividend, 1 / divisor) : undefined;
+  };
+  const carried = carry(value);
+  return carried && total(carried);
+}
+
+/** The number that an expression is; undefined where it reads or depends on a place. */
+function constantOf(e: Expr): number | undefined {
+  if (accessesIn(e).length > 0 || [...valueNodes(e)].some((n) => n.kind === "axis" || n.kind === "select"))
+    return undefined;
+  return compileValue(e, new Scope(new Map(), 0), "f64")(new Int32Array(0));
+}
+
+/**
+ * An upper bound of the size of a value and of everything on the way to it; inputs are given by their absolute values.
+ *
+ *     square(in[c,l] - mean[c])      ->      square(in[c,l] + mean[c])
+ */
+export function magnitudeOf(e: Expr): Expr {
+  switch (e.kind) {
+    case "number":
+      return { ...e, value: Math.abs(e.value) };
+    case "axis":
+    case "access":
+      return e;
+    case "cast":
+      return { ...e, dtype: "f64", saturate: false, value: magnitudeOf(e.value) };
+    case "negate":
+      return magnitudeOf(e.value);
+    case "binary":
+      if (e.op === "/") return { ...e, left: magnitudeOf(e.left) };
+      if (e.op === "%") return magnitudeOf(e.left);
+      return { ...e, op: e.op === "-" ? "+" : e.op, left: magnitudeOf(e.left), right: magnitudeOf(e.right) };
+    case "call": {
+      const [first, second] = e.args.map(magnitudeOf);
+      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
+      if (e.fn === "min" || e.fn === "max") return second ? { kind: "call", fn: "max", args: [first, second] } : first;
+      if (e.fn === "abs") return first;
+      // A value next to a half may round either way.
+      if (e.fn === "round") return { kind: "binary", op: "+", left: first, right: number(1) };
+      return { ...e, args: [first] };
+    }
+    case "select":
+      return { ...e, whenTrue: magnitudeOf(e.whenTrue), whenFalse: magnitudeOf(e.whenFalse) };
+    case "border":
+    case "compare":
+    case "logic":
+      throw new Error("internal: a condition is not a value");
+    default:
+      return e satisfies never;
+  }
+}
+
+/** Nodes that compute elements: not those of indices and conditions. */
+export function* valueNodes(e: Expr): Generator<Expr> {
+  yield e;
+  switch (e.kind) {
+    case "cast":
+    case "negate":
+      yield* valueNodes(e.value);
+      break;
+    case "binary":
+      yield* valueNodes(e.left);
+      yield* valueNodes(e.right);
+      break;
+    case "call":
+      for (const arg of e.args) yield* valueNodes(arg);
+      break;
+    case "select":
+      yield* valueNodes(e.whenTrue);
+      yield* valueNodes(e.whenFalse);
+      break;
+    case "number":
+    case "axis":
+    case "access":
+    case "border":
+    case "compare":
+    case "logic":
+      break;
+    default:
+      e satisfies never;
+  }
+}
