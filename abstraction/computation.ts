@@ -171,7 +171,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const name = spec.name ?? "equation";
   checkNames(spec, SPEC, `${name}: the computation`);
   const [parsed, ending] = readEquations(name, spec);
-  const timed = timeOf(name, parsed, spec);
+  const timed = timeOf(name, parsed, ending, spec);
   if (timed) return inTime(timed, defineComputation({ ...spec, ...timed.step }));
   const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
 

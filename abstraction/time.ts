@@ -51,7 +51,7 @@ interface Timed extends Omit<Time, "step"> {
   /** With the constants put in. */
   readonly equation: Equation;
   /** What a specification of one step has in place of the whole's. */
-  readonly step: Pick<ComputationSpec, "equation" | "extents" | "tensors">;
+  readonly step: Required<Pick<ComputationSpec, "equation" | "extents" | "tensors" | "parameters">>;
 }
 
 /** Names of an equation in time that index nothing: numbers of the equation. */
@@ -76,9 +76,21 @@ function isInTime({ target, op, value }: Equation): boolean {
  * The parts of an equation in time; undefined for any other.
  * @throws UsageError when a step does not follow from the one before: with the dependence that is in the way
  */
-export function timeOf(subject: string, parsed: Equation, spec: ComputationSpec): Timed | undefined {
-  if (!isInTime(parsed)) return undefined;
-  const { target } = parsed;
+export function timeOf(
+  subject: string,
+  written: Equation,
+  ending: Equation | undefined,
+  spec: ComputationSpec,
+): Timed | undefined {
+  if (!isInTime(written)) return undefined;
+  const { target } = written;
+  if (ending)
+    throw new UsageError(
+      `${subject}: an epilogue cannot follow a stencil in time yet: give it to a computation of its own`,
+      spanOf(ending.target) ?? {},
+    );
+  const given = Object.entries(spec.parameters ?? {}).map(([name, value]) => [name, number(value)] as const);
+  const parsed = given.length === 0 ? written : substituteAxes(written, new Map(given));
   const problem = (because: string, place: Expr = target): UsageError =>
     new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
 
@@ -103,29 +115,8 @@ export function timeOf(subject: string, parsed: Equation, spec: ComputationSpec)
   if (summed !== undefined)
     throw problem(`axis ${summed} is not of ${printAccess(target)}, and a step does not sum: write its terms out`);
 
-  // 2. What a step reads: the plane before, at constant distances, and other tensors at no time.
-  const reads = accessesIn(parsed.value);
-  const own = reads.filter((a) => a.tensor === target.tensor);
-  const dependences = own.map((read) => dependenceOf(read, names, problem));
-  const timely = reads.find((a) => a.tensor !== target.tensor && a.index.some((e) => axesIn(e).includes(TIME)));
-  if (timely)
-    throw problem(
-      `${printAccess(timely)} is read at a time; of all tensors only ${target.tensor} changes from step to step`,
-      timely,
-    );
-  const bare = [...walk(rewrite(parsed.value, (e) => (e.kind === "access" ? number(0) : e), "value"))];
-  if (bare.some((e) => e.kind === "axis" && e.name === TIME))
-    throw problem(`a step is computed like any other: ${TIME} may index ${target.tensor} alone`);
-  const borders = names
-    .slice(1)
-    .map((name, d) =>
-      borderOf(own, dependences, d + 1, (one, other, place) =>
-        problem(
-          `along ${name} both ${one} and ${other} lie beyond the plane; a stencil in time has one border an axis`,
-          place,
-        ),
-      ),
-    );
+  // 2. What a step reads.
+  const { dependences, borders } = readsOf(parsed, names, spec.extents, problem);
 
   // 3. One step, as an equation of its own.
   const first = `${target.tensor}_0`;
@@ -152,9 +143,52 @@ export function timeOf(subject: string, parsed: Equation, spec: ComputationSpec)
     step: {
       equation: step,
       extents: others,
+      // They are put in.
+      parameters: {},
       tensors: { ...spec.tensors, [first]: planeSpec(subject, spec, target.tensor, first, names.slice(1)) },
     },
   };
+}
+
+/** What a step reads: the plane before, at constant distances inside its extents, and other tensors at no time. @throws the problem with another read */
+function readsOf(
+  { target, value }: Equation,
+  names: readonly string[],
+  extents: Extents,
+  problem: (because: string, place?: Expr) => UsageError,
+): Pick<Time, "dependences" | "borders"> {
+  const reads = accessesIn(value);
+  const own = reads.filter((a) => a.tensor === target.tensor);
+  const dependences = own.map((read) => dependenceOf(read, names, problem));
+  for (const [i, dependence] of dependences.entries())
+    for (const [d, name] of names.entries()) {
+      const [extent, distance] = [extents[name], Math.abs(dependence[d] ?? 0)];
+      if (d > 0 && extent !== undefined && distance > extent)
+        throw problem(
+          `${printAccess(own[i] ?? target)} lies ${distance} places away along ${name}, beyond its extent of ${extent}`,
+          own[i],
+        );
+    }
+  const timely = reads.find((a) => a.tensor !== target.tensor && a.index.some((e) => axesIn(e).includes(TIME)));
+  if (timely)
+    throw problem(
+      `${printAccess(timely)} is read at a time; of all tensors only ${target.tensor} changes from step to step`,
+      timely,
+    );
+  const bare = [...walk(rewrite(value, (e) => (e.kind === "access" ? number(0) : e), "value"))];
+  if (bare.some((e) => e.kind === "axis" && e.name === TIME))
+    throw problem(`a step is computed like any other: ${TIME} may index ${target.tensor} alone`);
+  const borders = names
+    .slice(1)
+    .map((name, d) =>
+      borderOf(own, dependences, d + 1, (one, other, place) =>
+        problem(
+          `along ${name} both ${one} and ${other} lie beyond the plane; a stencil in time has one border an axis`,
+          place,
+        ),
+      ),
+    );
+  return { dependences, borders };
 }
 
 function constantValue(subject: string, name: string, extents: Extents): number {
@@ -246,12 +280,22 @@ export function operationsOfStep({ step }: Pick<Time, "step">): number {
   return [...walk(withoutReads)].filter((e) => e.kind === "binary" || e.kind === "call").length;
 }
 
-/** The computation of all steps, from that of one. */
+/**
+ * The computation of all steps, from that of one.
+ * @throws UsageError where a plane is larger or smaller than its axes
+ */
 export function inTime(
   { equation, axis: name, steps, first, dependences, borders }: Timed,
   step: Computation,
 ): Computation {
   const plane = equation.target.tensor;
+  for (const tensor of [plane, first]) {
+    const shape = step.tensors[tensor]?.dims.map((d) => d.extent) ?? [];
+    if (shape.some((size, d) => size !== step.axes[d]?.extent))
+      throw new UsageError(
+        `${step.name}: ${tensor} has the shape ${shape.join(" x ")}, but a step computes ${step.axes.map((a) => a.extent).join(" x ")}: planes are as large as their axes`,
+      );
+  }
   const before = binary("-", axis(name), number(1));
   const value = rewrite(
     step.equation.value,

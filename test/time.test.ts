@@ -68,6 +68,29 @@ describe("the notation of time", () => {
 });
 
 describe("refusals of time", () => {
+  it("takes constants as parameters, and no epilogue, no plane of another shape, no read beyond the plane", () => {
+    const tensors = { u: "f32" } as const;
+    const extents = { t: 3, i: 8 };
+    const taken = defineComputation({ equation: "u[t,i] = a*u[t-1,i]", extents, tensors, parameters: { a: 0.5 } });
+    expect(equationText(taken)).toBe("u[t,i] = 0.5 * u[t-1,i]");
+    const step = { equation: "u[t,i] = 0.5*u[t-1,i]", extents, tensors };
+    const epilogue = "v[i] = max(u[i], 0)";
+    for (const spec of [
+      { ...step, epilogue },
+      { ...step, equation: `${step.equation}; ${epilogue}` },
+    ])
+      expect(() => defineComputation(spec)).toThrow(
+        "an epilogue cannot follow a stencil in time yet: give it to a computation of its own",
+      );
+    for (const shaped of [{ u: { dtype: "f32", shape: [10] } }, { u: "f32", u_0: { shape: [10] } }] as const)
+      expect(() => defineComputation({ ...step, tensors: shaped })).toThrow(
+        "has the shape 10, but a step computes 8: planes are as large as their axes",
+      );
+    expect(() => defineComputation({ ...step, equation: "u[t,i] = u[t-1,i-9]" })).toThrow(
+      "u[t-1,i-9] lies 9 places away along i, beyond its extent of 8",
+    );
+  });
+
   const refused = (equation: string, extents: Record<string, number> = {}): string => {
     try {
       defineComputation({ equation, extents: { t: 3, i: 4, j: 5, ...extents }, tensors: { u: "f32" } });
