@@ -208,6 +208,7 @@ describe("the tables of docs/schedule.md", () => {
     ["the cores of a processor", decisionTable(MAPPED_DECISIONS)],
     ["blocks and warps", decisionTable(GRID_DECISIONS)],
     ["lanes", decisionTable<LaneSchedule, LaneContext>(LANE_DECISIONS)],
+    ["lanes, of a design by its transform", decisionTable(ARRAY_DECISIONS)],
   ])("are made from the decisions: %s", (_, table) => {
     const rows = table.split("\n");
     expect(rows.filter((row) => !documented.includes(row))).toEqual([
