@@ -69,7 +69,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
     .option("--trials <n>", `kernels to measure at most (default ${DEFAULT_TRIALS})`)
     .option(
       "--time <seconds>",
-      `seconds at most, from start to end; one kernel is measured whatever the time (default ${DEFAULT_SECONDS})`,
+      `seconds until the search ends, preparation included; at least one kernel is measured, and finals follow (default ${DEFAULT_SECONDS})`,
     )
     .option("--seed <n>", "seed of the search (default 1)")
     .option("--threads <n>", "threads of a kernel (default 1)")
@@ -97,7 +97,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
         "  automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
         "  automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
         "",
-        "Ctrl-C once: end the search, decide among its fastest kernels and print the best. Twice: stop at once.",
+        "Ctrl-C ends the search and goes to the finals, which decide among its fastest kernels. A second Ctrl-C stops at once.",
         "A search that was stopped goes on where it was when the same command is given again.",
       ].join("\n"),
     )
