@@ -18,6 +18,7 @@ import { type Inverse, inverseOf } from "../mapper/space-time/reverse.ts";
 import { dot, extentOfRow } from "../mapper/space-time/vector.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
+import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
@@ -32,12 +33,6 @@ const TAKEN_OUT_CYCLES = 8;
 const UNALIGNED_LOADS = 1.9;
 /** Every second element: two loads, and a shuffle that takes the port of two more. */
 const EVEN_LOADS = 2 * UNALIGNED_LOADS + 2;
-/** Of the cycles of loads, the part that shows beside what is slowest; see lanes.ts. */
-const LOADS_SHOWING = 0.3;
-/** Of the smaller of arithmetic and transfers, the part that does not overlap with the other; see lanes.ts. */
-const NOT_OVERLAPPED = 0.15;
-/** What goes around the caches runs at the speed of memory, without the lines it replaces; see lanes.ts. */
-const STREAMED_TO_READ = 1.5;
 /** Registers beyond those there are go to memory and back. */
 const REGISTERS = 32;
 /** Multiply-adds of later blocks that a core begins while a chain waits: half of the reorder buffer of Golden Cove, which holds 512. */

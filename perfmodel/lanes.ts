@@ -22,9 +22,9 @@ const { issueCycles: FMA_CYCLES, latencyCycles: FMA_LATENCY_CYCLES } = unitCost(
 // Fitted to kernels of bench/stencils.ts, one core of a Xeon at 3.7 GHz, 2026-11-21 (bench/results/stencils-xeon.md).
 
 /** Of the cycles of loads, the part that shows beside what is slowest: of blocks of a 9x9 filter those with fewer loads were faster. */
-const LOADS_SHOWING = 0.3;
+export const LOADS_SHOWING = 0.3;
 /** Of the smaller of arithmetic and transfers, the part that does not overlap with the other. */
-const NOT_OVERLAPPED = 0.15;
+export const NOT_OVERLAPPED = 0.15;
 /** Rows of a power-of-two length share the sets of the first-level cache: more of them than it has ways drive each other out. */
 const CROWDED = 1.1;
 /** A plane that has left the second-level cache before the next step wants it is read again by this part. */
@@ -32,7 +32,7 @@ const PLANE_READ_AGAIN = 0.3;
 /** Of the second-level cache, the part that the planes of a window may fill. */
 const PLANES_SHARE = 1 / 2;
 /** What goes around the caches runs at the speed of memory, without the lines it replaces: 25 beside 16 GB/s of reads. */
-const STREAMED_TO_READ = 1.5;
+export const STREAMED_TO_READ = 1.5;
 /** Transfers that nobody asked for ahead of time. */
 const UNPREFETCHED = 1.05;
 /** Each row of a block is a stream of its own out of main memory and into it: what each costs beyond the first two. */

@@ -13,16 +13,13 @@ import { unitCost } from "../abstraction/machine.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import { depthOf, type Steps } from "../mapper/space-time/steps.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
+import { NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { issueCycles: FMA_CYCLES } = unitCost(REFERENCE_CPU, "fma");
 
 /** Of a cache, what rows may fill: the plane streams through it besides. */
 const ROWS_SHARE = 0.7;
-/** What goes around the caches runs at the speed of memory, as in lanes.ts. */
-const STREAMED_TO_READ = 1.5;
-/** Of the smaller of arithmetic and transfers, the part that does not overlap with the other, as in lanes.ts. */
-const NOT_OVERLAPPED = 0.15;
 /** Cycles of the loop around a vector, and of a row that begins: places, and columns at its ends. */
 const VECTOR_CYCLES = 1;
 const ROW_CYCLES = 60;

@@ -34,6 +34,7 @@ import {
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
+import { checkLanes } from "./lane-space.ts";
 import { VERSION } from "./version.ts";
 
 export interface SessionArrays {
@@ -116,6 +117,9 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   const refuse = (because: string): UsageError =>
     new UsageError(`${computation.name} does not run on lanes so: ${because}`);
   if (intrinsic.language !== "c++") throw refuse(`arrays are written for vectors of CPUs, and ${name} is of a GPU`);
+  checkLanes(computation, schedule.lanes, false);
+  if (schedule.streaming && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4))
+    throw refuse("of types narrower than 32 bits nothing is stored around the caches");
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw refuse(placed.refusal.because);
   const lines = [

@@ -11,6 +11,7 @@ import {
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
 import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
@@ -87,6 +88,15 @@ export function slides({ equation, axes, time }: Computation): boolean {
 /** Of a register of AVX-512. */
 const VECTOR_BYTES = 64;
 
+/** @throws UsageError for more lanes than a warp or a register of a CPU has; narrow elements lie in lanes of 32 bits */
+export function checkLanes(computation: Computation, lanes: number, onWarps: boolean): void {
+  const most = onWarps ? WARP : VECTOR_BYTES / Math.max(4, bytesOf(outputOf(partsOf(computation).sum).dtype));
+  if (lanes > most)
+    throw new UsageError(
+      `${computation.name}: ${lanes} lanes, but ${onWarps ? "a warp" : "a register of AVX-512"} has ${most}`,
+    );
+}
+
 /** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
 export function generateDesign(computation: Computation, candidate: LaneCandidate): Kernel {
   const { schedule, intrinsic: name } = candidate;
@@ -94,11 +104,7 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
   const refusal = laneProblem(computation, schedule);
   if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
   const onWarps = intrinsic.language === "cuda";
-  const most = onWarps ? WARP : VECTOR_BYTES / bytesOf(outputOf(computation).dtype);
-  if (schedule.lanes > most)
-    throw new UsageError(
-      `${computation.name}: ${schedule.lanes} lanes, but ${onWarps ? "a warp" : "a register of AVX-512"} has ${most}`,
-    );
+  checkLanes(computation, schedule.lanes, onWarps);
   if (!onWarps && (schedule.each ?? 1) > 1)
     throw new UsageError(
       `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,

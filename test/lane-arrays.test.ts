@@ -14,6 +14,7 @@ import { pick, type Random, randomInteger, seededRandom } from "../abstraction/r
 import { finished } from "../abstraction/steps.ts";
 import { arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { latticePointIn } from "../mapper/space-time/lattice.ts";
 import { lowerArray } from "../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
@@ -157,6 +158,51 @@ describe("designs on lanes by their transforms", () => {
     expect(changed({ beside: { r: 2 } })).toBe("form: steps of r are summed, so they cannot run side by side");
     expect(changed({ beside: { z: 2 } })).toBe("form: z is no loop of more than one step");
     expect(changed({ tile: { p: 0 } })).toBe("form: p 0 is no number of steps");
+  });
+
+  it("are refused where a program of them would have no end", () => {
+    const image = make("conv2d", { n: 1, c: 2, k: 512, h: 40, w: 40, r: 3, s: 3 });
+    const [design] = spaceOf(image).ranked;
+    if (!design) throw new Error("no design");
+    const wide = placeArray(image, { ...design.schedule, beside: { k: 512, p: 38 } });
+    expect(wide.ok ? "" : wide.refusal.because).toMatch(
+      /^length: passes side by side would be written as \d+ multiply/,
+    );
+    const candidate = (changes: Partial<ArraySchedule>): ArrayCandidate => ({
+      ...{ kind: "lanes", intrinsic: "avx512.fma.f32", schedule: { ...design.schedule, ...changes } },
+    });
+    expect(() => generateArray(image, candidate({ lanes: 1024 }))).toThrow(
+      "conv2d: 1024 lanes, but a register of AVX-512 has 16",
+    );
+    const half = make("conv2d", { n: 1, c: 2, k: 512, h: 40, w: 40, r: 3, s: 3 }, "f16");
+    expect(() => generateArray(half, candidate({ streaming: true }))).toThrow("nothing is stored around the caches");
+    const filter = make("conv1d-single", { l: 4000, r: 8 });
+    const transform = { loops: ["p", "r"], allocation: [2, 1], schedule: [[16, 7]] };
+    const turning = placeArray(filter, { transform, lanes: 16, tile: { p: 4 }, beside: {}, inputs: "passed" });
+    expect(turning.ok ? "" : turning.refusal.because).toBe(
+      "length: registers come round after 1008 steps, and 256 are written out at most",
+    );
+  });
+
+  it("are refused with more than eight loops, and sums of more vectors than a call has arguments are found", () => {
+    const names = [..."abcdefghi"];
+    const long = defineComputation({
+      name: "long",
+      equation: `y[i] += x[i,${names}]`,
+      extents: Object.fromEntries([["i", 20], ...names.map((n) => [n, 2] as const)]),
+      tensors: { x: "f32" },
+    });
+    const row = [1, ...names.map(() => 0)];
+    const transform = { loops: ["i", ...names], allocation: row, schedule: [row] };
+    const placed = placeArray(long, { transform, lanes: 16, tile: { i: 16 }, beside: {}, inputs: "loaded" });
+    expect(placed.ok ? "" : placed.refusal.because).toBe("form: a transform of 10 loops, more than 8");
+    const unit = Array.from({ length: 12 }, (_, i) => Array.from({ length: 12 }, (_, j) => (i === j ? 1 : 0)));
+    expect(
+      latticePointIn(
+        unit,
+        unit.map(() => 2),
+      ),
+    ).toBeDefined();
   });
 
   it("refuses a transform under which points meet, and recurrences that fix their order", () => {

@@ -133,6 +133,14 @@ describe("lanes that sweep", () => {
       ...{ name: "line", equation: "out[i] += x[i+r] * w[r]", extents: { i: 8, r: 3 } },
       tensors: { x: { dtype: "f32", shape: [10] }, w: "f32" },
     });
+    const far = defineComputation({
+      ...{ name: "far", equation: "y[i,j] += x[i+1000000*r,j] * w[r]", extents: { i: 8, j: 32, r: 2 } },
+      tensors: { x: { dtype: "f32", shape: [1_000_008, 32] }, w: "f32" },
+    });
+    expect(problemOf(far, { sweep: 16 })).toContain("1000001 sums would be begun and not yet whole along i");
+    for (const idle of [{ weights: "registers" }, { streaming: true }, { prefetchBytes: 512 }, { strip: 2 }] as const)
+      expect(problemOf(image, { sweep: 8, ...idle })).toContain("neither stream, prefetch nor go in strips");
+    expect(problemOf(image, { depth: 2 })).toContain("2 steps a pass, but nothing steps through time");
     expect(problemOf(line, { sweep: 8 })).toContain("nothing moves along an axis that could be swept");
   });
 

@@ -14,6 +14,7 @@ import { pick, type Random } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
+import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
@@ -56,8 +57,6 @@ const MOST_WIDENED = 24;
 const LONGEST_BLOCK = 600;
 /** Narrower elements lie in lanes of 32 bits. */
 const LEAST_LANE_BYTES = 4;
-/** Steps that a pass writes out (mapper/space-time/lower.ts). */
-const WRITTEN_OUT = 64;
 
 /** The space, or why lanes have no design for a computation. A step is a design: told to end, it gives those that were priced by then. */
 export function* arraySpaceOf(
@@ -126,7 +125,7 @@ function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Reco
     steps === 1 || (name !== undefined && steps <= (extents[name] ?? 1));
   const tiles = Math.ceil((extents[lane] ?? 1) / (plan.tile[lane] ?? extents[lane] ?? 1));
   const steps = Math.min(
-    WRITTEN_OUT,
+    MOST_UNROLLED_STEPS,
     loops.slice(1).reduce((n, name) => n * (extents[name] ?? 1), 1),
   );
   const made: Record<string, number>[] = [];

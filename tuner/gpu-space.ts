@@ -13,7 +13,7 @@ import type { GridLimits } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { isRanked, MappingSpace, rankMappings, type ScheduledCandidate, type Scheduling } from "./mapping-space.ts";
 
-/** Of so many mappings one is judged by more schedules than a glance, and at least twice as many as are kept. */
+/** One mapping in so many gets the full number of schedules, and at least 2 * {@link GpuKind.most}. */
 const HOPEFUL = 4;
 
 /** What the spaces of a GPU differ in. */
@@ -22,18 +22,14 @@ export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Schedulin
   contextOf(mapping: Mapping, limits: GridLimits): C | string;
   /** Those worth asking the model about. */
   fitting(contexts: readonly C[]): readonly C[];
-  /** Schedules drawn to judge every mapping by, and in all of those that promise most by them. */
+  /** Schedules drawn to judge every mapping by. */
   readonly glance: number;
+  /** Schedules drawn in all of a mapping that those promise most of. */
   readonly drawn: number;
   /** Mappings kept at most. */
   readonly most: number;
 }
 
-/**
- * The space over the instructions; or, when none maps, the reasons, most hopeful first.
- * @param predict seconds a schedule is expected to take; undefined when the model cannot say
- * @param keeps of the mappings those to search; all by default
- */
 type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }> = (
   computation: Computation,
   intrinsics: readonly Intrinsic[],
@@ -43,7 +39,11 @@ type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mappi
   keeps?: (mapping: Mapping) => boolean,
 ) => Steps<MappingSpace<K, C> | readonly Refusal[]>;
 
-/** How the space of a kind is found. */
+/**
+ * How the space of a kind is found: over the instructions, or when none maps the reasons, most hopeful first. It is asked with
+ * `predict`, the seconds a schedule is expected to take, undefined when the model cannot say; and with `keeps`, which of the mappings to
+ * search, by default all.
+ */
 export function gpuSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }>(
   kind: GpuKind<K, C>,
 ): FindSpace<K, C> {

@@ -7,6 +7,7 @@
 import { z } from "zod";
 import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
 import { identifier } from "../../abstraction/schema.ts";
+import { MOST_LOOPS } from "../space-time/lane-array.ts";
 import { printVector } from "../space-time/vector.ts";
 import { byAxis, type Decision, pairsApart, printPairs } from "./decision.ts";
 import { LANE_DECISIONS } from "./lane-decisions.ts";
@@ -20,7 +21,6 @@ const unlisted = (_: ArraySchedule): never => {
   throw new Error("internal: schedules of arrays are listed, not drawn");
 };
 
-const MOST_LOOPS = 16;
 const entry = z.number().int().min(-64).max(64);
 const row = z.array(entry).min(1).max(MOST_LOOPS);
 const steps = z.number().int().positive().max(1024);

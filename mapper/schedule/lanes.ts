@@ -11,7 +11,7 @@ import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/wi
 import { sweptAxis } from "../space-time/window-sweep.ts";
 
 /** Multiply-adds of one block at most: what is searched has up to 3000, and beyond this a compiler takes minutes. */
-const MOST_WRITTEN = 16_384;
+export const MOST_WRITTEN = 16_384;
 
 /** Why a schedule does not fit, or undefined. */
 export function laneScheduleProblem(
@@ -44,6 +44,7 @@ export function laneScheduleProblem(
     return refuse(
       `${sum.rolled.join(", ")} stays a loop, but ${schedule.dataflow} moves lanes from tap to tap; unroll it`,
     );
+  if (schedule.depth !== undefined) return refuse(`${schedule.depth} steps a pass, but nothing steps through time`);
   return sweepProblem(sum, schedule, design, refuse);
 }
 
@@ -60,10 +61,11 @@ export function movesAtOnce({ output }: Pick<TapSum, "output">, each: number): b
 /** Why lanes cannot have several outputs each, or go along an axis. */
 function sweepProblem(
   { input, output, rowAxis, ...sum }: TapSum,
-  { each, sweep, ahead, rows, vectors, rolled, borders }: LaneSchedule,
+  schedule: LaneSchedule,
   { data }: WindowDesign,
   refuse: (because: string) => LaneRefusal,
 ): LaneRefusal | undefined {
+  const { each, sweep, ahead, rows, vectors, rolled, borders } = schedule;
   if (sweep === undefined && ahead !== undefined) return refuse(`${ahead} steps are written out, but nothing is swept`);
   if (each === undefined && sweep === undefined) return undefined;
   for (const [name, value] of Object.entries({ each, sweep, ahead }))
@@ -73,6 +75,10 @@ function sweepProblem(
   if (vectors > 1 || rolled.length > 0 || borders !== "guarded")
     return refuse(
       "lanes of several outputs, and lanes that sweep, take one vector, keep no loop and test every access",
+    );
+  if (schedule.weights !== "memory" || schedule.streaming || schedule.prefetchBytes > 0 || schedule.strip > 0)
+    return refuse(
+      "lanes of several outputs, and lanes that sweep, read weights from memory, and neither stream, prefetch nor go in strips",
     );
   if (each !== undefined && !movesAtOnce({ output }, each))
     return refuse(
@@ -88,6 +94,9 @@ function sweepProblem(
   if (!swept) return refuse("nothing moves along an axis that could be swept");
   if (swept.name === rowAxis && rows > 1)
     return refuse(`${rows} rows at once of ${rowAxis}, which is swept row by row`);
+  const begun = swept.reach * rows * (each ?? 1);
+  if (begun > MOST_WRITTEN)
+    return refuse(`${begun} sums would be begun and not yet whole along ${swept.name}, more than ${MOST_WRITTEN}`);
   return undefined;
 }
 
@@ -102,6 +111,7 @@ export function printLaneSchedule(s: LaneSchedule): string {
     ...(s.streaming ? ["streaming stores"] : []),
     ...(s.prefetchBytes > 0 ? [`prefetch ${s.prefetchBytes} B`] : []),
     ...(s.strip > 0 ? [`strips of ${s.strip}`] : []),
+    ...(s.depth === undefined ? [] : [`${s.depth} steps a pass`]),
     ...(s.each === undefined ? [] : [`${s.each} outputs a lane`]),
     ...(s.sweep === undefined ? [] : [`sweeps of ${s.sweep}, ${s.ahead ?? 1} steps ahead`]),
   ].join(", ");

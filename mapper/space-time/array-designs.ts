@@ -13,10 +13,10 @@ import { accessesIn } from "../../abstraction/expression.ts";
 import type { Steps } from "../../abstraction/steps.ts";
 import type { Design } from "./design.ts";
 import { enumerateDesigns } from "./enumerate.ts";
-import { type ArrayPlan, type Judged, judgeTransform, TIME, withBeside } from "./lane-array.ts";
+import { type ArrayPlan, type Judged, judgeTransform, TIME_REFUSED, withBeside } from "./lane-array.ts";
 import { type ArraySpace, windowsOf } from "./loops.ts";
 import { arrayProblem } from "./problem.ts";
-import type { LaneRefusal } from "./taps.ts";
+import { type LaneRefusal, refusal } from "./taps.ts";
 import { extentOfRow } from "./vector.ts";
 
 /** A transform that fits, tiled to the lanes; one pass at a time. */
@@ -49,7 +49,7 @@ export function* arrayDesigns(
   lanes: number,
   mostMixed: number = MOST_MIXED,
 ): Steps<ArrayDesigns | LaneRefusal> {
-  if (computation.time) return TIME;
+  if (computation.time) return TIME_REFUSED;
   const { sum } = partsOf(computation);
   const mixed = mixedLoops(sum, mostMixed);
   if ("because" in mixed) return mixed;
@@ -65,7 +65,7 @@ export function* arrayDesigns(
   try {
     designs = enumerateDesigns(arrayProblem(sum, space), { bound, arrayRows: 1 }).designs;
   } catch (error) {
-    if (error instanceof UsageError) return { rule: "form", because: `form: ${error.message}` };
+    if (error instanceof UsageError) return refusal("form", error.message);
     throw error;
   }
   const fitting: ArrayDesign[] = [];
@@ -104,7 +104,7 @@ function mixedLoops(
   sum: Computation,
   mostMixed: number,
 ): { readonly loops: readonly string[]; readonly carried: readonly string[]; readonly stride: number } | LaneRefusal {
-  const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `form: ${because}` });
+  const refuse = (because: string): LaneRefusal => refusal("form", because);
   const long = sum.axes.filter((a) => a.extent > 1);
   const last = sum.equation.target.index.at(-1);
   const form = last && affineForm(last);

@@ -11,12 +11,15 @@ import { type Computation, extentsOf, outputOf } from "../../abstraction/computa
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import { type Design, designOf } from "./design.ts";
 import type { ArraySpace, Tiled } from "./loops.ts";
+import { leastCommonMultiple, MOST_UNROLLED_STEPS } from "./lower.ts";
 import { heldAs } from "./lower-computation.ts";
 import { type ArrayProblem, arrayProblem } from "./problem.ts";
-import type { LaneRefusal } from "./taps.ts";
+import { type LaneRefusal, refusal } from "./taps.ts";
 import { refusalOf } from "./validity.ts";
+import { isZero } from "./vector.ts";
 
 /** What the transform, its tiles and what runs side by side need to be told apart. */
 export type ArrayPlan = Pick<ArraySchedule, "transform" | "lanes" | "tile" | "beside" | "inputs">;
@@ -41,8 +44,10 @@ export type ArrayVerdict =
 
 /** Registers of one variable, by steps that a value travels: more would not stay in registers beside others. */
 const DEEPEST = 16;
-
-const refusal = (rule: LaneRefusal["rule"], because: string): LaneRefusal => ({ rule, because: `${rule}: ${because}` });
+/** Steps after which all registers come round: any two operands do so sooner. */
+const LONGEST_ROUND = DEEPEST * DEEPEST;
+/** Loops of a transform at most: what is tried to find whether points meet grows as 3 to their number. */
+export const MOST_LOOPS = 8;
 
 export const spaceTimeOf = ({ allocation, schedule }: LaneTransform): SpaceTime => ({
   allocation: [allocation],
@@ -52,13 +57,13 @@ export const spaceTimeOf = ({ allocation, schedule }: LaneTransform): SpaceTime 
 /** Where an array puts a computation, or why lanes cannot run it so. */
 export function placeArray(computation: Computation, plan: ArrayPlan): ArrayVerdict {
   const { sum } = partsOf(computation);
-  if (computation.time) return { ok: false, refusal: TIME };
+  if (computation.time) return { ok: false, refusal: TIME_REFUSED };
   const judged = judgeTransform(sum, plan);
   return "because" in judged ? { ok: false, refusal: judged } : withBeside(computation, sum, judged, plan);
 }
 
-/** Of planes that follow one another in time. */
-export const TIME = refusal(
+/** Why no transform is of a stencil in time. */
+export const TIME_REFUSED = refusal(
   "form",
   "planes follow one another in time: a window sweeps them, and no transform mixes their steps",
 );
@@ -71,6 +76,8 @@ export function judgeTransform(
   sum: Computation,
   { transform, lanes, tile }: Pick<ArrayPlan, "transform" | "lanes" | "tile">,
 ): Judged | LaneRefusal {
+  if (transform.loops.length > MOST_LOOPS)
+    return refusal("form", `a transform of ${transform.loops.length} loops, more than ${MOST_LOOPS}`);
   const unknown = [...transform.loops, ...Object.keys(tile)].find((name) => !isLong(sum, name));
   if (unknown !== undefined) return refusal("form", `${unknown} is no loop of more than one step`);
   try {
@@ -104,6 +111,8 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
     for (const { steps } of variables.flatMap((v) => v.dependences))
       if (steps > DEEPEST)
         return refuse("design", `${name} takes ${steps} steps from PE to PE, and a register for each`);
+  const long = tooLong(judged.design, passing, plan);
+  if (long !== undefined) return refuse("length", long);
   const shaped = shapeOf(sum, plan);
   if ("because" in shaped) return refuse("form", shaped.because);
   const { space, beside } = shaped;
@@ -122,6 +131,26 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
       `${result.name} is added up across lanes as it is stored, so nothing can be made of it there`,
     );
   return { ok: true, array: { ...judged, sum, space, beside, joined } };
+}
+
+/** Why a pass, with those beside it, would be longer than any program worth running. */
+function tooLong({ steps }: Design, passing: Design["flows"], { beside, transform }: ArrayPlan): string | undefined {
+  // An input that stays on its lane under one row of time is loaded once.
+  const moving = passing.filter(
+    (f) =>
+      f.role === "output" ||
+      transform.schedule.length > 1 ||
+      f.variables.some((v) => v.dependences.some((d) => !isZero(d.hop))),
+  );
+  const round = moving
+    .flatMap((f) => f.variables.map((v) => Math.max(1, ...v.dependences.map((d) => d.steps))))
+    .reduce(leastCommonMultiple, 1);
+  if (steps > MOST_UNROLLED_STEPS && round > LONGEST_ROUND)
+    return `registers come round after ${round} steps, and ${LONGEST_ROUND} are written out at most`;
+  const each = Math.min(steps, Math.max(round, MOST_UNROLLED_STEPS));
+  const written = Object.values(beside).reduce((n, count) => n * count, each);
+  if (written <= MOST_WRITTEN) return undefined;
+  return `passes side by side would be written as ${written} multiply-adds, more than ${MOST_WRITTEN}`;
 }
 
 const isLong = (sum: Computation, name: string): boolean => sum.axes.some((a) => a.name === name && a.extent > 1);

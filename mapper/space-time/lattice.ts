@@ -71,8 +71,9 @@ function combination(basis: readonly Vector[], coefficients: Vector): Vector {
 
 /** Sums and differences of some vectors of a basis, one of each pair of opposite ones. */
 function sumsOf(basis: readonly Vector[]): Vector[] {
-  const sums: Vector[] = [];
-  for (const b of basis) sums.push(b, ...sums.flatMap((s) => [plus(s, b), plus(s, scaled(b, -1))]));
+  let sums: Vector[] = [];
+  // As arguments of one call they would be too many.
+  for (const b of basis) sums = [...sums, b, ...sums.flatMap((s) => [plus(s, b), plus(s, scaled(b, -1))])];
   return sums;
 }
 

@@ -56,7 +56,7 @@ const OPTIONS = {
 } as const;
 
 /** Beyond this code grows faster than it runs. */
-const MOST_UNROLLED_STEPS = 64;
+export const MOST_UNROLLED_STEPS = 64;
 
 /** Registers that one variable may fill before the first step: a filter of 16 rows. */
 const MOST_RESIDENT = 16;
@@ -206,7 +206,7 @@ function depthOf(variable: PlannedVariable, variables: readonly PlannedVariable[
   return depth;
 }
 
-function leastCommonMultiple(a: number, b: number): number {
+export function leastCommonMultiple(a: number, b: number): number {
   let [x, y] = [a, b];
   while (y !== 0) [x, y] = [y, x % y];
   return (a / x) * b;

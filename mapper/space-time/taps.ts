@@ -63,6 +63,12 @@ export interface LaneRefusal {
   readonly because: string;
 }
 
+/** A refusal that begins with its rule. */
+export const refusal = (rule: LaneRefusal["rule"], because: string): LaneRefusal => ({
+  rule,
+  because: `${rule}: ${because}`,
+});
+
 export type TapVerdict =
   | { readonly ok: true; readonly sum: TapSum }
   | { readonly ok: false; readonly refusal: LaneRefusal };
@@ -75,7 +81,7 @@ class Refused extends Error {
 
   constructor(rule: LaneRefusal["rule"], because: string) {
     super(because);
-    this.refusal = { rule, because: `${rule}: ${because}` };
+    this.refusal = refusal(rule, because);
   }
 }
 
