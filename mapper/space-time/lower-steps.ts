@@ -2,16 +2,16 @@
  * @file A stencil in time on lanes: passes over the plane, each of several steps that follow one another row by row.
  *
  *     for pass in 0..12                                            8 steps a pass; two planes are swapped
- *       for row in 0..4110                                         wavefront: step s works s rows behind step s-1
- *         step 1     rows_1[row%3] = f(plane[row-1 .. row+1])      the newest rows of each step lie in a ring, in cache
- *         step 2     rows_2[..]    = f(rows_1[..])
+ *       for row in 0..4110                                         wavefront: a step works one row behind the step before
+ *         step 1     rows_1[row-7] = f(plane[row-8 .. row-6])      the newest 3 rows of each step lie in a ring, in cache
+ *         step 2     rows_2[row-8] = f(rows_1[row-9 .. row-7])
  *         ...
- *         step 8     next[row-14]  = f(rows_7[..])
+ *         step 8     next[row-14]  = f(rows_7[row-15 .. row-13])
  *
  * Row q of step s needs rows q-r .. q+r of step s-1, where r is the reach of the stencil along its outermost axis: its dependences are (1,d) with
  * |d| <= r, and (1,d) under the skew (2r,1) is positive. A ring holds 2r+1 rows. Of a grid of three dimensions a row is a plane, in tiles along
- * the middle axis that overlap by r a step (`strip` rows each). So memory is read and written once a pass. Wonnacott, Time Skewing, 2002; Nguyen
- * et al., 3.5-D Blocking, SC'10.
+ * the middle axis that overlap by r a step (`strip` rows each). Memory is read and written once a pass. No row is computed twice, except
+ * where strips of a 3-D grid overlap. Wonnacott, Time Skewing, 2002; Nguyen et al., 3.5-D Blocking, SC'10.
  *
  * Rows beyond the plane: zeros are kept as rows; clamped and mirrored ones are read where they lie; a plane that wraps is continued.
  */
