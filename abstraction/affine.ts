@@ -5,7 +5,7 @@
  *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]
  */
 
-import { axis, binary, borderOp, compareOp, type Expr, integerOp, number, walk } from "./expression.ts";
+import { axis, binary, borderOp, compareOp, type Expr, extentOfBorder, integerOp, number, walk } from "./expression.ts";
 
 /** Extent by name of an axis or parameter. */
 export type Extents = Readonly<Record<string, number>>;
@@ -124,7 +124,7 @@ export function offendingPart(
 /** Smallest and largest value of an index while every axis runs over `0 .. extent-1`: exact for affine forms, safe for `/` and `%`. */
 export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max: number] {
   if (e.kind === "axis") return [0, extentOf(e.name, extents) - 1];
-  if (e.kind === "border") return [0, (e.extent ?? 1) - 1];
+  if (e.kind === "border") return [0, extentOfBorder(e) - 1];
   const affine = affineForm(e);
   if (affine) {
     let [min, max] = [affine.constant, affine.constant];

@@ -37,7 +37,7 @@ export function withExtents(
       const dims = tensors[e.tensor]?.dims;
       return {
         ...e,
-        index: e.index.map((i, d) => (i.kind === "border" ? { ...i, extent: dims?.[d]?.extent ?? 1 } : i)),
+        index: e.index.map((i, d) => (i.kind === "border" ? { ...i, extent: dims?.[d]?.extent } : i)),
       };
     },
     "value",

@@ -111,9 +111,16 @@ export const border = (how: Border, index: Expr, extent: number): BorderIndex =>
   extent,
 });
 
-/** Where an index that may lie outside of `0 .. extent-1` finds its element. */
-export function borderOp({ how, extent }: BorderIndex, index: number): number {
+/** Elements that the index of a border keeps to: `defineComputation` puts them in. */
+export function extentOfBorder({ how, extent }: BorderIndex): number {
   if (extent === undefined) throw new Error(`internal: ${how} of a dimension of no known extent`);
+  return extent;
+}
+
+/** Where an index that may lie outside of `0 .. extent-1` finds its element. */
+export function borderOp(border: BorderIndex, index: number): number {
+  const { how } = border;
+  const extent = extentOfBorder(border);
   switch (how) {
     case "clamp":
       return Math.min(Math.max(index, 0), extent - 1);

@@ -16,6 +16,7 @@ import {
   binary,
   compare,
   type Expr,
+  extentOfBorder,
   isSame,
   number,
   printExpr,
@@ -69,7 +70,7 @@ export class CExpressions {
       case "negate":
         return code`-(${this.index(e.value, extents)})`;
       case "border":
-        return code`${`${e.how}_index` as const}(${this.index(e.index, extents)}, ${e.extent ?? 1})`;
+        return code`${`${e.how}_index` as const}(${this.index(e.index, extents)}, ${extentOfBorder(e)})`;
       case "binary": {
         const [left, right] = [this.index(e.left, extents), this.index(e.right, extents)];
         if (e.op === "^") return code`((${left}) ^ (${right}))`;

@@ -6,7 +6,7 @@
 
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import type { CombineOp } from "../abstraction/equation.ts";
-import type { Access, Expr } from "../abstraction/expression.ts";
+import { type Access, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { axisName, type Code, code, list, Name } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
@@ -23,7 +23,7 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
     case "negate":
       return code`-(${print(e.value)})`;
     case "border":
-      return code`${`${e.how}_index` as const}(${print(e.index)}, ${e.extent ?? 1})`;
+      return code`${`${e.how}_index` as const}(${print(e.index)}, ${extentOfBorder(e)})`;
     case "binary": {
       const [left, right] = [print(e.left), print(e.right)];
       if (e.op === "/") return code`floor_divide(${left}, ${right})`;
