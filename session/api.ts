@@ -24,11 +24,11 @@ import { arraySeconds } from "../perfmodel/arrays.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
-import { laneSpace } from "../tuner/lane-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import { sealedPackage, subjectOf, writePackage } from "./emit.ts";
 import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
+import { vectorSpace } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
@@ -126,7 +126,7 @@ export function predict(
     const seconds = arraySeconds(placed.array, candidate.schedule, modelTarget(target, calibration));
     return { seconds, uncorrectedSeconds: seconds, levels: [] };
   }
-  const space = laneSpace(computation, {
+  const space = vectorSpace(computation, {
     threads: candidate.schedule.threads,
     target: modelTarget(target, calibration),
   });

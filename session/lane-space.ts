@@ -26,13 +26,19 @@ import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
-import type { LaneSpace } from "../tuner/lane-candidates.ts";
+import { type LaneSpace, type LaneSpaceOptions, laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
+import { stepSpace } from "../tuner/step-candidates.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { VERSION } from "./version.ts";
+
+/** The schedules of a window, or of steps in time, on the vectors of a CPU; or why there are none. */
+export function vectorSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
+  return (computation.time ? stepSpace : laneSpace)(computation, options);
+}
 
 /** Lanes have an estimate of their own: it is scaled by what was measured of them. */
 export function scaledEstimate(lanes: LaneSpace | undefined): {

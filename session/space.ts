@@ -25,12 +25,10 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
-import { laneSpace } from "../tuner/lane-candidates.ts";
-import { stepSpace } from "../tuner/step-candidates.ts";
 import { arrayCandidates, generateArray } from "./array-space.ts";
 import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
-import { besideWarps, generateDesign, laneCandidates, scaledEstimate, slides } from "./lane-space.ts";
+import { besideWarps, generateDesign, laneCandidates, scaledEstimate, slides, vectorSpace } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 
@@ -53,7 +51,7 @@ export function* sessionSpace(
   // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
-  const lanes = multiplyAdd && (computation.time ? stepSpace : laneSpace)(computation, { threads, target });
+  const lanes = multiplyAdd && vectorSpace(computation, { threads, target });
   const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   const every = kinds === "lanes";
   // Where a window runs, the designs that have names are its best: the others are asked for with the kind.

@@ -1,6 +1,7 @@
 /** @file Stencils in time: the notation, its refusals, and lane schedules whose nests are interpreted equal to the equation. */
 
 import { describe, expect, it } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -8,6 +9,8 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { predict } from "../session/api.ts";
+import { nativeTarget } from "../targets/index.ts";
 import { randomSchedule, randomStencil, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -157,6 +160,47 @@ describe("refusals of time", () => {
     expect(stepProblem(steps, { ...STEP_SCHEDULE, depth: 2 })?.because).toMatchInlineSnapshot(
       `"schedule: 2 steps a pass need rows to follow one another: along the one axis of the plane lie the lanes, which the dependence (1,1) ties together"`,
     );
+  });
+
+  it("refuses settings that steps do not have, and passes that would be written without end", () => {
+    const steps = stepsOf(heat({ t: 100 }));
+    if (!isSteps(steps)) throw new Error(steps.because);
+    const settings: Partial<LaneSchedule>[] = [
+      { rows: 2 },
+      { rolled: ["i"] },
+      { weights: "registers" },
+      { prefetchBytes: 64 },
+      { borders: "guarded" },
+      { each: 1 },
+      { sweep: 2 },
+      { ahead: 1 },
+      { vectors: 0 },
+      { vectors: 1024, depth: 64 },
+    ];
+    expect(settings.map((s) => stepProblem(steps, { ...STEP_SCHEDULE, ...s })?.because)).toMatchInlineSnapshot(`
+      [
+        "schedule: rows is no choice of steps in time: it must be 1",
+        "schedule: rolled is no choice of steps in time: it must be empty",
+        "schedule: weights is no choice of steps in time: it must be memory",
+        "schedule: prefetchBytes is no choice of steps in time: it must be 0",
+        "schedule: borders is no choice of steps in time: it must be peeled",
+        "schedule: each is no choice of steps in time: it must be left out",
+        "schedule: sweep is no choice of steps in time: it must be left out",
+        "schedule: ahead is no choice of steps in time: it must be left out",
+        "schedule: vectors must be a positive integer, got 0",
+        "schedule: a pass would be written as 393216 operations, more than 16384",
+      ]
+    `);
+  });
+
+  it("are expected to take some time", () => {
+    const candidate = {
+      kind: "lanes",
+      intrinsic: "avx512.fma.f32",
+      schedule: { ...STEP_SCHEDULE, lanes: 16 },
+    } as const;
+    const computation = heat({ t: 100, i: 64, j: 64 });
+    expect(predict({ computation, candidate }, nativeTarget())?.seconds).toBeGreaterThan(0);
   });
 
   it("leaves recurrences that have no time alone", () => {

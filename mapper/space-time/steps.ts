@@ -9,7 +9,8 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Border, printExpr, walk } from "../../abstraction/expression.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
-import type { Time } from "../../abstraction/time.ts";
+import { operationsOfStep, type Time } from "../../abstraction/time.ts";
+import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { LaneRefusal } from "./taps.ts";
 
 export interface PlaneAxis {
@@ -70,6 +71,15 @@ export const depthOf = ({ depth }: LaneSchedule): number => depth ?? 1;
 /** More steps of a pass make programs of thousands of lines. */
 const MOST_DEPTH = 64;
 
+/** What windows leave open and steps do not: other settings would be other names of the same kernel. */
+const NEUTRAL = {
+  ...{ rows: 1, rolled: [], weights: "memory", prefetchBytes: 0, borders: "peeled" },
+  ...{ each: undefined, sweep: undefined, ahead: undefined },
+} as const satisfies Partial<LaneSchedule>;
+
+const said = (value: (typeof NEUTRAL)[keyof typeof NEUTRAL]): string =>
+  value === undefined ? "left out" : Array.isArray(value) ? "empty" : `${value}`;
+
 /** Why a schedule cannot run the steps; undefined when it can. */
 export function stepProblem({ axes, time }: Steps, schedule: LaneSchedule): LaneRefusal | undefined {
   const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
@@ -84,6 +94,17 @@ export function stepProblem({ axes, time }: Steps, schedule: LaneSchedule): Lane
     );
   if (schedule.dataflow !== "FBS-load")
     return refuse(`a step loads its neighbours: FBS-load, not ${schedule.dataflow}`);
+  for (const [name, value] of Object.entries({ lanes: schedule.lanes, vectors: schedule.vectors }))
+    if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
+  const written = schedule.vectors * depth * Math.max(1, operationsOfStep(time));
+  if (written > MOST_WRITTEN)
+    return refuse(`a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`);
+  const idle = Object.entries(NEUTRAL).find(
+    ([name, value]) => `${schedule[name as keyof typeof NEUTRAL]}` !== `${value}`,
+  ); // a key of it
+  if (idle) return refuse(`${idle[0]} is no choice of steps in time: it must be ${said(idle[1])}`);
+  if (!Number.isSafeInteger(schedule.strip) || schedule.strip < 0)
+    return refuse(`strip must be a number of rows or 0, got ${schedule.strip}`);
   if (schedule.strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
   if (schedule.threads !== 1) return refuse(`steps follow one another on one thread, got ${schedule.threads}`);
   return undefined;
