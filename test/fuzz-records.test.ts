@@ -6,6 +6,8 @@
  */
 
 import { afterAll, describe, expect, it, vi } from "vitest";
+import type { ArrayCandidate, LaneCandidate } from "../abstraction/candidate.ts";
+import { defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { isVisible } from "../abstraction/text.ts";
@@ -38,6 +40,7 @@ import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
 import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
+import { STEP_SCHEDULE } from "./support/random-steps.ts";
 import { inFull } from "./support/slow.ts";
 
 vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });
@@ -53,7 +56,33 @@ const CALLED = inFull(100, 2);
 const MOST_SECONDS = 5;
 const MOST_BYTES_KEPT = 1.5 * 2 ** 30;
 
-/** Lines of honest records of every kind: mappings in several types, with and without an epilogue, a design on lanes, failures, a run. */
+/** A design on lanes by its transform: a filter by SBM, and passes side by side. */
+const ARRAY: ArrayCandidate = {
+  kind: "lanes",
+  intrinsic: "avx512.fma.f32",
+  schedule: {
+    transform: { loops: ["p", "r"], allocation: [1, 1], schedule: [[0, 1]] },
+    ...{ lanes: 16, tile: { p: 12 }, beside: { p: 2 }, inputs: "loaded", streaming: false, threads: 1 },
+  },
+};
+
+/** Steps of heat on a plane, four a pass. */
+const HEAT = defineComputation({
+  name: "heat",
+  equation: "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])",
+  extents: { t: 8, i: 20, j: 40 },
+  tensors: { u: "f32" },
+});
+const HEAT_STEPS: LaneCandidate = {
+  kind: "lanes",
+  intrinsic: "avx512.fma.f32",
+  schedule: { ...STEP_SCHEDULE, lanes: 16, vectors: 2, depth: 4 },
+};
+
+/**
+ * Lines of honest records of every kind: mappings in several types, with and without an epilogue, designs on lanes by name and by transform, a
+ * stencil in time, failures, a run.
+ */
 async function honestLines(): Promise<Line[]> {
   const environment = environmentOf({ compiler: await requireCompiler() });
   const file = shop.path("honest.db");
@@ -82,6 +111,13 @@ async function honestLines(): Promise<Line[]> {
     workload,
     environment,
     trial: trial({ status: "wrong", log: "off by one" }, 2, LANES),
+    conditions,
+  });
+  recordTrial(db, { workload, environment, trial: trial(measured(800), 3, ARRAY), conditions });
+  recordTrial(db, {
+    workload: { computation: HEAT },
+    environment,
+    trial: trial(measured(700), 4, HEAT_STEPS),
     conditions,
   });
   recordCalibration(db, { environment, data: { machine: "a CPU", memory: { l1: { read: 1 } } }, at: 7 });
