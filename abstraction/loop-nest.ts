@@ -49,6 +49,8 @@ export interface Scratch {
   readonly storage?: Expr;
   /** A read outside its dimensions gives the identity of the combine, as outside a tensor; nothing may be read there when left out. */
   readonly outside?: "identity";
+  /** It holds a whole result at a time, as the output does in the end: its stores may go around the caches. Any other is read again soon. */
+  readonly holds?: "result";
 }
 
 /** Whether it lies in shared memory, which begins anew with every block. */

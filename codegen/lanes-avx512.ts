@@ -5,7 +5,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { memoryElements, outputOf } from "../abstraction/computation.ts";
+import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, axesIn, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
@@ -143,11 +143,10 @@ export class Avx512Lanes extends VectorExpressions {
     return openLoop(loop);
   }
 
-  /** The output, or memory as large: planes of a stencil in time are written in turns. */
+  /** The output, or memory that holds what it will: planes of a stencil in time are written in turns. */
   private isWhole(tensor: string): boolean {
-    const output = outputOf(this.c.computation);
-    if (tensor === output.name) return true;
-    return this.nest.scratch.some((s) => s.name === tensor && s.elements === memoryElements(output));
+    if (tensor === outputOf(this.c.computation).name) return true;
+    return this.nest.scratch.some((s) => s.name === tensor && s.holds === "result");
   }
 
   openWhen({ condition }: Of<"when">, extents: Extents): Code {

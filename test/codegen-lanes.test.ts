@@ -7,9 +7,11 @@ import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
+import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { LANE_FORMS, laneNest, scalar } from "./support/lane-forms.ts";
+import { STEP_SCHEDULE } from "./support/random-steps.ts";
 import { sourceOf } from "./support/source.ts";
 
 /** Compilers on a busy machine. */
@@ -138,6 +140,26 @@ describe("what a language cannot run", () => {
     expect(() => generateLanes("cm", memory.computation, memory.nest, { lines: [] })).toThrow(
       expect.objectContaining({ name: "UsageError", message: "CM: the program keeps s in memory besides its tensors" }),
     );
+  });
+});
+
+describe("stores around the caches", () => {
+  it("are of planes, and not of the newest rows of a step, even where those are as many", () => {
+    const heat = defineComputation({
+      name: "heat",
+      equation: "u[t,i,j] = u[t-1,i-1,j] + u[t-1,i+1,j]",
+      extents: { t: 8, i: 3, j: 48 },
+      tensors: { u: "f32" },
+    });
+    const nest = lowerSteps(heat, { ...STEP_SCHEDULE, lanes: 16, depth: 2 });
+    expect(nest.scratch.map((s) => [s.elements, s.holds])).toEqual([
+      [144, "result"],
+      [144, undefined],
+    ]);
+    const { source } = generateLanes("c++", heat, nest, { lines: [] }, { streaming: true });
+    const streamed = [...source.matchAll(/stream_lanes\((\w+) /g)].map(([, name]) => name);
+    expect(streamed).toContain("u");
+    expect(streamed.filter((name) => name?.startsWith("rows_"))).toEqual([]);
   });
 });
 

@@ -75,6 +75,7 @@ class StepLoops extends StepMemory {
         elements: memoryElements(outputOf(computation)),
         dtype: this.dtype,
         scope: "workspace",
+        holds: "result",
       });
     return { scratch, registers: [], prepare: [], body };
   }
