@@ -67,7 +67,12 @@ export function pageOf(
     "",
     ...searches.map((search) => `    ${search}`),
     "",
-    ...(searches.length > 1 ? ["Each further command searched again, for longer, the computations that had met neither the goal nor the bound (*between*).", ""] : []),
+    ...(searches.length > 1
+      ? [
+          "Each further command searched again, for longer, the computations that had met neither the goal nor the bound (*between*).",
+          "",
+        ]
+      : []),
     `| form or type | computations | geomean | least | median | ${OUTCOMES.map((o) => o.name).join(" | ")} | of the bounds | of the bound | of the bound, without the condition |`,
     "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ...names.flatMap((name) => {
