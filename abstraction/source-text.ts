@@ -249,7 +249,7 @@ export function namesIn(text: Code | readonly Code[]): ReadonlySet<string> {
 
 /** What moves the cursor, ends a line, or reads otherwise than it is written: controls, separators, marks of direction, halves of characters. */
 const UNPRINTABLE =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones.
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for.
   /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
 /** One line of a comment, whatever the language marks it by. */

@@ -48,7 +48,7 @@ export function escapeMarkup(text: string): string {
   return (
     text
       .replace(/[&<>"']/g, (c) => ENTITIES[c] ?? c)
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones.
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for.
       .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
   );
 }

@@ -62,7 +62,9 @@ export function* chooseSpace(
 > {
   const refused: Reason[] = [];
   let before = 0;
-  for (const chosen of tiersOf(intrinsics)) {
+  const tiers = tiersOf(intrinsics);
+  // Steps in time run on lanes alone: what plain C++ would be refused for says nothing more.
+  for (const chosen of computation.time ? tiers.slice(0, 1) : tiers) {
     const work = sessionSpace(computation, { ...options, intrinsics: chosen });
     let made = 0;
     let next = work.next(false);

@@ -152,6 +152,8 @@ export function besideWarps(
   const space = "predict" in mapped ? mapped : undefined;
   // As on a CPU: where nothing slides there is nothing to pass, and an instruction does better.
   if (space && !slides(computation)) return space;
+  if (computation.time)
+    return [{ rule: "lanes", because: "steps in time run on the vectors of a CPU with AVX-512 so far, not on a GPU" }];
   const lanes = warpSpace(computation, machine);
   const multiplyAdd = intrinsics.find((i) => i.name === `cuda.fma.${outputOf(computation).dtype}`);
   if ("rule" in lanes || !multiplyAdd) {

@@ -59,10 +59,9 @@ export function* sessionSpace(
   const found = others ? yield* arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (isRefusals(mapped) && !windows && !arrays) {
-    const [first, second] = [lanes, found].map((r) => (r && "rule" in r ? r.because : undefined));
-    const because =
-      (computation.time ? first : second) ?? first ?? "no vector multiply-add of this type to choose from";
-    return [...mapped, { rule: "lanes", because }];
+    if (!wanted) return mapped;
+    // No mapping takes steps in time, and that it is a recurrence is no help.
+    return [...(computation.time && lanes ? [] : mapped), lanesRefused(computation, lanes, found)];
   }
   const designs = joinedSpace<LaneCandidate, ArrayCandidate>(
     windows ?? emptySpace<LaneCandidate>(),
@@ -112,6 +111,13 @@ export function* sessionSpace(
       arrays?.learn(trials);
     },
   };
+}
+
+/** Why lanes run neither a window nor a transform; undefined for what was not looked for. */
+function lanesRefused(computation: Computation, window: object | undefined, transform: object | undefined): Reason {
+  const [first, second] = [window, transform].map((r) => (r && "because" in r ? String(r.because) : undefined));
+  const because = (computation.time ? first : second) ?? first ?? "no vector multiply-add of this type to choose from";
+  return { rule: "lanes", because };
 }
 
 /** Whether sums are of floats of 32 bits or more: others have instructions that lanes do not beat, or plain C++ that was not compared with lanes. */

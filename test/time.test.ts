@@ -10,7 +10,9 @@ import { seededRandom } from "../abstraction/random.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { predict } from "../session/api.ts";
+import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
 import { randomSchedule, randomStencil, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -225,5 +227,22 @@ describe("steps on lanes", () => {
         ...interpret(computation, inputs),
       ]);
     }
+  });
+});
+
+describe("a search of steps in time", () => {
+  const machine = { ...nativeTarget(), isa: ["avx2", "fma", "avx512f"] };
+
+  it("says why lanes cannot take them, and nothing else", () => {
+    expect(rankByModel(heat(), { machine, threads: 2 })).toEqual({
+      refused: [{ rule: "lanes", because: "schedule: steps follow one another on one thread, got 2" }],
+    });
+    expect(rankByModel(heat(), { machine: nvidiaTarget("h100") })).toEqual({
+      refused: [{ rule: "lanes", because: expect.stringContaining("on the vectors of a CPU with AVX-512 so far") }],
+    });
+  });
+
+  it("is refused as a recurrence where mappings alone are asked for", () => {
+    expect(rankByModel(heat(), { machine, kinds: "mappings" })).toMatchObject({ refused: [{ rule: "recurrence" }] });
   });
 });
