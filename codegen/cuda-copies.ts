@@ -4,7 +4,7 @@
  *     copy m_in 128, k_in 64 by 8, async, by block     ->     copy_async<16>(&a_ring[a_ring_to], &x[x_from + 64 * k_tile]);
  *                                                             copy_async<16>(&a_ring[a_ring_to + 1024], &x[x_from + 64 * k_tile + 16384]);
  *
- * Thread t takes the pieces t, t + threads, ...: written out where they are few, else a loop.
+ * Thread t takes the pieces t, t + threads, ...: written out where they are few, else a loop of so many that all threads have one.
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";
@@ -32,6 +32,9 @@ import { conjunction, guarded } from "./lane-statement.ts";
 
 /** Bytes that one access of a thread moves at most. */
 const MOST_BYTES = 16;
+
+/** Pieces of a loop that compilers write out, so that their loads are on their way together. */
+const UNROLLED = 4;
 
 /** The number of a piece, and of an element in it. */
 const PIECE = ownAxis("piece");
@@ -70,19 +73,19 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
   const whole = Math.floor(count / threads.count);
   const rest = count % threads.count;
   const lines: Code[] = [];
+  const turn = (i: Expr): Expr => binary("+", self, binary("*", number(threads.count), i));
   if (whole + (rest > 0 ? 1 : 0) > MOST_WRITTEN_OUT) {
     const name = c.axis(PIECE);
     lines.push(
-      code`for (${c.indexType} ${name} = ${c.axis(threads.axis)}; ${name} < ${count}; ${name} += ${threads.count}) {`,
-      ...indented(one(axis(PIECE), { ...within, [PIECE]: count })),
+      code`#pragma unroll ${UNROLLED}`,
+      code`for (${c.indexType} ${name} = 0; ${name} < ${whole}; ${name}++) {`,
+      ...indented(one(turn(axis(PIECE)), { ...within, [PIECE]: whole })),
       code`}`,
     );
-  } else {
-    for (let i = 0; i < whole; i++) lines.push(...one(binary("+", self, number(i * threads.count)), within));
-    if (rest > 0) {
-      const last = one(binary("+", self, number(whole * threads.count)), { ...within, [threads.axis]: rest });
-      lines.push(...guarded([code`${c.axis(threads.axis)} < ${rest}`], last, last.length > 1));
-    }
+  } else for (let i = 0; i < whole; i++) lines.push(...one(turn(number(i)), within));
+  if (rest > 0) {
+    const last = one(turn(number(whole)), { ...within, [threads.axis]: rest });
+    lines.push(...guarded([code`${c.axis(threads.axis)} < ${rest}`], last, last.length > 1));
   }
   return guarded(copy.when ? [c.condition(copy.when, around)] : [], lines, copy.when !== undefined);
 }

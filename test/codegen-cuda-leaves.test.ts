@@ -134,8 +134,9 @@ describe("a copy", () => {
       if (thread < 16) copy_async<8>(&small[4 * thread], &x[x_from]);"
     `);
     expect(lines([copy("m 40, k 64", "out[m,k] = f32(x[m,k])")])).toMatchInlineSnapshot(`
-      "for (int piece = thread; piece < 2560; piece += 64) {
-        if (piece % 64 < 48) out[48 * (piece / 64) + piece % 64] = (float)(from_f16(x[piece]));
+      "#pragma unroll 4
+      for (int piece = 0; piece < 40; piece++) {
+        if (thread < 48) out[48 * piece + thread] = (float)(from_f16(x[thread + 64 * piece]));
       }"
     `);
   });
