@@ -5,19 +5,17 @@
  *     matmul f32, b[k,n] read along n        i <- n    k <- k                conv2d NHWC, k <- c,s         also k <- s,c: a run of memory
  */
 
-import { affineForm } from "../abstraction/affine.ts";
 import type { MappedCandidate, Schedule } from "../abstraction/candidate.ts";
-import { type Computation, targetOf, tensorOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
-import { defineProblem } from "../mapper/match/problem.ts";
-import { validate } from "../mapper/match/validate.ts";
 import { MAPPED, plainSchedule, randomSchedule, unschedulable } from "../mapper/schedule/mapped.ts";
 import type { MappedContext } from "../mapper/schedule/mapped-context.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { isRanked, MappingSpace, rankMappings, type Scheduling } from "./mapping-space.ts";
+import { reordered } from "./reordered.ts";
 
 /** Schedules drawn to judge a mapping by. */
 const DRAWN = 24;
@@ -55,7 +53,7 @@ export function* candidateSpace(
   const ranked = yield* rankMappings(
     computation,
     intrinsics,
-    (mapping) => [mapping, ...reordered(mapping)].filter(keeps),
+    (mapping) => [mapping, ...worthReordering(mapping)].filter(keeps),
     (mapping): MappedContext | Refusal => {
       const because = unschedulable(mapping);
       return because === undefined
@@ -77,46 +75,13 @@ export function* candidateSpace(
  * The mapping with the loops of one summed axis fused in another order, where that lets an input be loaded from where it lies, and
  * in the order in which they lie in memory: of k <- c,s with channels innermost, k <- s,c reads a run of memory.
  */
-function reordered(mapping: Mapping): Mapping[] {
-  const { computation, intrinsic, binding, matching } = mapping;
-  const problem = defineProblem(computation, intrinsic, binding);
+function worthReordering(mapping: Mapping): Mapping[] {
+  const others = reordered(mapping);
+  if (others.length === 0) return [];
   const loadable = (m: Mapping): number => placementsOf(m).filter((c) => c.open.length > 1).length;
   const before = loadable(mapping);
-  return intrinsic.computation.axes
-    .filter((a) => a.kind === "reduce" && (matching[a.name]?.length ?? 0) > 1)
-    .flatMap((a) =>
-      permutations(matching[a.name] ?? []).flatMap((order) => {
-        if (order.join() === matching[a.name]?.join()) return [];
-        const verdict = validate(problem, { ...matching, [a.name]: order }, { rule: "gather", strict: false });
-        if (!verdict.ok) return [];
-        return inMemoryOrder(mapping, order) || loadable(verdict.mapping) > before ? [verdict.mapping] : [];
-      }),
-    );
-}
-
-/** Whether every loop takes longer steps through what is not constant than the next. */
-function inMemoryOrder({ computation, binding }: Mapping, order: readonly string[]): boolean {
-  const steps = (loop: string): number[] =>
-    Object.values(binding).flatMap((bound) => {
-      if (bound.kind !== "access" || bound.tensor === targetOf(computation).name) return [];
-      const { dims, storage, constant } = tensorOf(computation, bound.tensor);
-      const form = affineForm(storage);
-      if (constant || !form) return [];
-      return bound.index.reduce(
-        (sum, e, i) => sum + (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
-        0,
-      );
-    });
-  return order.every((loop, i) => {
-    const next = order[i + 1];
-    if (next === undefined) return true;
-    const [own, after] = [steps(loop), steps(next)];
-    return own.length > 0 && own.every((step, at) => Math.abs(step) > Math.abs(after[at] ?? 0));
+  return others.flatMap((other) => {
+    const found = other.mapping();
+    return other.isInMemoryOrder || loadable(found) > before ? [found] : [];
   });
-}
-
-function permutations<T>(items: readonly T[]): T[][] {
-  if (items.length > 4) return [[...items]];
-  if (items.length === 0) return [[]];
-  return items.flatMap((item, i) => permutations(items.filter((_, j) => j !== i)).map((rest) => [item, ...rest]));
 }

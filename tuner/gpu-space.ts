@@ -18,6 +18,8 @@ const HOPEFUL = 4;
 
 /** What the spaces of a GPU differ in. */
 export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Scheduling<K, C>, "random"> {
+  /** Of a mapping that the enumeration found others that are worth a look; none when left out. */
+  variants?(mapping: Mapping): readonly Mapping[];
   /** What schedules need to know of a mapping; or why it has none. */
   contextOf(mapping: Mapping, limits: GridLimits): C | string;
   /** Those worth asking the model about. */
@@ -61,7 +63,7 @@ function* findSpace<K extends ScheduledCandidate, C extends { readonly mapping: 
   const ranked = yield* rankMappings<C>(
     computation,
     intrinsics,
-    (mapping) => (keeps(mapping) ? [mapping] : []),
+    (mapping) => [mapping, ...(kind.variants?.(mapping) ?? [])].filter(keeps),
     (mapping) => {
       const context = kind.contextOf(mapping, limits);
       return typeof context === "string"

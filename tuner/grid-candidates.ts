@@ -9,7 +9,7 @@
 
 import type { GridCandidate } from "../abstraction/candidate.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
-import { printMatching } from "../abstraction/mapping.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { bindingText } from "../mapper/match/bind.ts";
 import { GRID } from "../mapper/schedule/grid.ts";
 import { type GridContext, gridContext } from "../mapper/schedule/grid-context.ts";
@@ -19,6 +19,7 @@ import { bestUsed } from "../mapper/schedule/taps.ts";
 import { MOST_KEPT } from "../mapper/schedule/tile.ts";
 import { type GpuKind, gpuSpace } from "./gpu-space.ts";
 import type { MappingSpace } from "./mapping-space.ts";
+import { reordered } from "./reordered.ts";
 
 /** Widths of one instruction that are tried under one mapping: those that leave the least over. */
 const WIDTHS_KEPT = 4;
@@ -31,6 +32,7 @@ const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   label: "grid",
   schedules: GRID,
   all: (context) => allSchedules(GRID, context),
+  variants: inRuns,
   contextOf: gridContext,
   fitting,
   glance: 4,
@@ -40,6 +42,16 @@ const BLOCKS: GpuKind<GridCandidate, GridContext> = {
 
 /** The space over all instructions of a warp; or, when none maps, the reasons, most hopeful first. */
 export const gridSpace = gpuSpace(BLOCKS);
+
+/** Elements of a step along the sum: channels that fill steps by themselves need not be fused with taps. */
+const STEP = 64;
+
+/** The mapping with the loops of its sum fused as they lie in memory, where the innermost alone fills no steps. */
+function inRuns(mapping: Mapping): readonly Mapping[] {
+  const { axes } = mapping.computation;
+  const fills = (loop: string | undefined): boolean => (axes.find((a) => a.name === loop)?.extent ?? 1) % STEP === 0;
+  return reordered(mapping).flatMap((o) => (o.isInMemoryOrder && !fills(o.order.at(-1)) ? [o.mapping()] : []));
+}
 
 /** Of the widths of one instruction under one mapping those that leave the least over, none before some; of equal waste the widest. */
 function fitting(contexts: readonly GridContext[]): readonly GridContext[] {

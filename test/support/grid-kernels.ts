@@ -26,6 +26,7 @@ import { findProgram, runChild } from "../../runtime/child.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { toMemory } from "../../runtime/verify.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { reordered } from "../../tuner/reordered.ts";
 import { keptProgram } from "./kept-compiler.ts";
 import { inFull } from "./slow.ts";
 
@@ -70,9 +71,10 @@ export function gridContextOf(
 ): GridContext {
   const [intrinsic] = intrinsicsNamed(instruction);
   if (!intrinsic) throw new Error(`no row ${instruction}`);
-  const named = mappings(computation, intrinsic, { reasons: false }).valid.map(
-    (mapping) => [printMatching(mapping.matching).replaceAll(/ {2,}/g, "; "), mapping] as const,
-  );
+  const valid = mappings(computation, intrinsic, { reasons: false }).valid;
+  const named = valid
+    .flatMap((m) => [m, ...reordered(m).map((other) => other.mapping())])
+    .map((mapping) => [printMatching(mapping.matching).replaceAll(/ {2,}/g, "; "), mapping] as const);
   const found = named.find(([name]) => name === matching)?.[1];
   if (!found) throw new Error(`no ${matching} among ${named.map(([name]) => name).join(", ")}`);
   const context = gridContext(found, gridLimits(target));

@@ -1,0 +1,63 @@
+/**
+ * @file Mappings with the loops of a summed axis fused in another order: the enumeration has one of each set of loops.
+ *
+ *     conv2d NHWC on 8 channels      k <- c,r,s: 8 bytes lie 2 apart        also k <- r,s,c: 16 bytes lie side by side, 24 elements of a row
+ */
+
+import { affineForm } from "../abstraction/affine.ts";
+import { targetOf, tensorOf } from "../abstraction/computation.ts";
+import type { Mapping } from "../abstraction/mapping.ts";
+import { defineProblem } from "../mapper/match/problem.ts";
+import { mappingBy } from "../mapper/match/validate.ts";
+
+/** A mapping in another order of the loops of a summed axis. */
+export interface Reordered {
+  readonly order: readonly string[];
+  /** Whether it is the order that the inputs lie in. */
+  readonly isInMemoryOrder: boolean;
+  mapping(): Mapping;
+}
+
+/** Every other order of the loops of a summed axis. */
+export function reordered(mapping: Mapping): Reordered[] {
+  const { computation, intrinsic, binding, matching } = mapping;
+  const fused = intrinsic.computation.axes.filter((a) => a.kind === "reduce" && (matching[a.name]?.length ?? 0) > 1);
+  if (fused.length === 0) return [];
+  const problem = defineProblem(computation, intrinsic, binding);
+  return fused.flatMap((a) => {
+    const orders = permutations(matching[a.name] ?? []).filter((order) => order.join() !== matching[a.name]?.join());
+    return orders.map((order) => ({
+      order,
+      isInMemoryOrder: inMemoryOrder(mapping, order),
+      // A match is judged by its sets of loops, whatever their order.
+      mapping: () => mappingBy(problem, { ...matching, [a.name]: order }),
+    }));
+  });
+}
+
+/** Whether every loop takes longer steps through what is not constant than the next. */
+function inMemoryOrder({ computation, binding }: Mapping, order: readonly string[]): boolean {
+  const steps = (loop: string): number[] =>
+    Object.values(binding).flatMap((bound) => {
+      if (bound.kind !== "access" || bound.tensor === targetOf(computation).name) return [];
+      const { dims, storage, constant } = tensorOf(computation, bound.tensor);
+      const form = affineForm(storage);
+      if (constant || !form) return [];
+      return bound.index.reduce(
+        (sum, e, i) => sum + (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
+        0,
+      );
+    });
+  return order.every((loop, i) => {
+    const next = order[i + 1];
+    if (next === undefined) return true;
+    const [own, after] = [steps(loop), steps(next)];
+    return own.length > 0 && own.every((step, at) => Math.abs(step) > Math.abs(after[at] ?? 0));
+  });
+}
+
+function permutations<T>(items: readonly T[]): T[][] {
+  if (items.length > 4) return [[...items]];
+  if (items.length === 0) return [[]];
+  return items.flatMap((item, i) => permutations(items.filter((_, j) => j !== i)).map((rest) => [item, ...rest]));
+}
