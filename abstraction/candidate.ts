@@ -175,6 +175,8 @@ export interface GridSchedule {
   readonly repack?: readonly string[] | undefined;
   /** Taps of a filter are windows of what is staged of its input once; each is staged by itself when left out. */
   readonly taps?: "shifted" | undefined;
+  /** The input, by operand, of which what a tile reads is staged once, as it lies in its tensor; each step stages its own part when left out. */
+  readonly gather?: string | undefined;
   /** Kernels that await another one of the call are launched while that one runs; once it has ended when left out. */
   readonly launch?: "early" | undefined;
 }

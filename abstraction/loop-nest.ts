@@ -280,6 +280,8 @@ export interface TileAccess {
    * 32-bit register; `ldmatrix.trans`: along the other. `instruction`: the operand's own load, with the distance between rows.
    */
   readonly by: "elements" | "ldmatrix" | "ldmatrix.trans" | "instruction";
+  /** Elements for which it does not hold are zero, and are not read: of `elements` only. */
+  readonly where?: Expr;
   /** So many registers from the named one on, each a tile further along a dimension of the operand (its position); one when left out. */
   readonly several?: { readonly count: number; readonly along: number };
 }

@@ -71,10 +71,10 @@ export function printHead(s: Statement): string {
     case "store":
       return `${printTile(s.memory)} <- ${printRegister(s.register)}`;
     case "fetch": {
-      const { access, axes, by, several } = s.tile;
+      const { access, axes, by, several, where: when } = s.tile;
       const more = several ? ` and ${several.count - 1} more` : "";
       const how = by === "elements" ? "" : ` by ${by}`;
-      return `${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}`;
+      return `${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}${where(when)}`;
     }
     case "drain": {
       const how = s.by === "quads" ? " by quads" : "";

@@ -7,7 +7,7 @@
 
 import type { Equation } from "./equation.ts";
 import { type Access, type Expr, substitute } from "./expression.ts";
-import type { ArrivalAt, Copy, RegisterAt, Statement } from "./loop-nest.ts";
+import type { ArrivalAt, Copy, RegisterAt, Statement, TileAccess } from "./loop-nest.ts";
 import type { TensorView } from "./tensor-view.ts";
 
 /** What becomes of the parts of a statement. */
@@ -40,6 +40,10 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
     ...(copy.when && { when: index(copy.when) }),
     ...(copy.view && { view: viewed(copy.view) }),
   });
+  const fetched = (tile: TileAccess): TileAccess => ({
+    ...{ ...tile, access: element(tile.access) },
+    ...(tile.where && { where: index(tile.where) }),
+  });
   switch (s.kind) {
     case "loop": {
       const range = s.range && { from: s.range.from.map(index), to: s.range.to.map(index) };
@@ -53,7 +57,7 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
     case "store":
       return { ...s, register: register(s.register), memory: { ...s.memory, base: index(s.memory.base) } };
     case "fetch":
-      return { ...s, register: register(s.register), tile: { ...s.tile, access: element(s.tile.access) } };
+      return { ...s, register: register(s.register), tile: fetched(s.tile) };
     case "clear":
       return { ...s, register: register(s.register) };
     case "drain":

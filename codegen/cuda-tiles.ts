@@ -25,12 +25,14 @@ import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstract
 import { tileOffset } from "../abstraction/memory-tile.ts";
 import { type Code, code, list, Name } from "../abstraction/source-text.ts";
 import { declareRegister } from "../targets/registers.ts";
+import { allOf } from "./c-expressions.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { printDrain } from "./cuda-drains.ts";
 import { ownAxis } from "./cuda-expressions.ts";
 import { sideBySide } from "./cuda-pieces.ts";
-import { atPlace, matrixOf } from "./cuda-views.ts";
+import { atPlace, matrixOf, placed } from "./cuda-views.ts";
 import { heldElements, type Matrices, matricesOf, rowOfLane, WORD } from "./fragment.ts";
+import { conjunction } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "./short-index.ts";
 import { TileRegisters } from "./tile-registers.ts";
@@ -139,18 +141,29 @@ export class CudaTiles extends TileRegisters {
     if (!Number.isInteger(inWord)) throw new Error(`internal: lanes hold ${operand.dtype} in no registers of 32 bits`);
     const held = heldElements(intrinsic, operand);
     return Array.from({ length: held.length / inWord }, (_, w) => {
-      const accesses = held.slice(w * inWord, (w + 1) * inWord).map((place) => atPlace(tile, place, from));
+      const own = held.slice(w * inWord, (w + 1) * inWord);
+      const accesses = own.map((place) => atPlace(tile, place, from));
       const places = accesses.map((a) => c.offsetOf(a, extents));
       const [first, firstAccess] = [places[0] ?? number(0), accesses[0] ?? tile.access];
       const memory = c.tensor(tile.access.tensor);
       const single = (a: Access): Code => code`${memory}[${c.place(a, extents).at}]`;
-      if (operand.dtype === "f32" || operand.dtype === "s32") return code`${text}[${w}] = ${single(firstAccess)};`;
+      const tests = own.map((place) =>
+        c.tests(conjunction(tile.where && placed(tile.where, tile.axes, place, from)), extents),
+      );
+      const tested = (e: number, value: Code): Code => {
+        const all = tests[e] ?? [];
+        return all.length > 0 ? code`(${allOf(all)} ? ${value} : 0)` : value;
+      };
+      if (operand.dtype === "f32" || operand.dtype === "s32")
+        return code`${text}[${w}] = ${tested(0, single(firstAccess))};`;
       const together =
-        divisorOf(first, extents) % inWord === 0 && places.every((at, e) => distance(first, at, extents) === e);
+        tests.every((all) => all.length === 0) &&
+        divisorOf(first, extents) % inWord === 0 &&
+        places.every((at, e) => distance(first, at, extents) === e);
       if (together) return code`${text}[${w}] = *(const unsigned*)&${single(firstAccess)};`;
       // Little end first.
       const parts = accesses.map((a, e) => {
-        const bits = code`(unsigned)(${size === 1 ? "uint8_t" : "uint16_t"})${single(a)}`;
+        const bits = tested(e, code`(unsigned)(${size === 1 ? "uint8_t" : "uint16_t"})${single(a)}`);
         return e === 0 ? bits : code`${bits} << ${8 * size * e}`;
       });
       return code`${text}[${w}] = ${parts.reduce((all, part) => code`${all} | ${part}`)};`;

@@ -90,6 +90,11 @@ export function atPlace(
   place: readonly Expr[],
   from: readonly number[],
 ): Access {
+  return { ...access, index: access.index.map((e) => placed(e, axes, place, from)) };
+}
+
+/** An index of a tile's elements at a place of it. */
+export function placed(e: Expr, axes: readonly string[], place: readonly Expr[], from: readonly number[]): Expr {
   const known = new Map(axes.map((a, d) => [a, binary("+", place[d] ?? number(0), number(from[d] ?? 0))]));
-  return { ...access, index: access.index.map((e) => substitute(e, known, "index")) };
+  return substitute(e, known, "index");
 }

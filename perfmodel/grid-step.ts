@@ -21,13 +21,14 @@ import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { memoisedBy } from "../abstraction/memoised.ts";
 import { stepsInFlight } from "../mapper/schedule/fragments.ts";
+import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
-import { SECTOR_BYTES, type TileCopy, tileCopy } from "./tile-copies.ts";
+import { LINE_BYTES, SECTOR_BYTES, type TileCopy, tileCopy } from "./tile-copies.ts";
 
 /** Warp instructions a cycle of a multiprocessor: one a quarter. */
 export const ISSUED_PER_CYCLE = 4;
@@ -46,6 +47,13 @@ const OUTSIDE_INSTRUCTIONS = 1;
 /** The same of a piece in a loop, where a thread has too many to be written out: counting them, and for each digit of its place, worked out anew. */
 const LOOP_INSTRUCTIONS = 7;
 const LOOP_DIGIT_INSTRUCTIONS = 6;
+/**
+ * Of a fragment that lanes gather from a box: reads of shared memory for each word, which two elements make; instructions of a warp for a word, and for
+ * where its elements lie along the sum, all fragments alike. Counted in the PTX of a convolution of 7x7 taps on 3 channels (2026-11-22).
+ */
+const GATHERED_READS = 2;
+const WORD_INSTRUCTIONS = 5;
+const GATHER_DIGIT_INSTRUCTIONS = 14;
 /** Cycles of a step besides: its counters, which stage of the ring is next. */
 const STEP_CYCLES = 50;
 /** Loads of a plain copy on their way at once: written out or in a loop, where it is tested of each piece anew whether it is there or where it is not. */
@@ -85,12 +93,16 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const tensor = own * teams * issue * shared;
 
   // 2. Fragments.
+  const box = boxOf(context, schedule);
   const read = context.inputs.reduce((bytes, input) => {
     const { operand, kept } = input;
     const held = fragmentsAlong(kept, schedule) * kept.extent * sum.extent * bytesOf(operand.dtype);
-    return readsShared(operand) ? bytes : bytes + parts * warps * held * conflictsOf(context, schedule, input);
+    if (readsShared(operand)) return bytes;
+    const conflicts = box?.input === input ? (box.inRows ? 1 : GATHERED_READS) : conflictsOf(context, schedule, input);
+    return bytes + parts * warps * held * conflicts;
   }, 0);
-  const instructions = copies.instructions + own * teams + read / (4 * PIECE_BYTES * 8);
+  const gathered = box && !box.inRows ? gatherInstructions(context, schedule, box) * parts * warps : 0;
+  const instructions = copies.instructions + own * teams + read / (4 * PIECE_BYTES * 8) + gathered;
 
   // 3. The chain of a block alone.
   const barrier = levelOf(target, "block").barrier;
@@ -124,6 +136,18 @@ export function clockOf({ loadedClockHz, clockHz }: Target): number {
   return (loadedClockHz ?? clockHz)?.value ?? 1;
 }
 
+/** Of a warp, for the fragments of one part of a step. */
+function gatherInstructions(
+  { sum }: GridContext,
+  schedule: GridSchedule,
+  { input: { kept, operand } }: GatherBox,
+): number {
+  const elements = kept.extent * sum.extent;
+  const words = (elements * bytesOf(operand.dtype)) / (4 * 32);
+  // The place along the sum is worked out once for all fragments.
+  return words * (fragmentsAlong(kept, schedule) * WORD_INSTRUCTIONS + GATHER_DIGIT_INSTRUCTIONS);
+}
+
 export function transferOf(input: GridInput, schedule: GridSchedule): GridSchedule["transfer"] {
   if (schedule.transfer === "engine") return "engine";
   return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
@@ -153,8 +177,10 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
   /** An asynchronous copy has the steps of the stages between. */
   const held = schedule.producer === undefined ? stepsInFlight(context, schedule) : 0;
   const hidden = Math.max(1, schedule.stage - 1 - held);
+  const box = boxOf(context, schedule);
   const all = inputs.map((input): Copies => {
     const bytes = bytesOf(input.operand.dtype);
+    if (box?.input === input) return boxCopies(context, schedule, box, sharedRate, warps);
     // What is staged once serves all taps.
     const staged = input === window?.input ? window.staged / window.taps : extentOf(input.kept.axis, schedule.tile);
     const along = extentOf(sum.axis, schedule.tile);
@@ -208,6 +234,29 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     fetched: total((c) => c.fetched),
     lines: total((c) => c.lines),
     wait: Math.max(behind, ...all.filter((c) => !plain.includes(c)).map((c) => c.wait)),
+  };
+}
+
+/** The share of a step in what all of them read: staged ahead of the first, and awaited there. */
+function boxCopies(
+  context: GridContext,
+  schedule: GridSchedule,
+  { input, elements, width }: GatherBox,
+  sharedRate: number,
+  warps: number,
+): Copies {
+  const steps = stepsOfPart(context, schedule);
+  const bytes = elements * bytesOf(input.operand.dtype);
+  const accesses = elements / width / context.limits.lanes;
+  const each = Math.ceil(accesses / warps) > MOST_WRITTEN_OUT ? LOOP_INSTRUCTIONS : PIECE_INSTRUCTIONS.plain;
+  const place = placeOf(context, false, input);
+  const inFlight = LOADS_IN_FLIGHT.writtenOut.tested;
+  return {
+    instructions: (accesses * (each + place.instructions)) / steps,
+    stores: Math.max(accesses, bytes / sharedRate) / steps,
+    fetched: bytes / steps,
+    lines: Math.max(accesses, bytes / LINE_BYTES) / steps,
+    wait: (COPY_LATENCY * Math.max(1, accesses / warps / inFlight)) / steps,
   };
 }
 

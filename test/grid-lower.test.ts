@@ -141,6 +141,7 @@ describe("a schedule of blocks and warps", () => {
         launch: undefined,
         producer: undefined,
         taps: undefined,
+        gather: undefined,
         split: undefined,
         persistent: undefined,
       };

@@ -43,13 +43,15 @@ export function compileFetch(
   context: BlockContext,
 ): WarpRun {
   const { scope, judge } = context;
-  const { access, axes, by, several = { count: 1, along: 0 } } = tile;
+  const { access, axes, by, where, several = { count: 1, along: 0 } } = tile;
   const { shape, number } = compileRegister(register, site, context);
   const { values, dtype, watch } = scope.buffer(access.tensor);
   checkTypes(shape, dtype, access.tensor, site);
   const check = tileCheck(by, access.tensor, shape, site, context);
   const holders = by === "elements" ? holdersOrRefuse(shape, site) : undefined;
   const place = compilePlace(access, scope);
+  const holds = where && compileIndex(where, scope);
+  if (holds && by !== "elements") throw malformed(site, `${by} moves a whole tile: none of it is left out`);
   const seek = seekerOf(axes, shape, site, context);
   const extent = shape.operand.dims[several.along]?.extent ?? 0;
   const places = new Int32Array(shape.rows.length);
@@ -60,12 +62,16 @@ export function compileFetch(
       const held = tileOf(warp, shape, number(warp, i), site, context);
       for (let e = 0; e < places.length; e++) {
         seek(env, e, several.along, i * extent);
-        places[e] = place(env);
+        places[e] = holds !== undefined && holds(env) === 0 ? STAYS : place(env);
       }
       const problem = places.includes(-1) ? `the tile leaves ${access.tensor}` : check(places);
       if (problem !== undefined) throw malformedAt(site, context, warp, problem);
       for (let e = 0; e < places.length; e++) {
         const at = places[e] ?? 0;
+        if (at === STAYS) {
+          held[e] = 0;
+          continue;
+        }
         judge.lane = holders?.[e] ?? ALL_LANES;
         watch?.read(at);
         held[e] = values[at] ?? Number.NaN;
@@ -134,7 +140,7 @@ export function compileDrain(
   };
 }
 
-/** In place of an element's place: a drain leaves it in the register. */
+/** In place of an element's place: it is not moved. */
 const STAYS = -2;
 
 /** `load` and `store`: a tile of flat memory by the operand's own instruction. */

@@ -43,9 +43,9 @@ export function copiesAsync({ schedule }: GridPlaces, input: GridInput): boolean
   return schedule.transfer === "async" && input.asyncWidth !== undefined;
 }
 
-/** Inputs with a tile for each step: all but one that is staged once for all taps. */
-export function stepInputs({ context, window }: GridPlaces): readonly GridInput[] {
-  return context.inputs.filter((input) => input !== window?.input);
+/** Inputs with a tile for each step: all but one that is staged once for all of them. */
+export function stepInputs({ context, window, box }: GridPlaces): readonly GridInput[] {
+  return context.inputs.filter((input) => input !== window?.input && input !== box?.input);
 }
 
 /** The tiles of a step, fetched by the engine into the stage that is its turn. */

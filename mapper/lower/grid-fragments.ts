@@ -14,6 +14,7 @@ import { partsOf, setsOf } from "../schedule/fragments.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { inRows, ringName } from "./grid-copies.ts";
+import { boxAccess } from "./grid-gather.ts";
 import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
 import { tapAccess } from "./grid-window.ts";
 
@@ -105,7 +106,8 @@ export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly 
   return inputs.flatMap((input): readonly Statement[] => {
     const { operand, kept } = input;
     const count = fragmentsAlong(kept, places.schedule);
-    const by = fetchBy(input);
+    const box = places.box?.input === input ? places.box : undefined;
+    const by = box && !box.inRows ? "elements" : fetchBy(input);
     const paired = by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
     const name = places.name(kept, "fragment");
     const first = paired ? times(2, axis(name)) : axis(name);
@@ -117,10 +119,14 @@ export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly 
       register: { file: operand.name, index: plus(setOf(places, input, part), first) },
       tile: {
         axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
-        access: access(ringName(places, input), [
-          binary("%", step, number(places.schedule.stage)),
-          ...inRows(input, [place, inSum]),
-        ]),
+        ...(box
+          ? boxAccess(places, box, step, place, inSum)
+          : {
+              access: access(ringName(places, input), [
+                binary("%", step, number(places.schedule.stage)),
+                ...inRows(input, [place, inSum]),
+              ]),
+            }),
         by,
         ...(paired && { several: { count: 2, along } }),
       },

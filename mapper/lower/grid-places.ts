@@ -10,6 +10,7 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
+import { boxOf, type GatherBox } from "../schedule/gather.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
 import { turnsOf } from "../schedule/persistent.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../schedule/split.ts";
@@ -44,6 +45,8 @@ export class GridPlaces {
   readonly part: Expr;
   /** What is staged once for all taps. */
   readonly window: TapWindow | undefined;
+  /** What is staged once as it lies, for lanes to gather fragments from. */
+  readonly box: GatherBox | undefined;
   /** Number of the block's tile along each axis. */
   readonly rowTile: Expr;
   readonly columnTile: Expr;
@@ -60,6 +63,7 @@ export class GridPlaces {
     this.turns = turnsOf(context, schedule);
     this.part = axis(this.fresh("split"));
     this.window = windowOf(context, schedule);
+    this.box = boxOf(context, schedule);
     const { rows, columns } = context;
     const { order, persistent } = schedule;
     if (persistent === undefined) {

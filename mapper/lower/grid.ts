@@ -24,15 +24,17 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, type Expr, number } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { type LoopMode, type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { setsOf, stepsInFlight } from "../schedule/fragments.ts";
+import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
-import type { GridContext } from "../schedule/grid-context.ts";
+import type { GridContext, GridInput } from "../schedule/grid-context.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid-copies.ts";
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
+import { boxCopy, boxScratch } from "./grid-gather.ts";
 import { addMet, addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
 import { GridPlaces, plus } from "./grid-places.ts";
 import { arrivalsOf, consumed, produced } from "./grid-producer.ts";
@@ -58,7 +60,7 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     : { teams: schedule.persistent === undefined ? oneTeamsTile() : tilesInTurn(places, cleared) };
   return {
     scratch: [
-      ...inputs.map((i) => (places.window?.input === i ? windowRing(places, places.window) : ringOf(places, i))),
+      ...inputs.map((i) => stagedInput(places, i)),
       ...stagedResults(places),
       ...partialSums(places),
       ...copiesOfInputs(places),
@@ -79,6 +81,13 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     prepare: [],
     body: [...copyInputs(places), ...dealt(places, roles), ...addParts(places, (inner) => tilesDealt(places, inner))],
   };
+}
+
+/** Where an input is in shared memory: what is staged once, or a ring of its steps. */
+function stagedInput(places: GridPlaces, input: GridInput): Scratch {
+  const { window, box } = places;
+  if (window?.input === input) return windowRing(places, window);
+  return box?.input === input ? boxScratch(places, box) : ringOf(places, input);
 }
 
 const at = (mode: LoopMode, name: string, extent: number, inner: readonly Statement[]): readonly Statement[] => [
@@ -216,17 +225,20 @@ function pipelineSentOff(places: GridPlaces): {
 
 /** Stages filled ahead, then each step waited for, the stage it frees filled again, and multiplied. */
 function pipeline(places: GridPlaces): readonly Statement[] {
-  const { inputs } = places.context;
+  const { box } = places;
+  const inputs = stepInputs(places);
   const { stage } = places.schedule;
   const ahead = stage - 1;
-  const isAsync = inputs.some((i) => copiesAsync(places, i));
+  const isAsync = inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(places.context, places.schedule);
   const name = places.fresh("step");
   const step = axis(name);
   const barrier: Statement = { kind: "barrier", group: "block" };
   const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
   const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
   const copies = (at: Expr): readonly Statement[] => [...inputs.map((i) => copyOf(places, i, at)), ...commit];
-  const before = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const first = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  // The box arrives with the first stage.
+  const before = [...(box ? [boxCopy(places, box)] : []), ...first];
   const freed = ahead < places.steps ? copies(plus(step, number(ahead))) : commit;
   if (places.schedule.fragments === "across") {
     // The last step has no next: it stands behind the loop.

@@ -6,6 +6,7 @@
 
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { fragments } from "./fragments.ts";
+import { gather } from "./gather.ts";
 import type { GridContext } from "./grid-context.ts";
 import { launch } from "./launch.ts";
 import { order } from "./order.ts";
@@ -33,6 +34,7 @@ export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
     transfer,
     producer,
     taps,
+    gather,
     order,
     fragments,
     store,

@@ -10,6 +10,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { setsOf } from "./fragments.ts";
+import { boxOf } from "./gather.ts";
 import type { GridContext } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { producingThreads } from "./producer.ts";
@@ -70,7 +71,9 @@ export function registersOf(context: GridContext, schedule: GridSchedule): numbe
 /** Bytes of shared memory that the rings and the staged results of a block take. */
 export function sharedBytesOf(context: GridContext, schedule: GridSchedule): number {
   const window = windowOf(context, schedule);
+  const box = boxOf(context, schedule);
   const rings = context.inputs.reduce((bytes, input) => {
+    if (input === box?.input) return bytes + box.elements * bytesOf(input.operand.dtype);
     const isWindow = window?.input === input;
     const kept = isWindow ? window.rows : extentOf(input.kept.axis, schedule.tile);
     const sum = extentOf(context.sum.axis, schedule.tile);

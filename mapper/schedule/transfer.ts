@@ -8,6 +8,7 @@
 
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { boxIsAsync, isGatherable } from "./gather.ts";
 import type { GridContext, GridDecision } from "./grid-context.ts";
 import { viewForm } from "./views.ts";
 
@@ -38,14 +39,16 @@ export const transfer: GridDecision<"transfer"> = {
   schema: z.enum(["async", "plain", "engine"]),
   values: (context) => {
     const { limits, inputs } = context;
-    const grouped = limits.asyncBytes.length > 0 && inputs.some((i) => i.asyncWidth !== undefined);
+    const grouped =
+      limits.asyncBytes.length > 0 && inputs.some((i) => i.asyncWidth !== undefined || isGatherable(context, i));
     return ["plain", ...(grouped ? ["async" as const] : []), ...(engineProblem(context) ? [] : ["engine" as const])];
   },
   print: (value) => value,
   goesWith: "repack",
   problem: (context, schedule) => {
     if (schedule.transfer === "engine") return engineProblem(context, schedule.tile);
-    return schedule.transfer === "async" && context.inputs.every((i) => i.asyncWidth === undefined)
+    if (schedule.transfer !== "async") return undefined;
+    return context.inputs.every((i) => i.asyncWidth === undefined) && !boxIsAsync(context, schedule)
       ? "neither input can be copied asynchronously"
       : undefined;
   },

@@ -1,0 +1,96 @@
+/**
+ * @file The box of an input that a block stages once, as it lies in its tensor, and where fragments find their elements in it.
+ *
+ *     shared a_box: f16[h 7, wc 696]
+ *     copy h_place 7, wc_place 696 by 8, async        a_box[h_place,wc_place] = in[n, wc%3, 2*p+h_place-3, wc/3], wc = 672*m_tile + wc_place - 16
+ *     a{0} <- a_box[k/21, 7 + 6*m_in + k%21] where k < 147          behind the end of the sum a fragment holds zeros
+ */
+
+import { extentOf } from "../../abstraction/affine.ts";
+import { access, and, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import type { Copy, Scratch, TileAccess } from "../../abstraction/loop-nest.ts";
+import { digitsOf } from "../schedule/dimensions.ts";
+import { type BoxDim, boxIsAsync, type GatherBox } from "../schedule/gather.ts";
+import { type GridPlaces, plus, times } from "./grid-places.ts";
+
+const boxName = (places: GridPlaces, { input }: GatherBox): string => places.fresh(`${input.operand.name}_box`);
+
+/** The box in shared memory: one, since all steps read it. */
+export function boxScratch(places: GridPlaces, box: GatherBox): Scratch {
+  const storage = box.dims.reduce<Expr>((sum, d) => plus(sum, times(d.weight, axis(d.name))), number(0));
+  return {
+    ...{ name: boxName(places, box), dtype: box.input.operand.dtype, elements: box.elements, scope: "shared" },
+    ...{ dims: box.dims.map((d) => ({ name: d.name, extent: d.staged })), storage },
+  };
+}
+
+/** What a block's tile reads of the tensor: zeros where that is outside. */
+export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
+  const { context, size } = places;
+  const { kept } = box.input;
+  // 1. Where the box begins: the loops of the tile at its first result, those of the sum at 0.
+  const first = times(extentOf(kept.axis, size), kept === context.columns ? places.columnTile : places.rowTile);
+  const counters = places.outerCounters();
+  for (const [l, digit] of kept.dimension ? digitsOf(kept.dimension, first) : [])
+    counters.set(l, box.kept.some((k) => k.name === l && k.isWhole) ? number(0) : digit);
+  for (const { name, kind } of places.computation.axes) if (kind === "reduce") counters.set(name, number(0));
+  const begin = box.access.index.map((e) => substitute(e, counters, "index"));
+
+  // 2. Its dimensions, taken apart into the tensor's own.
+  const index = [...begin];
+  const placed = box.dims.filter((d, i) => d.staged > 1 || i === box.dims.length - 1);
+  const nameOf = (d: BoxDim): string => places.fresh(`${d.name}_place`);
+  for (const d of placed) {
+    const steps = binary("-", axis(nameOf(d)), number(d.ahead));
+    const weights = d.own.map((_, i) => d.own.slice(i + 1).reduce((n, o) => n * o.extent, 1));
+    const flat = d.own.reduce<Expr>(
+      (sum, { position }, i) => plus(sum, times(weights[i] ?? 1, begin[position] ?? number(0))),
+      number(0),
+    );
+    const at = plus(flat, steps);
+    for (const [i, { position, extent }] of d.own.entries()) {
+      const quotient = binary("/", at, number(weights[i] ?? 1));
+      index[position] = i === 0 ? quotient : binary("%", quotient, number(extent));
+    }
+  }
+  return {
+    kind: "copy",
+    axes: placed.map((d) => ({ name: nameOf(d), extent: d.staged })),
+    equation: {
+      target: access(
+        boxName(places, box),
+        box.dims.map((d) => (placed.includes(d) ? axis(nameOf(d)) : number(0))),
+      ),
+      op: "=",
+      value: { ...box.access, index },
+    },
+    ...{ width: box.width, transfer: boxIsAsync(context, places.schedule) ? "async" : "plain", group: "block" },
+  };
+}
+
+/** Where a fragment's elements lie in the box, at a result of the tile and a place of a step's part of the sum. */
+export function boxAccess(
+  places: GridPlaces,
+  box: GatherBox,
+  step: Expr,
+  inKept: Expr,
+  inSum: Expr,
+): Pick<TileAccess, "access" | "where"> {
+  const { counters, fusedSum } = places.countersOf(step, inSum);
+  for (const [i, { name, count, weight }] of box.kept.entries()) {
+    const quotient = binary("/", inKept, number(weight));
+    counters.set(name, count === 1 ? number(0) : i === 0 ? quotient : binary("%", quotient, number(count)));
+  }
+  const reached = new Set([
+    ...box.kept.map((k) => k.name),
+    ...places.computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])),
+  ]);
+  const index = box.dims.map(({ form, ahead }) =>
+    [...form.terms].reduce<Expr>(
+      (sum, [l, by]) => (reached.has(l) ? plus(sum, times(by, counters.get(l) ?? number(0))) : sum),
+      number(ahead),
+    ),
+  );
+  const [where, ...more] = places.beyond(places.context.sum, fusedSum);
+  return { access: access(boxName(places, box), index), ...(where && { where: more.reduce(and, where) }) };
+}

@@ -1,0 +1,263 @@
+/**
+ * @file Decision `gather`: an input of which a block stages what its tile reads of the tensor once, ahead of all steps, as it lies in memory; lanes
+ * gather their fragments from there.
+ *
+ *     gather a, NHWC, 7x7 taps in steps of 2 on 3 channels, a tile of 112 pixels of a row
+ *       box               7 rows h of 696 elements wc, 8 of them moved at once: 4,872 elements, where a tile for each step makes 112 x 147
+ *       a[m,k]            box[r, 7 + 6*m + 3*s + c], r, s, c the digits of k
+ *
+ * Neighbouring results share most of what they read, and no tile repeats it; strides and channels need not be multiples of 16 bytes. The box is
+ * the product of the dimensions' ranges over the loops of a tile and the whole sum: it follows from the indices alone.
+ */
+
+import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import type { Access } from "../../abstraction/expression.ts";
+import { readsShared } from "../../abstraction/intrinsic.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
+import { identifier } from "../../abstraction/schema.ts";
+import { formsIn } from "./dense-runs.ts";
+import type { LoopDimension } from "./dimensions.ts";
+import { type GridContext, type GridDecision, type GridInput, MOST_BYTES } from "./grid-context.ts";
+
+export const gather: GridDecision<"gather"> = {
+  name: "gather",
+  summary:
+    "An input of which what a tile reads is staged once, as it lies in its tensor: lanes gather fragments from there. When left out, each step stages its own part of a matrix.",
+  example: "a",
+  schema: identifier.optional(),
+  values: (context) => [
+    undefined,
+    ...context.inputs.flatMap((i) => (isGatherable(context, i) ? [i.operand.name] : [])),
+  ],
+  suits: (context, { tile }, name) => name === undefined || typeof boxFor(context, { tile, gather: name }) !== "string",
+  print: (name) => name,
+  goesWith: "repack",
+  traits: ({ gather: name }) => (name === undefined ? [] : ["gather"]),
+  problem: gatherProblem,
+};
+
+/** A dimension of the tensor, or several that lie one behind the other and are read whole but for the outermost. */
+interface FormDim {
+  readonly name: string;
+  /** Outermost first. */
+  readonly own: readonly { readonly position: number; readonly extent: number }[];
+  /** How the loops index it, its own dimensions counted as one. */
+  readonly form: AffineForm;
+  readonly extent: number;
+  /** Elements from one place to the next in the tensor. */
+  readonly pitch: number;
+}
+
+interface GatherForm {
+  readonly input: GridInput;
+  readonly access: Access;
+  /** Outermost first. */
+  readonly dims: readonly FormDim[];
+}
+
+/** A loop of the kept axis: values that a tile has of it, and results of the tile from one to the next. */
+export interface TileLoop {
+  readonly name: string;
+  readonly count: number;
+  readonly weight: number;
+  /** Whether a tile has all of its values. */
+  readonly isWhole: boolean;
+}
+
+export interface BoxDim extends FormDim {
+  /** Places that are staged. */
+  readonly staged: number;
+  /** Places ahead of the first that is read: copies begin at multiples of their width. */
+  readonly ahead: number;
+  /** Elements from one place to the next in shared memory. */
+  readonly weight: number;
+}
+
+export interface GatherBox extends Omit<GatherForm, "dims"> {
+  readonly dims: readonly BoxDim[];
+  readonly kept: readonly TileLoop[];
+  /** Elements of shared memory. */
+  readonly elements: number;
+  /** Elements along the innermost dimension that move at once. */
+  readonly width: number;
+  /** Whether fragments lie in rows of 16 bytes, which `ldmatrix` reads. */
+  readonly inRows: boolean;
+}
+
+const forms = memoisedBy<GridContext, GatherForm | string>();
+
+/** How an input could be staged as it lies; or why it cannot, in one sentence. */
+const gatherForm = (context: GridContext, input: GridInput): GatherForm | string =>
+  forms(context, input.operand.name, () => findForm(context, input));
+
+function findForm(context: GridContext, input: GridInput): GatherForm | string {
+  const { mapping, intrinsic, padding } = context;
+  const { operand, value, conditions, kept } = input;
+  const { name } = operand;
+  if (intrinsic.asynchronous || readsShared(operand))
+    return `${intrinsic.name} reads ${name} in shared memory by itself`;
+  if (operand.storage === undefined) return `which lane holds which element of ${name} is not known`;
+  if (value.kind !== "access" || conditions.length > 0)
+    return `${name} is computed, and a box holds what a tensor does`;
+  if (padding.kind !== "number" || padding.value !== 0) return "outside its tensor a box holds zeros";
+  const dims = dimsOf(tensorOf(mapping.computation, value.tensor), value);
+  if (typeof dims === "string") return dims;
+  const inTile = new Set(kept.dimension?.loops.map((l) => l.name));
+  const summed = new Set(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name));
+  const back = dims.find((d) => [...d.form.terms].some(([l, by]) => by < 0 && (inTile.has(l) || summed.has(l))));
+  if (back) return `loops go back along ${back.name}`;
+  const reads = ({ form }: FormDim, loops: ReadonlySet<string>): boolean =>
+    [...form.terms.keys()].some((l) => loops.has(l));
+  if (!dims.some((d) => reads(d, inTile) && reads(d, summed))) return `no two results of a tile read the same ${name}`;
+  return { input, access: value, dims: joined(dims, context) };
+}
+
+/** The dimensions of what is read, outermost first; or why they cannot be staged. */
+function dimsOf(tensor: Tensor, access: Access): FormDim[] | string {
+  const storage = affineForm(tensor.storage);
+  const found: FormDim[] = [];
+  for (const [position, { name, extent }] of tensor.dims.entries()) {
+    const form = formsIn(access)[position];
+    const pitch = storage?.terms.get(name);
+    if (!form) return `${tensor.name} is indexed by more than sums of loops along ${name}`;
+    if (pitch === undefined) return `${tensor.name} does not lie evenly along ${name}`;
+    found.push({ name, own: [{ position, extent }], form, extent, pitch });
+  }
+  return found.sort((a, b) => b.pitch - a.pitch);
+}
+
+/** The innermost dimensions as one, as long as all but the last of them are read whole. */
+function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly FormDim[] {
+  const extents = new Map(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => [a.name, a.extent]));
+  const [inner, outer] = [dims.at(-1), dims.at(-2)];
+  if (!inner || !outer || inner.form.constant !== 0 || inner.pitch * inner.extent !== outer.pitch) return dims;
+  const reached = [...inner.form.terms].reduce(
+    (n, [l, by]) => n + by * ((extents.get(l) ?? Number.POSITIVE_INFINITY) - 1),
+    1,
+  );
+  if (reached !== inner.extent) return dims;
+  const terms = new Map([...outer.form.terms].map(([l, by]) => [l, by * inner.extent]));
+  for (const [l, by] of inner.form.terms) terms.set(l, by + (terms.get(l) ?? 0));
+  const whole: FormDim = {
+    ...{ name: outer.name + inner.name, own: [...outer.own, ...inner.own], pitch: inner.pitch },
+    ...{ extent: outer.extent * inner.extent, form: { constant: outer.form.constant * inner.extent, terms } },
+  };
+  return joined([...dims.slice(0, -2), whole], { mapping } as GridContext);
+}
+
+const boxes = memoisedBy<GridContext, GatherBox | string>();
+
+/** The box of a schedule; undefined where no input is gathered. */
+export function boxOf(context: GridContext, schedule: Pick<GridSchedule, "gather" | "tile">): GatherBox | undefined {
+  const found = boxFor(context, schedule);
+  return typeof found === "string" ? undefined : found;
+}
+
+/** Whether an input may be staged as it lies, in some tile. */
+export const isGatherable = (context: GridContext, input: GridInput): boolean =>
+  typeof gatherForm(context, input) !== "string";
+
+/** Whether the box of a schedule is copied behind the back of the threads; not where there is none. */
+export function boxIsAsync(
+  context: GridContext,
+  schedule: Pick<GridSchedule, "gather" | "tile" | "transfer">,
+): boolean {
+  const box = boxOf(context, schedule);
+  const bytes = box && box.width * bytesOf(box.input.operand.dtype);
+  return schedule.transfer === "async" && bytes !== undefined && context.limits.asyncBytes.includes(bytes);
+}
+
+function boxFor(
+  context: GridContext,
+  { gather: name, tile }: Pick<GridSchedule, "gather" | "tile">,
+): GatherBox | string | undefined {
+  if (name === undefined) return undefined;
+  const input = context.inputs.find((i) => i.operand.name === name);
+  if (!input) return `${name} is no input of ${context.intrinsic.name}`;
+  const form = gatherForm(context, input);
+  if (typeof form === "string") return form;
+  const [kept, sum] = [tile[input.kept.axis] ?? 1, tile[context.sum.axis] ?? 1];
+  return boxes(context, `${name} ${kept} ${sum}`, () => sized(context, form, kept, sum));
+}
+
+/** How much larger a box may become for wider copies. */
+const MOST_WIDENED = 1.5;
+
+function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile: number): GatherBox | string {
+  const { input } = form;
+  const { operand, kept } = input;
+  const loops = tileLoops(kept.dimension, keptTile);
+  if (!loops) return `a tile of ${keptTile} ${kept.axis} is no box of its loops`;
+  const reach = new Map(
+    context.mapping.computation.axes.flatMap((a) => (a.kind === "reduce" ? [[a.name, a.extent]] : [])),
+  );
+  for (const l of loops) reach.set(l.name, l.count);
+  const places = ({ terms }: AffineForm): number =>
+    [...terms].reduce((n, [l, by]) => n + by * ((reach.get(l) ?? 1) - 1), 1);
+
+  // 1. The innermost dimension: as many at once as all rows begin at multiples of.
+  const inner = form.dims.at(-1);
+  if (!inner) return `${form.access.tensor} has no dimensions`;
+  const pitches = form.dims.slice(0, -1).map((d) => d.pitch);
+  const moves = [...inner.form.terms].flatMap(([l, by]) => {
+    if (context.mapping.computation.axes.some((a) => a.name === l && a.kind === "reduce")) return [];
+    const own = loops.find((x) => x.name === l);
+    return own?.isWhole ? [] : [by * (own?.count ?? 1)];
+  });
+  const read = places(inner.form);
+  const aheadOf = (width: number): number => ((inner.form.constant % width) + width) % width;
+  const stagedBy = (width: number): number => Math.ceil((read + aheadOf(width)) / width) * width;
+  const isWide = (width: number): boolean =>
+    inner.pitch === 1 &&
+    [inner.extent, ...pitches, ...moves].every((n) => n % width === 0) &&
+    stagedBy(width) <= MOST_WIDENED * read;
+  const most = MOST_BYTES / bytesOf(operand.dtype);
+  const width = [most, most / 2, most / 4, most / 8].find((w) => w > 1 && isWide(w)) ?? 1;
+
+  // 2. Rows of 16 bytes that are read whole: apart by an odd number of them, eight meet all banks.
+  const isWhole = context.sum.elements % sumTile === 0;
+  const inRows =
+    isWhole && input.contiguous === "sum" && input.width === most && width === most && bytesOf(operand.dtype) === 2;
+  let weight = 1;
+  const dims = form.dims.toReversed().map((d): BoxDim => {
+    const own = {
+      ...d,
+      staged: d === inner ? stagedBy(width) : places(d.form),
+      ahead: d === inner ? aheadOf(width) : 0,
+      weight,
+    };
+    weight *= own.staged;
+    if (d === inner && inRows && (weight / most) % 2 === 0) weight += most;
+    return own;
+  });
+  return { ...form, dims: dims.toReversed(), kept: loops, elements: weight, width, inRows };
+}
+
+/** What a tile has of each loop of its axis, outermost first: whole inner loops, then a part of one. Undefined where it is no box. */
+function tileLoops(dimension: LoopDimension | undefined, tile: number): TileLoop[] | undefined {
+  let [left, weight] = [tile, 1];
+  const loops: TileLoop[] = [];
+  for (const [i, l] of (dimension?.loops ?? []).toReversed().entries()) {
+    const isOutermost = i === (dimension?.loops.length ?? 0) - 1;
+    const count = isOutermost ? left : left % l.extent === 0 ? l.extent : left;
+    if (!isOutermost && l.extent % count !== 0) return undefined;
+    loops.unshift({ name: l.name, count, weight, isWhole: count >= l.extent });
+    weight *= count;
+    left /= count;
+  }
+  return loops;
+}
+
+/** Why an input cannot be gathered; undefined when it can. */
+function gatherProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+  const box = boxFor(context, schedule);
+  if (box === undefined || typeof box === "string") return box;
+  if (schedule.split) return "a box is staged for the whole sum, and no block sums a part of it";
+  const { input, elements } = box;
+  const copied =
+    (schedule.tile[input.kept.axis] ?? 1) * context.sum.elements * context.outerSums.reduce((n, d) => n * d.extent, 1);
+  return elements < copied ? undefined : `a box of ${elements} elements is no less than the ${copied} that tiles have`;
+}

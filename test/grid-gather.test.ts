@@ -1,0 +1,286 @@
+/**
+ * @file Inputs of which a block stages what its tile reads once, as it lies in memory: lanes gather fragments from there, and results are the equation's.
+ */
+
+import { describe, expect, it } from "vitest";
+import { NestFault } from "../abstraction/blocks/fault.ts";
+import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
+import type { GridSchedule } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import type { Statement } from "../abstraction/loop-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
+import { suiteComputation } from "../bench/cuda-suite-cases.ts";
+import { lowerGrid } from "../mapper/lower/grid.ts";
+import { boxOf } from "../mapper/schedule/gather.ts";
+import { gridProblem } from "../mapper/schedule/grid.ts";
+import type { GridContext } from "../mapper/schedule/grid-context.ts";
+import {
+  type Convolution,
+  convolutionF16,
+  expectCompiled,
+  expectRightEmulated,
+  expectRightInterpreted,
+  gridContextOf,
+  NVCC,
+  ordersInTurn,
+  smallIntegers,
+  withoutStatements,
+} from "./support/grid-kernels.ts";
+
+const schedule = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule => ({
+  ...{ tile: { m, n, k }, warps: { m: 1, n: 1 }, stage: 2, swizzle: "padded", transfer: "async" },
+  ...{ gather: "a", order: 1, fragments: "inline", store: "direct", ...more },
+});
+
+interface Subject {
+  readonly computation: Computation;
+  readonly mapping: string;
+  readonly schedule: GridSchedule;
+  readonly instruction?: string;
+}
+
+const convolution = (
+  [name, parameters, layout = "last"]: readonly [Convolution, Record<string, number>, ("first" | "last")?],
+  mapping: string,
+  how: GridSchedule,
+  instruction?: string,
+): Subject => ({
+  ...{ computation: convolutionF16(name, parameters, layout === "last"), mapping, schedule: how },
+  ...(instruction !== undefined && { instruction }),
+});
+
+const grouped = (layout: "first" | "last", more: Record<string, number> = {}): Computation =>
+  suiteComputation({
+    op: "grp",
+    layout,
+    params: { n: 2, c: 16, k: 16, h: 4, w: 4, r: 3, s: 3, pad: 1, stride: 1, dilation: 1, groups: 2, ...more },
+  });
+
+const FIRST = { n: 2, c: 3, k: 10, h: 12, w: 16, r: 5, s: 5, stride: 2, pad: 2 };
+const K8 = "mma.m16n8k8.f32.f16";
+
+/** Borders, strides, dilation, sums with a tail, tiles of whole rows and of parts, both bindings, one to three dimensions, groups. */
+const CASES: Readonly<Record<string, Subject>> = {
+  "channels last, 3 of them": convolution(["conv2d", FIRST], "m <- n,p,q; n <- k; k <- r,s,c", schedule(16, 16, 32)),
+  "rows one by one": convolution(
+    ["conv2d", FIRST],
+    "m <- q; n <- k; k <- c,r,s",
+    schedule(16, 8, 16, { stage: 1, transfer: "plain" }),
+  ),
+  "channels first": convolution(
+    ["conv2d", FIRST, "first"],
+    "m <- k; n <- p,q; k <- c,r,s",
+    schedule(16, 16, 32, { gather: "b" }),
+  ),
+  "results across": convolution(
+    ["conv2d", FIRST, "first"],
+    "m <- p,q; n <- k; k <- c,r,s",
+    schedule(32, 8, 16, { warps: { m: 2, n: 1 }, fragments: "ahead" }),
+  ),
+  dilated: convolution(
+    ["conv2d", { ...FIRST, stride: 1, dilation: 2, r: 3, s: 3 }],
+    "m <- p,q; n <- k; k <- r,s,c",
+    schedule(16, 16, 16, { stage: 3 }),
+  ),
+  "fragments across": convolution(
+    ["conv2d", { ...FIRST, c: 4 }],
+    "m <- n,p,q; n <- k; k <- r,s,c",
+    schedule(48, 16, 32, { fragments: "across", stage: 3 }),
+  ),
+  "rows of 16 bytes": convolution(
+    ["conv2d", { n: 1, c: 8, k: 8, h: 9, w: 8 }],
+    "m <- p,q; n <- k; k <- c",
+    schedule(16, 8, 8),
+    K8,
+  ),
+  "one dimension": convolution(
+    ["conv1d", { n: 2, c: 5, k: 9, l: 30, r: 4, pad: 2 }],
+    "m <- p; n <- k; k <- c,r",
+    schedule(32, 16, 32),
+  ),
+  "three dimensions": convolution(
+    ["conv3d", { n: 1, c: 3, k: 8, d: 4, h: 4, w: 8, t: 3, r: 3, s: 3, pad: 1, pad_d: 1 }],
+    "m <- o,p,q; n <- k; k <- t,r,s,c",
+    schedule(32, 8, 32),
+  ),
+  capsules: convolution(
+    ["capsule-conv2d", { n: 1, c: 3, k: 4, h: 6, w: 8, r: 3, s: 3, caps: 4 }],
+    "m <- p,q; n <- k,u; k <- c,r,s",
+    schedule(16, 16, 32),
+  ),
+  "groups, channels last": {
+    computation: grouped("last"),
+    mapping: "m <- q; n <- k; k <- r,s,c",
+    schedule: schedule(16, 8, 16),
+  },
+  "groups in rows": {
+    computation: grouped("last"),
+    mapping: "m <- n,p,q; n <- k; k <- c",
+    schedule: schedule(32, 8, 8, { swizzle: "plain" }),
+    instruction: K8,
+  },
+  "groups, channels first": {
+    computation: grouped("first"),
+    mapping: "m <- k; n <- p,q; k <- c,r,s",
+    schedule: schedule(16, 8, 32, { gather: "b" }),
+  },
+};
+
+const contextOf = ({ computation, mapping, instruction = "mma.m16n8k16.f32.f16" }: Subject): GridContext =>
+  gridContextOf(computation, instruction, mapping);
+
+describe("an input that is staged once, as it lies", () => {
+  it.each(Object.entries(CASES).map((one, i) => [...one, i] as const))(
+    "gives what the equation says: %s",
+    (_, subject, turn) => {
+      expectRightInterpreted({ context: contextOf(subject), schedule: subject.schedule }, ordersInTurn(turn));
+    },
+  );
+
+  it("is right on the emulated device", () =>
+    expectRightEmulated(
+      Object.entries(CASES).map(([name, subject]) => ({
+        name,
+        context: contextOf(subject),
+        schedule: subject.schedule,
+      })),
+    ));
+});
+
+describe("a box", () => {
+  const subject = CASES["channels last, 3 of them"];
+  if (!subject) throw new Error("no such case");
+  const context = contextOf(subject);
+
+  it("reads as a program: rows with their borders, channels and pixels as one, zeros behind the end of the sum", () => {
+    expect(printNest(lowerGrid(context, subject.schedule))).toMatchInlineSnapshot(`
+      "shared b_ring: f16[stage 2, n 16, k 32] at stage*640 + (n*40 + k)
+      shared a_box: f16[n 1, h 7, wc 64] at 448*n + 64*h + wc
+      registers c: 2 x mma.m16n8k16.f32.f16.c
+      registers a: 1 x mma.m16n8k16.f32.f16.a
+      registers b: 2 x mma.m16n8k16.f32.f16.b
+      for at block m_tile in 0..6
+        for at block n_tile in 0..1
+          for at warp m_warp in 0..1
+            for at warp n_warp in 0..1
+              for unrolled m_fragment in 0..1
+                for unrolled n_fragment in 0..2
+                  c{2*m_fragment + n_fragment} <- identity
+              copy h_place 7, wc_place 64 by 8, async, by block   a_box[0,h_place,wc_place] = in[16*m_tile/48,(-6+(wc_place-2))%3,16*m_tile/8%6*2-2+h_place,(-6+(wc_place-2))/3]
+              copy n_in 16, k_in 32, by block   b_ring[0,n_in,k_in] = select(16*n_tile+n_in < 10 and k_in < 75, w[16*n_tile+n_in,k_in%3,k_in/15,k_in/3%5], 0)
+              commit
+              for step in 0..3
+                wait 0
+                barrier block
+                copy n_in 16, k_in 32, by block where step+1 < 3   b_ring[(step+1)%2,n_in,k_in] = select(16*n_tile+n_in < 10 and 32*(step+1)+k_in < 75, w[16*n_tile+n_in,(32*(step+1)+k_in)%3,(32*(step+1)+k_in)/15,(32*(step+1)+k_in)/3%5], 0)
+                commit
+                for unrolled k_part in 0..2
+                  for unrolled m_fragment in 0..1
+                    a{m_fragment} <- a_box[0,2*((16*m_warp+16*m_fragment+m_in)/8%2)+(32*step+(16*k_part+k_in))/15,2+6*((16*m_warp+16*m_fragment+m_in)%8)+3*((32*step+(16*k_part+k_in))/3%5)+(32*step+(16*k_part+k_in))%3] over m_in, k_in where 32*step+(16*k_part+k_in) < 75
+                  for unrolled n_fragment in 0..1
+                    b{2*n_fragment} and 1 more <- b_ring[step%2,16*n_warp+8*(2*n_fragment)+n_in,16*k_part+k_in] over k_in, n_in by ldmatrix
+                  for unrolled m_fragment in 0..1
+                    for unrolled n_fragment in 0..2
+                      c{2*m_fragment + n_fragment} <- mma.m16n8k16.f32.f16(a{m_fragment}, b{n_fragment})
+              for unrolled m_fragment in 0..1
+                for unrolled n_fragment in 0..2
+                  for m_in, n_in of c{2*m_fragment + n_fragment}   y[(16*m_tile+(16*m_warp+16*m_fragment+m_in))/48,16*n_tile+(16*n_warp+8*n_fragment+n_in),(16*m_tile+(16*m_warp+16*m_fragment+m_in))/8%6,(16*m_tile+(16*m_warp+16*m_fragment+m_in))%8] = f16(sum[]) where 16*n_tile+(16*n_warp+8*n_fragment+n_in) < 10"
+    `);
+  });
+
+  const LEFT_OUT: readonly (readonly [string, (s: Statement) => boolean])[] = [
+    ["its copy", (s) => s.kind === "copy" && s.equation.target.tensor === "a_box"],
+    ["the wait for it", (s) => s.kind === "wait"],
+    ["the barrier behind it", (s) => s.kind === "barrier"],
+  ];
+  it.each(LEFT_OUT)("is caught without %s", (_, leave) => {
+    const nest = withoutStatements(lowerGrid(context, subject.schedule), leave);
+    const { computation } = subject;
+    expect(() => interpretNest(nest, computation, smallIntegers(computation), 1, ADVERSE_ORDERS[0])).toThrow(NestFault);
+  });
+
+  it("keeps what lies behind the end of its sum out of a result, whatever stands there", () => {
+    const { computation } = subject;
+    const inputs = smallIntegers(computation);
+    // Of an image of 12 rows the first results read five: the sixth lies behind the ends of their sums.
+    const image = Float64Array.from(inputs["in"] ?? [], (v, i) =>
+      Math.floor(i / 16) % 12 >= 5 ? Number.POSITIVE_INFINITY : v,
+    );
+    const given = { ...inputs, in: image };
+    const expected = [...interpret(computation, given)];
+    expect(expected.filter(Number.isFinite).length).toBeGreaterThan(0);
+    expect([...interpretNest(lowerGrid(context, subject.schedule), computation, given, 1)]).toEqual(expected);
+  });
+
+  it("begins where copies of 16 bytes may, and is as wide as its rows", () => {
+    const sizes = (name: string): unknown => {
+      const one = CASES[name];
+      const box = one && boxOf(contextOf(one), one.schedule);
+      return (
+        box &&
+        [box.width, ...box.dims.map((d) => `${d.name} ${d.staged}${d.ahead > 0 ? `, ${d.ahead} ahead` : ""}`)].join(
+          "; ",
+        )
+      );
+    };
+    expect(sizes("channels last, 3 of them")).toMatchInlineSnapshot(`"8; n 1; h 7; wc 64, 2 ahead"`);
+    expect(sizes("channels first")).toMatchInlineSnapshot(`"4; n 1; c 3; h 7; w 24, 2 ahead"`);
+    expect(sizes("groups in rows")).toMatchInlineSnapshot(`"8; n 2; h 6; w 6; c 8"`);
+  });
+
+  it("is refused with a sentence", () => {
+    const reason = (more: Partial<GridSchedule>): unknown => gridProblem(context, { ...subject.schedule, ...more });
+    expect(reason({ gather: "b", transfer: "plain" })).toBe("no two results of a tile read the same b");
+    expect(reason({ gather: "d", transfer: "plain" })).toBe("d is no input of mma.m16n8k16.f32.f16");
+    expect(reason({ tile: { m: 80, n: 16, k: 32 }, transfer: "plain" })).toBe("a tile of 80 m is no box of its loops");
+    expect(reason({ stage: 3, split: { parts: 3, through: "memory" } })).toBe(
+      "a box is staged for the whole sum, and no block sums a part of it",
+    );
+    const wide = gridContextOf(
+      convolutionF16("conv2d", { n: 1, c: 64, k: 64, h: 8, w: 8 }),
+      "wgmma.m64n64k16.f32.f16",
+      "m <- p,q; n <- k; k <- c",
+    );
+    expect(gridProblem(wide, { ...schedule(64, 64, 64), swizzle: "spans" })).toBe(
+      "wgmma.m64n64k16.f32.f16 reads a in shared memory by itself",
+    );
+  });
+});
+
+describe.skipIf(NVCC === undefined)("nvcc", () => {
+  it.each([
+    [
+      "7x7 taps on 3 channels",
+      {
+        op: "c2d",
+        layout: "last",
+        params: { n: 16, c: 3, h: 224, w: 224, k: 64, r: 7, s: 7, stride: 2, pad: 3, dilation: 1, groups: 1 },
+      },
+      "m <- p,q; n <- k; k <- r,s,c",
+      schedule(224, 64, 32, { warps: { m: 2, n: 2 } }),
+      "mma.m16n8k16.f32.f16",
+    ],
+    [
+      "32 groups of 8 channels",
+      {
+        op: "grp",
+        layout: "last",
+        params: { n: 16, c: 256, h: 28, w: 28, k: 256, r: 3, s: 3, stride: 1, pad: 1, dilation: 1, groups: 32 },
+      },
+      "m <- p,q; n <- k; k <- c",
+      schedule(112, 8, 8, { swizzle: "plain" }),
+      K8,
+    ],
+  ] as const)(
+    "takes boxes without a spill or a byte of stack: %s",
+    (name, configuration, mapping, how, instruction) =>
+      expectCompiled({
+        name,
+        context: gridContextOf(suiteComputation(configuration), instruction, mapping),
+        schedule: how,
+      }),
+    120_000,
+  );
+});
