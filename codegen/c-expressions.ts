@@ -23,7 +23,7 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, join, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
@@ -37,12 +37,12 @@ export interface Place {
 export class CExpressions {
   readonly computation: Computation;
   readonly dtypes: DTypes;
-  private readonly buffers: ReadonlySet<string>;
+  private readonly buffers: ReadonlyMap<string, Scratch>;
 
   /** @param others types of names that are neither tensors nor scratch nor vectors */
   constructor(computation: Computation, nest: LoopNest, others: DTypes = {}) {
     this.computation = computation;
-    this.buffers = new Set(nest.scratch.map((s) => s.name));
+    this.buffers = new Map(nest.scratch.map((s) => [s.name, s]));
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
       ...[...nest.scratch, ...(nest.vectors ?? [])].map((s) => [s.name, s.dtype] as const),
@@ -95,8 +95,12 @@ export class CExpressions {
   }
 
   placeOf({ tensor, index }: Access, extents: Extents): Place {
-    if (this.buffers.has(tensor)) return { at: index[0] ?? number(0), guards: [] };
-    const described = tensorOf(this.computation, tensor);
+    const buffer = this.buffers.get(tensor);
+    // A buffer that says what lies outside is read like a tensor, any other by the number of an element.
+    if (buffer && !buffer.outside) return { at: index[0] ?? number(0), guards: [] };
+    const described = buffer
+      ? { dims: dimsOf(buffer), storage: storageOf(buffer) }
+      : tensorOf(this.computation, tensor);
     const guards = index.flatMap((e, d) => {
       const [min, max] = boundsOf(e, extents);
       const extent = described.dims[d]?.extent ?? 0;

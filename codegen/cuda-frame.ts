@@ -46,12 +46,25 @@ export function cudaSource(
   const constants = constantTensors(nest, Object.values(computation.tensors));
   const aligned = new Map<string, number>();
   const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
-    const printer = new CudaLanes(computation, nest, new Set(held.map((t) => t.name)), aligned);
+    // What other kernels of the call do with memory is over.
+    const own = { ...nest, prepare: [], body };
+    const printer = new CudaLanes(computation, own, new Set(held.map((t) => t.name)), aligned);
     return kernelOf(new Name("local", name), computation, nest, body, held, warps, printer);
   };
   // What prepares is given constants as pointers.
   const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];
-  const run = phasesOf(nest.body).map((phase, i) => kernel(`phase_${i}`, phase, constants));
+  // Phases alike are one kernel.
+  const known = new Map<string, CudaKernel>();
+  const rounds = roundsOf(nest.body).map(({ phases, times }) => ({
+    times,
+    kernels: phases.map((phase) => {
+      const text = JSON.stringify(phase);
+      const found = known.get(text) ?? kernel(`phase_${known.size}`, phase, constants);
+      known.set(text, found);
+      return found;
+    }),
+  }));
+  const run = [...known.values()];
   const bodies = [...prepare, ...run].flatMap((k) => k.body);
   const text = skeleton(bodies);
   const folds = FOLDS.filter(({ name }) => text.includes(`${name}<`)).map((f) => apart(f.text));
@@ -59,7 +72,17 @@ export function cudaSource(
     comments: [...comments, ...notes.lines],
     prelude: [...folds, ...deviceCode(bodies).portable],
     ...{ replaced: new Set(), aligned },
-    ...{ constants, prepare, run },
+    ...{ constants, prepare, run, rounds },
+  });
+}
+
+/** Phases in the order of their launches; those of a loop with barriers in it are launched again and again. */
+function roundsOf(body: readonly Statement[]): { readonly phases: readonly Statement[][]; readonly times: number }[] {
+  return phasesOf(body).map((phase) => {
+    const [only] = phase;
+    const isRound = phase.length === 1 && only?.kind === "loop" && only.body.some((s) => s.kind === "barrier");
+    if (!isRound) return { phases: [phase], times: 1 };
+    return { phases: phasesOf(only.body).filter((inner) => inner.length > 0), times: only.extent };
   });
 }
 

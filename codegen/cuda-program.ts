@@ -53,6 +53,12 @@ export interface CudaKernel {
   readonly body: readonly Code[];
 }
 
+/** Kernels that are launched one after another, so many times. */
+export interface CudaRound {
+  readonly kernels: readonly CudaKernel[];
+  readonly times: number;
+}
+
 export interface CudaParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
@@ -64,6 +70,8 @@ export interface CudaParts {
   readonly constants?: readonly Tensor[];
   readonly prepare: readonly CudaKernel[];
   readonly run: readonly CudaKernel[];
+  /** In which order they are launched; each once when left out. */
+  readonly rounds?: readonly CudaRound[];
   /** Bytes at whose multiples tensors must begin. */
   readonly aligned: ReadonlyMap<string, number>;
 }
@@ -90,7 +98,7 @@ export interface CudaProgram {
 }
 
 export function cudaProgram(computation: Computation, nest: LoopNest, parts: CudaParts): CudaProgram {
-  const { prepare, run, constants = [] } = parts;
+  const { prepare, run, rounds = [{ kernels: run, times: 1 }], constants = [] } = parts;
   const workspace = workspaceOf(nest);
   const prepares = prepare.length > 0 || constants.length > 0;
   const kernels = [...prepare, ...run].map(kernelText);
@@ -137,7 +145,13 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
     ...(uses(run) ? [] : [code`  (void)workspace;`]),
     ...indented(alignment(computation, parts.aligned)),
     code`  cudaError_t error = cudaSuccess;`,
-    ...indented(run.flatMap((k) => launchOf(computation, nest, k))),
+    ...indented(
+      rounds.flatMap(({ kernels, times }) => {
+        const launches = kernels.flatMap((k) => launchOf(computation, nest, k));
+        if (times === 1) return launches;
+        return [code`for (int round = 0; round < ${times}; round++) {`, ...indented(launches), code`}`];
+      }),
+    ),
     code`  return cudaSuccess;`,
     code`}`,
     NOTHING,

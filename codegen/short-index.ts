@@ -92,6 +92,8 @@ function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
     case "axis":
       // A loop of one step has a known counter.
       return extents[e.name] === 1 ? [] : [{ factor, of: e }];
+    case "border":
+      return [{ factor, of: e }];
     case "negate":
       return termsIn(e.value, -factor, extents);
     case "binary": {

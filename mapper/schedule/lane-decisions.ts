@@ -145,7 +145,7 @@ const depth: Searched<"depth"> = {
   name: "depth",
   label: "steps a pass",
   summary:
-    "Of a stencil in time: how many steps one pass over memory takes, each some rows behind the one before, with the newest rows of all in cache. `strip` then says how many rows of a plane of a 3-D grid are taken at once; strips overlap.",
+    "Of a stencil in time: how many steps one pass over memory takes, each some rows behind the one before, with the newest rows of all in cache. `strip` then says how many rows of a plane of a 3-D grid are taken at once; strips overlap. On a GPU the newest rows lie in registers, and `rows`, `each` and `sweep` say which a warp has.",
   example: "8",
   schema: positive.optional(),
   values: () => [undefined],

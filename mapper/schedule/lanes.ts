@@ -51,7 +51,7 @@ export function laneScheduleProblem(
 /** Elements that a lane moves at once. */
 export const AT_ONCE = [1, 2, 4] as const;
 /** Bytes that a lane moves at once at most. */
-const MOST_BYTES = 16;
+export const MOST_BYTES = 16;
 
 /** Whether a lane moves so many elements of the output at once. */
 export function movesAtOnce({ output }: Pick<TapSum, "output">, each: number): boolean {

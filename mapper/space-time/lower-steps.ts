@@ -18,7 +18,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, memoryElements, outputOf } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import {
   type Access,
   access,
@@ -33,8 +33,10 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { type Level, type Source, StepMemory } from "./step-memory.ts";
-import { depthOf, isSteps, type PlaneAxis, stepProblem, stepsOf } from "./steps.ts";
+import type { Level, Source } from "./step-memory.ts";
+import { StepPasses } from "./step-passes.ts";
+import { isSteps, type PlaneAxis, stepProblem, stepsOf } from "./steps.ts";
+import { WarpSteps } from "./warp-steps.ts";
 
 /** @throws Error when it does not step through time or the schedule does not fit: ask {@link stepsOf}, {@link stepProblem} first */
 export function lowerSteps(computation: Computation, schedule: LaneSchedule): LoopNest {
@@ -42,48 +44,21 @@ export function lowerSteps(computation: Computation, schedule: LaneSchedule): Lo
   if (!isSteps(steps)) throw new Error(`internal: lowered without steps: ${steps.because}`);
   const problem = stepProblem(steps, schedule);
   if (problem) throw new Error(`internal: ${problem.because}`);
-  return new StepLoops(steps, schedule).nest();
+  // Thousands of warps stream; a few threads have caches.
+  return new (schedule.borders === "guarded" ? WarpSteps : StepLoops)(steps, schedule).nest();
 }
 
-class StepLoops extends StepMemory {
-  nest(): LoopNest {
-    const { time, computation } = this.steps;
-    const depth = depthOf(this.schedule);
-    const plane = (name: string): Source => ({ kind: "plane", name });
-    const [first, last, between] = [time.first, outputOf(computation).name, this.names.fresh("between")].map(plane);
-    if (!first || !last || !between) throw new Error("internal: planes have names");
-
-    // The first pass takes what steps are left over; the last writes the output.
-    const rest = time.steps % depth || depth;
-    const more = (time.steps - rest) / depth;
-    const body: Statement[] = [...this.pass(first, more % 2 === 0 ? last : between, rest)];
-    const pairs = Math.floor(more / 2);
-    if (more % 2 === 1) body.push(...this.pass(between, last, depth));
-    if (pairs > 0)
-      body.push(
-        loop(this.names.fresh("pair"), pairs, [...this.pass(last, between, depth), ...this.pass(between, last, depth)]),
-      );
-    const scratch: Scratch[] = [...this.rings].map(([name, elements]) => ({
-      name,
-      elements,
-      dtype: this.dtype,
-      scope: "workspace",
-    }));
-    if (more > 0)
-      scratch.unshift({
-        name: between.name,
-        elements: memoryElements(outputOf(computation)),
-        dtype: this.dtype,
-        scope: "workspace",
-        holds: "result",
-      });
-    return { scratch, registers: [], prepare: [], body };
+class StepLoops extends StepPasses {
+  protected held(): Pick<LoopNest, "scratch"> {
+    const scratch = [...this.rings].map(
+      ([name, elements]): Scratch => ({ name, elements, dtype: this.dtype, scope: "workspace" }),
+    );
+    return { scratch };
   }
 
   // ---- loops over rows ---------------------------------------------------------------------------------------------------------------
 
-  /** So many steps, from one plane to another. */
-  private pass(from: Source, to: Source, depth: number): readonly Statement[] {
+  protected pass(from: Source, to: Source, depth: number): readonly Statement[] {
     const [swept, tiled] = this.rows;
     const level = (s: number, places: readonly Expr[], tile: Expr): Level => {
       const ring = (step: number): Source => ({ kind: "ring", name: this.names.fresh(`rows_${step}`) });

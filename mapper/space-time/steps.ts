@@ -12,6 +12,7 @@ import { rowMajor } from "../../abstraction/layout.ts";
 import { operationsOfStep, type Time } from "../../abstraction/time.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { LaneRefusal } from "./taps.ts";
+import { warpProblem } from "./warp-tile.ts";
 
 export interface PlaneAxis {
   readonly name: string;
@@ -71,24 +72,27 @@ export const depthOf = ({ depth }: LaneSchedule): number => depth ?? 1;
 /** More steps of a pass make programs of thousands of lines. */
 const MOST_DEPTH = 64;
 
-/** What windows leave open and steps do not: other settings would be other names of the same kernel. */
+/** What windows leave open and steps do not: other settings would be other names of the same kernel. Vectors of a CPU leave less open than warps. */
+const NEUTRAL_OF_WARPS = { rolled: [], weights: "memory", prefetchBytes: 0 } as const satisfies Partial<LaneSchedule>;
 const NEUTRAL = {
-  ...{ rows: 1, rolled: [], weights: "memory", prefetchBytes: 0, borders: "peeled" },
+  ...{ rows: 1, ...NEUTRAL_OF_WARPS },
   ...{ each: undefined, sweep: undefined, ahead: undefined },
 } as const satisfies Partial<LaneSchedule>;
 
 const said = (value: (typeof NEUTRAL)[keyof typeof NEUTRAL]): string =>
   value === undefined ? "left out" : Array.isArray(value) ? "empty" : `${value}`;
 
-/** Why a schedule cannot run the steps; undefined when it can. */
-export function stepProblem({ axes, time }: Steps, schedule: LaneSchedule): LaneRefusal | undefined {
+/** Why a schedule cannot run the steps, on vectors of a CPU (borders apart) or on warps (every access tested); undefined when it can. */
+export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal | undefined {
+  const { axes, time } = steps;
+  const onWarps = schedule.borders === "guarded";
   const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
   const depth = depthOf(schedule);
   const forbids = time.dependences.find((v) => v.slice(1).some((d) => d !== 0)) ?? [];
   if (!Number.isSafeInteger(depth) || depth < 1 || depth > MOST_DEPTH)
     return refuse(`a pass takes 1 to ${MOST_DEPTH} steps, got ${depth}`);
   if (depth > time.steps) return refuse(`${depth} steps a pass, but there are ${time.steps}`);
-  if (depth > 1 && axes.length === 1)
+  if (depth > 1 && axes.length === 1 && !onWarps)
     return refuse(
       `${depth} steps a pass need rows to follow one another: along the one axis of the plane lie the lanes, which the dependence (${forbids.join(",")}) ties together`,
     );
@@ -99,13 +103,17 @@ export function stepProblem({ axes, time }: Steps, schedule: LaneSchedule): Lane
   const written = schedule.vectors * depth * Math.max(1, operationsOfStep(time));
   if (written > MOST_WRITTEN)
     return refuse(`a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`);
-  const idle = Object.entries(NEUTRAL).find(
+  const idle = Object.entries(onWarps ? NEUTRAL_OF_WARPS : NEUTRAL).find(
     ([name, value]) => `${schedule[name as keyof typeof NEUTRAL]}` !== `${value}`,
   ); // a key of it
   if (idle) return refuse(`${idle[0]} is no choice of steps in time: it must be ${said(idle[1])}`);
+  if (schedule.threads !== 1) return refuse(`steps follow one another on one thread, got ${schedule.threads}`);
+  if (onWarps) {
+    const because = warpProblem(steps, schedule);
+    return because === undefined ? undefined : refuse(because);
+  }
   if (!Number.isSafeInteger(schedule.strip) || schedule.strip < 0)
     return refuse(`strip must be a number of rows or 0, got ${schedule.strip}`);
   if (schedule.strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
-  if (schedule.threads !== 1) return refuse(`steps follow one another on one thread, got ${schedule.threads}`);
   return undefined;
 }

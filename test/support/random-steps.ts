@@ -75,3 +75,21 @@ export function randomSchedule(computation: Computation, random: Random): LaneSc
     if (stepProblem(steps, schedule) === undefined) return schedule;
   }
 }
+
+/** A schedule for warps, of few lanes, so that small planes have several tiles and chunks. */
+export function randomWarpSchedule(computation: Computation, random: Random): LaneSchedule {
+  const steps = stepsOf(computation);
+  if (!isSteps(steps)) throw new Error(steps.because);
+  for (;;) {
+    const [each, sweep, ahead] = [pick(random, [1, 1, 2, 4]), randomInteger(random, 1, 5), randomInteger(random, 1, 3)];
+    const schedule: LaneSchedule = {
+      ...STEP_SCHEDULE,
+      ...{ borders: "guarded", lanes: pick(random, [4, 8, 32]), rows: pick(random, [1, 2, 3]) },
+      ...(each > 1 && { each }),
+      ...(random() < 0.8 && { sweep }),
+      ...(random() < 0.5 && { ahead }),
+      depth: randomInteger(random, 1, 5),
+    };
+    if (stepProblem(steps, schedule) === undefined) return schedule;
+  }
+}

@@ -1,0 +1,62 @@
+/**
+ * @file The passes of a stencil in time over its planes: how many steps each takes, and between which planes.
+ *
+ *     pass u_0 -> u                        4 steps: what 100 leave over of passes of 8
+ *     for pair in 0..6
+ *       pass u -> between, between -> u    8 steps each: the last writes the output
+ */
+
+import { memoryElements, outputOf } from "../../abstraction/computation.ts";
+import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { type Source, StepMemory } from "./step-memory.ts";
+import { depthOf } from "./steps.ts";
+
+export abstract class StepPasses extends StepMemory {
+  /** So many steps, from one plane to another. */
+  protected abstract pass(from: Source, to: Source, depth: number): readonly Statement[];
+
+  /** What stands between passes: nothing where one thread makes them all. */
+  protected readonly between: readonly Statement[] = [];
+
+  /** Memory and registers besides the planes. */
+  protected abstract held(): Pick<LoopNest, "scratch" | "vectors">;
+
+  nest(): LoopNest {
+    const { time, computation } = this.steps;
+    const output = outputOf(computation);
+    const depth = depthOf(this.schedule);
+    const plane = (name: string): Source => ({ kind: "plane", name });
+    const [first, last, between] = [time.first, output.name, this.names.fresh("between")].map(plane);
+    if (!first || !last || !between) throw new Error("internal: planes have names");
+    const follow = (...passes: readonly (readonly Statement[])[]): Statement[] =>
+      passes.flatMap((pass, i) => (i === 0 ? pass : [...this.between, ...pass]));
+
+    // The first pass takes what steps are left over; the last writes the output.
+    const rest = time.steps % depth || depth;
+    const more = (time.steps - rest) / depth;
+    const passes = [this.pass(first, more % 2 === 0 ? last : between, rest)];
+    const pairs = Math.floor(more / 2);
+    if (more % 2 === 1) passes.push(this.pass(between, last, depth));
+    if (pairs > 0) {
+      const pair = [...follow(this.pass(last, between, depth), this.pass(between, last, depth)), ...this.between];
+      passes.push([loop(this.names.fresh("pair"), pairs, pair)]);
+    }
+    const body = follow(...passes);
+    const { scratch, vectors } = this.held();
+    const spare: Scratch = {
+      name: between.name,
+      elements: memoryElements(output),
+      dtype: this.dtype,
+      scope: "workspace",
+      holds: "result",
+      ...this.shaped,
+    };
+    return {
+      ...{ scratch: more > 0 ? [spare, ...scratch] : scratch, registers: [], prepare: [], body },
+      ...(vectors && { vectors }),
+    };
+  }
+
+  /** How the second plane is indexed: by a number of its elements, unless dimensions are given. */
+  protected readonly shaped: Pick<Scratch, "dims" | "outside"> = {};
+}

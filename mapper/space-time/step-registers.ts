@@ -1,0 +1,129 @@
+/**
+ * @file Where the rows of steps in time lie while warps stream them: which register of a lane holds which element, and where it is of the plane.
+ *
+ *     u2_[5,lane]           step 2, the third of three rows, the second of two columns
+ *     next[1,lane]          on its way from memory
+ */
+
+import { outputOf } from "../../abstraction/computation.ts";
+import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
+import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { StepPasses } from "./step-passes.ts";
+import type { PlaneAxis } from "./steps.ts";
+import { rowsOfStep, type WarpTile } from "./warp-tile.ts";
+
+/** Elements that a lane has of a step at a row of the stream: where along the middle axis, and which of its columns. */
+export interface Own {
+  readonly step: number;
+  /** The row of the stream that is read when it is made, counted within a block. */
+  readonly k: number;
+  /** From the first output of the tile. */
+  readonly y: number;
+  readonly column: number;
+}
+
+export abstract class StepRegisters extends StepPasses {
+  protected override readonly shaped: Pick<Scratch, "dims" | "outside"> = {
+    dims: outputOf(this.steps.computation).dims,
+    outside: "identity",
+  };
+  private readonly used = new Map<string, number>();
+  protected readonly laneAxis = this.names.fresh("lane");
+  protected readonly neighbour = this.names.fresh("neighbour");
+  protected readonly block = this.names.fresh("row_block");
+
+  protected held(): Pick<LoopNest, "scratch" | "vectors"> {
+    const { lanes } = this.schedule;
+    const vectors = [...this.used].map(([name, count]) => ({ name, dtype: this.dtype, lanes, count }));
+    return { scratch: [], vectors };
+  }
+
+  // ---- places and registers ----------------------------------------------------------------------------------------------------------
+
+  /** Where an element lies in the plane, or beyond it. */
+  protected place({ depth, swept, tiled, lane, ...tile }: WarpTile, { step, k, y, column }: Own, block: Expr): Expr[] {
+    const from = (along: PlaneAxis, by: number): Expr => binary("*", axis(this.tileOfAxis(along)), number(by));
+    const streamed = binary("*", block, number(tile.unrolled));
+    return [
+      ...(swept ? [plus(binary("+", from(swept, tile.length), streamed), k - (depth + step) * swept.reach)] : []),
+      ...(tiled ? [plus(from(tiled, tile.rows), y)] : []),
+      plus(
+        binary("+", from(lane, tile.width), binary("*", axis(this.laneAxis), number(tile.each))),
+        column - tile.halo,
+      ),
+    ];
+  }
+
+  /** The index of what is read at a place along an axis; a lane's columns, as many as move at once, are inside or outside together. */
+  protected continued(at: Expr, d: number, { lane, width, each, halo, together }: WarpTile, first: number): Expr {
+    const along = this.steps.axes[d];
+    if (along !== lane) return along?.border === "wrap" ? border("wrap", at, along.extent) : at;
+    const next = (e: Expr): Expr => (together > 1 ? binary("+", e, axis(this.neighbour)) : e);
+    if (lane.border !== "wrap") return next(at);
+    const piece = binary(
+      "+",
+      binary("*", axis(this.tileOfAxis(lane)), number(width / together)),
+      binary("*", axis(this.laneAxis), number(each / together)),
+    );
+    const kept = border("wrap", plus(piece, (first - halo) / together), lane.extent / together);
+    return next(binary("*", kept, number(together)));
+  }
+
+  protected elements(tile: WarpTile, step: number): { readonly y: number; readonly column: number }[] {
+    const rows = rowsOfStep(tile, step);
+    const above = (tile.depth - step) * (tile.tiled?.reach ?? 0);
+    return upTo(rows).flatMap((y) => upTo(tile.each).map((column) => ({ y: y - above, column })));
+  }
+
+  /** Elements that move at once, by the first of them. */
+  protected pieces(tile: WarpTile, step: number): { readonly y: number; readonly first: number }[] {
+    const all = this.elements(tile, step).filter(({ column }) => column % tile.together === 0);
+    return all.map(({ y, column }) => ({ y, first: column }));
+  }
+
+  /** The rows of a step turn through its registers; of the last step there is one. */
+  protected slotOf({ depth, ring, swept }: WarpTile, step: number, k: number): number {
+    const row = k - step * (swept?.reach ?? 0);
+    return step === depth ? 0 : ((row % ring) + ring) % ring;
+  }
+
+  protected numberOf(tile: WarpTile, { step, k, y, column }: Own, slot = this.slotOf(tile, step, k)): number {
+    const above = (tile.depth - step) * (tile.tiled?.reach ?? 0);
+    return (slot * rowsOfStep(tile, step) + y + above) * tile.each + column;
+  }
+
+  /** Registers of a step. */
+  protected file(step: number): string {
+    return `${outputOf(this.steps.computation).name}${step}_`;
+  }
+
+  protected register(wish: string, index: number, last = index): Access {
+    const file = this.names.fresh(wish);
+    this.used.set(file, Math.max(this.used.get(file) ?? 0, last + 1));
+    return access(file, [number(index), axis(this.laneAxis)]);
+  }
+
+  /** Registers of neighbouring columns from one on, as many as move at once. */
+  protected registers({ together }: WarpTile, wish: string, first: number): Access {
+    const own = this.register(wish, first, first + together - 1);
+    if (together === 1) return own;
+    return { ...own, index: [binary("+", number(first), axis(this.neighbour)), axis(this.laneAxis)] };
+  }
+
+  protected atOnce({ together }: WarpTile, target: Access, value: Expr, where?: Expr): Statement {
+    const equation = { target, op: "=", value, ...(where && { where }) } as const;
+    return { kind: "scalar", equation, ...(together > 1 && { together: { name: this.neighbour, extent: together } }) };
+  }
+
+  protected tileOfAxis({ name }: PlaneAxis): string {
+    return this.names.fresh(`${name}_tile`);
+  }
+
+  protected onLanes(body: readonly Statement[]): Statement {
+    return loop(this.laneAxis, this.schedule.lanes, body, "lanes");
+  }
+}
+
+export const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+
+export const plus = (e: Expr, by: number): Expr => (by === 0 ? e : binary(by < 0 ? "-" : "+", e, number(Math.abs(by))));

@@ -1,0 +1,243 @@
+/**
+ * @file A stencil in time on the lanes of warps: each warp streams rows through its registers, and takes all steps of a pass on the way.
+ *
+ *     for i_chunk in 0..16, j_tile in 0..171 (parallel)             8 steps a pass, 2 columns a lane, sweeps of 512 rows
+ *       for row_block in 0..176                                     3 rows written out: the rings of 3 rows turn by their names
+ *         for lanes lane in 0..32
+ *           u0_[0,lane] = next[0,lane]; next[0,lane] = u_0[512*i_chunk + 3*row_block - 7, 48*j_tile + 2*lane - 8]       two columns at once
+ *           side[0,lane] = u0_[5,lane-1]                            what a neighbour has
+ *           u1_[4,lane] = f(u0_[0..5,lane], side)                   a row behind
+ *           ...
+ *           u[512*i_chunk + 3*row_block - 16, ...] = u8_[0,lane]    where the row is of the chunk and the lane is whole
+ *
+ * The order is that of the wavefront on a CPU (lower-steps.ts): step s works r rows behind step s-1, and its newest 2r+1 rows are kept. Here they
+ * lie in registers, and the columns of a warp shrink by r on either side with every step: tiles overlap, and each needs nothing of the others.
+ * Rows before a chunk are made from what registers held before, and nothing that is stored depends on them.
+ * Matsumura et al., AN5D, CGO'20; Chen et al., SSAM, SC'19.
+ *
+ * Beyond the plane: zeros are written where they lie; of clamped and mirrored borders the reads are others, place by place; one that wraps goes on.
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import {
+  type Access,
+  access,
+  and,
+  axis,
+  binary,
+  border,
+  borderOp,
+  compare,
+  type Expr,
+  number,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { Source } from "./step-memory.ts";
+import { type Own, plus, StepRegisters, upTo } from "./step-registers.ts";
+import type { PlaneAxis } from "./steps.ts";
+import { type WarpTile, warpTile } from "./warp-tile.ts";
+
+/** A pass: its tiles, and the planes it reads and writes. */
+interface Pass {
+  readonly tile: WarpTile;
+  readonly from: string;
+  readonly to: string;
+}
+
+export class WarpSteps extends StepRegisters {
+  protected override readonly between: readonly Statement[] = [{ kind: "barrier" }];
+
+  protected pass(from: Source, to: Source, depth: number): readonly Statement[] {
+    const tile = warpTile(this.steps, this.schedule, depth);
+    const { swept, tiled, lane, streamed, unrolled, ahead } = tile;
+    const pass: Pass = { tile, from: from.name, to: to.name };
+    const rows = upTo(unrolled).flatMap((k) => this.row(pass, k));
+    const body: Statement[] = [loop(this.block, Math.ceil(streamed / unrolled), [this.onLanes(rows)])];
+    if (swept) body.unshift(this.onLanes(upTo(ahead).flatMap((k) => this.loads(pass, k, number(0)))));
+    const tiles: readonly [PlaneAxis | undefined, number][] = [
+      [swept, tile.length],
+      [tiled, tile.rows],
+      [lane, tile.width],
+    ];
+    return tiles.reduceRight<readonly Statement[]>(
+      (inner, [along, by]) =>
+        along ? [loop(this.tileOfAxis(along), Math.ceil(along.extent / by), inner, "parallel")] : inner,
+      body,
+    );
+  }
+
+  // ---- a row of the stream ---------------------------------------------------------------------------------------------------------
+
+  /** What is read, one row of every step, and what is stored. */
+  private row(pass: Pass, k: number): readonly Statement[] {
+    const { tile } = pass;
+    const { depth, swept, ahead } = tile;
+    const arrived = swept
+      ? [...this.arrivals(pass, k), ...this.loads(pass, k + ahead, axis(this.block))]
+      : this.loads(pass, k, number(0));
+    return [...arrived, ...upTo(depth).flatMap((s) => this.step(pass, k, s + 1)), ...this.stores(pass, k)];
+  }
+
+  /** A row of the plane as it is on its way; where nothing is swept, at once. */
+  private loads(pass: Pass, k: number, block: Expr): Statement[] {
+    const { tile, from } = pass;
+    const { swept, ahead } = tile;
+    return this.pieces(tile, 0).map(({ y, first }) => {
+      const of = { step: 0, k, y, column: first };
+      const index = this.place(tile, of, block).map((at, d) => this.continued(at, d, tile, first));
+      const [file, to] = swept ? ["next", this.numberOf(tile, of, k % ahead)] : [this.file(0), this.numberOf(tile, of)];
+      return this.atOnce(tile, this.registers(tile, file, to), access(from, index));
+    });
+  }
+
+  /** Moves what has arrived to the rows that are kept. */
+  private arrivals({ tile }: Pass, k: number): Statement[] {
+    return this.elements(tile, 0).map(({ y, column }) => {
+      const of = { step: 0, k, y, column };
+      const value = this.register("next", this.numberOf(tile, of, k % tile.ahead));
+      return assigned(this.register(this.file(0), this.numberOf(tile, of)), value);
+    });
+  }
+
+  /** A row of a step, from rows of the one before. */
+  private step(pass: Pass, k: number, step: number): Statement[] {
+    const { tile } = pass;
+    const sides = new Map<string, Access>();
+    const made = this.elements(tile, step).map(({ y, column }) => {
+      const of = { step, k, y, column };
+      const value = this.value(tile, of, sides);
+      const test = step < tile.depth ? this.inside(tile, of) : undefined;
+      const kept: Expr = test ? { kind: "select", condition: test, whenTrue: value, whenFalse: number(0) } : value;
+      return assigned(this.register(this.file(step), this.numberOf(tile, of)), kept);
+    });
+    const passed = [...sides.values()].map((from, n) => assigned(this.register("side", n), from));
+    return [...passed, ...made];
+  }
+
+  /** Of the last step, the rows of the tile and the columns that are whole. */
+  private stores({ tile, to }: Pass, k: number): Statement[] {
+    const { depth, swept, each, halo, length, unrolled } = tile;
+    const row = plus(binary("*", axis(this.block), number(unrolled)), k - 2 * depth * (swept?.reach ?? 0));
+    return this.pieces(tile, depth).map(({ y, first }) => {
+      const of = { step: depth, k, y, column: first };
+      const index = this.place(tile, of, axis(this.block)).map((at, d, all) =>
+        d === all.length - 1 && tile.together > 1 ? binary("+", at, axis(this.neighbour)) : at,
+      );
+      const own = plus(binary("*", axis(this.laneAxis), number(each)), first);
+      const tests = [
+        ...(swept ? [between(row, 0, length)] : []),
+        ...(halo > 0 ? [between(own, halo, this.schedule.lanes * each - halo)] : []),
+      ];
+      const [test, ...others] = tests;
+      const value = this.registers(tile, this.file(depth), this.numberOf(tile, of));
+      return this.atOnce(tile, access(to, index), value, test && others.reduce(and, test));
+    });
+  }
+
+  // ---- one element -------------------------------------------------------------------------------------------------------------------
+
+  private value(tile: WarpTile, of: Own, sides: Map<string, Access>): Expr {
+    const { time, axes } = this.steps;
+    const places = this.place(tile, of, axis(this.block));
+    const coordinates = new Map(
+      axes.map(({ name, extent, border: how }, d) => {
+        const at = places[d] ?? number(0);
+        return [name, how === "wrap" ? border(how, at, extent) : at] as const;
+      }),
+    );
+    // Reads of the plane first, whose indices are the places themselves.
+    const reads: Expr[] = [];
+    const held = this.names.fresh("held");
+    const apart = rewrite(
+      time.step.equation.value,
+      (e) => {
+        if (e.kind !== "access" || e.tensor !== time.first) return e;
+        const shifts = e.index.map((i) => affineForm(i.kind === "border" ? i.index : i)?.constant ?? 0);
+        reads.push(this.read(tile, of, shifts, places, sides));
+        return access(held, [number(reads.length - 1)]);
+      },
+      "value",
+    );
+    const put = (e: Expr): Expr =>
+      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
+    return rewrite(substitute(apart, coordinates, "value"), put, "value");
+  }
+
+  /** An element of the step before: where the border of the plane is in between, another one at some places. */
+  private read(
+    tile: WarpTile,
+    of: Own,
+    shifts: readonly number[],
+    places: readonly Expr[],
+    sides: Map<string, Access>,
+    d = 0,
+  ): Expr {
+    const along = this.steps.axes[d];
+    if (!along) return this.before(tile, of, shifts, sides);
+    const by = (shift: number): Expr => this.read(tile, of, shifts.with(d, shift), places, sides, d + 1);
+    return redirected(along, shifts[d] ?? 0).reduce<Expr>(
+      (other, { at, shift }) => ({
+        kind: "select",
+        condition: compare("==", places[d] ?? number(0), number(at)),
+        whenTrue: by(shift),
+        whenFalse: other,
+      }),
+      by(shifts[d] ?? 0),
+    );
+  }
+
+  /** An element of the step before, of this lane or of a neighbour. */
+  private before(tile: WarpTile, of: Own, shifts: readonly number[], sides: Map<string, Access>): Access {
+    const { swept, tiled, each } = tile;
+    // Its newest row is `reach` below the one that is made.
+    const row = swept ? (shifts[0] ?? 0) - swept.reach : 0;
+    const y = of.y + (tiled ? (shifts[1] ?? 0) : 0);
+    const at = of.column + (shifts.at(-1) ?? 0);
+    const lanes = Math.floor(at / each);
+    const step = of.step - 1;
+    const column = at - lanes * each;
+    const from = this.numberOf(tile, { step, k: of.k, y, column }, this.slotOf(tile, step, of.k + row));
+    if (lanes === 0) return this.register(this.file(step), from);
+    const key = `${from} ${lanes}`;
+    const known = [...sides.keys()].indexOf(key);
+    if (known >= 0) return this.register("side", known);
+    const own = this.register(this.file(step), from);
+    sides.set(key, { ...own, index: [number(from), plus(axis(this.laneAxis), lanes)] });
+    return this.register("side", sides.size - 1);
+  }
+
+  /** That an element is of the plane, along the axes beyond whose ends lie zeros; undefined where none is reached. */
+  private inside(tile: WarpTile, of: Own): Expr | undefined {
+    // A lane is inside with all its columns, or outside.
+    const places = this.place(tile, { ...of, column: 0 }, axis(this.block));
+    const tests = this.steps.axes.flatMap(({ border: how, reach, extent }, d) =>
+      how === "zero" && reach > 0 ? [between(places[d] ?? number(0), 0, extent)] : [],
+    );
+    const [test, ...others] = tests;
+    return test && others.reduce(and, test);
+  }
+}
+
+const assigned = (target: Access, value: Expr): Statement => ({
+  kind: "scalar",
+  equation: { target, op: "=", value },
+});
+
+/** `from <= place < to` */
+const between = (place: Expr, from: number, to: number): Expr =>
+  and(compare(">=", place, number(from)), compare("<", place, number(to)));
+
+/** Places from which a shift leaves a plane that is clamped or mirrored, and the shift to the element that is read instead. */
+function redirected(
+  { border: how, extent }: PlaneAxis,
+  by: number,
+): readonly { readonly at: number; readonly shift: number }[] {
+  if (how === "zero" || how === "wrap") return [];
+  const leaving = upTo(Math.min(Math.abs(by), extent)).map((i) => (by < 0 ? i : extent - 1 - i));
+  return leaving.map((at) => ({
+    at,
+    shift: borderOp({ kind: "border", how, index: number(at + by), extent }, at + by) - at,
+  }));
+}

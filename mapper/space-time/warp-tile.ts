@@ -1,0 +1,106 @@
+/**
+ * @file Tiles of a stencil in time on the lanes of warps: which columns a warp holds, which rows it streams, and what its registers keep.
+ *
+ *     32 lanes x 2 columns, 8 steps      64 columns are read, of which 48 are whole after 8 steps: 8 on either side are only read
+ *     sweeps of 512 rows                 528 rows are read one after another, and 512 written
+ *     a ring of 3 rows a step            row q of step s is made when rows q-1, q, q+1 of step s-1 are there
+ *
+ * Of a grid of three dimensions a row is a plane: `rows` outputs along the middle axis lie in registers side by side, and as many more on either
+ * side as the steps that follow read.
+ */
+
+import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import { outputOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { operationsOfStep } from "../../abstraction/time.ts";
+import { AT_ONCE, MOST_BYTES, MOST_WRITTEN } from "../schedule/lanes.ts";
+import type { PlaneAxis, Steps } from "./steps.ts";
+
+/** Where a warp works, and how much of it, in a pass of so many steps. */
+export interface WarpTile {
+  readonly depth: number;
+  /** Axes of the plane by what is done with them; lanes lie along the last. */
+  readonly swept: PlaneAxis | undefined;
+  readonly tiled: PlaneAxis | undefined;
+  readonly lane: PlaneAxis;
+  /** Neighbouring columns of a lane, and how many of them move at once. */
+  readonly each: number;
+  readonly together: number;
+  /** Columns on either side that are read and not written, and those that are written. */
+  readonly halo: number;
+  readonly width: number;
+  /** Outputs along the middle axis. */
+  readonly rows: number;
+  /** Places of the swept axis that are written, and those that are read. */
+  readonly length: number;
+  readonly streamed: number;
+  /** Rows of a step that are kept: as many as the next one reads. */
+  readonly ring: number;
+  /** Rows on their way from memory. */
+  readonly ahead: number;
+  /** Rows of the stream that are written out: then it is known which register holds which row. */
+  readonly unrolled: number;
+}
+
+export function warpTile({ axes, computation }: Steps, s: LaneSchedule, depth = s.depth ?? 1): WarpTile {
+  const lane = axes.at(-1);
+  if (!lane) throw new Error("internal: a plane without axes");
+  const [swept, tiled] = axes.slice(0, -1);
+  const { each = 1, ahead = 1 } = s;
+  const bytes = bytesOf(outputOf(computation).dtype);
+  const together = Math.max(...AT_ONCE.filter((n) => each % n === 0 && n * bytes <= MOST_BYTES));
+  // Lanes are whole inside the plane or outside it.
+  const halo = Math.ceil((depth * lane.reach) / each) * each;
+  const length = Math.min(s.sweep ?? swept?.extent ?? 1, swept?.extent ?? 1);
+  const ring = 2 * (swept?.reach ?? 0) + 1;
+  return {
+    ...{ depth, swept, tiled, lane, each, together, halo, length, ring, ahead },
+    width: s.lanes * each - 2 * halo,
+    rows: s.rows,
+    streamed: length + 2 * depth * (swept?.reach ?? 0),
+    unrolled: swept ? leastCommonMultiple(ring, ahead) : 1,
+  };
+}
+
+/** Rows along the middle axis that step `s` makes of a plane: fewer with every step. */
+export function rowsOfStep({ rows, depth, tiled }: WarpTile, step: number): number {
+  return rows + 2 * (depth - step) * (tiled?.reach ?? 0);
+}
+
+/** 32-bit registers of rings, of rows on their way and of what is about to be stored. */
+export function warpRegisters(tile: WarpTile, bytes: number): number {
+  const { depth, each, ring, ahead } = tile;
+  const rings = Array.from({ length: depth }, (_, step) => ring * rowsOfStep(tile, step)).reduce((a, b) => a + b, 0);
+  return (rings + ahead * rowsOfStep(tile, 0) + tile.rows) * each * (bytes / 4);
+}
+
+/** Why warps cannot run the steps under a schedule, in its own words; undefined when they can. */
+export function warpProblem(steps: Steps, schedule: LaneSchedule): string | undefined {
+  const { each, sweep, ahead, rows } = schedule;
+  for (const [name, value] of Object.entries({ each, sweep, ahead, rows }))
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
+      return `${name} must be a positive integer, got ${value}`;
+  if (each !== undefined && !AT_ONCE.some((n) => n === each))
+    return `a lane has ${AT_ONCE.join(", ")} columns side by side, got ${each}`;
+  if (schedule.vectors !== 1)
+    return "lanes of warps have their columns side by side: vectors must be 1, and each says how many";
+  if (schedule.streaming) return "warps store through the caches: streaming must be false";
+  if (schedule.strip !== 0) return "of warps, rows says how much of the middle axis is taken at once: strip must be 0";
+  const tile = warpTile(steps, schedule);
+  const { swept, tiled, lane, width, halo } = tile;
+  if (!swept && (sweep ?? ahead) !== undefined)
+    return "nothing is swept where lanes lie along the only axis of the plane";
+  if (!tiled && rows > 1) return `${rows} rows at once, but a plane of rows has no axis between them and its columns`;
+  if (lane.extent % (each ?? 1) !== 0) return `${each} neighbours at once do not divide ${lane.extent} columns`;
+  if (width < 1)
+    return `${schedule.lanes} lanes of ${each ?? 1} are not whole after ${tile.depth} steps, which read ${halo} columns on either side`;
+  const made = Array.from({ length: tile.depth }, (_, i) => rowsOfStep(tile, i + 1)).reduce((a, b) => a + b, 0);
+  const written = tile.unrolled * made * tile.each * Math.max(1, operationsOfStep(steps.time));
+  if (written > MOST_WRITTEN) return `a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`;
+  return undefined;
+}
+
+function leastCommonMultiple(a: number, b: number): number {
+  const divisor = (x: number, y: number): number => (y === 0 ? x : divisor(y, x % y));
+  return (a / divisor(a, b)) * b;
+}
