@@ -1,0 +1,162 @@
+/**
+ * @file The expected plane of a stencil in time, computed on a device: one step as reference-cuda.ts computes an equation, launched again and again.
+ *
+ *     find_largest(u_0)    step(u_0, even)    step(even, odd)    step(odd, even)    ...    keep(even, high)    bounds(low, high)
+ *
+ * The two planes of the steps lie where the bounds are written in the end. How far a result may be off follows from the largest element of
+ * the first plane (step-growth.ts).
+ */
+
+import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import { apart, axisName, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import type { Time } from "../abstraction/time.ts";
+import { boundRule } from "./error-bound.ts";
+import { argumentsOf, digitOf, ELEMENTS, foldStruct, placeStruct, THREADS } from "./reference-cuda-parts.ts";
+import { printIndex } from "./reference-expressions.ts";
+import { dataName, harnessText, placeName } from "./reference-source.ts";
+
+/** What results may be off at most, where the largest element of the first plane is 1: beyond it wrong ones would pass. */
+const MOST_OFF = 1 / 8;
+
+/** Threads that look for the largest element, each in a part of the plane. */
+const MOST_PARTS = 65_536;
+
+/** How far a result is off: `scale * (factor * largest + offset) + smallest`. */
+interface Rounding {
+  readonly scale: number;
+  readonly exact: { readonly factor: number; readonly offset: number };
+  readonly drawn: { readonly factor: number; readonly offset: number };
+  readonly smallest: number;
+  readonly integral: boolean;
+  readonly exactBelow: number;
+}
+
+/**
+ * The reference, as that of any computation is called.
+ * @throws UsageError where rounding has no bound that a device could check by: coefficients are read from memory, differences multiply one
+ *   another, or results may be as far off as they are large
+ */
+export function cudaStepsSource(computation: Computation, { step, first, steps }: Time): SourceText {
+  const other = inputsOf(step).find((t) => t.name !== first);
+  if (other)
+    throw new UsageError(
+      `${computation.name}: it reads ${other.name} beside the plane, and such steps have no reference on a device yet: write coefficients as numbers`,
+    );
+  const rounding = roundingOf(computation, steps);
+  const output = outputOf(computation);
+  const { dtype } = targetOf(step);
+  const type = code`${C_TYPES[dtype]}`;
+  const count = memoryElements(output);
+  const data = dataName(first);
+  // Planes in 32 bits lie in one bound's memory together.
+  const odd = bytesOf(dtype) < 8 ? code`(${type}*)low + ${count}` : code`(${type}*)high`;
+  const point = [
+    code`  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
+    code`  if (point >= Int(${count})) return;`,
+  ];
+  const parts = Math.min(count, MOST_PARTS);
+  const launched = (kernel: Code, given: Code, threads = count): Code =>
+    code`{ void* arguments[] = {${given}}; if (!error) error = (int)cudaLaunchKernel(${kernel}, dim3(${Math.ceil(threads / THREADS)}), dim3(${Math.min(threads, THREADS)}), arguments, 0, stream); }`;
+  const element = list(step.equation.target.index.map((e) => printIndex(e)));
+  const text = lines([
+    code`#define AUTOMAP_FUNCTION __host__ __device__`,
+    apart(harnessText("arithmetic.h")),
+    apart(ELEMENTS),
+    foldStruct("Sum", step, step.equation.value, "double", dtype, false),
+    placeStruct(output),
+    ...largestLines(type, count, parts),
+    code`__global__ void step(Sum sum_of, ${type}* to) {`,
+    ...point,
+    ...step.axes.map((a, i) => code`  const Int ${axisName(a.name)} = ${digitOf(step.axes, i)};`),
+    code`  const Int place = Place().${placeName(output.name)}(${element});`,
+    code`  if (place >= 0) to[place] = (${type})sum_of.at(${argumentsOf(step.axes)});`,
+    code`}`,
+    code`__global__ void keep(const ${type}* from, double* high) {`,
+    ...point,
+    code`  high[point] = (double)from[point];`,
+    code`}`,
+    code`__global__ void bounds(double* low, double* high, int exact) {`,
+    ...point,
+    code`  const double value = high[point];`,
+    ...toleranceLines(rounding),
+    code`  low[point] = value - tolerance;`,
+    code`  high[point] = value + tolerance;`,
+    code`}`,
+    NOTHING,
+    code`extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {`,
+    code`  Sum sum_of;`,
+    code`  const ${type}* from = (const ${type}*)tensors[${Object.keys(computation.tensors).indexOf(first)}];`,
+    code`  ${type}* const planes[2] = {(${type}*)low, ${odd}};`,
+    code`  int error = 0;`,
+    code`  ${launched(code`find_parts`, code`(void*)&from, (void*)&low`, parts)}`,
+    code`  ${launched(code`find_largest`, code`(void*)&low`, 1)}`,
+    code`  for (int t = 0; t < ${steps}; t++) {`,
+    code`    ${type}* to = planes[t % 2];`,
+    code`    sum_of.${data}.data = from;`,
+    code`    ${launched(code`step`, code`(void*)&sum_of, (void*)&to`)}`,
+    code`    from = to;`,
+    code`  }`,
+    code`  ${launched(code`keep`, code`(void*)&from, (void*)&high`)}`,
+    code`  ${launched(code`bounds`, code`(void*)&low, (void*)&high, (void*)&exact`)}`,
+    code`  return error;`,
+    code`}`,
+    NOTHING,
+  ]);
+  return spell(text, "cuda");
+}
+
+/** Finds the largest element of the first plane: threads each of a part of it, then one of what they found. */
+function largestLines(type: Code, count: number, parts: number): Code[] {
+  return [
+    code`static __device__ double largest;`,
+    code`__global__ void find_parts(const ${type}* plane, double* parts) {`,
+    code`  const Int part = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
+    code`  if (part >= Int(${parts})) return;`,
+    code`  double most = 0;`,
+    code`  for (Int i = part; i < Int(${count}); i += Int(${parts})) {`,
+    code`    const double size = __builtin_fabs((double)plane[i]);`,
+    code`    if (size > most) most = size;`,
+    code`  }`,
+    code`  parts[part] = most;`,
+    code`}`,
+    code`__global__ void find_largest(const double* parts) {`,
+    code`  double most = 0;`,
+    code`  for (Int part = 0; part < Int(${parts}); part++) most = parts[part] > most ? parts[part] : most;`,
+    code`  largest = most;`,
+    code`}`,
+  ];
+}
+
+/** Undefined where results are exact. @throws UsageError where there is no bound, or one that tells nothing */
+function roundingOf(computation: Computation, steps: number): Rounding | undefined {
+  const rule = boundRule(computation);
+  if (!rule) return undefined;
+  const { growth, chain } = rule;
+  if (!growth || typeof chain !== "number")
+    throw new UsageError(
+      `${computation.name}: differences of planes multiply one another, so nothing bounds its rounding on a device`,
+    );
+  const scale = (chain + rule.operations + 1) * rule.epsilon;
+  const off = scale * (growth.drawn.factor + growth.drawn.offset);
+  if (off > MOST_OFF)
+    throw new UsageError(
+      `${computation.name}: after ${steps} steps rounding may be ${off.toPrecision(2)} times the first plane, and wrong results would pass: take fewer steps`,
+    );
+  const smallest = (chain + rule.operations + 1) * rule.smallest;
+  const { integral, exactBelow } = rule;
+  return { scale, smallest, integral, exactBelow, exact: growth.whole, drawn: growth.drawn };
+}
+
+function toleranceLines(rounding: Rounding | undefined): Code[] {
+  if (!rounding) return [code`  const double tolerance = 0;`, code`  (void)exact;`];
+  const { scale, exact, drawn, smallest, integral, exactBelow } = rounding;
+  return [
+    code`  const double size = exact ? ${exact.factor} * largest + ${exact.offset} : ${drawn.factor} * largest + ${drawn.offset};`,
+    code`  const bool whole = exact && ${integral ? "true" : "false"} && size <= ${exactBelow} && value == __builtin_nearbyint(value);`,
+    code`  const double tolerance = whole ? 0 : ${scale} * size + ${smallest};`,
+  ];
+}
