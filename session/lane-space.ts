@@ -31,6 +31,7 @@ import type { SearchSpace } from "../tuner/space.ts";
 import { stepSpace } from "../tuner/step-candidates.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
+import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
 import { declaredAs } from "./declared.ts";
 import type { Reason, SessionSpace } from "./session-space.ts";
 import { VERSION } from "./version.ts";
@@ -115,6 +116,10 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     throw new UsageError(
       `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,
     );
+  if (computation.time && onWarps !== (schedule.borders === "guarded"))
+    throw new UsageError(
+      `${computation.name}: steps in time have borders peeled on the vectors of a CPU and guarded on the warps of a GPU, not ${schedule.borders} on ${intrinsic.name}`,
+    );
   const notes = [
     `design    ${placeText(candidate)}`,
     `schedule  ${scheduleText(candidate)}`,
@@ -152,14 +157,13 @@ export function besideWarps(
   const space = "predict" in mapped ? mapped : undefined;
   // As on a CPU: where nothing slides there is nothing to pass, and an instruction does better.
   if (space && !slides(computation)) return space;
-  if (computation.time)
-    return [{ rule: "lanes", because: "steps in time run on the vectors of a CPU with AVX-512 so far, not on a GPU" }];
-  const lanes = warpSpace(computation, machine);
+  const lanes = (computation.time ? warpStepSpace : warpSpace)(computation, machine);
   const multiplyAdd = intrinsics.find((i) => i.name === `cuda.fma.${outputOf(computation).dtype}`);
   if ("rule" in lanes || !multiplyAdd) {
     if (space) return space;
     const because = "rule" in lanes ? lanes.because : "no multiply-add of a lane of this type to choose from";
-    return [...("predict" in mapped ? [] : mapped), { rule: "lanes", because }];
+    // Steps in time run on lanes alone: what instructions are refused for says nothing more.
+    return [...("predict" in mapped || computation.time ? [] : mapped), { rule: "lanes", because }];
   }
   const estimate = scaledEstimate(lanes);
   const others = (): SessionSpace => {

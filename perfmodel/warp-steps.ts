@@ -1,0 +1,109 @@
+/**
+ * @file How long a stencil in time takes on the lanes of warps: of each pass what a quarter of a multiprocessor issues for one row of all steps,
+ * and the bytes that all warps move.
+ *
+ *     pass = launch + the longer of warps * rows * turns of a row / quarters and bytes / bandwidth, and a part of the shorter
+ *
+ * Columns on either side of a tile are computed again by its neighbours, as are rows where one chunk ends and the next begins. Overlapping columns
+ * are read from the second-level cache: the warps of a block read them at the same time.
+ */
+
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { elementCount, outputOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Expr, walk } from "../abstraction/expression.ts";
+import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { operationsOfStep } from "../abstraction/time.ts";
+import { depthOf, type Steps } from "../mapper/space-time/steps.ts";
+import { rowsOfStep, type WarpTile, warpRegisters, warpTile } from "../mapper/space-time/warp-tile.ts";
+import { laneCosts } from "../targets/lanes.ts";
+
+/** 64-bit values pass a unit in two halves. */
+const WORD_BYTES = 4;
+/** Of the shorter of arithmetic and transfers, the part that does not overlap with the other. */
+const NOT_OVERLAPPED = 0.2;
+/** Instructions of a row beside those of its elements: places, the test of what is stored, the loop. */
+const ROW_INSTRUCTIONS = 12;
+/** Of a dependent chain of a step, operations one behind the other: from the newest row to the element. */
+const CHAIN = 4;
+/** Memory under load answers later than alone. */
+const LOADED = 1.3;
+/** Registers of a thread besides those of rows, and of a quarter's lanes all together. CUDA C++ Programming Guide, Technical Specifications. */
+const OTHER_REGISTERS = 16;
+const QUARTER_REGISTERS = 512;
+const QUARTER_WARPS = 16;
+
+/** Seconds of all steps. */
+export function warpStepSeconds(steps: Steps, s: LaneSchedule, target: Target): number {
+  const { time } = steps;
+  const depth = depthOf(s);
+  const rest = time.steps % depth;
+  const passes = Math.floor(time.steps / depth);
+  const whole = passes * passSeconds(steps, warpTile(steps, s, depth), s, target);
+  return whole + (rest > 0 ? passSeconds(steps, warpTile(steps, s, rest), s, target) : 0);
+}
+
+function passSeconds(steps: Steps, tile: WarpTile, s: LaneSchedule, target: Target): number {
+  const { multiplyAdd, shift } = laneCosts(target);
+  const output = outputOf(steps.computation);
+  const size = bytesOf(output.dtype);
+  const words = size / WORD_BYTES;
+  const { depth, each, streamed, length, width, rows, swept, tiled, lane } = tile;
+
+  // 1. A row of all steps, in turns of a quarter: arithmetic, neighbours' elements and everything that is issued have limits of their own.
+  const made = sumOver(depth, (step) => rowsOfStep(tile, step + 1));
+  const values = made * each;
+  const { operations, neighbours } = workOf(steps, each);
+  const tested = steps.axes.some((a) => a.border === "zero" && a.reach > 0) ? 1 : 0;
+  const sides = made * neighbours * words;
+  const arithmetic = values * operations * multiplyAdd.issueCycles * words;
+  const issued = values * (operations + tested * words) + sides + ROW_INSTRUCTIONS * (1 + rowsOfStep(tile, 0) / 4);
+  const turns = Math.max(arithmetic, sides * shift.issueCycles, issued);
+
+  // 2. All warps on all quarters. A warp alone waits for each step of a row.
+  const warps = [swept && swept.extent / length, tiled && tiled.extent / rows, lane.extent / width]
+    .map((count) => Math.ceil(count ?? 1))
+    .reduce((a, b) => a * b, 1);
+  const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
+  const registers = warpRegisters(tile, size) + OTHER_REGISTERS;
+  const resident = Math.max(1, Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / registers)));
+  const beside = Math.min(resident, Math.ceil(warps / quarters));
+  const chain = depth * CHAIN * multiplyAdd.latencyCycles * words;
+  const arrival = (LOADED * (memoryOf(target, "dram").latencyCycles?.value ?? 0)) / tile.ahead;
+  const waves = Math.ceil(warps / quarters / beside);
+  const busy = (waves * streamed * Math.max(beside * turns, chain, arrival)) / (target.clockHz?.value ?? 1);
+
+  // 3. The plane, and of it what chunks read again; the cache serves what tiles read again.
+  const points = elementCount(output);
+  const again = streamed / length;
+  const columns = (s.lanes * each) / width;
+  const middle = rowsOfStep(tile, 0) / rows;
+  const bytes = points * size * (1 + again);
+  const near = 2 * points * size <= (memoryOf(target, "l2").bytes?.value ?? 0);
+  const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
+  const moving = Math.max(
+    bytes / rateOf(near ? "l2" : "dram"),
+    (points * size * (1 + again * columns * middle)) / rateOf("l2"),
+  );
+  const launch = target.fixed["launch"]?.value ?? 0;
+  return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
+}
+
+const sumOver = (count: number, of: (i: number) => number): number =>
+  Array.from({ length: count }, (_, i) => of(i)).reduce((a, b) => a + b, 0);
+
+/** Instructions that make an element, and elements of neighbouring lanes that a row of a step reads. */
+function workOf({ time }: Steps, each: number): { readonly operations: number; readonly neighbours: number } {
+  const isProduct = (e: Expr): boolean => e.kind === "binary" && e.op === "*";
+  const joined = [...walk(time.step.equation.value)].filter(
+    (e) => e.kind === "binary" && e.op === "+" && (isProduct(e.left) || isProduct(e.right)),
+  ).length;
+  const sides = new Set(
+    time.dependences.flatMap((v) =>
+      Array.from({ length: each }, (_, column) => column - (v.at(-1) ?? 0))
+        .filter((column) => column < 0 || column >= each)
+        .map((column) => [...v.slice(1, -1), column].join()),
+    ),
+  );
+  return { operations: Math.max(1, operationsOfStep(time) - joined), neighbours: sides.size };
+}

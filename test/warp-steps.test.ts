@@ -1,0 +1,171 @@
+/** @file Stencils in time on the lanes of warps: interpreted equal to the equation, and right as CUDA. */
+
+import { describe, expect, it } from "vitest";
+import type { LaneSchedule } from "../abstraction/candidate.ts";
+import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
+import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { generateDesign } from "../session/lane-space.ts";
+import { nvidiaTarget } from "../targets/nvidia.ts";
+import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
+import { emulatedRunner } from "./support/emulated-runner.ts";
+import { fakeCuda } from "./support/fake-cuda.ts";
+import { randomStencil, randomWarpSchedule, STEP_SCHEDULE, smallInputs } from "./support/random-steps.ts";
+import { inFull } from "./support/slow.ts";
+
+const ON_WARPS: LaneSchedule = { ...STEP_SCHEDULE, lanes: 32, borders: "guarded" };
+
+const define = (equation: string, extents: Record<string, number>, dtype: "f32" | "f64"): Computation =>
+  defineComputation({ equation, extents, tensors: { u: dtype } });
+
+const HEAT = "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
+const GRID =
+  "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,clamp(i-1),j,k] + u[t-1,clamp(i+1),j,k] + u[t-1,i,reflect(j-1),k] + u[t-1,i,reflect(j+1),k] + u[t-1,i,j,wrap(k-1)] + u[t-1,i,j,wrap(k+1)])";
+
+const EMULATED: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+  ["a star, three steps a pass", define(HEAT, { t: 8, i: 37, j: 140 }, "f64"), { depth: 3, each: 2, sweep: 16 }],
+  ["a star, one step a pass", define(HEAT, { t: 4, i: 9, j: 200 }, "f32"), { each: 4, sweep: 8, ahead: 2 }],
+  [
+    "a grid with three borders",
+    define(GRID, { t: 5, i: 7, j: 9, k: 72 }, "f32"),
+    { depth: 2, each: 2, rows: 4, sweep: 4 },
+  ],
+  [
+    "a line",
+    define("u[t,i] = 0.5*u[t-1,reflect(i-1)] + 0.5*u[t-1,reflect(i+2)]", { t: 7, i: 133 }, "f32"),
+    { depth: 3 },
+  ],
+];
+
+const { folder, runner } = emulatedRunner();
+
+describe("schedules of steps on warps", () => {
+  const problemOf = (computation: Computation, changes: Partial<LaneSchedule>): string | undefined => {
+    const steps = stepsOf(computation);
+    if (!isSteps(steps)) throw new Error(steps.because);
+    return stepProblem(steps, { ...ON_WARPS, ...changes })?.because;
+  };
+
+  it("are refused with the reason", () => {
+    const image = define(HEAT, { t: 100, i: 40, j: 66 }, "f64");
+    const line = define("u[t,i] = u[t-1,i-1]", { t: 100, i: 64 }, "f32");
+    const settings: readonly (readonly [Computation, Partial<LaneSchedule>])[] = [
+      [image, { depth: 16 }],
+      [image, { each: 3 }],
+      [image, { each: 4 }],
+      [image, { sweep: 0 }],
+      [image, { rows: 2 }],
+      [image, { vectors: 2 }],
+      [image, { strip: 8 }],
+      [image, { streaming: true }],
+      [image, { prefetchBytes: 64 }],
+      [image, { depth: 12, each: 2, ahead: 512 }],
+      [line, { sweep: 4 }],
+    ];
+    expect(settings.map(([computation, changes]) => problemOf(computation, changes))).toMatchInlineSnapshot(`
+      [
+        "schedule: 32 lanes of 1 are not whole after 16 steps, which read 16 columns on either side",
+        "schedule: a lane has 1, 2, 4 columns side by side, got 3",
+        "schedule: 4 neighbours at once do not divide 66 columns",
+        "schedule: sweep must be a positive integer, got 0",
+        "schedule: 2 rows at once, but a plane of rows has no axis between them and its columns",
+        "schedule: lanes of warps have their columns side by side: vectors must be 1, and each says how many",
+        "schedule: of warps, rows says how much of the middle axis is taken at once: strip must be 0",
+        "schedule: warps store through the caches: streaming must be false",
+        "schedule: prefetchBytes is no choice of steps in time: it must be 0",
+        "schedule: a pass would be written as 221184 operations, more than 16384",
+        "schedule: nothing is swept where lanes lie along the only axis of the plane",
+      ]
+    `);
+    expect(problemOf(line, { depth: 8 })).toBeUndefined();
+  });
+
+  it("are offered for every depth that registers hold, several steps a pass first", () => {
+    const space = warpStepSpace(define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64"), nvidiaTarget("h100"));
+    if ("rule" in space) throw new Error(space.because);
+    const all = [...space.all()].toSorted((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
+    expect(new Set(all.map((s) => s.depth))).toEqual(new Set([1, 2, 3, 4, 5, 6, 8, 10, 12, 16]));
+    expect(all[0]?.depth).toBeGreaterThanOrEqual(6);
+    const single = all.find((s) => s.depth === 1);
+    // A pass reads and writes the plane once: 48 of them take 17 ms at 3 TB/s.
+    expect(single && space.expectedSeconds(single)).toBeGreaterThan(0.015);
+    expect(single && space.expectedSeconds(single)).toBeLessThan(0.022);
+  });
+
+  it("do not go with the vectors of a CPU, nor those of a CPU with warps", () => {
+    const computation = define(HEAT, { t: 4, i: 8, j: 64 }, "f32");
+    for (const [intrinsic, schedule] of [
+      ["avx512.fma.f32", { ...ON_WARPS, lanes: 16 }],
+      ["cuda.fma.f32", { ...STEP_SCHEDULE, lanes: 32 }],
+    ] as const)
+      expect(() => generateDesign(computation, { kind: "lanes", intrinsic, schedule })).toThrow(
+        "peeled on the vectors of a CPU and guarded on the warps of a GPU",
+      );
+  });
+});
+
+describe("steps on warps", () => {
+  it("are interpreted equal to the equation, whatever the stencil, its borders and the schedule", () => {
+    const random = seededRandom(11);
+    for (let i = 0; i < inFull(4000, 24); i++) {
+      const computation = randomStencil(random);
+      const schedule = randomWarpSchedule(computation, random);
+      const inputs = smallInputs(computation, i);
+      const subject = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
+      expect([...interpretNest(lowerSteps(computation, schedule), computation, inputs)], subject).toEqual([
+        ...interpret(computation, inputs),
+      ]);
+    }
+  });
+
+  it.each(EMULATED)(
+    "compute %s on threads of an emulated GPU",
+    { timeout: 120_000 },
+    async (_, computation, changes) => {
+      const kernel = generateDesign(computation, {
+        kind: "lanes",
+        intrinsic: "cuda.fma.f32",
+        schedule: { ...ON_WARPS, ...changes },
+      });
+      const reference = await runner().reference(computation, 1);
+      const measured = await runner().measureTogether([kernel], reference, { budgetSeconds: 0, batches: [1, 1] });
+      expect(measured).toMatchObject([{ status: "ok" }]);
+    },
+  );
+
+  it("are wrong where they give zeros", { timeout: 120_000 }, async () => {
+    const [, [, heat] = []] = EMULATED;
+    if (!heat) throw new Error("no case");
+    const zeros = define("u[t,i,j] = 0*u[t-1,i,j]", { t: 4, i: 9, j: 200 }, "f32");
+    const kernel = generateDesign(zeros, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule: ON_WARPS });
+    const measured = await runner().measureTogether([kernel], await runner().reference(heat, 1));
+    expect(measured).toMatchObject([{ status: "wrong" }]);
+  });
+
+  it("have no reference on a device where rounding has no bound, and it is said why", async () => {
+    const reference = (equation: string, tensors: Record<string, "f32">, t = 4) =>
+      runner().reference(defineComputation({ equation, extents: { t, i: 9, j: 8 }, tensors }), 1);
+    await expect(reference("u[t,i,j] = c[i,j]*u[t-1,i,j]", { u: "f32", c: "f32" })).rejects.toThrow(
+      "it reads c beside the plane",
+    );
+    await expect(reference("u[t,i,j] = u[t-1,i,j]*u[t-1,i-1,j]", { u: "f32" })).rejects.toThrow(
+      "differences of planes multiply one another",
+    );
+    await expect(reference("u[t,i,j] = 2*u[t-1,i,j] - u[t-1,i-1,j]", { u: "f32" }, 40)).rejects.toThrow(
+      "wrong results would pass: take fewer steps",
+    );
+  });
+
+  it("are what tune searches on a GPU, records and emits", { timeout: 300_000 }, async () => {
+    const { commandLine } = fakeCuda(folder);
+    const subject = `"${HEAT}" --t 5 --i 16 --j 64 --dtype f32 --target cuda`;
+    const tuned = await commandLine(`tune ${subject} --trials 3 --time 300 --db ${folder}/t.db --json`);
+    expect(tuned.code, tuned.err).toBe(0);
+    expect(JSON.parse(tuned.out).best.intrinsic).toBe("cuda.fma.f32");
+    const replayed = await commandLine(`replay --db ${folder}/t.db --json`);
+    expect(replayed.code, replayed.err).toBe(0);
+  });
+});
