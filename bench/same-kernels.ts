@@ -20,7 +20,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
 import type * as Automap from "../automap.ts";
-import { kernelFlags } from "../runtime/compiler.ts";
+import { codeFlags } from "../runtime/compiler.ts";
 import { readOptions } from "./options.ts";
 import { suiteLayers } from "./suite.ts";
 
@@ -50,7 +50,7 @@ interface Verdict {
 function bytesOf(kernel: Pick<Kernel, "source" | "features">, name: string): Buffer | undefined {
   const file = join(values.work, name);
   writeFileSync(`${file}.cpp`, kernel.source);
-  const flags = kernelFlags(kernel).filter((flag) => flag !== "-shared" && !flag.startsWith("-Wl,"));
+  const flags = codeFlags(kernel);
   try {
     execFileSync("g++", [...flags, "-c", `${file}.cpp`, "-o", `${file}.o`], { stdio: ["ignore", "ignore", "pipe"] });
   } catch {

@@ -18,7 +18,7 @@ import {
   type SourceText,
 } from "../abstraction/source-text.ts";
 import { type Spelling, spell } from "../abstraction/spelling.ts";
-import { kernelFlags } from "../runtime/compiler.ts";
+import { codeFlags } from "../runtime/compiler.ts";
 import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 /** One call of the compiler, in the folder of the package. */
@@ -45,10 +45,9 @@ export interface Build {
 
 const PLAIN = ["-O2", "-std=c++17", "-ffp-contract=off", "-fwrapv"];
 
-/** A call of the compiler for a library, less what makes it one file. */
+/** Of the tuned kernel; how it is linked is the build's to say. */
 function tunedFlags(features: readonly string[]): string[] {
-  const linking = /^(-shared|-fPIC|-Wl,.*)$/;
-  return kernelFlags({ features }).filter((flag) => !linking.test(flag));
+  return codeFlags({ features }).filter((flag) => flag !== "-fPIC");
 }
 
 export function buildOf({ name, features, threads }: BuildSubject): Build {

@@ -17,7 +17,7 @@ import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation 
 import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
-import { compileSource, kernelFlags } from "../runtime/compiler.ts";
+import { codeFlags, compileSource } from "../runtime/compiler.ts";
 import { toolProblem } from "../runtime/environment.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { compilerFeatures, nativeTarget } from "../targets/index.ts";
@@ -110,7 +110,7 @@ function compileAndRunWith(
   signal: AbortSignal | undefined,
 ): CompileAndRun {
   return async (source, features) => {
-    const flags = kernelFlags({ features: compilerFeatures(features) }).filter((f) => f !== "-shared");
+    const flags = codeFlags({ features: compilerFeatures(features) });
     const compiled = await compileSource(source, flags, ".out", { compiler, workdir, cores, signal });
     if (compiled.status !== "compiled") throw new Error(`calibration does not compile: ${compiled.log}`);
     const run = await cores.measuring(cores.processors, ([cpu = 0]) =>

@@ -90,7 +90,7 @@ const HOSTILE: readonly {
   {
     does: "allocates without end",
     text: {
-      run: 'for (;;) { auto* p = new char[1 << 20]; memset(p, 1, 1 << 20); asm volatile("" :: "r"(p) : "memory"); }',
+      run: 'for (;;) { void* p = malloc(1 << 20); memset(p, 1, 1 << 20); asm volatile("" :: "r"(p) : "memory"); }',
     },
     ends: "out-of-memory",
     says: /an allocation of \d+ bytes was refused/,

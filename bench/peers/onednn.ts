@@ -26,10 +26,11 @@ import type { Kernel, KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
-import { type CompileOptions, compileSource, kernelFlags } from "../../runtime/compiler.ts";
+import { type CompileOptions, codeFlags, compileSource } from "../../runtime/compiler.ts";
 
 /** What a compiler needs for these kernels; of no effect on ours. */
-export const ONEDNN_FLAGS: readonly string[] = ["-Wl,--as-needed", "-ldnnl"];
+/** Kernels are linked as C is; oneDNN is called as C++. */
+export const ONEDNN_FLAGS: readonly string[] = ["-Wl,--as-needed", "-ldnnl", "-lstdc++", "-lgcc_s"];
 
 /** oneDNN's names of what it may use, https://oneapi-src.github.io/oneDNN/v2.6/dev_guide_cpu_dispatcher_control.html. */
 export const ONEDNN_ISAS = [
@@ -77,7 +78,7 @@ export function onednnKernel(computation: Computation, options: OnednnOptions = 
 
 /** What oneDNN chose, in its own words: implementation, layouts, algorithm, shape. */
 export async function describeOnednn(kernel: Kernel, options: Omit<CompileOptions, "flags">): Promise<string> {
-  const flags = kernelFlags(kernel, ["-DDESCRIBE", ...ONEDNN_FLAGS]).filter((f) => f !== "-shared");
+  const flags = codeFlags(kernel, ["-DDESCRIBE", ...ONEDNN_FLAGS]);
   const compiled = await compileSource(kernel.source, flags, ".out", options);
   if (compiled.status !== "compiled") return compiled.log;
   const run = await runChild([compiled.file], { timeLimitMs: 60_000 });
