@@ -227,6 +227,9 @@ async function prepare(
   const doubted = announceContradiction(db, environment, machine, announce);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const target = place.machineIn(db);
+  // Inputs are drawn by programs of their own, beside the enumeration; who waits for them hears of what is wrong with them.
+  const drawing = place.bench(computation, { fixed, announce });
+  drawing.catch(() => undefined);
   phase("enumerating");
   const enumeration = chooseSpace(computation, offered, { calibration, machine: target, threads, seed, kinds, keeps });
   const shareEnds = started + 1000 * ENUMERATION_SHARE * (options.within ?? Number.POSITIVE_INFINITY);
@@ -245,8 +248,9 @@ async function prepare(
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain))
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
+  if (!isAllPlain) place.checkPromises();
   phase("drawing");
-  const bench = await place.bench(computation, { fixed, promised: !isAllPlain, announce });
+  const bench = await drawing;
   const workload: Workload = { computation, parameters, name };
   return {
     started,

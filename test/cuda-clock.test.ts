@@ -120,7 +120,7 @@ describe("a machine that fails while several kernels are timed", () => {
       },
     });
     if (place.status !== "open") throw new Error(place.what);
-    const bench = await place.bench(twice, { promised: false, announce: () => undefined });
+    const bench = await place.bench(twice, { announce: () => undefined });
     const error = await Promise.resolve(bench.measure([kernelOf(0), kernelOf(1)]) as Promise<unknown>).catch(
       (e: unknown) => e,
     ); // of a GPU
