@@ -10,6 +10,7 @@ import { type AffineForm, affineForm } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
 import { type Access, type BinaryOp, borderOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
+import { FLOAT_VALUES } from "./float-functions.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */
@@ -263,6 +264,17 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
           return (env) => roundHalfEven(first(env));
         case "square":
           return compileArithmetic("*", first, first, dtype);
+        case "exp":
+        case "log":
+        case "sqrt":
+        case "tanh":
+        case "erf":
+        case "pow":
+        case "floor":
+        case "ceil": {
+          const compute = FLOAT_VALUES[e.fn];
+          return (env) => wrap(dtype, compute(first(env), second?.(env) ?? 0));
+        }
         default:
           return e.fn satisfies never;
       }

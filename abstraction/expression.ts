@@ -25,9 +25,27 @@ export const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
 
 export type LogicOp = "and" | "or";
 
+/** Functions of floats alone: a library computes them, and vectors of lanes have no instruction for them. */
+export const FLOAT_FUNCTIONS = {
+  exp: 1,
+  log: 1,
+  sqrt: 1,
+  tanh: 1,
+  erf: 1,
+  pow: 2,
+  floor: 1,
+  ceil: 1,
+} as const satisfies Record<string, number>;
+export type FloatFunction = keyof typeof FLOAT_FUNCTIONS;
+
 /** Functions of one or two values; `round` is to nearest, ties to even. */
-export const FUNCTIONS = { min: 2, max: 2, square: 1, abs: 1, round: 1 } as const satisfies Record<string, number>;
+export const FUNCTIONS = {
+  ...{ min: 2, max: 2, square: 1, abs: 1, round: 1 },
+  ...FLOAT_FUNCTIONS,
+} as const satisfies Record<string, number>;
 export type FunctionName = keyof typeof FUNCTIONS;
+
+export const isFloatFunction = (fn: FunctionName): fn is FloatFunction => Object.hasOwn(FLOAT_FUNCTIONS, fn);
 
 /** What an index beyond its dimension stands for: the nearest element, the mirrored one (`-1` is `1`), or the one a whole dimension on. */
 export const BORDERS = ["clamp", "reflect", "wrap"] as const;

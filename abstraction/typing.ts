@@ -7,7 +7,7 @@
 
 import { type DType, isInteger, rangeOf } from "./dtype.ts";
 import { UsageError } from "./error.ts";
-import { type Expr, printExpr, rewrite, walk } from "./expression.ts";
+import { type Expr, isFloatFunction, printExpr, rewrite, walk } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 export type DTypes = Readonly<Record<string, DType>>;
@@ -29,8 +29,12 @@ export function typeOf(e: Expr, tensors: DTypes): DType | undefined {
     case "binary":
       if (e.op === "^") throw problem(e, '"^" may stand in a storage formula only');
       return common(e, [e.left, e.right], tensors);
-    case "call":
-      return common(e, e.args, tensors);
+    case "call": {
+      const dtype = common(e, e.args, tensors);
+      if (isFloatFunction(e.fn) && dtype !== undefined && isInteger(dtype))
+        throw problem(e, `${e.fn} takes floats, not ${dtype}; cast, for example ${e.fn}(f32(...))`);
+      return dtype;
+    }
     case "select":
       return common(e, [e.whenTrue, e.whenFalse], tensors);
     case "border":

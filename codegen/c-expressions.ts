@@ -158,6 +158,17 @@ export class CExpressions {
             if (e.args[0]?.kind === "number") return this.computed(code`${bound}<${type}>(${second}, ${first})`, dtype);
             return this.computed(code`${either}<${type}>(${first}, ${second})`, dtype);
           }
+          case "exp":
+          case "log":
+          case "sqrt":
+          case "tanh":
+          case "erf":
+          case "pow":
+          case "floor":
+          case "ceil": {
+            const args = e.args.length === 2 ? code`${first}, ${second}` : first;
+            return this.computed(code`__builtin_${e.fn}${dtype === "f64" ? "" : "f"}(${args})`, dtype);
+          }
           case "abs":
             if (!isInteger(dtype))
               return this.computed(code`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);

@@ -15,7 +15,7 @@ import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import { access, accessesIn, axesIn, axis, type Expr } from "../abstraction/expression.ts";
+import { access, accessesIn, axesIn, axis, type Expr, isFloatFunction } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, indented, NOTHING, skeleton } from "../abstraction/source-text.ts";
@@ -123,7 +123,7 @@ export class Avx512Rows extends Avx512Lanes {
       case "binary":
         return e.op !== "%" && !(e.op === "/" && isInteger(own)) && all(e.left, e.right);
       case "call":
-        return all(...e.args);
+        return !isFloatFunction(e.fn) && all(...e.args);
       case "select":
         return all(e.whenTrue, e.whenFalse);
       case "border":

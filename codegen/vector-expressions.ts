@@ -13,6 +13,7 @@ import {
   type Access,
   axesIn,
   type Expr,
+  isFloatFunction,
   number,
   printAccess,
   printExpr,
@@ -123,6 +124,7 @@ export abstract class VectorExpressions extends LanePrinter {
       case "binary":
         return this.arithmetic(e, { ...context, dtype: own });
       case "call": {
+        if (isFloatFunction(e.fn)) throw new Error(`internal: lanes have no instruction for ${e.fn}`);
         const args = e.args.map((arg) => this.vector(arg, context));
         return this.operation(e.fn, args, own, context);
       }

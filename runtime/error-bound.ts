@@ -10,7 +10,7 @@ import { type Computation, elementCount, extentsOf, inputsOf, targetOf } from ".
 import { epsilonOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { type Access, accessesIn, axesIn, type Expr, number } from "../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, isFloatFunction, number } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -65,7 +65,8 @@ export function boundRule(computation: Computation): BoundRule | undefined {
   if (isInteger(target.dtype)) return undefined;
   const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
   const arithmetic = [...valueNodes(equation.value)].filter(
-    (e) => e.kind === "binary" || (e.kind === "call" && e.fn === "square") || (e.kind === "call" && e.fn === "round"),
+    (e) =>
+      e.kind === "binary" || (e.kind === "call" && (e.fn === "square" || e.fn === "round" || isFloatFunction(e.fn))),
   );
   const sums = equation.op === "+=" || equation.op === "sat+=";
   if (!sums && arithmetic.length === 0) return undefined;

@@ -10,9 +10,10 @@
 
 import { evaluateIndex } from "../abstraction/affine.ts";
 import { type Computation, elementCount, tensorOf } from "../abstraction/computation.ts";
-import { type DType, isInteger, rangeOf, roundHalfEven, saturate, wrap } from "../abstraction/dtype.ts";
+import { type DType, epsilonOf, isInteger, rangeOf, roundHalfEven, saturate, wrap } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { BinaryOp, Expr } from "../abstraction/expression.ts";
+import { FLOAT_VALUES } from "../abstraction/float-functions.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
@@ -135,6 +136,27 @@ function compile(
             const [low, high] = first(at);
             return [roundHalfEven(low), roundHalfEven(high)];
           };
+        case "floor":
+        case "ceil": {
+          const compute = FLOAT_VALUES[e.fn];
+          return (at) => {
+            const [low, high] = first(at);
+            return [compute(low, 0), compute(high, 0)];
+          };
+        }
+        case "exp":
+        case "log":
+        case "sqrt":
+        case "tanh":
+        case "erf": {
+          const compute = FLOAT_VALUES[e.fn];
+          return (at) => {
+            const [low, high] = first(at);
+            return widened(compute(low, 0), compute(high, 0), dtype);
+          };
+        }
+        case "pow":
+          return (at) => powers(first(at), second(at), dtype);
         default:
           return e.fn satisfies never;
       }
@@ -157,6 +179,21 @@ function both(first: Evaluate, second: Evaluate, choose: (a: number, b: number) 
     const [a, b] = [first(at), second(at)];
     return [choose(a[0], b[0]), choose(a[1], b[1])];
   };
+}
+
+/** Of a positive base the ends are at corners. */
+function powers(base: Interval, exponent: Interval, dtype: DType): Interval {
+  if (!(base[0] > 0)) return whole(dtype);
+  const corners = base.flatMap((x) => exponent.map((y) => x ** y));
+  return widened(Math.min(...corners), Math.max(...corners), dtype);
+}
+
+/** Units of the last place that a library's function may be off by; glibc documents 1 or 2 for most of these. */
+const LIBRARY_UNITS = 4;
+
+function widened(low: number, high: number, dtype: DType): Interval {
+  const room = LIBRARY_UNITS * epsilonOf(dtype);
+  return within(dtype, low - room * Math.abs(low), high + room * Math.abs(high));
 }
 
 function magnitude([low, high]: Interval): Interval {

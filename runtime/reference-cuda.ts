@@ -199,7 +199,7 @@ function isMonotone(value: Expr, tensor: string): boolean {
         if (e.op === "%" || (e.op === "/" && reads(e.right))) return false;
         return !(reads(e.left) && reads(e.right)) && along(reads(e.left) ? e.left : e.right);
       case "call":
-        if (e.fn === "abs" || e.fn === "square") return false;
+        if (e.fn === "abs" || e.fn === "square" || e.fn === "pow") return false;
         return e.args.filter(reads).length <= 1 && e.args.every(along);
       default:
         return false;

@@ -9,7 +9,15 @@
  */
 
 import { compileValue, Scope } from "../abstraction/evaluate.ts";
-import { accessesIn, type Expr, number, printAccess, rewrite } from "../abstraction/expression.ts";
+import {
+  accessesIn,
+  type Expr,
+  type FloatFunction,
+  isFloatFunction,
+  number,
+  printAccess,
+  rewrite,
+} from "../abstraction/expression.ts";
 import type { Time } from "../abstraction/time.ts";
 
 /** The magnitude of all steps is at most `factor * V + offset`, V the largest element of the first plane. */
@@ -165,7 +173,7 @@ export function magnitudeOf(e: Expr): Expr {
       if (e.fn === "abs") return first;
       // A value next to a half may round either way.
       if (e.fn === "round") return { kind: "binary", op: "+", left: first, right: number(1) };
-      return { ...e, args: [first] };
+      return isFloatFunction(e.fn) ? magnitudeOfFunction(e.fn, first, second) : { ...e, args: [first] };
     }
     case "select":
       return { ...e, whenTrue: magnitudeOf(e.whenTrue), whenFalse: magnitudeOf(e.whenFalse) };
@@ -175,6 +183,38 @@ export function magnitudeOf(e: Expr): Expr {
       throw new Error("internal: a condition is not a value");
     default:
       return e satisfies never;
+  }
+}
+
+/**
+ * The size of a function, and how far an error of its argument moves it: `f(x + d)` is off by no more than `d` times the slope.
+ * @param x the size of the argument
+ */
+function magnitudeOfFunction(fn: FloatFunction, x: Expr, y: Expr | undefined): Expr {
+  const call = (name: FloatFunction, ...args: readonly Expr[]): Expr => ({ kind: "call", fn: name, args });
+  const sum = (left: Expr, right: Expr): Expr => ({ kind: "binary", op: "+", left, right });
+  const product = (left: Expr, right: Expr): Expr => ({ kind: "binary", op: "*", left, right });
+  switch (fn) {
+    case "exp":
+      return product(call("exp", x), sum(number(1), x));
+    case "tanh":
+      return sum(number(1), x);
+    // Its slope is 2/sqrt(pi) at most.
+    case "erf":
+      return sum(number(1), product(number(2 / Math.sqrt(Math.PI)), x));
+    // As of a divisor, of an argument that is not the difference of larger numbers: a relative error stays one.
+    case "sqrt":
+      return call("sqrt", x);
+    case "log":
+      return sum(number(1), { kind: "call", fn: "abs", args: [call("log", x)] });
+    case "pow":
+      return product(call("pow", x, y ?? number(1)), sum(number(1), y ?? number(1)));
+    // A value next to a whole number may fall on either side.
+    case "floor":
+    case "ceil":
+      return sum(x, number(1));
+    default:
+      return fn satisfies never;
   }
 }
 
