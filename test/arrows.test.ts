@@ -14,7 +14,7 @@ import {
 const TABLES = ["operators", "intrinsics", "targets"];
 const LIBRARY = [
   ...["abstraction", ...TABLES, "mapper", "perfmodel", "tuner"],
-  ...["codegen", "runtime", "db", "report", "package", "session"],
+  ...["network", "codegen", "runtime", "db", "report", "package", "session"],
 ];
 
 /** What each folder may import besides itself; a file at the root is a folder of its own. */
@@ -26,6 +26,7 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   mapper: ["abstraction", ...TABLES],
   perfmodel: ["abstraction", ...TABLES, "mapper"],
   tuner: ["abstraction", ...TABLES, "mapper", "perfmodel"],
+  network: ["abstraction", "operators"],
   codegen: ["abstraction", "targets"],
   runtime: ["abstraction", "targets"],
   // Of the mapper the decisions, which records are read with.

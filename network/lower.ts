@@ -1,0 +1,164 @@
+/**
+ * @file From a graph to equations: nodes in the order of what they read, every shape known, constants folded.
+ *
+ *     lowerGraph(graph, { dims: { batch: 1 } })      Program
+ */
+
+import { suggestion, UsageError } from "../abstraction/error.ts";
+import type { Constant, Graph, Input, Node } from "./graph.ts";
+import { FoldingBudget, Lowering } from "./lowering.ts";
+import { NETWORK_OPERATORS, networkOperatorNamed } from "./operators/index.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
+import { describeValue, elementsOf, type Value } from "./value.ts";
+
+/** What a graph leaves open. */
+export interface LowerOptions {
+  /** Sizes of named dimensions. */
+  readonly dims?: Readonly<Record<string, number>>;
+  /** Elements of inputs that are known after all, such as a shape. */
+  readonly constants?: ReadonlyMap<string, Constant>;
+}
+
+/** @throws UsageError that names the node or the input when the network cannot be computed */
+export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Program {
+  checkDims(graph, dims);
+  const values = new Map<string, Value>();
+  for (const [name, { type, shape, values: elements }] of [...graph.constants, ...constants])
+    values.set(name, { name, type, shape, constant: elements });
+  const unknown = [...constants.keys()].find((name) => !graph.inputs.some((input) => input.name === name));
+  if (unknown !== undefined)
+    throw new UsageError(`the network has no input "${unknown}"`, {
+      hint: suggestion(
+        unknown,
+        graph.inputs.map((i) => i.name),
+      ),
+    });
+  const inputs: Value[] = [];
+  for (const input of graph.inputs) {
+    // Before version 4 of the format, constants stood among the inputs.
+    if (values.has(input.name)) continue;
+    const value: Value = { name: input.name, type: input.type, shape: shapeOf(input, dims) };
+    inputs.push(value);
+    values.set(input.name, value);
+  }
+  const steps: Step[] = [];
+  const budget = new FoldingBudget();
+  for (const node of inOrder(graph)) steps.push(...lowerNode(node, graph.opset, values, budget));
+  const outputs = graph.outputs.map((name) => ({ name, value: outputNamed(name, values, graph) }));
+  return {
+    name: graph.name,
+    inputs,
+    outputs,
+    steps: needed(
+      steps,
+      outputs.map((o) => o.value),
+    ),
+    nodes: graph.nodes.length,
+  };
+}
+
+function outputNamed(name: string, values: ReadonlyMap<string, Value>, graph: Graph): Value {
+  const value = values.get(name);
+  if (!value) throw new UsageError(`output "${name}" of ${graph.name} is made by no node`);
+  return value;
+}
+
+/** Adds the values of a node's outputs. */
+function lowerNode(node: Node, opset: number, values: Map<string, Value>, budget: FoldingBudget): readonly Step[] {
+  const operator = networkOperatorNamed(node.op);
+  if (!operator)
+    throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
+      hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
+    });
+  const lowering = new Lowering(node, opset, values, budget);
+  const made = operator.lower(lowering);
+  for (const [place, name] of node.outputs.entries()) {
+    if (name === "") continue;
+    const value = made[place];
+    values.set(name, value ?? lowering.refuse(`its output ${place}, ${name}, is not supported`));
+  }
+  return lowering.steps;
+}
+
+/**
+ * Nodes such that each comes behind those whose outputs it reads, otherwise as the graph lists them.
+ * @throws UsageError for a name that nobody makes or two make, and for a ring
+ */
+function inOrder({ nodes, inputs, constants, name: graphName }: Graph): Node[] {
+  const known = new Set([...inputs.map((i) => i.name), ...constants.keys()]);
+  const makers = new Map<string, Node>();
+  for (const node of nodes)
+    for (const output of node.outputs) {
+      if (output === "") continue;
+      if (makers.has(output) || known.has(output))
+        throw new UsageError(`${node.name}: "${output}" is made twice in ${graphName}`);
+      makers.set(output, node);
+    }
+  const waiting = new Map<Node, number>();
+  const readers = new Map<Node, Node[]>();
+  for (const node of nodes) {
+    const from = new Set<Node>();
+    for (const input of node.inputs) {
+      if (input === "" || known.has(input)) continue;
+      const maker = makers.get(input);
+      if (!maker)
+        throw new UsageError(`${node.name} (${node.op}) reads "${input}", which nothing in ${graphName} makes`);
+      from.add(maker);
+    }
+    waiting.set(node, from.size);
+    for (const maker of from) {
+      const others = readers.get(maker);
+      if (others) others.push(node);
+      else readers.set(maker, [node]);
+    }
+  }
+  // It grows while it is walked.
+  const order = nodes.filter((node) => waiting.get(node) === 0);
+  for (const node of order)
+    for (const reader of readers.get(node) ?? []) {
+      const left = (waiting.get(reader) ?? 0) - 1;
+      waiting.set(reader, left);
+      if (left === 0) order.push(reader);
+    }
+  const stuck = nodes.find((node) => (waiting.get(node) ?? 0) > 0);
+  if (stuck) throw new UsageError(`${graphName} is cyclic: ${stuck.name} (${stuck.op}) waits for its own output`);
+  return order;
+}
+
+function shapeOf({ name, shape, type }: Input, dims: Readonly<Record<string, number>>): number[] {
+  const sizes = shape.map((size) => {
+    if (typeof size === "number") return size;
+    const given = Object.hasOwn(dims, size) ? dims[size] : undefined;
+    if (given === undefined)
+      throw new UsageError(`the size "${size}" of input ${name} is not known`, { hint: `give it: --dim ${size}=1` });
+    return given;
+  });
+  if (elementsOf(sizes, `input ${name}`) === 0)
+    throw new UsageError(`input ${name} is ${describeValue({ type, shape: sizes })}: it has no elements`);
+  return sizes;
+}
+
+/** Sizes that are told must be some the graph asks for. */
+function checkDims({ inputs }: Graph, dims: Readonly<Record<string, number>>): void {
+  const asked = [...new Set(inputs.flatMap(({ shape }) => shape.filter((size) => typeof size === "string")))];
+  for (const [name, size] of Object.entries(dims)) {
+    if (!Number.isSafeInteger(size) || size < 1)
+      throw new UsageError(`--dim ${name}=${size}: a size is a whole number, 1 at least`);
+    if (!asked.includes(name))
+      throw new UsageError(`no input has a size "${name}"`, {
+        hint: asked.length > 0 ? suggestion(name, asked) : "all sizes of its inputs are known",
+      });
+  }
+}
+
+/** Steps whose outputs are read, or given to the user. */
+function needed(steps: readonly Step[], outputs: readonly Value[]): Step[] {
+  const read = new Set(outputs.map(rootOf));
+  const kept: Step[] = [];
+  for (const step of steps.toReversed()) {
+    if (!read.has(step.output)) continue;
+    kept.push(step);
+    for (const value of Object.values(step.reads)) read.add(rootOf(value));
+  }
+  return kept.reverse();
+}

@@ -1,0 +1,259 @@
+/**
+ * @file What an operator is given to say what a node computes: its inputs and attributes, and ways to add equations.
+ *
+ *     const x = node.input(0);
+ *     return [node.equation("y[i] = max(x[i], 0)", { reads: { x }, shape: x.shape, type: x.type })];
+ *
+ * Where all that an equation reads is known before the run, it is computed at once: constants are folded on the way.
+ */
+
+import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import type { Constant, Node } from "./graph.ts";
+import { type NumberArray, numbersFor } from "./numbers.ts";
+import type { Step } from "./program.ts";
+import { describeValue, type ElementType, elementsOf, heldAs, isSameShape, toElement, type Value } from "./value.ts";
+
+/** What an equation reads and makes. */
+export interface EquationOptions {
+  readonly reads: Readonly<Record<string, Value>>;
+  /** Of the output. */
+  readonly shape: readonly number[];
+  readonly type: ElementType;
+  /** Of summed axes; those of the output are its sizes. */
+  readonly extents?: Readonly<Record<string, number>>;
+  /** Names of dimensions by tensor, for layouts; the axes by default. */
+  readonly dims?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** Points of equations over constants that are computed while the network is read; more are left to the run. */
+const MOST_FOLDED_POINTS = 50_000_000;
+/** Elements of constants that all nodes of a network may make together: a few bytes of a file can ask for any number. */
+const MOST_MADE_ELEMENTS = 2 ** 28;
+
+/** What all nodes of a network may still fold. */
+export class FoldingBudget {
+  points = 10 * MOST_FOLDED_POINTS;
+  elements = MOST_MADE_ELEMENTS;
+}
+
+/** Axes of an output by place. */
+export const axesOfRank = (rank: number): string[] => Array.from({ length: rank }, (_, d) => `i${d}`);
+
+/** One node, while its equations are written. */
+export class Lowering {
+  readonly node: Node;
+  readonly opset: number;
+  readonly steps: Step[] = [];
+  private readonly values: ReadonlyMap<string, Value>;
+  private readonly budget: FoldingBudget;
+
+  constructor(node: Node, opset: number, values: ReadonlyMap<string, Value>, budget: FoldingBudget) {
+    this.node = node;
+    this.opset = opset;
+    this.values = values;
+    this.budget = budget;
+  }
+
+  /** @throws UsageError that names the node */
+  refuse(because: string, hint?: string): never {
+    throw new UsageError(`${this.subject}: ${because}`, hint === undefined ? {} : { hint });
+  }
+
+  get subject(): string {
+    return `${this.node.name} (${this.node.op})`;
+  }
+
+  /** An input that may be left out. */
+  optional(place: number): Value | undefined {
+    const name = this.node.inputs[place] ?? "";
+    if (name === "") return undefined;
+    const value = this.values.get(name);
+    if (!value) throw new Error(`internal: ${this.subject} reads ${name} before it is made`);
+    return value;
+  }
+
+  input(place: number): Value {
+    return this.optional(place) ?? this.refuse(`input ${place} is missing`);
+  }
+
+  /** All inputs; none may be left out. */
+  inputs(): Value[] {
+    if (this.node.inputs.length === 0) this.refuse("it has no inputs");
+    return this.node.inputs.map((_, place) => this.input(place));
+  }
+
+  /** The elements of an input that must be known before the run, as shapes and axes must. */
+  known(place: number, what: string): NumberArray | undefined {
+    const value = this.optional(place);
+    if (value && !value.constant)
+      this.refuse(
+        `${what} comes from ${value.name}, which is known only when the network runs`,
+        "simplify the model so that it becomes a constant, or bind it: --constant NAME=FILE",
+      );
+    return value?.constant;
+  }
+
+  int(name: string, otherwise: number): number;
+  int(name: string): number | undefined;
+  int(name: string, otherwise?: number): number | undefined {
+    const given = this.node.attributes[name];
+    if (given === undefined) return otherwise;
+    if (typeof given !== "number" || !Number.isSafeInteger(given)) this.refuse(`${name} must be a whole number`);
+    return given;
+  }
+
+  float(name: string, otherwise: number): number {
+    const given = this.node.attributes[name];
+    if (given === undefined) return otherwise;
+    if (typeof given !== "number") this.refuse(`${name} must be a number`);
+    return given;
+  }
+
+  ints(name: string): readonly number[] | undefined {
+    const given = this.node.attributes[name];
+    if (given === undefined) return undefined;
+    // An empty list has no type of its own.
+    if (!Array.isArray(given) || !given.every((x) => Number.isSafeInteger(x)))
+      this.refuse(`${name} must be a list of whole numbers`);
+    return given.filter((x) => typeof x === "number");
+  }
+
+  text(name: string, otherwise: string, known: readonly string[]): string {
+    const given = this.node.attributes[name] ?? otherwise;
+    if (typeof given !== "string") this.refuse(`${name} must be a word`);
+    if (!known.includes(given)) this.refuse(`${name} "${given}" is not supported`, `supported: ${known.join(", ")}`);
+    return given;
+  }
+
+  /** An axis counted from either end, brought into 0 .. rank-1. */
+  axis(given: number, rank: number): number {
+    const place = given < 0 ? given + rank : given;
+    if (!Number.isSafeInteger(place) || place < 0 || place >= rank)
+      this.refuse(`axis ${given} of a tensor with ${rank} dimension${rank === 1 ? "" : "s"}`);
+    return place;
+  }
+
+  axes(given: ArrayLike<number>, rank: number): number[] {
+    const axes = Array.from(given, (a) => this.axis(a, rank));
+    if (new Set(axes).size !== axes.length) this.refuse(`an axis stands twice in [${Array.from(given).join(",")}]`);
+    return axes;
+  }
+
+  /** An array for a constant that the node makes. @throws UsageError when the nodes of the network make too many */
+  numbers(type: ElementType, elements: number): NumberArray {
+    this.budget.elements -= elements;
+    if (this.budget.elements < 0)
+      this.refuse(`constants made while the network is read would hold more than ${MOST_MADE_ELEMENTS} elements`);
+    return numbersFor(type, elements, this.subject);
+  }
+
+  numbersFrom(type: ElementType, given: ArrayLike<number>): NumberArray {
+    const made = this.numbers(type, given.length);
+    for (let i = 0; i < given.length; i++) made[i] = toElement(type, given[i] ?? 0);
+    return made;
+  }
+
+  /** A tensor whose elements are known. */
+  constant({ type, shape, values }: Constant, name = this.nameOf(0)): Value {
+    const elements = elementsOf(shape, this.subject);
+    if (elements !== values.length)
+      this.refuse(`a constant of ${describeValue({ type, shape })} has ${values.length} elements`);
+    return { name, type, shape, constant: values };
+  }
+
+  /** The same elements in the same order under another shape. */
+  reshaped(value: Value, shape: readonly number[]): Value {
+    const [from, to] = [elementsOf(value.shape, this.subject), elementsOf(shape, this.subject)];
+    if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, [${shape.join(",")}] ${to}`);
+    if (isSameShape(value.shape, shape)) return value;
+    const { type, constant } = value;
+    if (constant) return { name: this.nameOf(0), type, shape, constant };
+    return { name: this.nameOf(0), type, shape, of: value };
+  }
+
+  /**
+   * Computes an equation, now where all that it reads is known. The target is the output; its indices are the axes of the shape.
+   * @throws UsageError when an element would be held in a type that networks do not compute with
+   */
+  equation(text: string, { reads, shape, type, extents = {}, dims = {} }: EquationOptions): Value {
+    const elements = elementsOf(shape, this.subject);
+    if (elements === 0) this.refuse(`its output [${shape.join(",")}] has no elements, which is not supported`);
+    const target = text.slice(0, text.indexOf("["));
+    const spec = (tensor: string, value: Pick<Value, "type" | "shape" | "constant">): TensorSpec => ({
+      dtype: heldAs(value.type),
+      shape: value.shape,
+      ...(dims[tensor] && { dims: dims[tensor] }),
+      ...(value.constant && { constant: true }),
+    });
+    const indices = text.slice(text.indexOf("[") + 1, text.indexOf("]")).split(",");
+    const own = indices.flatMap((name, d) => (/^[A-Za-z_]\w*$/.test(name) ? [[name, shape[d] ?? 1] as const] : []));
+    const computation = defineComputation({
+      name: this.node.op,
+      equation: text,
+      extents: { ...Object.fromEntries(own), ...extents },
+      tensors: {
+        [target]: spec(target, { type, shape }),
+        ...Object.fromEntries(Object.entries(reads).map(([tensor, value]) => [tensor, spec(tensor, value)])),
+      },
+    });
+    return this.computed(computation, reads, type);
+  }
+
+  /** The same of a computation that is made already. */
+  computed(
+    computation: Computation,
+    reads: Readonly<Record<string, Value>>,
+    type: ElementType,
+    operator?: Step["operator"],
+  ): Value {
+    const output = Object.values(computation.tensors)[0];
+    if (!output) throw new Error(`internal: ${this.subject} assigns nothing`);
+    const shape = output.dims.map((d) => d.extent);
+    const name = this.nameOf(0, this.steps.length);
+    const folded = this.folded(computation, reads, type);
+    if (folded) return { name, type, shape, constant: folded };
+    for (const value of [{ type, name }, ...Object.values(reads)])
+      if (value.type === "s64")
+        this.refuse(
+          `${value.name} holds s64 elements that are known only when the network runs, which is not supported yet`,
+          "convert the model to 32-bit integers, or bind the input: --constant NAME=FILE",
+        );
+    const value: Value = { name, type, shape };
+    this.steps.push({
+      nodes: [this.node.name],
+      ops: [this.node.op],
+      computation,
+      reads,
+      output: value,
+      ...(operator && { operator }),
+    });
+    return value;
+  }
+
+  private folded(
+    computation: Computation,
+    reads: Readonly<Record<string, Value>>,
+    type: ElementType,
+  ): NumberArray | undefined {
+    const known: Record<string, NumberArray> = {};
+    for (const [tensor, { constant }] of Object.entries(reads)) {
+      if (!constant) return undefined;
+      known[tensor] = constant;
+    }
+    const points = computation.axes.reduce((product, a) => product * a.extent, 1);
+    if (points > MOST_FOLDED_POINTS || points > this.budget.points) return undefined;
+    this.budget.points -= points;
+    const values = interpret(computation, known);
+    if (type === "s64" && !values.every(Number.isSafeInteger))
+      this.refuse("a folded s64 constant lies beyond 2^53, which is not supported");
+    return this.numbersFrom(type, values);
+  }
+
+  /** The name of an output, or of what is computed on the way to it. */
+  private nameOf(place: number, before = 0): string {
+    const name = this.node.outputs[place] ?? this.node.name;
+    return before === 0 ? name : `${name}.${before}`;
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * @file Layers that networks of images are made of, with weights drawn from a seed: the shapes are the papers', the numbers are not trained.
+ *
+ *     const net = new SeededLayers("resnet18", 1);
+ *     const y = net.convolved(x, "conv1", { from: 3, to: 64, kernel: 7, stride: 2 });        Conv, BatchNormalization, Relu
+ */
+
+import { type Random, seededRandom } from "../../abstraction/random.ts";
+import { GraphBuilder } from "../builder.ts";
+
+export interface LayerShape {
+  readonly from: number;
+  readonly to: number;
+  /** Rows and columns; 1 by default. */
+  readonly kernel?: number;
+  readonly stride?: number;
+  readonly groups?: number;
+  /** Of what is left negative by the batch norm; true by default. */
+  readonly relu?: boolean;
+}
+
+/** Adds layers to a graph. */
+export class SeededLayers extends GraphBuilder {
+  private readonly random: Random;
+
+  constructor(name: string, seed: number) {
+    super(name);
+    this.random = seededRandom(seed);
+  }
+
+  /** Elements between -limit and limit. */
+  drawn(name: string, shape: readonly number[], limit: number, middle = 0): string {
+    const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
+    for (let i = 0; i < values.length; i++) values[i] = middle + (2 * this.random() - 1) * limit;
+    return this.constant(name, shape, values);
+  }
+
+  /** A convolution without bias, padded so that a stride of 1 keeps the size, its batch norm, and a rectifier. */
+  convolved(
+    x: string,
+    name: string,
+    { from, to, kernel = 1, stride = 1, groups = 1, relu = true }: LayerShape,
+  ): string {
+    const terms = (from / groups) * kernel * kernel;
+    // He's initialisation, of a uniform distribution: activations keep their size from layer to layer.
+    const weights = this.drawn(`${name}.weight`, [to, from / groups, kernel, kernel], Math.sqrt(6 / terms));
+    const pad = (kernel - 1) / 2;
+    const y = this.node(
+      "Conv",
+      [x, weights],
+      { kernel_shape: [kernel, kernel], strides: [stride, stride], pads: [pad, pad, pad, pad], group: groups },
+      name,
+    );
+    const normed = this.normed(y, `${name}.bn`, to);
+    return relu ? this.node("Relu", [normed], {}, `${name}.relu`) : normed;
+  }
+
+  normed(x: string, name: string, channels: number): string {
+    const parameters = [
+      this.drawn(`${name}.scale`, [channels], 0.2, 1),
+      this.drawn(`${name}.bias`, [channels], 0.1),
+      this.drawn(`${name}.mean`, [channels], 0.1),
+      this.drawn(`${name}.variance`, [channels], 0.2, 1),
+    ];
+    return this.node("BatchNormalization", [x, ...parameters], { epsilon: Math.fround(1e-5) }, name);
+  }
+
+  /** The mean of each channel, then a product with a bias. */
+  classified(x: string, channels: number, classes: number): string {
+    const pooled = this.node("GlobalAveragePool", [x], {}, "pool");
+    const flat = this.node("Flatten", [pooled], { axis: 1 }, "flat");
+    const weights = this.drawn("fc.weight", [classes, channels], Math.sqrt(1 / channels));
+    return this.node("Gemm", [flat, weights, this.drawn("fc.bias", [classes], 0.1)], { transB: 1 }, "fc");
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * @file Element types of networks, and arrays of the elements of constants: one typed array of JavaScript for each element type.
+ *
+ *     numbersFor("f16", 4)      Float32Array(4): every f16 is one exactly
+ */
+
+import { DTYPES } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+
+/** Types of a graph's tensors: those of the notation, and two that it holds otherwise (value.ts). */
+export const ELEMENT_TYPES = [...DTYPES, "s64", "bool"] as const;
+export type ElementType = (typeof ELEMENT_TYPES)[number];
+
+/** Elements as numbers. */
+export type NumberArray =
+  | Uint8Array
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | Int32Array
+  | Float32Array
+  | Float64Array;
+
+const ARRAYS = {
+  u8: Uint8Array,
+  s8: Int8Array,
+  u16: Uint16Array,
+  s16: Int16Array,
+  u32: Uint32Array,
+  s32: Int32Array,
+  f16: Float32Array,
+  bf16: Float32Array,
+  tf32: Float32Array,
+  f32: Float32Array,
+  f64: Float64Array,
+  s64: Float64Array,
+  bool: Uint8Array,
+} as const satisfies Record<ElementType, unknown>;
+
+/** Bytes of one constant. */
+const MOST_BYTES = 2 ** 31;
+
+/** @throws UsageError when a constant would take more memory than any constant of a network does */
+export function checkBytes(type: ElementType, elements: number, subject: string): void {
+  if (elements * ARRAYS[type].BYTES_PER_ELEMENT > MOST_BYTES)
+    throw new UsageError(`${subject}: ${elements} elements of ${type} take more than ${MOST_BYTES / 2 ** 30} GiB`, {
+      hint: "constants are held in memory; keep such a tensor an input of the network",
+    });
+}
+
+/** An array of zeros. @throws UsageError as {@link checkBytes} does */
+export function numbersFor(type: ElementType, elements: number, subject: string): NumberArray {
+  checkBytes(type, elements, subject);
+  return new ARRAYS[type](elements);
+}

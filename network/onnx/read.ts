@@ -1,0 +1,188 @@
+/**
+ * @file Reads ONNX: a protobuf by a library, then only what a network needs, each part checked.
+ *
+ *     readOnnx("resnet18.onnx")      Graph
+ *
+ * The format: https://github.com/onnx/onnx/blob/v1.20.0/onnx/onnx.proto. A file is hostile input: whatever it says, it is read, or refused in a
+ * sentence.
+ */
+
+import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { fromBinary } from "@bufbuild/protobuf";
+import {
+  type AttributeProto,
+  AttributeProto_AttributeType as AttributeType,
+  type GraphProto,
+  type ModelProto,
+  ModelProtoSchema,
+  type NodeProto,
+  type ValueInfoProto,
+} from "onnx-buf";
+import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import type { Attribute, Constant, Graph, Input, Node } from "../graph.ts";
+import { constantOf, elementTypeOf, type Folder } from "./tensor.ts";
+
+/** Versions of the operators' definitions that are understood. */
+export const OPSETS = { least: 11, most: 22 } as const;
+/** A protobuf is shorter than 2 GiB; larger networks keep their tensors in files beside it. */
+const MOST_BYTES = 2 ** 31 - 1;
+
+/** @throws UsageError when the file is no ONNX model that is understood */
+export function readOnnx(file: string): Graph {
+  return parseOnnx(bytesOfFile(file), file, dirname(file));
+}
+
+/** The bytes of a file that may hold a model. @throws UsageError when it cannot be read, or is too large */
+export function bytesOfFile(file: string): Uint8Array {
+  let handle: number | undefined;
+  try {
+    handle = openSync(file, "r");
+    const about = fstatSync(handle);
+    if (!about.isFile()) throw new UsageError(`${file} is no file`, { hint: "name a file, model.onnx" });
+    if (about.size > MOST_BYTES)
+      throw new UsageError(`${file} has ${about.size} bytes, and a protobuf is shorter than 2 GiB`, {
+        hint: "save the model with its tensors in external files",
+      });
+    return readFileSync(handle);
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`${file} cannot be read: ${reasonOf(error)}`);
+  } finally {
+    if (handle !== undefined) closeSync(handle);
+  }
+}
+
+/**
+ * @param subject what messages call it
+ * @param folder where external files lie
+ * @throws UsageError when the bytes are no ONNX model that is understood
+ */
+export function parseOnnx(bytes: Uint8Array, subject: string, folder: string): Graph {
+  const model = modelOf(bytes, subject);
+  const { graph } = model;
+  if (!graph || graph.node.length === 0)
+    throw new UsageError(`${subject} holds no network`, { hint: "an ONNX model has a graph with nodes" });
+  const opset = opsetOf(model, subject);
+  if (model.functions.length > 0)
+    throw new UsageError(`${subject} defines functions of its own, which is not supported yet`);
+  return graphOf(graph, opset, { subject, folder });
+}
+
+function modelOf(bytes: Uint8Array, subject: string): ModelProto {
+  try {
+    return fromBinary(ModelProtoSchema, bytes);
+  } catch (error) {
+    // Also of messages within messages that are deeper than the stack.
+    throw new UsageError(`${subject} is no ONNX model: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** ONNX's own operators have the empty domain, or this name. */
+const OWN_DOMAINS: readonly string[] = ["", "ai.onnx"];
+
+function opsetOf({ opsetImport }: ModelProto, subject: string): number {
+  const own = opsetImport.find(({ domain }) => OWN_DOMAINS.includes(domain));
+  if (!own) throw new UsageError(`${subject} does not say which version of ONNX's operators it uses`);
+  const version = Number(own.version);
+  const { least, most } = OPSETS;
+  if (version < least || version > most)
+    throw new UsageError(`${subject} uses opset ${own.version}; ${least} to ${most} are supported`, {
+      hint: "convert it: onnx.version_converter.convert_version(model, 17)",
+    });
+  return version;
+}
+
+function graphOf(graph: GraphProto, opset: number, place: Folder): Graph {
+  const constants = new Map<string, Constant>();
+  for (const tensor of graph.initializer) {
+    if (constants.has(tensor.name))
+      throw new UsageError(`${place.subject}: the constant "${tensor.name}" stands twice`);
+    constants.set(tensor.name, constantOf(tensor, `constant "${tensor.name}"`, place));
+  }
+  if (graph.sparseInitializer.length > 0) throw new UsageError(`${place.subject}: sparse constants are not supported`);
+  const inputs = graph.input.filter(({ name }) => !constants.has(name)).map((info) => inputOf(info, place.subject));
+  const twice = inputs.find(({ name }, i) => inputs.findIndex((other) => other.name === name) !== i);
+  if (twice) throw new UsageError(`${place.subject}: the input "${twice.name}" stands twice`);
+  if (graph.output.length === 0) throw new UsageError(`${place.subject}: the network has no outputs`);
+  return {
+    name: graph.name === "" ? "network" : graph.name,
+    opset,
+    inputs,
+    outputs: graph.output.map(({ name }) => name),
+    constants,
+    nodes: graph.node.map((node, i) => nodeOf(node, i, place)),
+  };
+}
+
+function inputOf({ name, type }: ValueInfoProto, subject: string): Input {
+  const value = type?.value;
+  if (value?.case !== "tensorType")
+    throw new UsageError(`${subject}: input "${name}" is ${value?.case ?? "of no type"}; tensors are supported`);
+  const { elemType, shape } = value.value;
+  if (!shape)
+    throw new UsageError(`${subject}: input "${name}" has no shape`, {
+      hint: "export the model with the shapes of its inputs",
+    });
+  return {
+    name,
+    type: elementTypeOf(elemType, `input "${name}"`),
+    shape: shape.dim.map(({ value: size }, d) => {
+      if (size.case === "dimValue") return Number(size.value);
+      return size.case === "dimParam" && size.value !== "" ? size.value : `${name}.${d}`;
+    }),
+  };
+}
+
+function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {
+  const called = name === "" ? `node ${place}` : name;
+  if (!OWN_DOMAINS.includes(domain))
+    throw new UsageError(`${called}: the operator ${opType} of ${domain} is not supported`, {
+      hint: "operators of ONNX itself are",
+    });
+  return {
+    name: called,
+    op: opType,
+    inputs: input,
+    outputs: output,
+    // Names of attributes come from the file: none may be taken for what every object has.
+    attributes: Object.assign(
+      Object.create(null),
+      Object.fromEntries(attribute.map((a) => [a.name, attributeOf(a, called, folder)])),
+    ),
+  };
+}
+
+function attributeOf(attribute: AttributeProto, node: string, folder: Folder): Attribute {
+  const { type, name } = attribute;
+  const subject = `${node}: attribute ${name}`;
+  switch (type) {
+    case AttributeType.FLOAT:
+      return attribute.f;
+    case AttributeType.INT:
+      return wholeOf(attribute.i, subject);
+    case AttributeType.STRING:
+      return textOf(attribute.s);
+    case AttributeType.FLOATS:
+      return attribute.floats;
+    case AttributeType.INTS:
+      return attribute.ints.map((i) => wholeOf(i, subject));
+    case AttributeType.STRINGS:
+      return attribute.strings.map(textOf);
+    case AttributeType.TENSOR:
+      if (!attribute.t) throw new UsageError(`${subject} holds no tensor`);
+      return constantOf(attribute.t, subject, folder);
+    default:
+      throw new UsageError(`${subject} is of a kind that is not supported: ${AttributeType[type] ?? type}`);
+  }
+}
+
+function wholeOf(value: bigint, subject: string): number {
+  const number = Number(value);
+  // Ends of slices are often the largest number there is.
+  if (!Number.isSafeInteger(number) && value !== 2n ** 63n - 1n && value !== -(2n ** 63n))
+    throw new UsageError(`${subject}: ${value} does not fit a double`);
+  return Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, number));
+}
+
+const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);

@@ -1,0 +1,186 @@
+/**
+ * @file Tensors of ONNX as constants: elements in one of the fields of the message, or in a file beside the model.
+ *
+ *     constantOf(tensor, 'constant "w"', { subject: "m.onnx", folder: "." })      { type: "f32", shape: [64, 3, 7, 7], values: Float32Array }
+ *
+ * An external file must lie in the model's folder: a path that leads out of it, by `..` or by a link, is refused.
+ */
+
+import { closeSync, fstatSync, openSync, readSync, realpathSync } from "node:fs";
+import { isAbsolute, join, relative, sep } from "node:path";
+import { TensorProto_DataType as DataType, TensorProto_DataLocation as Location, type TensorProto } from "onnx-buf";
+import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import type { Constant } from "../graph.ts";
+import { checkBytes, type NumberArray, numbersFor } from "../numbers.ts";
+import { type ElementType, elementsOf } from "../value.ts";
+
+/** What messages call the model, and where files beside it lie. */
+export interface Folder {
+  readonly subject: string;
+  readonly folder: string;
+}
+
+/** Element types by ONNX's numbers, with the bytes of one. */
+const TYPES: ReadonlyMap<number, readonly [type: ElementType, bytes: number]> = new Map([
+  [DataType.FLOAT, ["f32", 4]],
+  [DataType.UINT8, ["u8", 1]],
+  [DataType.INT8, ["s8", 1]],
+  [DataType.UINT16, ["u16", 2]],
+  [DataType.INT16, ["s16", 2]],
+  [DataType.INT32, ["s32", 4]],
+  [DataType.INT64, ["s64", 8]],
+  [DataType.BOOL, ["bool", 1]],
+  [DataType.FLOAT16, ["f16", 2]],
+  [DataType.DOUBLE, ["f64", 8]],
+  [DataType.UINT32, ["u32", 4]],
+  [DataType.BFLOAT16, ["bf16", 2]],
+]);
+
+function formatOf(number: number, subject: string): readonly [ElementType, number] {
+  const found = TYPES.get(number);
+  if (!found) throw new UsageError(`${subject}: elements of type ${DataType[number] ?? number} are not supported`);
+  return found;
+}
+
+/** @throws UsageError for a type that networks are not computed with */
+export const elementTypeOf = (number: number, subject: string): ElementType => formatOf(number, subject)[0];
+
+/** The number of ONNX's for an element type. */
+export function numberOfType(type: ElementType): number {
+  for (const [number, [known]] of TYPES) if (known === type) return number;
+  throw new Error(`internal: ONNX has no ${type}`);
+}
+
+/** @throws UsageError when sizes and elements contradict each other, or an external file cannot be used */
+export function constantOf(tensor: TensorProto, subject: string, place: Folder): Constant {
+  const [type, bytesEach] = formatOf(tensor.dataType, subject);
+  const shape = tensor.dims.map(Number);
+  const elements = elementsOf(shape, subject);
+  checkBytes(type, elements, subject);
+  if (tensor.segment) throw new UsageError(`${subject}: a tensor in segments is not supported`);
+  const isExternal = tensor.dataLocation === Location.EXTERNAL;
+  const raw = isExternal ? externalBytes(tensor, elements * bytesEach, subject, place) : tensor.rawData;
+  if (isExternal || raw.length > 0) {
+    if (raw.length !== elements * bytesEach)
+      throw new UsageError(
+        `${subject}: ${type}[${shape.join(",")}] takes ${elements * bytesEach} bytes, and it has ${raw.length}`,
+      );
+    return { type, shape, values: fromRaw(type, raw, elements, subject) };
+  }
+  return { type, shape, values: fromFields(type, tensor, elements, subject) };
+}
+
+/** Elements as they lie in memory, the least significant byte first. */
+function fromRaw(type: ElementType, raw: Uint8Array, elements: number, subject: string): NumberArray {
+  const values = numbersFor(type, elements, subject);
+  if (type === "f16" || type === "bf16") {
+    const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
+    for (let i = 0; i < elements; i++) values[i] = ofHalf(type, view.getUint16(2 * i, true));
+  } else if (type === "s64") {
+    const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
+    for (let i = 0; i < elements; i++) values[i] = ofLong(view.getBigInt64(8 * i, true), subject);
+  } else new Uint8Array(values.buffer).set(raw);
+  if (type === "bool") for (let i = 0; i < elements; i++) values[i] = values[i] === 0 ? 0 : 1;
+  return values;
+}
+
+/** Elements in the field that ONNX gives their type. */
+function fromFields(type: ElementType, tensor: TensorProto, elements: number, subject: string): NumberArray {
+  const { floatData, doubleData, int32Data, int64Data, uint64Data } = tensor;
+  const given =
+    type === "f32"
+      ? floatData
+      : type === "f64"
+        ? doubleData
+        : type === "s64"
+          ? int64Data
+          : type === "u32"
+            ? uint64Data
+            : int32Data;
+  if (given.length !== elements)
+    throw new UsageError(
+      `${subject}: ${type}[${tensor.dims.join(",")}] has ${elements} elements, and ${given.length} are given`,
+    );
+  const values = numbersFor(type, elements, subject);
+  for (const [i, x] of given.entries())
+    values[i] = typeof x === "bigint" ? ofLong(x, subject) : type === "f16" || type === "bf16" ? ofHalf(type, x) : x;
+  return values;
+}
+
+/** The largest and the least number mean "to the end"; any other that a double does not hold is refused. */
+function ofLong(value: bigint, subject: string): number {
+  const number = Number(value);
+  if (Number.isSafeInteger(number)) return number;
+  if (value === 2n ** 63n - 1n) return Number.MAX_SAFE_INTEGER;
+  if (value === -(2n ** 63n)) return Number.MIN_SAFE_INTEGER;
+  throw new UsageError(`${subject}: ${value} lies beyond 2^53, which is not supported`);
+}
+
+/** The value of 16 bits. */
+export function ofHalf(type: "f16" | "bf16", bits: number): number {
+  if (type === "bf16") {
+    WORD.setUint32(0, (bits & 0xffff) << 16);
+    return WORD.getFloat32(0);
+  }
+  const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+  if (exponent === 31) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
+}
+const WORD = new DataView(new ArrayBuffer(4));
+
+/** The part of a file beside the model that holds a tensor. https://onnx.ai/onnx/repo-docs/ExternalData.html */
+function externalBytes(tensor: TensorProto, bytes: number, subject: string, { folder }: Folder): Uint8Array {
+  const entries = new Map(tensor.externalData.map(({ key, value }) => [key, value]));
+  const location = entries.get("location") ?? "";
+  const numberOf = (key: string, otherwise: number): number => {
+    const text = entries.get(key);
+    if (text === undefined) return otherwise;
+    const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+    if (!Number.isSafeInteger(value))
+      throw new UsageError(`${subject}: ${key} "${text.slice(0, 40)}" of its external file is no number of bytes`);
+    return value;
+  };
+  const [offset, length] = [numberOf("offset", 0), numberOf("length", bytes)];
+  if (length !== bytes)
+    throw new UsageError(`${subject}: it takes ${bytes} bytes, and its external file is said to hold ${length}`);
+  const file = fileWithin(folder, location, subject);
+  const handle = openSync(file, "r");
+  try {
+    const about = fstatSync(handle);
+    if (!about.isFile()) throw new UsageError(`${subject}: its external file ${location} is no file`);
+    if (offset + length > about.size)
+      throw new UsageError(
+        `${subject}: its external file ${location} has ${about.size} bytes, and ${offset + length} are needed`,
+      );
+    const data = new Uint8Array(length);
+    let filled = 0;
+    while (filled < length) {
+      const count = readSync(handle, data, filled, length - filled, offset + filled);
+      if (count === 0) throw new UsageError(`${subject}: its external file ${location} ends early`);
+      filled += count;
+    }
+    return data;
+  } finally {
+    closeSync(handle);
+  }
+}
+
+/** Where a file within a folder lies, links followed. @throws UsageError when that is not within it */
+function fileWithin(folder: string, location: string, subject: string): string {
+  const lies = (path: string): boolean =>
+    path !== "" && !isAbsolute(path) && path !== ".." && !path.startsWith(`..${sep}`);
+  const refuse = (because: string): never => {
+    throw new UsageError(`${subject}: its external file "${location}" ${because}`, {
+      hint: "it must lie in the folder of the model",
+    });
+  };
+  if (!lies(location) || location.includes("\0")) return refuse("lies outside the model's folder");
+  try {
+    const root = realpathSync(folder);
+    const file = realpathSync(join(root, location));
+    return lies(relative(root, file)) ? file : refuse("lies outside the model's folder");
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    return refuse(`cannot be read: ${reasonOf(error)}`);
+  }
+}

@@ -1,0 +1,87 @@
+/**
+ * @file Writes a graph as ONNX, for other runtimes: what is read from the bytes is the same graph.
+ *
+ *     writeFileSync("resnet18.onnx", onnxBytes(resnet18()))
+ */
+
+import { create, toBinary } from "@bufbuild/protobuf";
+import {
+  AttributeProtoSchema,
+  AttributeProto_AttributeType as AttributeType,
+  ModelProtoSchema,
+  NodeProtoSchema,
+  OperatorSetIdProtoSchema,
+  TensorProtoSchema,
+  TypeProtoSchema,
+  ValueInfoProtoSchema,
+} from "onnx-buf";
+import type { Attribute, Constant, Graph, Input, Node } from "../graph.ts";
+import { isConstant } from "../graph.ts";
+import { numberOfType } from "./tensor.ts";
+
+/** The format's version that knows opset 17. */
+const IR_VERSION = 8n;
+
+export function onnxBytes(graph: Graph): Uint8Array {
+  const model = create(ModelProtoSchema, {
+    irVersion: IR_VERSION,
+    opsetImport: [create(OperatorSetIdProtoSchema, { domain: "", version: BigInt(graph.opset) })],
+    graph: {
+      name: graph.name,
+      node: graph.nodes.map(nodeProto),
+      initializer: [...graph.constants].map(([name, constant]) => tensorProto(name, constant)),
+      input: graph.inputs.map(inputProto),
+      output: graph.outputs.map((name) => create(ValueInfoProtoSchema, { name })),
+    },
+  });
+  return toBinary(ModelProtoSchema, model);
+}
+
+function inputProto({ name, type, shape }: Input) {
+  const dim = shape.map((size) => ({
+    value:
+      typeof size === "number"
+        ? ({ case: "dimValue", value: BigInt(size) } as const)
+        : ({ case: "dimParam", value: size } as const),
+  }));
+  const tensorType = { elemType: numberOfType(type), shape: { dim } };
+  return create(ValueInfoProtoSchema, {
+    name,
+    type: create(TypeProtoSchema, { value: { case: "tensorType", value: tensorType } }),
+  });
+}
+
+function nodeProto({ name, op, inputs, outputs, attributes }: Node) {
+  return create(NodeProtoSchema, {
+    name,
+    opType: op,
+    input: [...inputs],
+    output: [...outputs],
+    attribute: Object.entries(attributes).map(([attribute, value]) => attributeProto(attribute, value)),
+  });
+}
+
+function attributeProto(name: string, value: Attribute) {
+  if (isConstant(value))
+    return create(AttributeProtoSchema, { name, type: AttributeType.TENSOR, t: tensorProto(name, value) });
+  if (typeof value === "string")
+    return create(AttributeProtoSchema, { name, type: AttributeType.STRING, s: new TextEncoder().encode(value) });
+  if (typeof value === "number")
+    return Number.isInteger(value) && !FLOAT_ATTRIBUTES.has(name)
+      ? create(AttributeProtoSchema, { name, type: AttributeType.INT, i: BigInt(value) })
+      : create(AttributeProtoSchema, { name, type: AttributeType.FLOAT, f: value });
+  const numbers = value.filter((x) => typeof x === "number");
+  return create(AttributeProtoSchema, { name, type: AttributeType.INTS, ints: numbers.map(BigInt) });
+}
+
+/** Attributes that are floats even where they are whole. */
+const FLOAT_ATTRIBUTES: ReadonlySet<string> = new Set(["alpha", "beta", "gamma", "bias", "epsilon"]);
+
+function tensorProto(name: string, { type, shape, values }: Constant) {
+  const tensor = { name, dataType: numberOfType(type), dims: shape.map(BigInt) };
+  if (type === "s64") return create(TensorProtoSchema, { ...tensor, int64Data: Array.from(values, BigInt) });
+  if (type === "f16" || type === "bf16") throw new Error(`internal: constants of ${type} are not written yet`);
+  const bytes = new Uint8Array(values.byteLength);
+  bytes.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+  return create(TensorProtoSchema, { ...tensor, rawData: bytes });
+}

@@ -1,0 +1,46 @@
+/**
+ * @file Operands of element-wise operators: shapes brought together as NumPy does it.
+ *
+ *     a f32[8,1,4]  b f32[3,1]      y[i0,i1,i2] = a[i0,i2] + b[i1]
+ *
+ * A dimension of one element that is spread over several is left out, so that the operand is indexed by plain axes and can be fused.
+ */
+
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import { isSameShape, type Value } from "../value.ts";
+
+/** @throws UsageError when two sizes agree in no way */
+export function broadcastShape(node: Lowering, shapes: readonly (readonly number[])[]): number[] {
+  const rank = Math.max(0, ...shapes.map((s) => s.length));
+  return Array.from({ length: rank }, (_, d) => {
+    const sizes = shapes.map((s) => s[d - rank + s.length] ?? 1);
+    const size = sizes.find((x) => x !== 1) ?? 1;
+    if (sizes.some((x) => x !== 1 && x !== size))
+      node.refuse(`shapes ${shapes.map((s) => `[${s.join(",")}]`).join(" and ")} cannot be brought together`);
+    return size;
+  });
+}
+
+/** An operand as it is read at the axes of an output: the text of the access, and the value behind it. */
+export interface Operand {
+  readonly text: string;
+  readonly reads: Readonly<Record<string, Value>>;
+}
+
+/** A constant of one element is a number in the equation. */
+export function operand(node: Lowering, name: string, value: Value, shape: readonly number[]): Operand {
+  const [only] = value.constant ?? [];
+  if (value.constant?.length === 1 && only !== undefined && Number.isFinite(only))
+    return { text: only < 0 || Object.is(only, -0) ? `(${numberText(only)})` : numberText(only), reads: {} };
+  const offset = shape.length - value.shape.length;
+  const kept = value.shape.flatMap((size, d) => (size === 1 && (shape[d + offset] ?? 1) !== 1 ? [] : [d]));
+  const axes = axesOfRank(shape.length);
+  const shown = kept.map((d) => value.shape[d] ?? 1);
+  return {
+    text: `${name}[${kept.map((d) => axes[d + offset]).join(",")}]`,
+    reads: { [name]: isSameShape(shown, value.shape) ? value : node.reshaped(value, shown) },
+  };
+}
+
+/** A number as the notation reads it. */
+export const numberText = (x: number): string => (Object.is(x, -0) ? "-0" : String(x));

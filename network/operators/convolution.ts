@@ -1,0 +1,315 @@
+/**
+ * @file Convolutions of one to three dimensions, grouped and transposed.
+ *
+ *     Conv    out[n,k,p,q] += in[n,c,p*2+r-1,q*2+s-1] * w[k,c,r,s]        and, with a bias,  y[..] = out[..] + b[k]
+ *
+ * A layer that the table of operators has (conv2d, depthwise-conv2d ...) is that row, so that its records are shared with `automap tune`.
+ */
+
+import { operatorNamed } from "../../operators/index.ts";
+import { instantiate, type Operator } from "../../operators/operator.ts";
+import type { Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { elementwise } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** A window that slides along the spatial dimensions. */
+export interface Window {
+  readonly kernel: readonly number[];
+  readonly strides: readonly number[];
+  readonly dilations: readonly number[];
+  /** Elements before the first and behind the last. */
+  readonly begins: readonly number[];
+  readonly ends: readonly number[];
+}
+
+/** Letters of papers: output, kernel and input positions of up to three spatial dimensions, innermost last. */
+const LETTERS = { output: ["o", "p", "q"], kernel: ["t", "r", "s"], input: ["d", "h", "w"] } as const;
+export const lettersOf = (kind: keyof typeof LETTERS, rank: number): string[] => LETTERS[kind].slice(3 - rank);
+
+/** `p*2+r-1` */
+export function slidIndex(output: string, kernel: string, stride: number, dilation: number, begin: number): string {
+  const times = (axis: string, by: number): string => (by === 1 ? axis : `${axis}*${by}`);
+  return `${times(output, stride)}+${times(kernel, dilation)}${begin === 0 ? "" : `-${begin}`}`;
+}
+
+/** Reads the attributes that convolutions and poolings share. @throws UsageError for what contradicts itself */
+export function windowOf(node: Lowering, spatial: readonly number[], kernel: readonly number[], ceil = false): Window {
+  const rank = spatial.length;
+  if (rank < 1 || rank > 3) node.refuse(`${rank} spatial dimensions are not supported; 1 to 3 are`);
+  const list = (name: string, length: number, otherwise: number, least: number): readonly number[] => {
+    const given = node.ints(name) ?? Array.from({ length }, () => otherwise);
+    if (given.length !== length || given.some((x) => x < least || x > 2 ** 24))
+      node.refuse(`${name} must hold ${length} numbers from ${least}, got [${given.join(",")}]`);
+    return given;
+  };
+  if (kernel.length !== rank || kernel.some((x) => x < 1))
+    node.refuse(`its kernel [${kernel.join(",")}] does not fit ${rank} spatial dimensions`);
+  const strides = list("strides", rank, 1, 1);
+  const dilations = list("dilations", rank, 1, 1);
+  const pads = list("pads", 2 * rank, 0, 0);
+  const auto = node.text("auto_pad", "NOTSET", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]);
+  if (auto === "NOTSET" || auto === "VALID") {
+    const [begins, ends] = auto === "VALID" ? [pads.map(() => 0), pads.map(() => 0)] : [pads, pads.slice(rank)];
+    return { kernel, strides, dilations, begins: begins.slice(0, rank), ends: ends.slice(0, rank) };
+  }
+  if (ceil) node.refuse(`auto_pad ${auto} and ceil_mode contradict each other`);
+  const totals = spatial.map((size, d) => {
+    const [stride = 1, dilation = 1, width = 1] = [strides[d], dilations[d], kernel[d]];
+    return Math.max(0, (Math.ceil(size / stride) - 1) * stride + (width - 1) * dilation + 1 - size);
+  });
+  const less = totals.map((t) => Math.floor(t / 2));
+  const more = totals.map((t) => Math.ceil(t / 2));
+  const [begins, ends] = auto === "SAME_UPPER" ? [less, more] : [more, less];
+  return { kernel, strides, dilations, begins, ends };
+}
+
+/** Positions of a window along each dimension. @throws UsageError when it does not fit once */
+export function positionsOf(
+  node: Lowering,
+  spatial: readonly number[],
+  { kernel, strides, dilations, begins, ends }: Window,
+  ceil = false,
+): number[] {
+  return spatial.map((size, d) => {
+    const [stride = 1, dilation = 1, width = 1, begin = 0, end = 0] = [
+      strides[d],
+      dilations[d],
+      kernel[d],
+      begins[d],
+      ends[d],
+    ];
+    const steps = (size + begin + end - dilation * (width - 1) - 1) / stride;
+    if (steps < 0) node.refuse(`a kernel of ${width} does not fit ${size} elements with ${begin} + ${end} of padding`);
+    const count = (ceil ? Math.ceil(steps) : Math.floor(steps)) + 1;
+    // A window that begins behind the input and its padding at the front sees nothing.
+    return ceil && (count - 1) * stride >= size + begin ? count - 1 : count;
+  });
+}
+
+/** Images by channel and position, and a filter for each output channel, as every convolution here has them. */
+export interface Layer {
+  readonly x: Value;
+  readonly w: Value;
+  readonly groups: number;
+  readonly window: Window;
+  readonly spatial: readonly number[];
+}
+
+export function layerOf(node: Lowering, x: Value, w: Value): Layer {
+  const spatial = x.shape.slice(2);
+  const groups = node.int("group", 1);
+  const [, channels = 0] = x.shape;
+  const [filters = 0, within = 0] = w.shape;
+  if (x.shape.length < 3 || w.shape.length !== x.shape.length)
+    node.refuse(
+      `${x.name} has ${x.shape.length} dimensions and ${w.name} ${w.shape.length}; both need the same number, 3 at least`,
+    );
+  if (groups < 1 || channels !== within * groups || filters % groups !== 0)
+    node.refuse(`${channels} channels and filters of [${w.shape.join(",")}] do not fall into ${groups} groups`);
+  const kernel = node.ints("kernel_shape") ?? w.shape.slice(2);
+  if (kernel.some((size, d) => size !== w.shape[2 + d]))
+    node.refuse(`kernel_shape [${kernel.join(",")}] contradicts filters of [${w.shape.join(",")}]`);
+  return { x, w, groups, window: windowOf(node, spatial, kernel), spatial };
+}
+
+/** The names of a layer's dimensions, for layouts. */
+export function layerDims(rank: number): { in: string[]; w: string[]; out: string[] } {
+  return {
+    in: ["n", "c", ...lettersOf("input", rank)],
+    w: ["k", "c", ...lettersOf("kernel", rank)],
+    out: ["n", "k", ...lettersOf("output", rank)],
+  };
+}
+
+/**
+ * The convolution without its bias, as the equation over `factor`, the product of an input and a weight at their indices.
+ * @param factor how the two accesses are multiplied
+ */
+export function convolved(
+  node: Lowering,
+  { x, w, groups, window, spatial }: Layer,
+  factor: (a: string, b: string) => string,
+  type: Value["type"],
+): Value {
+  const rank = spatial.length;
+  const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
+  const positions = positionsOf(node, spatial, window);
+  const [images = 1, channels = 1] = x.shape;
+  const [filters = 1] = w.shape;
+  const at = outputs.map((o, d) =>
+    slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
+  );
+  const extents = Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1]));
+  const dims = layerDims(rank);
+  const [perGroup, inGroup] = [filters / groups, channels / groups];
+  const index = (parts: readonly string[]): string => parts.join(",");
+  // One filter a channel and no group loop: channels are kept axes.
+  if (groups === channels && perGroup === 1 && groups > 1) {
+    const flat = node.reshaped(w, [filters, ...window.kernel]);
+    const product = factor(`in[n,k,${index(at)}]`, `w[k,${index(kernels)}]`);
+    return node.equation(`out[n,k,${index(outputs)}] += ${product}`, {
+      reads: { in: x, w: flat },
+      shape: [images, filters, ...positions],
+      type,
+      extents,
+      dims: { ...dims, w: ["k", ...kernels] },
+    });
+  }
+  const grouped = groups > 1;
+  const filter = grouped ? `g*${perGroup}+k` : "k";
+  const channel = grouped ? `g*${inGroup}+c` : "c";
+  const product = factor(`in[n,${channel},${index(at)}]`, `w[${filter},c,${index(kernels)}]`);
+  return node.equation(`out[n,${filter},${index(outputs)}] += ${product}`, {
+    reads: { in: x, w },
+    shape: [images, filters, ...positions],
+    type,
+    extents: {
+      ...extents,
+      c: inGroup,
+      ...(grouped && { g: groups, k: perGroup }),
+      n: images,
+      ...sizes(outputs, positions),
+    },
+    dims,
+  });
+}
+
+const sizes = (names: readonly string[], of: readonly number[]): Record<string, number> =>
+  Object.fromEntries(names.map((name, d) => [name, of[d] ?? 1]));
+
+/** The row of the table of operators that a layer is, with its parameters; undefined where the table has none for it. */
+function rowOf({
+  x,
+  w,
+  groups,
+  window,
+  spatial,
+}: Layer): { operator: Operator; parameters: Record<string, number> } | undefined {
+  const { kernel, strides, dilations, begins, ends } = window;
+  const same = (list: readonly number[]): boolean => list.every((value) => value === list[0]);
+  if (spatial.length !== 2 || ![strides, dilations].every(same) || !same([...begins, ...ends])) return undefined;
+  const [n = 1, c = 1] = x.shape;
+  const [k = 1] = w.shape;
+  const shared = {
+    n,
+    c,
+    h: spatial[0] ?? 1,
+    w: spatial[1] ?? 1,
+    r: kernel[0] ?? 1,
+    s: kernel[1] ?? 1,
+    stride: strides[0] ?? 1,
+    pad: begins[0] ?? 0,
+    dilation: dilations[0] ?? 1,
+  };
+  if (groups === c && groups > 1)
+    return { operator: operatorNamed("depthwise-conv2d"), parameters: { ...shared, m: k / c } };
+  return { operator: operatorNamed(groups > 1 ? "grouped-conv2d" : "conv2d"), parameters: { ...shared, k, groups } };
+}
+
+function conv(node: Lowering): Value[] {
+  const [x, w] = [node.input(0), node.input(1)];
+  if (x.type !== w.type || (x.type !== "f32" && x.type !== "f64"))
+    node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
+  const layer = layerOf(node, x, w);
+  // The window must fit before the table is asked, which knows no node.
+  positionsOf(node, layer.spatial, layer.window);
+  const row = x.type === "f32" && w.constant ? rowOf(layer) : undefined;
+  const sum = row ? layerOfTable(node, layer, row) : convolved(node, layer, (a, b) => `${a} * ${b}`, x.type);
+  return [biased(node, sum, node.optional(2))];
+}
+
+function layerOfTable(
+  node: Lowering,
+  { x, w }: Layer,
+  { operator, parameters }: NonNullable<ReturnType<typeof rowOf>>,
+): Value {
+  const computation = instantiate(operator, { parameters });
+  const shape = computation.tensors["w"]?.dims.map((d) => d.extent) ?? [];
+  return node.computed(computation, { in: x, w: node.reshaped(w, shape) }, "f32", { name: operator.name, parameters });
+}
+
+/** Adds a number for each channel, which is dimension 1. */
+export function biased(node: Lowering, sum: Value, bias: Value | undefined): Value {
+  if (!bias) return sum;
+  const [, channels = 1, ...spatial] = sum.shape;
+  if (bias.shape.length !== 1 || bias.shape[0] !== channels)
+    node.refuse(`a bias of [${bias.shape.join(",")}] for ${channels} channels`);
+  const spread = node.reshaped(bias, [channels, ...spatial.map(() => 1)]);
+  return elementwise(node, [sum, spread], ([a = "", b = ""]) => `${a} + ${b}`);
+}
+
+function transposed(node: Lowering): Value[] {
+  const [x, w] = [node.input(0), node.input(1)];
+  if (x.type !== "f32" || w.type !== "f32")
+    node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 is`);
+  const spatial = x.shape.slice(2);
+  const rank = spatial.length;
+  const groups = node.int("group", 1);
+  const [images = 1, channels = 1] = x.shape;
+  const [inputs = 1, perGroup = 1] = w.shape;
+  if (w.shape.length !== x.shape.length || rank < 1 || rank > 3)
+    node.refuse(`images of ${x.shape.length} dimensions and filters of ${w.shape.length} are not supported`);
+  if (channels !== inputs || groups < 1 || channels % groups !== 0)
+    node.refuse(`${channels} channels and filters of [${w.shape.join(",")}] do not fall into ${groups} groups`);
+  const { begins, positions, strides, dilations, kernel } = upsampling(node, spatial, w.shape.slice(2));
+  const [outputs, kernels] = [lettersOf("output", rank), lettersOf("kernel", rank)];
+  const shifted = outputs.map((o, d) => `${o}+${begins[d] ?? 0}-${kernels[d]}*${dilations[d] ?? 1}`);
+  const at = shifted.map((e, d) => `(${e})/${strides[d] ?? 1}`);
+  const where = shifted.flatMap((e, d) => ((strides[d] ?? 1) === 1 ? [] : [`(${e})%${strides[d]} == 0`]));
+  const grouped = groups > 1;
+  const [filter, channel] = grouped ? [`g*${perGroup}+k`, `g*${channels / groups}+c`] : ["k", "c"];
+  const sum = node.equation(
+    `out[n,${filter},${outputs.join(",")}] += in[n,${channel},${at.join(",")}] * w[${channel},k,${kernels.join(",")}]${where.length > 0 ? ` where ${where.join(" and ")}` : ""}`,
+    {
+      reads: { in: x, w },
+      shape: [images, perGroup * groups, ...positions],
+      type: "f32",
+      extents: {
+        ...{ n: images, c: channels / groups, k: perGroup, ...(grouped && { g: groups }) },
+        ...sizes(outputs, positions),
+        ...sizes(kernels, kernel),
+      },
+    },
+  );
+  return [biased(node, sum, node.optional(2))];
+}
+
+/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: how large the output is, and what is cut off in front. */
+function upsampling(node: Lowering, spatial: readonly number[], filter: readonly number[]) {
+  const kernel = node.ints("kernel_shape") ?? filter;
+  if (kernel.some((size, d) => size !== filter[d]))
+    node.refuse(`kernel_shape [${kernel.join(",")}] contradicts filters of [${filter.join(",")}]`);
+  // Padding that is computed reads the sizes of the output, not of the input.
+  const auto = node.text("auto_pad", "NOTSET", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]);
+  const plain = auto === "NOTSET" ? windowOf(node, spatial, kernel) : undefined;
+  const list = (name: string, otherwise: number): readonly number[] => {
+    const given = node.ints(name) ?? spatial.map(() => otherwise);
+    if (given.length !== spatial.length || given.some((value) => value < 0))
+      node.refuse(`${name} [${given.join(",")}] does not fit`);
+    return given;
+  };
+  const [strides, dilations, more] = [list("strides", 1), list("dilations", 1), list("output_padding", 0)];
+  if (strides.some((s) => s < 1) || dilations.some((s) => s < 1)) node.refuse("strides and dilations are at least 1");
+  const full = spatial.map(
+    (size, d) => (strides[d] ?? 1) * (size - 1) + (more[d] ?? 0) + ((kernel[d] ?? 1) - 1) * (dilations[d] ?? 1) + 1,
+  );
+  const wanted =
+    node.ints("output_shape")?.slice(-spatial.length) ??
+    (auto.startsWith("SAME") ? spatial.map((size, d) => size * (strides[d] ?? 1)) : undefined);
+  const totals = full.map((size, d) =>
+    wanted ? size - (wanted[d] ?? size) : (plain?.begins[d] ?? 0) + (plain?.ends[d] ?? 0),
+  );
+  const begins = totals.map((total, d) =>
+    wanted ? (auto === "SAME_UPPER" ? Math.floor(total / 2) : Math.ceil(total / 2)) : (plain?.begins[d] ?? 0),
+  );
+  const positions = full.map((size, d) => size - (totals[d] ?? 0));
+  if (positions.some((p) => p < 1) || begins.some((b) => b < 0))
+    node.refuse(`its output would have sizes [${positions.join(",")}]`);
+  return { begins, positions, strides, dilations, kernel };
+}
+
+export const CONVOLUTIONS: OperatorTable = {
+  Conv: { lower: conv },
+  ConvTranspose: { lower: transposed },
+};

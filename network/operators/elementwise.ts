@@ -1,0 +1,233 @@
+/**
+ * @file Operators that compute each element by itself.
+ *
+ *     LeakyRelu    y[i] = max(x[i], 0) + 0.01 * min(x[i], 0)
+ *
+ * A formula is over `x` and the attributes; the equation has as many axes as the tensor has dimensions.
+ */
+
+import { isInteger } from "../../abstraction/dtype.ts";
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import { type ElementType, heldAs, type Value } from "../value.ts";
+import { broadcastShape, numberText, operand } from "./broadcast.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** Formula over the access `x`; attributes with their defaults are put in as numbers. */
+interface Unary {
+  readonly formula: (x: string, attributes: Readonly<Record<string, string>>) => string;
+  readonly attributes?: Readonly<Record<string, number>>;
+  /** Whether integers are taken too. */
+  readonly integers?: boolean;
+}
+
+const sigmoid = (x: string): string => `1 / (1 + exp(-${x}))`;
+const softplus = (x: string): string => `max(${x}, 0) + log(1 + exp(-abs(${x})))`;
+
+/** Constants of Gelu's approximation: https://onnx.ai/onnx/operators/onnx__Gelu.html. */
+const GELU_TANH = (x: string): string =>
+  `0.5 * ${x} * (1 + tanh(${Math.sqrt(2 / Math.PI)} * (${x} + 0.044715 * ${x} * ${x} * ${x})))`;
+const GELU_ERF = (x: string): string => `0.5 * ${x} * (1 + erf(${x} * ${Math.SQRT1_2}))`;
+
+const UNARY: Readonly<Record<string, Unary>> = {
+  Abs: { formula: (x) => `abs(${x})`, integers: true },
+  Ceil: { formula: (x) => `ceil(${x})` },
+  Elu: { formula: (x, { alpha }) => `max(${x}, 0) + ${alpha} * (exp(min(${x}, 0)) - 1)`, attributes: { alpha: 1 } },
+  Celu: {
+    formula: (x, { alpha }) => `max(${x}, 0) + min(0, ${alpha} * (exp(${x} / ${alpha}) - 1))`,
+    attributes: { alpha: 1 },
+  },
+  Erf: { formula: (x) => `erf(${x})` },
+  Exp: { formula: (x) => `exp(${x})` },
+  Floor: { formula: (x) => `floor(${x})` },
+  HardSigmoid: {
+    formula: (x, { alpha, beta }) => `max(0, min(1, ${alpha} * ${x} + ${beta}))`,
+    attributes: { alpha: 0.2, beta: 0.5 },
+  },
+  HardSwish: { formula: (x) => `${x} * max(0, min(1, ${x} / 6 + 0.5))` },
+  LeakyRelu: { formula: (x, { alpha }) => `max(${x}, 0) + ${alpha} * min(${x}, 0)`, attributes: { alpha: 0.01 } },
+  Log: { formula: (x) => `log(${x})` },
+  Mish: { formula: (x) => `${x} * tanh(${softplus(x)})` },
+  Neg: { formula: (x) => `-${x}`, integers: true },
+  Reciprocal: { formula: (x) => `1 / ${x}` },
+  Relu: { formula: (x) => `max(${x}, 0)`, integers: true },
+  Round: { formula: (x) => `round(${x})` },
+  Selu: {
+    formula: (x, { alpha, gamma }) => `${gamma} * (max(${x}, 0) + ${alpha} * (exp(min(${x}, 0)) - 1))`,
+    attributes: { alpha: 1.6732632423543772, gamma: 1.0507009873554805 },
+  },
+  Sigmoid: { formula: sigmoid },
+  Softplus: { formula: softplus },
+  Softsign: { formula: (x) => `${x} / (1 + abs(${x}))` },
+  Sqrt: { formula: (x) => `sqrt(${x})` },
+  Tanh: { formula: (x) => `tanh(${x})` },
+};
+
+/** Formula over two operands; `Max` and the like take any number of them, folded from the left. */
+interface Binary {
+  readonly formula: (a: string, b: string) => string;
+  readonly inputs: 2 | "any";
+  /** Made of the whole: the mean of `count` operands. */
+  readonly finish?: (all: string, count: number) => string;
+}
+
+const BINARY: Readonly<Record<string, Binary>> = {
+  Add: { formula: (a, b) => `${a} + ${b}`, inputs: 2 },
+  Div: { formula: (a, b) => `${a} / ${b}`, inputs: 2 },
+  Max: { formula: (a, b) => `max(${a}, ${b})`, inputs: "any" },
+  Mean: { formula: (a, b) => `${a} + ${b}`, inputs: "any", finish: (all, count) => `(${all}) / ${count}` },
+  Min: { formula: (a, b) => `min(${a}, ${b})`, inputs: "any" },
+  Mul: { formula: (a, b) => `${a} * ${b}`, inputs: 2 },
+  PRelu: { formula: (a, b) => `max(${a}, 0) + ${b} * min(${a}, 0)`, inputs: 2 },
+  Sub: { formula: (a, b) => `${a} - ${b}`, inputs: 2 },
+  Sum: { formula: (a, b) => `${a} + ${b}`, inputs: "any" },
+};
+
+/** One element of the output from the element at the same place of each operand, which are spread where they are smaller. */
+export function elementwise(
+  node: Lowering,
+  operands: readonly Value[],
+  formula: (texts: readonly string[]) => string,
+  type = operands[0]?.type ?? "f32",
+): Value {
+  const shape = broadcastShape(
+    node,
+    operands.map((v) => v.shape),
+  );
+  const parts = operands.map((value, i) => operand(node, operands.length === 1 ? "x" : `x${i}`, value, shape));
+  const target = `y[${axesOfRank(shape.length).join(",")}]`;
+  const reads = Object.assign({}, ...parts.map((p) => p.reads));
+  return node.equation(`${target} = ${formula(parts.map((p) => p.text))}`, { reads, shape, type });
+}
+
+/** @throws UsageError when the elements are no numbers that the operator is defined for */
+function checkNumbers(node: Lowering, { name, type }: Value, integers: boolean): void {
+  if (type === "bool" || (!integers && (type === "s64" || isInteger(heldAs(type)))))
+    node.refuse(`${name} holds ${type}, and it is supported for ${integers ? "numbers" : "floats"} only`);
+}
+
+function unary({ formula, attributes = {}, integers = false }: Unary) {
+  return (node: Lowering): Value[] => {
+    const x = node.input(0);
+    checkNumbers(node, x, integers);
+    const texts = Object.fromEntries(
+      Object.entries(attributes).map(([name, otherwise]) => {
+        const value = node.float(name, otherwise);
+        return [name, value < 0 ? `(${numberText(value)})` : numberText(value)];
+      }),
+    );
+    return [elementwise(node, [x], ([at = ""]) => formula(at, texts))];
+  };
+}
+
+function binary({ formula, inputs, finish }: Binary) {
+  return (node: Lowering): Value[] => {
+    const operands = node.inputs();
+    if (inputs !== "any" && operands.length !== inputs)
+      node.refuse(`it takes ${inputs} inputs, got ${operands.length}`);
+    const types = new Set(operands.map((v) => v.type));
+    if (types.size > 1) node.refuse(`its inputs have types ${[...types].join(" and ")}`);
+    for (const value of operands) checkNumbers(node, value, true);
+    const joined = (texts: readonly string[]): string => {
+      const all = texts.reduce((a, b) => formula(a, b));
+      return finish ? finish(all, texts.length) : all;
+    };
+    if (operands[0]?.type === "s64" && node.node.op === "Div") return [dividedWhole(node, operands)];
+    return [elementwise(node, operands, joined)];
+  };
+}
+
+/** s64 is held in f64, which does not truncate by itself. */
+function dividedWhole(node: Lowering, operands: readonly Value[]): Value {
+  for (const { constant } of operands)
+    if (!constant?.every((x) => x >= 0))
+      node.refuse("s64 numbers are divided only where they are known and not negative");
+  return elementwise(node, operands, ([a = "", b = ""]) => `floor(${a} / ${b})`);
+}
+
+/** Powers of a known small exponent are products, which every language has. */
+function power(node: Lowering): Value[] {
+  const [base, exponent] = [node.input(0), node.input(1)];
+  checkNumbers(node, base, false);
+  const [only] = exponent.constant ?? [];
+  if (exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
+    return [elementwise(node, [base], ([x = ""]) => `${x} * ${x}`)];
+  if (exponent.type !== base.type)
+    node.refuse(
+      `base and exponent have types ${base.type} and ${exponent.type}, which is supported for the exponent 2 only`,
+    );
+  return [elementwise(node, [base, exponent], ([x = "", y = ""]) => `pow(${x}, ${y})`)];
+}
+
+function clip(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkNumbers(node, x, true);
+  const bounds = [
+    ["max", node.optional(1)],
+    ["min", node.optional(2)],
+  ] as const;
+  let clipped = x;
+  for (const [bound, value] of bounds) {
+    if (!value) continue;
+    if (value.type !== x.type || value.shape.length > 1 || value.shape.some((size) => size !== 1))
+      node.refuse(`a bound must be one element of ${x.type}`);
+    clipped = elementwise(node, [clipped, value], ([a = "", b = ""]) => `${bound}(${a}, ${b})`);
+  }
+  return [clipped];
+}
+
+function gelu(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkNumbers(node, x, false);
+  const approximate = node.text("approximate", "none", ["none", "tanh"]);
+  return [elementwise(node, [x], ([at = ""]) => (approximate === "tanh" ? GELU_TANH(at) : GELU_ERF(at)))];
+}
+
+/** TensorProto.DataType of the types that a cast may give. */
+const CASTS: Readonly<Record<number, ElementType>> = {
+  1: "f32",
+  2: "u8",
+  3: "s8",
+  4: "u16",
+  5: "s16",
+  6: "s32",
+  7: "s64",
+  9: "bool",
+  10: "f16",
+  11: "f64",
+  12: "u32",
+  16: "bf16",
+};
+
+/** @param to the type, where another input has it */
+function cast(node: Lowering, to: ElementType): Value[] {
+  const x = node.input(0);
+  if (x.type === to) return [x];
+  if (x.constant) {
+    return [node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) })];
+  }
+  if (to === "bool" || to === "s64" || x.type === "s64")
+    node.refuse(`a cast from ${x.type} to ${to} is supported for constants only`);
+  return [elementwise(node, [x], ([at = ""]) => `${heldAs(to)}(${at})`, to)];
+}
+
+function castTo(node: Lowering): Value[] {
+  const number = node.int("to", 0);
+  const to = CASTS[number];
+  if (!to) return node.refuse(`a cast to type ${number} is not supported`);
+  return cast(node, to);
+}
+
+const entriesOf = <T>(
+  table: Readonly<Record<string, T>>,
+  make: (row: T) => (node: Lowering) => Value[],
+): OperatorTable => Object.fromEntries(Object.entries(table).map(([name, row]) => [name, { lower: make(row) }]));
+
+export const ELEMENTWISE: OperatorTable = {
+  ...entriesOf(UNARY, unary),
+  ...entriesOf(BINARY, binary),
+  Cast: { lower: castTo },
+  CastLike: { lower: (node) => cast(node, node.input(1).type) },
+  Clip: { lower: clip },
+  Gelu: { lower: gelu },
+  Pow: { lower: power },
+};

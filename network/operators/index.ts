@@ -1,0 +1,33 @@
+/** @file The table of operators that networks may have, by ONNX's names. What is not here is refused with the node's name. */
+
+import { CONVOLUTIONS } from "./convolution.ts";
+import { ELEMENTWISE } from "./elementwise.ts";
+import { MOVES } from "./move.ts";
+import { POOLING } from "./pooling.ts";
+import { PRODUCTS } from "./product.ts";
+import { QUANTISED } from "./quantised.ts";
+import { REDUCTIONS_AND_NORMS } from "./reduction.ts";
+import { SHAPES } from "./shape.ts";
+import type { NetworkOperator, OperatorTable } from "./table.ts";
+
+const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
+  ["convolutions", CONVOLUTIONS],
+  ["products", PRODUCTS],
+  ["pooling", POOLING],
+  ["element by element", ELEMENTWISE],
+  ["reductions and normalisation", REDUCTIONS_AND_NORMS],
+  ["moves of elements", MOVES],
+  ["shapes and constants", SHAPES],
+  ["quantised", QUANTISED],
+];
+
+const ALL: ReadonlyMap<string, NetworkOperator> = new Map(GROUPS.flatMap(([, table]) => Object.entries(table)));
+
+export const networkOperatorNamed = (name: string): NetworkOperator | undefined => ALL.get(name);
+
+/** Names of all operators, sorted. */
+export const NETWORK_OPERATORS: readonly string[] = [...ALL.keys()].sort();
+
+/** The same by what they do, for lists. */
+export const NETWORK_OPERATOR_GROUPS: readonly { readonly summary: string; readonly names: readonly string[] }[] =
+  GROUPS.map(([summary, table]) => ({ summary, names: Object.keys(table).sort() }));

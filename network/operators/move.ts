@@ -1,0 +1,294 @@
+/**
+ * @file Operators that move elements and compute nothing.
+ *
+ *     Transpose    y[i1,i0] = x[i0,i1]
+ *     Slice        y[i0] = x[i0*2+1]
+ *     Concat       y[i0] = select(i0 < 4, x0[i0], x1[i0-4])
+ */
+
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { broadcastShape, numberText } from "./broadcast.ts";
+import { sizesOf } from "./shape.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** The output whose element at `i0, i1 ...` is the input's at `index`. */
+function moved(node: Lowering, x: Value, shape: readonly number[], index: readonly string[]): Value {
+  const text = `y[${axesOfRank(shape.length).join(",")}] = x[${index.join(",")}]`;
+  return node.equation(text, { reads: { x }, shape, type: x.type });
+}
+
+function transpose(node: Lowering): Value[] {
+  const x = node.input(0);
+  const rank = x.shape.length;
+  const order = node.ints("perm") ?? x.shape.map((_, d) => rank - 1 - d);
+  if (order.length !== rank || new Set(node.axes(order, rank)).size !== rank)
+    node.refuse(`perm [${order.join(",")}] is no order of ${rank} dimensions`);
+  const index = x.shape.map((_, d) => `i${order.indexOf(d)}`);
+  return [
+    moved(
+      node,
+      x,
+      order.map((d) => x.shape[d] ?? 1),
+      index,
+    ),
+  ];
+}
+
+/** `i0*2+1`, or `7-i0` for a step backwards. */
+function steppedIndex(axis: string, start: number, step: number): string {
+  const times = Math.abs(step) === 1 ? axis : `${axis}*${Math.abs(step)}`;
+  if (step < 0) return `${start}-${times}`;
+  return start === 0 ? times : `${times}+${start}`;
+}
+
+function sliced(
+  node: Lowering,
+  x: Value,
+  parts: readonly { axis: number; start: number; step: number; count: number }[],
+): Value {
+  const index = axesOfRank(x.shape.length);
+  const shape = [...x.shape];
+  for (const { axis, start, step, count } of parts) {
+    index[axis] = steppedIndex(`i${axis}`, start, step);
+    shape[axis] = count;
+  }
+  return moved(node, x, shape, index);
+}
+
+/** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped, and -1 of a step backwards lies before the first element. */
+function slice(node: Lowering): Value[] {
+  const x = node.input(0);
+  const rank = x.shape.length;
+  const [starts, ends] = [node.known(1, "the starts"), node.known(2, "the ends")];
+  if (!starts || !ends) return node.refuse("starts and ends are missing");
+  const axes = node.axes(node.known(3, "the axes") ?? Array.from(starts, (_, d) => d), rank);
+  const steps = node.known(4, "the steps") ?? Array.from(starts, () => 1);
+  if (starts.length !== ends.length || axes.length !== starts.length || steps.length !== starts.length)
+    node.refuse("starts, ends, axes and steps are lists of different lengths");
+  return [
+    sliced(
+      node,
+      x,
+      axes.map((axis, i) => {
+        const [size = 1, step = 1] = [x.shape[axis], steps[i]];
+        if (step === 0) node.refuse("a step of 0 does not end");
+        const place = (given: number, least: number, most: number): number =>
+          Math.min(Math.max(given < 0 ? given + size : given, least), most);
+        const [start, end] =
+          step > 0
+            ? [place(starts[i] ?? 0, 0, size), place(ends[i] ?? 0, 0, size)]
+            : [place(starts[i] ?? 0, 0, size - 1), place(ends[i] ?? 0, -1, size - 1)];
+        return { axis, start, step, count: Math.max(0, Math.ceil((end - start) / step)) };
+      }),
+    ),
+  ];
+}
+
+function split(node: Lowering): Value[] {
+  const x = node.input(0);
+  const axis = node.axis(node.int("axis", 0), x.shape.length);
+  const size = x.shape[axis] ?? 1;
+  const parts = node.node.outputs.length;
+  const given = node.opset >= 13 ? node.known(1, "the list of parts") : node.ints("split");
+  // Since opset 18 the last of equal parts may be smaller.
+  const equal = Math.ceil(size / parts);
+  if (!given && size % parts !== 0 && node.opset < 18)
+    node.refuse(`${size} elements do not fall into ${parts} equal parts`);
+  const counts = given
+    ? sizesOf(node, given)
+    : Array.from({ length: parts }, (_, i) => Math.min(equal, size - i * equal));
+  if (counts.length !== parts || counts.reduce((sum, count) => sum + count, 0) !== size)
+    node.refuse(`parts of [${counts.join(",")}] do not make up ${size} elements in ${parts} outputs`);
+  let start = 0;
+  return counts.map((count) => {
+    const part = sliced(node, x, [{ axis, start, step: 1, count }]);
+    start += count;
+    return part;
+  });
+}
+
+/** Inputs that one equation joins: longer lists are joined in turns. */
+const JOINED_AT_ONCE = 8;
+
+function joined(node: Lowering, values: readonly Value[], axis: number): Value {
+  const [first, ...others] = values;
+  if (!first) throw new Error("internal: nothing to join");
+  if (others.length === 0) return first;
+  if (values.length > JOINED_AT_ONCE) {
+    const head = joined(node, values.slice(0, JOINED_AT_ONCE), axis);
+    return joined(node, [head, ...values.slice(JOINED_AT_ONCE)], axis);
+  }
+  const axes = axesOfRank(first.shape.length);
+  const own = `i${axis}`;
+  let total = 0;
+  const parts = values.map((value, i) => {
+    const start = total;
+    total += value.shape[axis] ?? 0;
+    return {
+      text: `x${i}[${axes.map((a, d) => (d === axis && start > 0 ? `${a}-${start}` : a)).join(",")}]`,
+      end: total,
+    };
+  });
+  const last = parts.at(-1)?.text ?? "";
+  const text = parts
+    .slice(0, -1)
+    .reduceRight((rest, part) => `select(${own} < ${part.end}, ${part.text}, ${rest})`, last);
+  const shape = first.shape.map((size, d) => (d === axis ? total : size));
+  const reads = Object.fromEntries(values.map((value, i) => [`x${i}`, value]));
+  return node.equation(`y[${axes.join(",")}] = ${text}`, { reads, shape, type: first.type });
+}
+
+function concat(node: Lowering): Value[] {
+  const values = node.inputs();
+  const [first] = values;
+  const axis = node.axis(node.int("axis", 0), first?.shape.length ?? 0);
+  const fits = ({ type, shape }: Value): boolean =>
+    type === first?.type &&
+    shape.length === first.shape.length &&
+    shape.every((size, d) => d === axis || size === first.shape[d]);
+  const other = values.find((value) => !fits(value));
+  if (other) node.refuse(`${other.name} has another type or shape than ${first?.name}`);
+  return [
+    joined(
+      node,
+      values.filter((value) => value.shape[axis] !== 0),
+      axis,
+    ),
+  ];
+}
+
+const BORDERS: Readonly<Record<string, string>> = { edge: "clamp", reflect: "reflect", wrap: "wrap" };
+
+function pad(node: Lowering): Value[] {
+  const x = node.input(0);
+  const mode = node.text("mode", "constant", ["constant", ...Object.keys(BORDERS)]);
+  const given = node.known(1, "the padding");
+  const filling = node.known(2, "the value of the padding")?.[0] ?? 0;
+  const rank = x.shape.length;
+  const axes = node.axes(node.known(3, "the axes") ?? x.shape.map((_, d) => d), rank);
+  if (given?.length !== 2 * axes.length) return node.refuse(`the padding needs ${2 * axes.length} numbers`);
+  const begins = x.shape.map((_, d) => given[axes.indexOf(d)] ?? 0);
+  const shape = x.shape.map((size, d) => size + (begins[d] ?? 0) + (given[axes.length + axes.indexOf(d)] ?? 0));
+  const places = begins.map((begin, d) => (begin === 0 ? `i${d}` : begin > 0 ? `i${d}-${begin}` : `i${d}+${-begin}`));
+  const isPadded = (d: number): boolean =>
+    (begins[d] ?? 0) > 0 || (shape[d] ?? 0) - (begins[d] ?? 0) > (x.shape[d] ?? 0);
+  const border = BORDERS[mode];
+  if (border !== undefined) {
+    if (
+      mode === "reflect" &&
+      shape.some(
+        (size, d) => Math.max(begins[d] ?? 0, size - (begins[d] ?? 0) - (x.shape[d] ?? 0)) >= (x.shape[d] ?? 0),
+      )
+    )
+      node.refuse("its padding mirrors more than the input has");
+    return [
+      moved(
+        node,
+        x,
+        sizesOf(node, shape),
+        places.map((place, d) => (isPadded(d) ? `${border}(${place})` : place)),
+      ),
+    ];
+  }
+  if (filling === 0) return [moved(node, x, sizesOf(node, shape), places)];
+  const inside = places.flatMap((place, d) => (isPadded(d) ? [`${place} >= 0 and ${place} < ${x.shape[d]}`] : []));
+  if (inside.length === 0) return [moved(node, x, sizesOf(node, shape), places)];
+  const text = `y[${axesOfRank(rank).join(",")}] = select(${inside.join(" and ")}, x[${places.join(",")}], ${numberText(filling)})`;
+  if (!Number.isFinite(filling)) node.refuse(`padding by ${filling} is not supported`);
+  return [node.equation(text, { reads: { x }, shape: sizesOf(node, shape), type: x.type })];
+}
+
+function expand(node: Lowering): Value[] {
+  const x = node.input(0);
+  const given = node.known(1, "the shape");
+  if (!given) return node.refuse("the shape is missing");
+  const shape = broadcastShape(node, [x.shape, sizesOf(node, given)]);
+  const offset = shape.length - x.shape.length;
+  return [
+    moved(
+      node,
+      x,
+      shape,
+      x.shape.map((size, d) => (size === 1 ? "0" : `i${d + offset}`)),
+    ),
+  ];
+}
+
+function tile(node: Lowering): Value[] {
+  const x = node.input(0);
+  const given = node.known(1, "the list of repeats");
+  if (given?.length !== x.shape.length) return node.refuse(`repeats must hold ${x.shape.length} numbers`);
+  const shape = x.shape.map((size, d) => size * (given[d] ?? 1));
+  return [
+    moved(
+      node,
+      x,
+      sizesOf(node, shape),
+      x.shape.map((size, d) => `i${d}%${size}`),
+    ),
+  ];
+}
+
+/** With indices that are known: from a tensor that is known too, or at evenly spaced places. */
+function gather(node: Lowering): Value[] {
+  const [x, picked] = [node.input(0), node.input(1)];
+  const axis = node.axis(node.int("axis", 0), x.shape.length);
+  const size = x.shape[axis] ?? 1;
+  const given = node.known(1, "the list of indices");
+  const indices = Array.from(given ?? [], (i) => (i < 0 ? i + size : i));
+  if (indices.some((i) => i < 0 || i >= size)) node.refuse(`an index lies outside ${size} elements`);
+  const [outer, inner] = [x.shape.slice(0, axis), x.shape.slice(axis + 1)];
+  const shape = [...outer, ...picked.shape, ...inner];
+  const product = (sizes: readonly number[]): number => sizes.reduce((all, n) => all * n, 1);
+  if (x.constant) {
+    const values = node.numbers(x.type, product(shape));
+    const run = product(inner);
+    let to = 0;
+    for (let o = 0; o < product(outer); o++)
+      for (const i of indices) for (let e = 0; e < run; e++) values[to++] = x.constant[(o * size + i) * run + e] ?? 0;
+    return [node.constant({ type: x.type, shape, values })];
+  }
+  const [start = 0, second = start + 1] = indices;
+  const step = second - start;
+  if (step === 0 || indices.some((i, place) => i !== start + place * step))
+    node.refuse("indices that are not evenly spaced are supported for constants only");
+  return [node.reshaped(sliced(node, x, [{ axis, start, step, count: indices.length }]), shape)];
+}
+
+/** Blocks of channels to and from blocks of pixels. */
+function depthToSpace(node: Lowering): Value[] {
+  const x = node.input(0);
+  const [n = 1, c = 1, h = 1, w = 1] = x.shape;
+  const block = node.int("blocksize", 0);
+  if (x.shape.length !== 4 || block < 1 || c % (block * block) !== 0)
+    node.refuse(`${c} channels do not fall into blocks of ${block} by ${block}`);
+  const channels = c / (block * block);
+  const place = `(i2%${block})*${block}+i3%${block}`;
+  const channel =
+    node.text("mode", "DCR", ["DCR", "CRD"]) === "DCR" ? `(${place})*${channels}+i1` : `i1*${block * block}+${place}`;
+  return [moved(node, x, [n, channels, h * block, w * block], ["i0", channel, `i2/${block}`, `i3/${block}`])];
+}
+
+function spaceToDepth(node: Lowering): Value[] {
+  const x = node.input(0);
+  const [n = 1, c = 1, h = 1, w = 1] = x.shape;
+  const block = node.int("blocksize", 0);
+  if (x.shape.length !== 4 || block < 1 || h % block !== 0 || w % block !== 0)
+    node.refuse(`${h} by ${w} pixels do not fall into blocks of ${block}`);
+  const index = ["i0", `i1%${c}`, `i2*${block}+i1/${c * block}`, `i3*${block}+i1/${c}%${block}`];
+  return [moved(node, x, [n, c * block * block, h / block, w / block], index)];
+}
+
+export const MOVES: OperatorTable = {
+  Concat: { lower: concat },
+  DepthToSpace: { lower: depthToSpace },
+  Expand: { lower: expand },
+  Gather: { lower: gather },
+  Pad: { lower: pad },
+  Slice: { lower: slice },
+  SpaceToDepth: { lower: spaceToDepth },
+  Split: { lower: split },
+  Tile: { lower: tile },
+  Transpose: { lower: transpose },
+};

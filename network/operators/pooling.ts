@@ -1,0 +1,125 @@
+/**
+ * @file Pooling: the largest or the mean of each window.
+ *
+ *     MaxPool        y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]                       beyond the border lies minus infinity
+ *     AveragePool    sum[n,c,p,q] += x[n,c,p*2+r-1,q*2+s-1],  y = sum / count[p,q]
+ */
+
+import type { Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { lettersOf, positionsOf, slidIndex, type Window, windowOf } from "./convolution.ts";
+import { elementwise } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+interface Pool {
+  readonly x: Value;
+  readonly spatial: readonly number[];
+  readonly window: Window;
+  readonly positions: readonly number[];
+}
+
+function poolOf(node: Lowering): Pool {
+  const x = node.input(0);
+  const spatial = x.shape.slice(2);
+  const kernel = node.ints("kernel_shape");
+  if (!kernel) return node.refuse("kernel_shape is missing");
+  const ceil = node.int("ceil_mode", 0) !== 0;
+  const window = windowOf(node, spatial, kernel, ceil);
+  const dilated = kernel.map((width, d) => (width - 1) * (window.dilations[d] ?? 1) + 1);
+  // Otherwise a window could lie in the padding alone.
+  if (window.begins.some((b, d) => b >= (dilated[d] ?? 0)) || window.ends.some((e, d) => e >= (dilated[d] ?? 0)))
+    node.refuse("its padding is as wide as its window");
+  return { x, spatial, window, positions: positionsOf(node, spatial, window, ceil) };
+}
+
+function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=" | "max="): Value {
+  const rank = spatial.length;
+  const [outputs, kernels, inputs] = [lettersOf("output", rank), lettersOf("kernel", rank), lettersOf("input", rank)];
+  const at = outputs.map((o, d) =>
+    slidIndex(o, kernels[d] ?? "", window.strides[d] ?? 1, window.dilations[d] ?? 1, window.begins[d] ?? 0),
+  );
+  return node.equation(`y[n,c,${outputs.join(",")}] ${op} x[n,c,${at.join(",")}]`, {
+    reads: { x },
+    shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
+    type: x.type,
+    extents: Object.fromEntries(kernels.map((k, d) => [k, window.kernel[d] ?? 1])),
+    dims: { y: ["n", "c", ...outputs], x: ["n", "c", ...inputs] },
+  });
+}
+
+function maxPool(node: Lowering): Value[] {
+  if (node.node.outputs.slice(1).some((name) => name !== ""))
+    node.refuse("its second output, the indices, is not supported");
+  if (node.int("storage_order", 0) !== 0) node.refuse("storage_order 1 is not supported");
+  return [pooled(node, poolOf(node), "max=")];
+}
+
+function averagePool(node: Lowering): Value[] {
+  const pool = poolOf(node);
+  if (pool.x.type !== "f32" && pool.x.type !== "f64") node.refuse(`${pool.x.type} is not supported; f32 and f64 are`);
+  const sum = pooled(node, pool, "+=");
+  const counts = countsOf(pool, node.int("count_include_pad", 0) !== 0);
+  const all = counts.reduce((product, list) => product * (list[0] ?? 1), 1);
+  if (counts.every((list) => list.every((count) => count === list[0])))
+    return [elementwise(node, [sum], ([x = ""]) => `${x} / ${all}`)];
+  const shape = counts.map((list) => list.length);
+  const values = node.numbers(
+    pool.x.type,
+    shape.reduce((product, size) => product * size, 1),
+  );
+  for (let i = 0; i < values.length; i++) {
+    let rest = i;
+    let count = 1;
+    for (const list of counts.toReversed()) {
+      count *= list[rest % list.length] ?? 1;
+      rest = Math.floor(rest / list.length);
+    }
+    values[i] = count;
+  }
+  const count = node.constant({ type: pool.x.type, shape, values });
+  return [elementwise(node, [sum, count], ([x = "", y = ""]) => `${x} / ${y}`)];
+}
+
+/** Elements that a window covers, at each position of each dimension. */
+function countsOf({ spatial, window, positions }: Pool, withPadding: boolean): number[][] {
+  return positions.map((count, d) => {
+    const [size = 1, width = 1, stride = 1, dilation = 1] = [
+      spatial[d],
+      window.kernel[d],
+      window.strides[d],
+      window.dilations[d],
+    ];
+    const [begin = 0, end = 0] = [window.begins[d], window.ends[d]];
+    const [least, most] = withPadding ? [-begin, size + end] : [0, size];
+    return Array.from({ length: count }, (_, p) => {
+      let covered = 0;
+      for (let r = 0; r < width; r++) {
+        const at = p * stride + r * dilation - begin;
+        if (at >= least && at < most) covered++;
+      }
+      return covered;
+    });
+  });
+}
+
+function globalPool(op: "+=" | "max=") {
+  return (node: Lowering): Value[] => {
+    const x = node.input(0);
+    if (x.type !== "f32" && x.type !== "f64") node.refuse(`${x.type} is not supported; f32 and f64 are`);
+    const kernel = x.shape.slice(2);
+    if (kernel.length < 1 || kernel.length > 3)
+      node.refuse(`${kernel.length} spatial dimensions are not supported; 1 to 3 are`);
+    const one = (value: number): number[] => kernel.map(() => value);
+    const window = { kernel, strides: one(1), dilations: one(1), begins: one(0), ends: one(0) };
+    const all = pooled(node, { x, spatial: kernel, window, positions: one(1) }, op);
+    const count = kernel.reduce((product, size) => product * size, 1);
+    return [op === "max=" ? all : elementwise(node, [all], ([sum = ""]) => `${sum} / ${count}`)];
+  };
+}
+
+export const POOLING: OperatorTable = {
+  AveragePool: { lower: averagePool },
+  GlobalAveragePool: { lower: globalPool("+=") },
+  GlobalMaxPool: { lower: globalPool("max=") },
+  MaxPool: { lower: maxPool },
+};

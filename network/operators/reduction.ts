@@ -1,0 +1,219 @@
+/**
+ * @file Reductions over axes, and what is made of them: softmax and normalisations.
+ *
+ *     ReduceMean   sum[i0] += x[i0,i1],  y[i0] = sum[i0] / 64
+ *     Softmax      m[i0] max= x[i0,i1],  e = exp(x - m),  s[i0] += e,  y = e / s
+ */
+
+import { isInteger } from "../../abstraction/dtype.ts";
+import { axesOfRank, type Lowering } from "../lowering.ts";
+import { heldAs, type Value } from "../value.ts";
+import { numberText } from "./broadcast.ts";
+import { elementwise } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+type Combine = "+=" | "max=" | "min=";
+
+/**
+ * One number for each place of the axes that stay.
+ * @param term what is combined, of an element
+ * @param keepsAxes whether axes that are reduced stay with one element
+ */
+export function reduced(
+  node: Lowering,
+  x: Value,
+  axes: readonly number[],
+  { op, term = (e) => e, keepsAxes = true }: { op: Combine; term?: (x: string) => string; keepsAxes?: boolean },
+): Value {
+  const names = axesOfRank(x.shape.length);
+  const kept = names.filter((_, d) => !axes.includes(d));
+  const shape = x.shape.flatMap((size, d) => (axes.includes(d) ? (keepsAxes ? [1] : []) : [size]));
+  if (axes.length === 0) return elementwise(node, [x], ([e = ""]) => term(e));
+  const value = node.equation(`y[${kept.join(",")}] ${op} ${term(`x[${names.join(",")}]`)}`, {
+    reads: { x },
+    shape: x.shape.filter((_, d) => !axes.includes(d)),
+    type: x.type,
+    extents: Object.fromEntries(axes.map((d) => [`i${d}`, x.shape[d] ?? 1])),
+  });
+  return node.reshaped(value, shape);
+}
+
+const countOf = (x: Value, axes: readonly number[]): number =>
+  axes.reduce((product, d) => product * (x.shape[d] ?? 1), 1);
+
+interface Reduction {
+  readonly op: Combine;
+  readonly term?: (x: string) => string;
+  readonly finish?: (sum: string, count: number) => string;
+  /** Since which opset the axes are an input. */
+  readonly axesAsInput: number;
+  readonly integers?: true;
+}
+
+const REDUCTIONS: Readonly<Record<string, Reduction>> = {
+  ReduceL1: { op: "+=", term: (x) => `abs(${x})`, axesAsInput: 18, integers: true },
+  ReduceL2: { op: "+=", term: (x) => `square(${x})`, finish: (s) => `sqrt(${s})`, axesAsInput: 18 },
+  ReduceLogSum: { op: "+=", finish: (s) => `log(${s})`, axesAsInput: 18 },
+  ReduceMax: { op: "max=", axesAsInput: 18, integers: true },
+  ReduceMean: { op: "+=", finish: (s, count) => `${s} / ${count}`, axesAsInput: 18 },
+  ReduceMin: { op: "min=", axesAsInput: 18, integers: true },
+  ReduceSum: { op: "+=", axesAsInput: 13, integers: true },
+  ReduceSumSquare: { op: "+=", term: (x) => `square(${x})`, axesAsInput: 18, integers: true },
+};
+
+/** Axes of a reduction; all of them when none are given, or none at all where the node says so. */
+function axesOf(node: Lowering, x: Value, asInput: boolean): number[] {
+  const given = asInput ? node.known(1, "the list of axes") : node.ints("axes");
+  if (given && given.length > 0) return node.axes(given, x.shape.length);
+  return node.int("noop_with_empty_axes", 0) === 0 ? x.shape.map((_, d) => d) : [];
+}
+
+function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
+  return (node: Lowering): Value[] => {
+    const x = node.input(0);
+    if (x.type === "bool" || (!integers && isInteger(heldAs(x.type)))) node.refuse(`${x.type} is not supported`);
+    const axes = axesOf(node, x, node.opset >= axesAsInput);
+    const keepsAxes = node.int("keepdims", 1) !== 0;
+    const value = reduced(node, x, axes, { op, keepsAxes, ...(term && { term }) });
+    if (!finish) return [value];
+    return [elementwise(node, [value], ([s = ""]) => finish(s, countOf(x, axes)))];
+  };
+}
+
+function logSumExp(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  const axes = axesOf(node, x, node.opset >= 18);
+  const most = reduced(node, x, axes, { op: "max=" });
+  const shifted = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
+  const sum = reduced(node, shifted, axes, { op: "+=" });
+  const all = elementwise(node, [sum, most], ([s = "", m = ""]) => `log(${s}) + ${m}`);
+  if (node.int("keepdims", 1) !== 0) return [all];
+  return [
+    node.reshaped(
+      all,
+      all.shape.filter((_, d) => !axes.includes(d)),
+    ),
+  ];
+}
+
+function checkFloats(node: Lowering, x: Value): void {
+  if (x.type === "bool" || x.type === "s64" || isInteger(heldAs(x.type)))
+    node.refuse(`${x.type} is not supported; floats are`);
+}
+
+/** Before opset 13 the input was taken for a matrix whose columns begin at the axis. */
+function softmax(finish: (x: string, most: string, sum: string) => string) {
+  return (node: Lowering): Value[] => {
+    const x = node.input(0);
+    checkFloats(node, x);
+    const rank = x.shape.length;
+    const first = node.axis(node.int("axis", node.opset >= 13 ? -1 : 1), rank);
+    const axes = node.opset >= 13 ? [first] : x.shape.flatMap((_, d) => (d >= first ? [d] : []));
+    const most = reduced(node, x, axes, { op: "max=" });
+    const raised = elementwise(node, [x, most], ([a = "", m = ""]) => `exp(${a} - ${m})`);
+    const sum = reduced(node, raised, axes, { op: "+=" });
+    if (node.node.op === "Softmax") return [elementwise(node, [raised, sum], ([e = "", s = ""]) => `${e} / ${s}`)];
+    return [elementwise(node, [x, most, sum], ([a = "", m = "", s = ""]) => finish(a, m, s))];
+  };
+}
+
+/** Elements less their mean, over their deviation. */
+function normalised(
+  node: Lowering,
+  x: Value,
+  axes: readonly number[],
+  epsilon: number,
+): { value: Value; mean: Value; inverse: Value } {
+  const count = countOf(x, axes);
+  const mean = elementwise(node, [reduced(node, x, axes, { op: "+=" })], ([s = ""]) => `${s} / ${count}`);
+  const centred = elementwise(node, [x, mean], ([a = "", m = ""]) => `${a} - ${m}`);
+  const squares = reduced(node, centred, axes, { op: "+=", term: (e) => `square(${e})` });
+  const inverse = elementwise(node, [squares], ([s = ""]) => `1 / sqrt(${s} / ${count} + ${numberText(epsilon)})`);
+  const value = elementwise(node, [centred, inverse], ([a = "", r = ""]) => `${a} * ${r}`);
+  return { value, mean, inverse };
+}
+
+function layerNormalization(node: Lowering): (Value | undefined)[] {
+  const [x, scale, bias] = [node.input(0), node.input(1), node.optional(2)];
+  checkFloats(node, x);
+  if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
+  const first = node.axis(node.int("axis", -1), x.shape.length);
+  const axes = x.shape.flatMap((_, d) => (d >= first ? [d] : []));
+  const { value, mean, inverse } = normalised(node, x, axes, node.float("epsilon", 1e-5));
+  const scaled = elementwise(node, [value, scale], ([a = "", s = ""]) => `${a} * ${s}`);
+  const y = bias ? elementwise(node, [scaled, bias], ([a = "", b = ""]) => `${a} + ${b}`) : scaled;
+  return [y, mean, inverse];
+}
+
+/** Each channel of each image by itself. */
+function instanceNormalization(node: Lowering): Value[] {
+  const [x, scale, bias] = [node.input(0), node.input(1), node.input(2)];
+  checkFloats(node, x);
+  const axes = x.shape.flatMap((_, d) => (d >= 2 ? [d] : []));
+  if (axes.length === 0) node.refuse("its input has no spatial dimensions");
+  const { value } = normalised(node, x, axes, node.float("epsilon", 1e-5));
+  return [scaledByChannel(node, value, scale, bias)];
+}
+
+function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): Value {
+  const [, channels = 1, ...spatial] = x.shape;
+  const spread = (value: Value): Value => {
+    if (value.shape.length !== 1 || value.shape[0] !== channels)
+      node.refuse(`${value.name} of [${value.shape.join(",")}] for ${channels} channels`);
+    return node.reshaped(value, [channels, ...spatial.map(() => 1)]);
+  };
+  return elementwise(node, [x, spread(scale), spread(bias)], ([a = "", s = "", b = ""]) => `${a} * ${s} + ${b}`);
+}
+
+/** With statistics that are known: a scale and an offset for each channel. */
+function batchNormalization(node: Lowering): Value[] {
+  const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
+  if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");
+  checkFloats(node, x);
+  if (node.int("training_mode", 0) !== 0 || node.node.outputs.slice(1).some((name) => name !== ""))
+    node.refuse("training is not supported");
+  if (x.shape.length < 2) node.refuse(`an input of ${x.shape.length} dimensions has no channels`);
+  const epsilon = numberText(node.float("epsilon", 1e-5));
+  const factor = elementwise(node, [scale, variance], ([s = "", v = ""]) => `${s} / sqrt(${v} + ${epsilon})`);
+  const offset = elementwise(node, [bias, mean, factor], ([b = "", m = "", f = ""]) => `${b} - ${m} * ${f}`);
+  return [scaledByChannel(node, x, factor, offset)];
+}
+
+/** Local response normalisation over neighbouring channels: https://onnx.ai/onnx/operators/onnx__LRN.html. */
+function localResponse(node: Lowering): Value[] {
+  const x = node.input(0);
+  checkFloats(node, x);
+  const size = node.int("size", 0);
+  const rank = x.shape.length;
+  if (size < 1 || rank < 2) node.refuse(`a window of ${size} channels over ${rank} dimensions`);
+  const rest = axesOfRank(rank).slice(2).join(",");
+  const tail = rest === "" ? "" : `,${rest}`;
+  const before = Math.floor((size - 1) / 2);
+  const sum = node.equation(`y[i0,i1${tail}] += square(x[i0,i1+r${before === 0 ? "" : `-${before}`}${tail}])`, {
+    reads: { x },
+    shape: x.shape,
+    type: x.type,
+    extents: { r: size },
+  });
+  const [alpha, beta, bias] = [node.float("alpha", 1e-4), node.float("beta", 0.75), node.float("bias", 1)];
+  const scale = numberText(alpha / size);
+  return [
+    elementwise(
+      node,
+      [x, sum],
+      ([a = "", s = ""]) => `${a} / pow(${numberText(bias)} + ${scale} * ${s}, ${numberText(beta)})`,
+    ),
+  ];
+}
+
+export const REDUCTIONS_AND_NORMS: OperatorTable = {
+  ...Object.fromEntries(Object.entries(REDUCTIONS).map(([name, row]) => [name, { lower: reduction(row) }])),
+  BatchNormalization: { lower: batchNormalization },
+  InstanceNormalization: { lower: instanceNormalization },
+  LayerNormalization: { lower: layerNormalization },
+  LogSoftmax: { lower: softmax((x, most, sum) => `${x} - ${most} - log(${sum})`) },
+  LRN: { lower: localResponse },
+  ReduceLogSumExp: { lower: logSumExp },
+  Softmax: { lower: softmax((x) => x) },
+};

@@ -1,0 +1,164 @@
+/**
+ * @file Operators that only show elements under another shape, make constants, or ask for sizes: none of them takes time when the network runs.
+ *
+ *     Reshape  f32[1,64,7,7] -> f32[1,3136]      the same memory
+ */
+
+import { isConstant } from "../graph.ts";
+import type { Lowering } from "../lowering.ts";
+import type { Value } from "../value.ts";
+import { elementsOf } from "../value.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** Sizes an output may have, of a list that was given. */
+export function sizesOf(node: Lowering, given: ArrayLike<number>): number[] {
+  const sizes = Array.from(given);
+  const strange = sizes.find((size) => !Number.isSafeInteger(size) || size < 0);
+  if (strange !== undefined) node.refuse(`${strange} is no size of a dimension`);
+  return sizes;
+}
+
+/** 0 keeps the size of the input, -1 stands for what is left: https://onnx.ai/onnx/operators/onnx__Reshape.html. */
+function reshape(node: Lowering): Value[] {
+  const x = node.input(0);
+  const given = node.known(1, "the shape");
+  if (!given) return node.refuse("the shape is missing");
+  const keepsZero = node.int("allowzero", 0) !== 0;
+  const sizes = Array.from(given, (size, d) =>
+    size === 0 && !keepsZero ? (x.shape[d] ?? node.refuse(`size ${d} is kept, and ${x.name} has none`)) : size,
+  );
+  const open = sizes.flatMap((size, d) => (size === -1 ? [d] : []));
+  if (open.length > 1) node.refuse(`[${sizes.join(",")}] leaves more than one size open`);
+  const [place] = open;
+  if (place !== undefined) {
+    const others = elementsOf(
+      sizesOf(
+        node,
+        sizes.filter((_, d) => d !== place),
+      ),
+      node.subject,
+    );
+    const all = elementsOf(x.shape, node.subject);
+    if (others === 0 || all % others !== 0) node.refuse(`${all} elements do not fill [${sizes.join(",")}]`);
+    sizes[place] = all / others;
+  }
+  return [node.reshaped(x, sizesOf(node, sizes))];
+}
+
+function flatten(node: Lowering): Value[] {
+  const x = node.input(0);
+  const rank = x.shape.length;
+  const given = node.int("axis", 1);
+  const axis = given === rank ? rank : node.axis(given, rank);
+  const product = (sizes: readonly number[]): number => sizes.reduce((all, size) => all * size, 1);
+  return [node.reshaped(x, [product(x.shape.slice(0, axis)), product(x.shape.slice(axis))])];
+}
+
+/** Axes were an attribute before opset 13. */
+const listOf = (node: Lowering): ArrayLike<number> | undefined =>
+  node.opset >= 13 ? node.known(1, "the list of axes") : node.ints("axes");
+
+function squeeze(node: Lowering): Value[] {
+  const x = node.input(0);
+  const given = listOf(node);
+  const axes = given ? node.axes(given, x.shape.length) : x.shape.flatMap((size, d) => (size === 1 ? [d] : []));
+  const wide = axes.find((d) => x.shape[d] !== 1);
+  if (wide !== undefined) node.refuse(`axis ${wide} has ${x.shape[wide]} elements and cannot be left out`);
+  return [
+    node.reshaped(
+      x,
+      x.shape.filter((_, d) => !axes.includes(d)),
+    ),
+  ];
+}
+
+function unsqueeze(node: Lowering): Value[] {
+  const x = node.input(0);
+  const given = listOf(node);
+  if (!given) return node.refuse("the list of axes is missing");
+  const rank = x.shape.length + given.length;
+  const axes = node.axes(given, rank);
+  const rest = [...x.shape];
+  return [
+    node.reshaped(
+      x,
+      Array.from({ length: rank }, (_, d) => (axes.includes(d) ? 1 : (rest.shift() ?? 1))),
+    ),
+  ];
+}
+
+function dropout(node: Lowering): (Value | undefined)[] {
+  if (node.opset >= 12 && node.optional(2) && node.known(2, "the training mode")?.[0] === 1)
+    node.refuse("training is not supported");
+  if ((node.node.outputs[1] ?? "") !== "") node.refuse("its second output, the mask, is not supported");
+  return [node.input(0)];
+}
+
+function constant(node: Lowering): Value[] {
+  const { value, value_int, value_ints, value_float, value_floats } = node.node.attributes;
+  if (isConstant(value)) return [node.constant(value)];
+  const whole = value_int ?? value_ints;
+  const given = whole ?? value_float ?? value_floats;
+  const list = typeof given === "number" ? [given] : Array.isArray(given) ? given : undefined;
+  if (!list?.every((x) => typeof x === "number"))
+    return node.refuse("it holds neither a tensor of numbers nor numbers");
+  const type = whole === undefined ? "f32" : "s64";
+  return [
+    node.constant({
+      type,
+      shape: typeof given === "number" ? [] : [list.length],
+      values: node.numbersFrom(type, list),
+    }),
+  ];
+}
+
+function constantOfShape(node: Lowering): Value[] {
+  const given = node.known(0, "the shape");
+  if (!given) return node.refuse("the shape is missing");
+  const { value } = node.node.attributes;
+  const filling = isConstant(value) ? value : undefined;
+  if (filling && filling.values.length !== 1) node.refuse("value must hold one element");
+  const type = filling?.type ?? "f32";
+  const shape = sizesOf(node, given);
+  const values = node.numbers(type, elementsOf(shape, node.subject)).fill(filling?.values[0] ?? 0);
+  return [node.constant({ type, shape, values })];
+}
+
+function shapeOf(node: Lowering): Value[] {
+  const { shape } = node.input(0);
+  const clamp = (place: number): number =>
+    Math.min(Math.max(place < 0 ? place + shape.length : place, 0), shape.length);
+  const sizes = shape.slice(clamp(node.int("start", 0)), clamp(node.int("end", shape.length)));
+  return [node.constant({ type: "s64", shape: [sizes.length], values: node.numbersFrom("s64", sizes) })];
+}
+
+function size(node: Lowering): Value[] {
+  const all = elementsOf(node.input(0).shape, node.subject);
+  return [node.constant({ type: "s64", shape: [], values: node.numbersFrom("s64", [all]) })];
+}
+
+function range(node: Lowering): Value[] {
+  const [from, to, step] = [0, 1, 2].map((place) => node.known(place, "a bound")?.[0]);
+  const { type } = node.input(0);
+  if (from === undefined || to === undefined || step === undefined || step === 0)
+    return node.refuse("it takes a start, a limit and a step that is not 0");
+  const count = Math.max(Math.ceil((to - from) / step), 0);
+  if (!Number.isSafeInteger(count)) node.refuse(`from ${from} to ${to} by ${step} is no range`);
+  const values = node.numbers(type, elementsOf([count], node.subject));
+  for (let i = 0; i < count; i++) values[i] = from + i * step;
+  return [node.constant({ type, shape: [count], values })];
+}
+
+export const SHAPES: OperatorTable = {
+  Constant: { lower: constant },
+  ConstantOfShape: { lower: constantOfShape },
+  Dropout: { lower: dropout },
+  Flatten: { lower: flatten },
+  Identity: { lower: (node) => [node.input(0)] },
+  Range: { lower: range },
+  Reshape: { lower: reshape },
+  Shape: { lower: shapeOf },
+  Size: { lower: size },
+  Squeeze: { lower: squeeze },
+  Unsqueeze: { lower: unsqueeze },
+};

@@ -1,0 +1,43 @@
+/**
+ * @file A network as it is computed: steps in order, each an equation of the notation between named values.
+ *
+ *     conv1   out[n,k,p,q] += in[n,c,p*2+r-3,q*2+s-3] * w[k,c,r,s]      in <- x, w <- conv1.weight, out -> conv1
+ *     relu1   y[i0,i1,i2,i3] = max(x[i0,i1,i2,i3], 0)                   x <- conv1, y -> relu1
+ *
+ * Everything behind this works on equations: what a node of ONNX means is said once, in `operators/`.
+ */
+
+import type { Computation } from "../abstraction/computation.ts";
+import type { Value } from "./value.ts";
+
+/** One equation of a network. */
+export interface Step {
+  /** The nodes that it computes, the first of them first. */
+  readonly nodes: readonly string[];
+  /** The operators of these nodes: `Conv`, `Relu`. */
+  readonly ops: readonly string[];
+  /** Its output is the first of its tensors. */
+  readonly computation: Computation;
+  /** The value that each input tensor shows; dimensions of one element may be left out. */
+  readonly reads: Readonly<Record<string, Value>>;
+  readonly output: Value;
+  /** The row of the table of operators that it is, with its parameters: records are shared with `automap tune`. */
+  readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
+}
+
+export interface Program {
+  readonly name: string;
+  readonly inputs: readonly Value[];
+  /** Under the names of the graph. */
+  readonly outputs: readonly { readonly name: string; readonly value: Value }[];
+  readonly steps: readonly Step[];
+  /** Nodes of the graph, those that were folded or only rename among them. */
+  readonly nodes: number;
+}
+
+/** The value whose memory another shows; itself for most. */
+export function rootOf(value: Value): Value {
+  let root = value;
+  while (root.of) root = root.of;
+  return root;
+}

@@ -1,0 +1,63 @@
+/**
+ * @file What a network computes, step by step by the interpreter: the oracle of everything that is generated from it. Slow.
+ *
+ *     await runNetwork(program, { x: values })      Map { "y" => Float64Array }
+ */
+
+import type { Computation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { type Program, rootOf, type Step } from "./program.ts";
+import { describeValue, elementsOf, type Value } from "./value.ts";
+
+/** Computes one step: the interpreter, or a program compiled for it. */
+export type Evaluate = (computation: Computation, inputs: Inputs) => Promise<ArrayLike<number>> | ArrayLike<number>;
+
+export interface RunOptions {
+  readonly evaluate?: Evaluate;
+  /** Told of the elements of each step's output, row-major. */
+  readonly onStep?: (step: Step, elements: ArrayLike<number>) => void;
+}
+
+/**
+ * The outputs of a network by name, row-major.
+ * @param inputs row-major, by name
+ * @throws UsageError when an input is missing, or has another number of elements
+ */
+export async function runNetwork(
+  program: Program,
+  inputs: Readonly<Record<string, ArrayLike<number>>>,
+  { evaluate = interpret, onStep }: RunOptions = {},
+): Promise<Map<string, ArrayLike<number>>> {
+  const held = new Map<Value, ArrayLike<number>>();
+  for (const value of program.inputs) {
+    const elements = inputs[value.name];
+    const expected = elementsOf(value.shape, value.name);
+    if (elements?.length !== expected)
+      throw new UsageError(
+        `input ${value.name} is ${describeValue(value)}: ${expected} elements, got ${elements?.length ?? "none"}`,
+      );
+    held.set(value, elements);
+  }
+  const elementsAt = (value: Value): ArrayLike<number> => {
+    const elements = value.constant ?? held.get(rootOf(value));
+    if (!elements) throw new Error(`internal: ${value.name} is read before it is computed`);
+    return elements;
+  };
+  const lastReader = new Map<Value, Step>();
+  for (const step of program.steps) for (const value of Object.values(step.reads)) lastReader.set(rootOf(value), step);
+  const kept = new Set(program.outputs.map(({ value }) => rootOf(value)));
+  for (const step of program.steps) {
+    const reads = Object.entries(step.reads);
+    const elements = await evaluate(
+      step.computation,
+      Object.fromEntries(reads.map(([tensor, value]) => [tensor, elementsAt(value)])),
+    );
+    held.set(step.output, elements);
+    onStep?.(step, elements);
+    // What nobody reads again is let go.
+    for (const [, value] of reads)
+      if (lastReader.get(rootOf(value)) === step && !kept.has(rootOf(value))) held.delete(rootOf(value));
+  }
+  return new Map(program.outputs.map(({ name, value }) => [name, elementsAt(value)]));
+}

@@ -1,0 +1,76 @@
+/**
+ * @file What a network asks to be computed: equal steps are one task, and a task that sums products is worth tuning.
+ *
+ *     tasksOf(program)      conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1   4 times   115.6 M multiply-adds each
+ */
+
+import { type Computation, computationKey, elementCount, outputOf, pointCount } from "../abstraction/computation.ts";
+import { accessesIn, type Expr } from "../abstraction/expression.ts";
+import type { Graph } from "./graph.ts";
+import type { Program, Step } from "./program.ts";
+
+/** Steps that are the same computation. */
+export interface Task {
+  readonly computation: Computation;
+  readonly operator?: Step["operator"];
+  /** In the order they run. */
+  readonly steps: readonly Step[];
+  /** Of one step; 0 where no products are summed. */
+  readonly multiplyAdds: number;
+}
+
+export function tasksOf({ steps }: Program): Task[] {
+  const byKey = new Map<string, Step[]>();
+  for (const step of steps) {
+    const key = computationKey(step.computation);
+    const others = byKey.get(key);
+    if (others) others.push(step);
+    else byKey.set(key, [step]);
+  }
+  return [...byKey.values()].flatMap((same) => {
+    const [first] = same;
+    if (!first) return [];
+    const { computation, operator } = first;
+    return [{ computation, ...(operator && { operator }), steps: same, multiplyAdds: multiplyAddsOf(computation) }];
+  });
+}
+
+/** Products of two elements that are summed; 0 for all else. */
+export function multiplyAddsOf(computation: Computation): number {
+  const { op, value } = computation.equation;
+  return op === "+=" && multiplies(value) ? pointCount(computation) : 0;
+}
+
+function multiplies(e: Expr): boolean {
+  if (e.kind === "cast") return multiplies(e.value);
+  return e.kind === "binary" && e.op === "*" && accessesIn(e.left).length > 0 && accessesIn(e.right).length > 0;
+}
+
+/** Whether a mapping onto an instruction is searched for it; all else is generated code without a search. */
+export const isTuned = ({ multiplyAdds }: Task): boolean => multiplyAdds > 0;
+
+/** What papers count of a network. */
+export interface Totals {
+  readonly multiplyAdds: number;
+  /** Weights, biases, scales; not the statistics that batch norms have gathered. */
+  readonly parameters: number;
+  /** Elements that all steps write. */
+  readonly activations: number;
+}
+
+export function totalsOf(graph: Graph, program: Program): Totals {
+  const statistics = new Set(
+    graph.nodes.flatMap(({ op, inputs }) => (op === "BatchNormalization" ? inputs.slice(3) : [])),
+  );
+  const read = new Set(graph.nodes.flatMap(({ inputs }) => inputs));
+  const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
+  return {
+    multiplyAdds: sum(program.steps.map(({ computation }) => multiplyAddsOf(computation))),
+    parameters: sum(
+      [...graph.constants].map(([name, { type, values }]) =>
+        type === "s64" || statistics.has(name) || !read.has(name) ? 0 : values.length,
+      ),
+    ),
+    activations: sum(program.steps.map(({ computation }) => elementCount(outputOf(computation)))),
+  };
+}

@@ -1,0 +1,60 @@
+/**
+ * @file What flows between the nodes of a network: tensors with a type and a shape, some of them known before the run.
+ *
+ *     f32[1,64,56,56]      held as they are
+ *     bool[4]              held as u8: 0 or 1
+ *     s64[2]               shapes and axes: known before the run, or the node is refused
+ */
+
+import { type DType, wrap } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import type { ElementType, NumberArray } from "./numbers.ts";
+
+export type { ElementType } from "./numbers.ts";
+
+/** Elements of a tensor that the graph may hold; more has an offset beyond 31 bits. */
+export const MOST_ELEMENTS = 2 ** 31 - 1;
+
+/** A tensor of a network. */
+export interface Value {
+  /** As the graph calls it, or after the node that makes it. */
+  readonly name: string;
+  readonly type: ElementType;
+  readonly shape: readonly number[];
+  /** Its elements, row-major, where they are known before the run. */
+  readonly constant?: NumberArray;
+  /** The value whose elements it shows under another shape; both lie row-major. */
+  readonly of?: Value;
+}
+
+/** The type of the notation that holds such elements; s64 is exact in f64 as long as constants are below 2^53, which is checked. */
+export function heldAs(type: ElementType): DType {
+  return type === "bool" ? "u8" : type === "s64" ? "f64" : type;
+}
+
+/** Brings a number to an element type, as a cast does. */
+export function toElement(type: ElementType, x: number): number {
+  if (type === "bool") return x === 0 ? 0 : 1;
+  return type === "s64" ? Math.trunc(x) + 0 : wrap(type, x);
+}
+
+/** Elements of a shape. @throws UsageError when there are more than {@link MOST_ELEMENTS}, or a size is no size */
+export function elementsOf(shape: readonly number[], subject: string): number {
+  let product = 1;
+  for (const size of shape) {
+    if (!Number.isSafeInteger(size) || size < 0)
+      throw new UsageError(`${subject}: ${size} is no size of a dimension`, { hint: "sizes are whole numbers" });
+    product *= size;
+    if (product > MOST_ELEMENTS)
+      throw new UsageError(`${subject}: a tensor of [${shape.join(",")}] has more than ${MOST_ELEMENTS} elements`, {
+        hint: "offsets have 31 bits; make the batch or the dimension smaller",
+      });
+  }
+  return product;
+}
+
+export const isSameShape = (a: readonly number[], b: readonly number[]): boolean =>
+  a.length === b.length && a.every((size, d) => size === b[d]);
+
+/** `f32[1,64,56,56]` */
+export const describeValue = ({ type, shape }: Pick<Value, "type" | "shape">): string => `${type}[${shape.join(",")}]`;

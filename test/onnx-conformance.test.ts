@@ -1,0 +1,94 @@
+/** @file ONNX's own test cases: every node that is supported computes what ONNX says, and every other is refused with a reason. */
+
+import { describe, expect, it } from "vitest";
+import { UsageError } from "../abstraction/error.ts";
+import { networkOperatorNamed } from "../network/operators/index.ts";
+import { conform, onnxCases, TESTDATA_MISSING } from "./support/onnx-cases.ts";
+
+interface Sweep {
+  readonly right: string[];
+  readonly wrong: string[];
+  /** By the reason, without the node it is said of. */
+  readonly refused: Map<string, string[]>;
+}
+
+async function sweep(group: Parameters<typeof onnxCases>[0]): Promise<Sweep> {
+  const found: Sweep = { right: [], wrong: [], refused: new Map() };
+  for (const onnxCase of onnxCases(group)) {
+    try {
+      const difference = await conform(onnxCase);
+      if (difference === undefined) found.right.push(onnxCase.name);
+      else found.wrong.push(`${onnxCase.name}: ${difference}`);
+    } catch (error) {
+      if (!(error instanceof UsageError))
+        throw new Error(`${onnxCase.name} is not refused but fails`, { cause: error });
+      const reason = error.message.replace(/^(?:node \d+|test_\w+|input "\w+")(?: \(\w+\))?:? /, "");
+      found.refused.set(reason, [...(found.refused.get(reason) ?? []), onnxCase.name]);
+    }
+  }
+  return found;
+}
+
+/** Cases of supported operators that are refused, by the reason: nothing becomes unsupported unseen. */
+const UNSUPPORTED = /^the operator (\w+) is not supported$/;
+
+describe.skipIf(TESTDATA_MISSING !== undefined)(
+  `ONNX's test cases${TESTDATA_MISSING ? ` (${TESTDATA_MISSING})` : ""}`,
+  () => {
+    it("of single nodes give what ONNX says, or are refused", async () => {
+      const { right, wrong, refused } = await sweep("node");
+      expect(wrong).toEqual([]);
+      expect(right.length).toBeGreaterThanOrEqual(439);
+      const known = [...refused].filter(([reason]) => !UNSUPPORTED.test(reason));
+      expect(Object.fromEntries(known.map(([reason, names]) => [reason, names.length]))).toMatchInlineSnapshot(`
+        {
+          "a cast to type 8 is not supported": 1,
+          "attribute body is of a kind that is not supported: GRAPH": 5,
+          "attribute else_branch is of a kind that is not supported: GRAPH": 3,
+          "base and exponent have types f32 and s32, which is supported for the exponent 2 only": 1,
+          "base and exponent have types f32 and s64, which is supported for the exponent 2 only": 2,
+          "base and exponent have types f32 and u32, which is supported for the exponent 2 only": 1,
+          "does not say which version of ONNX's operators it uses": 7,
+          "elements of type STRING are not supported": 11,
+          "elements of type UINT64 are not supported": 6,
+          "indices that are not evenly spaced are supported for constants only": 8,
+          "input "in_seq" is sequenceType; tensors are supported": 2,
+          "input "opt_in" is optionalType; tensors are supported": 1,
+          "input "opt_seq" is optionalType; tensors are supported": 1,
+          "input "optional_input" is optionalType; tensors are supported": 4,
+          "input "seq_empty" is sequenceType; tensors are supported": 1,
+          "input "sequence" is sequenceType; tensors are supported": 2,
+          "input "x" is sequenceType; tensors are supported": 3,
+          "input "x0" is sequenceType; tensors are supported": 8,
+          "input data is f32[0,3,4]: it has no elements": 1,
+          "input input is f32[0]: it has no elements": 1,
+          "its output [0] has no elements, which is not supported": 6,
+          "its output [20,0,5] has no elements, which is not supported": 1,
+          "its second output, the indices, is not supported": 2,
+          "its second output, the mask, is not supported": 2,
+          "training is not supported": 8,
+          "x holds s32, and it is supported for floats only": 2,
+          "x holds s64, and it is supported for floats only": 3,
+        }
+      `);
+      for (const [reason] of refused) {
+        const [, name = ""] = UNSUPPORTED.exec(reason) ?? [];
+        expect(networkOperatorNamed(name)).toBeUndefined();
+      }
+    });
+
+    it("that PyTorch exported give what PyTorch gave", async () => {
+      const { right, wrong, refused } = await sweep("pytorch-converted");
+      expect(wrong).toEqual([]);
+      expect(right.length).toBeGreaterThanOrEqual(50);
+      expect(Object.fromEntries([...refused].map(([reason, names]) => [reason, names.length]))).toMatchInlineSnapshot(`
+        {
+          "shapes [2,3,4,5,6] and [3] cannot be brought together": 1,
+          "shapes [2,3,4,5] and [3] cannot be brought together": 1,
+          "shapes [2,3,4] and [3] cannot be brought together": 1,
+          "the padding needs 8 numbers": 4,
+        }
+      `);
+    });
+  },
+);

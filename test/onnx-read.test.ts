@@ -1,0 +1,313 @@
+/** @file Models as hostile input: whatever a file says, it is read or refused in a sentence, in little time and memory. */
+
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import {
+  TensorProto_DataType as DataType,
+  type GraphProtoSchema,
+  TensorProto_DataLocation as Location,
+  ModelProtoSchema,
+} from "onnx-buf";
+import { afterAll, describe, expect, it } from "vitest";
+import { UsageError } from "../abstraction/error.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { GraphBuilder } from "../network/builder.ts";
+import type { Graph } from "../network/graph.ts";
+import { type LowerOptions, lowerGraph } from "../network/lower.ts";
+import { bytesOfFile, parseOnnx, readOnnx } from "../network/onnx/read.ts";
+import { onnxBytes } from "../network/onnx/write.ts";
+import { inFull } from "./support/slow.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "automap-onnx-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+type GraphParts = Extract<MessageInitShape<typeof GraphProtoSchema>, { $typeName?: never }>;
+
+/** A model of one node over `x`, changed as a test wants it. */
+function modelWith(change: GraphParts & { readonly opset?: number } = {}): Uint8Array {
+  const { opset = 17, ...graph } = change;
+  return toBinary(
+    ModelProtoSchema,
+    create(ModelProtoSchema, {
+      irVersion: 8n,
+      opsetImport: [{ domain: "", version: BigInt(opset) }],
+      graph: {
+        name: "g",
+        node: [{ opType: "Relu", name: "act", input: ["x"], output: ["y"] }],
+        input: [inputOf("x", [2, 3])],
+        output: [{ name: "y" }],
+        ...graph,
+      },
+    }),
+  );
+}
+
+function inputOf(name: string, shape: readonly (number | string)[]) {
+  const dim = shape.map((size) => ({
+    value:
+      typeof size === "number"
+        ? { case: "dimValue" as const, value: BigInt(size) }
+        : { case: "dimParam" as const, value: size },
+  }));
+  return {
+    name,
+    type: { value: { case: "tensorType" as const, value: { elemType: DataType.FLOAT, shape: { dim } } } },
+  };
+}
+
+function refusalOf(work: () => unknown): string {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof UsageError) return error.explain();
+    throw error;
+  }
+  return "accepted";
+}
+
+const read = (bytes: Uint8Array, options: LowerOptions = {}) => lowerGraph(parseOnnx(bytes, "m.onnx", folder), options);
+const refused = (bytes: Uint8Array, options?: LowerOptions): string => refusalOf(() => read(bytes, options));
+const constantNode = (value: object) => ({
+  opType: "Constant",
+  name: "c",
+  output: ["y"],
+  attribute: [{ name: "value", type: 4, t: value }],
+});
+
+describe("a file that is no model", () => {
+  it("is refused by what it is", () => {
+    expect(refusalOf(() => readOnnx(join(folder, "missing.onnx")))).toMatch(
+      /missing.onnx cannot be read: there is no such file/,
+    );
+    expect(refusalOf(() => readOnnx(folder))).toMatch(/is no file/);
+    writeFileSync(join(folder, "text.onnx"), "this is no protobuf at all");
+    expect(refusalOf(() => readOnnx(join(folder, "text.onnx")))).toMatch(/is no ONNX model: /);
+    expect(refused(new Uint8Array(0))).toBe("m.onnx holds no network\n  an ONNX model has a graph with nodes");
+  });
+
+  it("is refused wherever it is cut off", () => {
+    const whole = modelWith();
+    for (let length = 0; length < whole.length; length++)
+      expect(refused(whole.slice(0, length)), `${length} bytes`).not.toBe("accepted");
+    expect(refused(whole)).toBe("accepted");
+  });
+
+  it("is refused when messages lie within messages without end", () => {
+    // attribute { g { node { attribute { g ... } } } }, as deep as a megabyte allows.
+    let bytes: Buffer = Buffer.alloc(0);
+    const inside = (field: number): void => {
+      const length: number[] = [];
+      for (let rest = bytes.length; ; rest = Math.floor(rest / 128)) {
+        length.push(rest > 127 ? (rest % 128) | 128 : rest);
+        if (rest <= 127) break;
+      }
+      bytes = Buffer.concat([Buffer.from([field * 8 + 2, ...length]), bytes]);
+    };
+    for (let depth = 0; depth < 20_000; depth++) for (const field of [6, 5, 1]) inside(field);
+    inside(7);
+    expect(refused(bytes)).toMatch(/^m.onnx /);
+  });
+});
+
+describe("a model that cannot be computed", () => {
+  it("is refused with the node and the reason", () => {
+    const node = (opType: string, more: object = {}) =>
+      modelWith({ node: [{ opType, name: "act", input: ["x"], output: ["y"], ...more }] });
+    const told = [
+      refused(node("Rulu")),
+      refused(node("Relu", { domain: "com.example" })),
+      refused(modelWith({ opset: 10 })),
+      refused(modelWith({ opset: 23 })),
+      refused(modelWith({ input: [inputOf("x", ["batch", 3])] })),
+      refused(modelWith({ input: [inputOf("x", ["batch", 3])] }), { dims: { batsh: 1 } }),
+      refused(modelWith({ input: [inputOf("x", [0, 3])] })),
+      refused(modelWith({ input: [inputOf("x", [-5, 3])] })),
+      refused(modelWith({ input: [inputOf("x", [65536, 65536])] })),
+      refused(node("Relu", { input: ["z"] })),
+      refused(modelWith({ output: [{ name: "z" }] })),
+      refused(node("Transpose", { attribute: [{ name: "perm", type: 7, ints: [0n, 0n] }] })),
+      refused(node("Reshape", { input: ["x", "x"] })),
+      refused(node("Softmax", { attribute: [{ name: "axis", type: 2, i: 5n }] })),
+      refused(node("Concat", { input: ["x", "x"], attribute: [{ name: "axis", type: 2, i: 2n ** 62n }] })),
+    ];
+    expect(told.map((text) => text.split("\n")[0])).toMatchInlineSnapshot(`
+      [
+        "act: the operator Rulu is not supported",
+        "act: the operator Relu of com.example is not supported",
+        "m.onnx uses opset 10; 11 to 22 are supported",
+        "m.onnx uses opset 23; 11 to 22 are supported",
+        "the size "batch" of input x is not known",
+        "no input has a size "batsh"",
+        "input x is f32[0,3]: it has no elements",
+        "input x: -5 is no size of a dimension",
+        "input x: a tensor of [65536,65536] has more than 2147483647 elements",
+        "act (Relu) reads "z", which nothing in g makes",
+        "output "z" of g is made by no node",
+        "act (Transpose): an axis stands twice in [0,0]",
+        "act (Reshape): the shape comes from x, which is known only when the network runs",
+        "act (Softmax): axis 5 of a tensor with 2 dimensions",
+        "act: attribute axis: 4611686018427387904 does not fit a double",
+      ]
+    `);
+  });
+
+  it("is refused when its nodes wait for one another", () => {
+    const ring = modelWith({
+      node: [
+        { opType: "Add", name: "a", input: ["x", "q"], output: ["p"] },
+        { opType: "Relu", name: "b", input: ["p"], output: ["q"] },
+        { opType: "Relu", name: "c", input: ["x"], output: ["y"] },
+      ],
+    });
+    expect(refused(ring)).toBe("g is cyclic: a (Add) waits for its own output");
+  });
+
+  it("is refused when two nodes make one value, or a constant stands twice", () => {
+    const node = { opType: "Relu", name: "a", input: ["x"], output: ["y"] };
+    expect(refused(modelWith({ node: [node, node] }))).toBe('a: "y" is made twice in g');
+    const tensor = { name: "w", dataType: DataType.FLOAT, dims: [1n], floatData: [1] };
+    expect(refused(modelWith({ initializer: [tensor, tensor] }))).toBe('m.onnx: the constant "w" stands twice');
+  });
+});
+
+describe("a constant", () => {
+  it("is refused when its sizes and elements contradict each other, overflow, or take too much memory", () => {
+    const tensor = (more: object) =>
+      refused(modelWith({ node: [constantNode({ dataType: DataType.FLOAT, dims: [3n], ...more })] }));
+    expect([
+      tensor({ floatData: [1, 2] }),
+      tensor({ rawData: new Uint8Array(11) }),
+      tensor({ dims: [2n ** 40n, 2n ** 40n], floatData: [1] }),
+      tensor({ dims: [-1n], floatData: [1] }),
+      tensor({ dims: [2n ** 31n - 1n], rawData: new Uint8Array(4) }),
+      tensor({ dataType: DataType.STRING }),
+      tensor({ dataType: 99 }),
+      tensor({ dataType: DataType.INT64, int64Data: [1n, 2n ** 60n, 3n] }),
+    ]).toMatchInlineSnapshot(`
+      [
+        "c: attribute value: f32[3] has 3 elements, and 2 are given",
+        "c: attribute value: f32[3] takes 12 bytes, and it has 11",
+        "c: attribute value: a tensor of [1099511627776,1099511627776] has more than 2147483647 elements
+        offsets have 31 bits; make the batch or the dimension smaller",
+        "c: attribute value: -1 is no size of a dimension
+        sizes are whole numbers",
+        "c: attribute value: 2147483647 elements of f32 take more than 2 GiB
+        constants are held in memory; keep such a tensor an input of the network",
+        "c: attribute value: elements of type STRING are not supported",
+        "c: attribute value: elements of type 99 are not supported",
+        "c: attribute value: 1152921504606846976 lies beyond 2^53, which is not supported",
+      ]
+    `);
+  });
+
+  it("that a node makes is bounded, however many nodes make one", () => {
+    const shape = { name: "s", dataType: DataType.INT64, dims: [1n], int64Data: [2n ** 26n] };
+    const node = Array.from({ length: 100 }, (_, i) => ({
+      opType: "ConstantOfShape",
+      name: `c${i}`,
+      input: ["s"],
+      output: [`y${i}`],
+    }));
+    const before = process.memoryUsage().rss;
+    expect(refused(modelWith({ node, initializer: [shape], output: [{ name: "y0" }] }))).toMatch(
+      /c4 .ConstantOfShape.: constants made while the network is read/,
+    );
+    expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 31);
+  });
+
+  it("is read from a file beside the model, and from no other", () => {
+    mkdirSync(join(folder, "in"), { recursive: true });
+    writeFileSync(join(folder, "in", "w.bin"), Buffer.from(Float32Array.of(0, 1, 2, 3).buffer));
+    writeFileSync(join(folder, "out.bin"), Buffer.alloc(64));
+    symlinkSync(join(folder, "out.bin"), join(folder, "in", "link.bin"));
+    const with_ = (entries: Record<string, string>): string => {
+      const tensor = {
+        dataType: DataType.FLOAT,
+        dims: [3n],
+        dataLocation: Location.EXTERNAL,
+        externalData: Object.entries(entries).map(([key, value]) => ({ key, value })),
+      };
+      const bytes = modelWith({ node: [constantNode(tensor)] });
+      return refusalOf(() => lowerGraph(parseOnnx(bytes, "m.onnx", join(folder, "in"))));
+    };
+    expect(with_({ location: "w.bin", offset: "4", length: "12" })).toBe("accepted");
+    expect(
+      [
+        with_({ location: "w.bin", offset: "8" }),
+        with_({ location: "w.bin", length: "8" }),
+        with_({ location: "w.bin", offset: "-4" }),
+        with_({ location: "none.bin" }),
+        with_({ location: "../out.bin" }),
+        with_({ location: join(folder, "out.bin") }),
+        with_({ location: "link.bin" }),
+        with_({ location: "." }),
+        with_({}),
+      ].map((text) => text.replaceAll(folder, "FOLDER")),
+    ).toMatchInlineSnapshot(`
+      [
+        "c: attribute value: its external file w.bin has 16 bytes, and 20 are needed",
+        "c: attribute value: it takes 12 bytes, and its external file is said to hold 8",
+        "c: attribute value: offset "-4" of its external file is no number of bytes",
+        "c: attribute value: its external file "none.bin" cannot be read: there is no such file or directory
+        it must lie in the folder of the model",
+        "c: attribute value: its external file "../out.bin" lies outside the model's folder
+        it must lie in the folder of the model",
+        "c: attribute value: its external file "FOLDER/out.bin" lies outside the model's folder
+        it must lie in the folder of the model",
+        "c: attribute value: its external file "link.bin" lies outside the model's folder
+        it must lie in the folder of the model",
+        "c: attribute value: its external file "." lies outside the model's folder
+        it must lie in the folder of the model",
+        "c: attribute value: its external file "" lies outside the model's folder
+        it must lie in the folder of the model",
+      ]
+    `);
+  });
+});
+
+/** A model with most kinds of nodes, small. */
+function mixedGraph(): Graph {
+  const net = new GraphBuilder("mixed");
+  const x = net.input("x", [1, 4, 6, 6]);
+  const w = net.constant("w", [4, 4, 3, 3], new Float32Array(144).fill(0.1));
+  const c = net.node("Conv", [x, w], { pads: [1, 1, 1, 1], kernel_shape: [3, 3] });
+  const p = net.node("MaxPool", [net.node("Relu", [c])], { kernel_shape: [2, 2], strides: [2, 2] });
+  const shape = net.constant("shape", [2], Float64Array.of(1, -1), "s64");
+  const flat = net.node("Reshape", [net.node("Concat", [p, p], { axis: 1 }), shape]);
+  const m = net.node("Gemm", [flat, net.constant("m", [5, 72], new Float32Array(360).fill(0.01))], {
+    transB: 1,
+    alpha: 0.5,
+  });
+  net.output(net.node("Softmax", [net.node("Transpose", [m], { perm: [1, 0] })], { axis: 0 }));
+  return net.graph;
+}
+
+describe("a model with bytes changed at random", () => {
+  it("is read, or refused as a mistake of the caller", () => {
+    const whole = onnxBytes(mixedGraph());
+    expect(refused(whole)).toBe("accepted");
+    const random = seededRandom(16);
+    // Weights are most of the bytes: changes go where the structure is.
+    const start = Buffer.from(whole).indexOf(Buffer.alloc(64, Buffer.from(Float32Array.of(0.1).buffer)));
+    const places = Array.from(whole.keys()).filter((i) => i < start || i > start + 576);
+    let accepted = 0;
+    for (let trial = 0; trial < inFull(5000, 300); trial++) {
+      const bytes = Uint8Array.from(whole);
+      for (let changes = randomInteger(random, 1, 4); changes > 0; changes--)
+        bytes[places[randomInteger(random, 0, places.length - 1)] ?? 0] = randomInteger(random, 0, 255);
+      const cut = random() < 0.1 ? bytes.slice(0, randomInteger(random, 0, bytes.length)) : bytes;
+      if (refused(cut) === "accepted") accepted++;
+    }
+    expect(accepted).toBeGreaterThan(0);
+  });
+});
+
+it("a model of more than 2 GiB is refused before it is read", () => {
+  const file = join(folder, "large.onnx");
+  writeFileSync(file, "");
+  // Sparse: it takes no room on the disk.
+  truncateSync(file, 2 ** 31);
+  expect(refusalOf(() => bytesOfFile(file))).toMatch(/a protobuf is shorter than 2 GiB/);
+});
