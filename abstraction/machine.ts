@@ -107,7 +107,7 @@ export interface Feature {
   /** As instructions name it: `avx512_vnni`, `sm_80`. */
   readonly name: string;
   readonly summary: string;
-  /** Words of /proc/cpuinfo that must all be there. */
+  /** Words of /proc/cpuinfo that must all be there; `sve256` where vectors of the scalable extension have 256 bits at least. */
   readonly cpuinfo?: readonly string[];
   /** Compute capability it comes with, 80 for 8.0; `only` when later ones do not have it. */
   readonly capability?: number;
@@ -124,6 +124,8 @@ export interface RegisterClass {
   readonly name: string;
   /** Registers one thread has; left out where the compiler divides a larger store among threads. */
   readonly count?: number;
+  /** Registers of the machine that one takes, where that is several: a tuple that is loaded at once. */
+  readonly takes?: number;
   /** Of a register, and of a row of it where a load takes rows that lie apart. */
   readonly bytes?: number;
   readonly rowBytes?: number;
@@ -143,6 +145,8 @@ export interface RegisterClass {
   readonly cleared: string;
   /** Each lane of a warp holds its share of the elements. */
   readonly perLane?: true;
+  /** Its variables have no size that the language knows: no bytes of theirs are looked at. */
+  readonly sizeless?: true;
   /** Its instructions run on a unit of their own, beside vectors and scalars. */
   readonly apart?: true;
   /** Letter that stands for it in inline assembly. */
@@ -346,6 +350,13 @@ export const issueCyclesOn = memoisedPair((target: Target, intrinsic: Intrinsic)
   const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
   return factors && issueCyclesOf(target, family, factors, extents);
 });
+
+/** What an instruction costs by the rates of a target; undefined where it has none for its family. */
+export function ratedCost(target: Target, { family, operands, computation }: Intrinsic): Cost | undefined {
+  const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
+  const factors = operands.at(-1)?.dtype;
+  return factors && matrixCost(target, family, factors, extents);
+}
 
 /** The same of a matrix product that is yet to be declared, with its latency. Undefined where the target does not give both. */
 export function matrixCost(target: Target, family: string, factors: DType, extents: Extents): Cost | undefined {

@@ -14,18 +14,9 @@ import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
-import {
-  apart,
-  axisName,
-  type Code,
-  code,
-  indented,
-  Name,
-  type SourceText,
-  tensorName,
-} from "../abstraction/source-text.ts";
+import { axisName, type Code, code, indented, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
-import { declareRegister, isNumbered } from "../targets/registers.ts";
+import { declareRegister, isNumbered, preludeOf } from "../targets/registers.ts";
 import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { argumentsOf, cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
@@ -82,10 +73,7 @@ class CppWriter extends TileRegisters implements LanguagePrinter {
     const helpers = vectorHelpersFor([...prepare, ...phases.flat()]);
     return cppSource(this.c.computation, this.nest, {
       comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
-      prelude: [
-        intrinsic.prelude === undefined ? code`#include <immintrin.h>` : apart(fillTemplate(intrinsic.prelude)),
-        ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : []),
-      ],
+      prelude: [preludeOf(intrinsic), ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])],
       prepare,
       phases,
       registers: (named) => this.registersFor(named, intrinsic),

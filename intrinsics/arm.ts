@@ -1,186 +1,323 @@
 /**
- * @file Arm Advanced SIMD: byte dot products, 2x2x8 byte matrix products and multiply-adds on 128-bit registers.
+ * @file Arm Advanced SIMD: dot products of bytes and of bf16, matrix products of 2x2 sums, multiply-adds, on 128-bit registers.
  *
- *     arm.sdot       c[i] += s32(a[i,j]) * s32(b[i,j])      four bytes a lane, v[4*i + j]
- *     arm.smmla      c[m,n] += s32(a[m,k]) * s32(b[n,k])    both factors are rows of eight bytes
+ *     arm.sdot             c[i] += s32(a[i,j]) * s32(b[i,j])      four bytes a lane, v[4*i + j]
+ *     arm.sdot.broadcast   c[n] += s32(a[k]) * s32(b[k,n])        four bytes for all lanes
+ *     arm.sdot.lane        c[n] += s32(a[k]) * s32(b[k,n])        sixteen bytes, four of them for all lanes in each of four instructions
+ *     arm.smmla            c[m,n] += s32(a[m,k]) * s32(b[n,k])    both factors are rows of eight bytes
+ *
+ * The forms by lane take `a` where it lies, sixteen bytes in a row, and four registers of `b` that are packed so: `vx4[16*(k/4) + 4*n + k%4]`.
  */
 
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
 
-/** Two a cycle on cores with two vector pipes, four on the large ones. */
-const DOT_COST = {
-  issueCycles: 0.5,
-  latencyCycles: 3,
-  source: "Arm's software optimisation guides, cores with two vector pipes; not measured",
-};
+const MANUAL = "Arm Architecture Reference Manual for A-profile";
+const GUIDES = "Arm's software optimisation guides of Cortex-A76 and Neoverse N1, two vector pipes";
 
-const S8 = { dtype: "s8", load: "{reg} = vld1q_s8((const int8_t*)({ptr}));" } as const;
-const U8 = { dtype: "u8", load: "{reg} = vld1q_u8((const uint8_t*)({ptr}));" } as const;
-const S32 = {
-  dtype: "s32",
-  load: "{reg} = vld1q_s32((const int32_t*)({ptr}));",
-  store: "vst1q_s32((int32_t*)({ptr}), {reg});",
-} as const;
-const U32 = {
-  dtype: "u32",
-  load: "{reg} = vld1q_u32((const uint32_t*)({ptr}));",
-  store: "vst1q_u32((uint32_t*)({ptr}), {reg});",
-} as const;
-const F32 = {
-  dtype: "f32",
-  load: "{reg} = vld1q_f32((const float*)({ptr}));",
-  store: "vst1q_f32((float*)({ptr}), {reg});",
-} as const;
-
-export const sdot = defineIntrinsic({
-  name: "arm.sdot",
-  family: "dot",
-  isa: "asimddp",
-  language: "c++",
-  summary: "Four dot products of four s8, lane by lane.",
-  compute: "c[i] += s32(a[i,j]) * s32(b[i,j])",
-  extents: { i: 4, j: 4 },
-  operands: {
-    a: { ...S8, storage: "v[4*i + j]" },
-    b: { ...S8, storage: "v[4*i + j]" },
-    c: { ...S32, storage: "v[i]" },
-  },
-  emit: "{c} = vdotq_s32({c}, {a}, {b});",
-  cost: DOT_COST,
-  mnemonic: "sdot",
-  source: "Arm Architecture Reference Manual for A-profile, SDOT (vector)",
+/** Cycles of so many dependent instructions: what one adds its products to, the next has after `forward` cycles. */
+const cost = (instructions: number, forward: number): Cost => ({
+  issueCycles: instructions / 2,
+  latencyCycles: instructions * forward,
+  source: `${GUIDES}: an accumulator is passed on after ${forward} cycle${forward > 1 ? "s" : ""}; not measured`,
 });
 
-export const sdotBroadcast = defineIntrinsic({
-  name: "arm.sdot.broadcast",
-  family: "dot",
+/** Arithmetic on bf16 takes subnormal factors for zeros. */
+const FLUSHED = { subnormals: "flushed" } as const;
+
+type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
+const C = {
+  ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", u32: "uint32_t" },
+  ...{ f16: "float16_t", bf16: "bfloat16_t", f32: "float", f64: "double" },
+} as const satisfies Record<Element, string>;
+
+/** Of so many registers, or of half of one. */
+function operand(dtype: Element, storage: string, registers: 0.5 | 1 | 2 | 4 = 1): OperandSpec {
+  const form = registers === 0.5 ? `vld1_${dtype}` : `vld1q_${dtype}${registers > 1 ? `_x${registers}` : ""}`;
+  return { dtype, storage, load: `{reg} = ${form}((const ${C[dtype]}*)({ptr}));` };
+}
+
+function sums(dtype: Element, storage: string): OperandSpec {
+  return { ...operand(dtype, storage), store: `vst1q_${dtype}((${C[dtype]}*)({ptr}), {reg});` };
+}
+
+// ---- dot products -----------------------------------------------------------------------------------------------------------------
+
+interface Dot {
+  readonly name: string;
+  readonly family: string;
+  readonly isa: string;
+  readonly a: "s8" | "u8" | "bf16";
+  readonly b: "s8" | "u8" | "bf16";
+  readonly sum: "s32" | "u32" | "f32";
+  /** Lane by lane; by lane, where the other factor comes first. */
+  readonly each: string;
+  readonly lane: string;
+  /** Of the form by lane. */
+  readonly mnemonic?: string;
+  readonly forward: number;
+}
+
+const DOTS: readonly Dot[] = [
+  {
+    ...{ name: "sdot", family: "dot", isa: "asimddp", a: "s8", b: "s8", sum: "s32", forward: 1 },
+    ...{ each: "vdotq_s32", lane: "vdotq_laneq_s32" },
+  },
+  {
+    ...{ name: "udot", family: "dot", isa: "asimddp", a: "u8", b: "u8", sum: "u32", forward: 1 },
+    ...{ each: "vdotq_u32", lane: "vdotq_laneq_u32" },
+  },
+  {
+    ...{ name: "usdot", family: "dot", isa: "i8mm", a: "u8", b: "s8", sum: "s32", forward: 1 },
+    // The signed factor in the vector, the unsigned one by lane.
+    ...{ each: "vusdotq_s32", lane: "vsudotq_laneq_s32", mnemonic: "sudot" },
+  },
+  {
+    ...{ name: "bfdot", family: "bfdot", isa: "bf16", a: "bf16", b: "bf16", sum: "f32", forward: 2 },
+    ...{ each: "vbfdotq_f32", lane: "vbfdotq_laneq_f32" },
+  },
+];
+
+function dotRows({ name, family, isa, a, b, sum, each, lane, mnemonic = name, forward }: Dot): Intrinsic[] {
+  // Of a lane of 32 bits.
+  const p = 4 / bytesOf(a);
+  const [some, types] = [p === 4 ? "four" : "two", a === b ? a : `${a} with ${b}`];
+  const common = { family, isa, language: "c++", ...(a === "bf16" && FLUSHED) } as const;
+  const word = { s8: "s32", u8: "u32", bf16: "u32" } as const;
+  const kn = `c[n] += ${sum}(a[k]) * ${sum}(b[k,n])`;
+  return [
+    defineIntrinsic({
+      ...common,
+      name: `arm.${name}`,
+      summary: `Four dot products of ${some} ${types}, lane by lane.`,
+      compute: `c[i] += ${sum}(a[i,j]) * ${sum}(b[i,j])`,
+      extents: { i: 4, j: p },
+      operands: { a: operand(a, `v[${p}*i + j]`), b: operand(b, `v[${p}*i + j]`), c: sums(sum, "v[i]") },
+      emit: `{c} = ${each}({c}, {a}, {b});`,
+      cost: cost(1, forward),
+      mnemonic: name,
+      source: `${MANUAL}, ${name.toUpperCase()} (vector)`,
+    }),
+    defineIntrinsic({
+      ...common,
+      name: `arm.${name}.broadcast`,
+      summary: `Four dot products of ${some} ${types}, the left ${some} common to all lanes.`,
+      compute: kn,
+      extents: { n: 4, k: p },
+      operands: {
+        a: {
+          dtype: a,
+          storage: `v[${p}*n + k]`,
+          load: `{reg} = vreinterpretq_${a}_${word[a]}(vld1q_dup_${word[a]}((const ${C[word[a]]}*)({ptr})));`,
+        },
+        b: operand(b, `v[${p}*n + k]`),
+        c: sums(sum, "v[n]"),
+      },
+      emit: `{c} = ${each}({c}, {a}, {b});`,
+      cost: cost(1, forward),
+      mnemonic: name,
+      source: `${MANUAL}, ${name.toUpperCase()} (vector); LD1R`,
+    }),
+    defineIntrinsic({
+      ...common,
+      name: `arm.${name}.lane`,
+      summary: `Four dot products of ${4 * p} ${types}, ${some} at a time, the left ones common to all lanes.`,
+      compute: kn,
+      extents: { n: 4, k: 4 * p },
+      operands: {
+        a: operand(a, "v[k]"),
+        b: operand(b, `vx4[${4 * p}*(k/${p}) + ${p}*n + k%${p}]`, 4),
+        c: sums(sum, "v[n]"),
+      },
+      emit: byLane(lane, 4),
+      cost: cost(4, forward),
+      mnemonic,
+      source: `${MANUAL}, ${mnemonic.toUpperCase()} (by element)`,
+    }),
+  ];
+}
+
+/** `{c} = vdotq_laneq_s32({c}, {b}.val[0], {a}, 0); ...`: register i of `b` by lane i of `a`. */
+function byLane(name: string, lanes: number): string {
+  return Array.from({ length: lanes }, (_, i) => `{c} = ${name}({c}, {b}.val[${i}], {a}, ${i});`).join(" ");
+}
+
+// ---- u8 by s8 where no instruction mixes signs ------------------------------------------------------------------------------------
+
+/** a*b = (a - 128)*b - b*(-128): the first product is SDOT's, the second one of `b` alone, which issues that share a `b` share too. */
+const SHIFTED = `#include <arm_neon.h>
+static inline int32x4_t dot_mixed(int32x4_t c, uint8x16_t a, int8x16_t b) {
+  c = vdotq_s32(c, vreinterpretq_s8_u8(veorq_u8(a, vdupq_n_u8(128))), b);
+  return vsubq_s32(c, vdotq_s32(vdupq_n_s32(0), b, vdupq_n_s8(-128)));
+}
+static inline int32x4_t dot_mixed(int32x4_t c, uint8x16_t a, int8x16x4_t b) {
+  const int8x16_t shifted = vreinterpretq_s8_u8(veorq_u8(a, vdupq_n_u8(128))), most = vdupq_n_s8(-128);
+  int32x4_t of_b = vdotq_s32(vdupq_n_s32(0), b.val[0], most);
+  of_b = vdotq_s32(of_b, b.val[1], most);
+  of_b = vdotq_s32(of_b, b.val[2], most);
+  of_b = vdotq_s32(of_b, b.val[3], most);
+  c = vdotq_laneq_s32(c, b.val[0], shifted, 0);
+  c = vdotq_laneq_s32(c, b.val[1], shifted, 1);
+  c = vdotq_laneq_s32(c, b.val[2], shifted, 2);
+  c = vdotq_laneq_s32(c, b.val[3], shifted, 3);
+  return vsubq_s32(c, of_b);
+}
+`;
+
+const MIXED = {
+  family: "mixed-dot",
   isa: "asimddp",
   language: "c++",
-  summary: "Four dot products of four s8, the left four common to all lanes.",
   compute: "c[n] += s32(a[k]) * s32(b[k,n])",
+  prelude: SHIFTED,
+  emit: "{c} = dot_mixed({c}, {a}, {b});",
+  mnemonic: "sdot",
+  source: `${MANUAL}, SDOT (vector, by element), EOR, SUB; exact, since sums of s32 wrap`,
+} as const;
+
+export const sdotMixed = defineIntrinsic({
+  ...MIXED,
+  name: "arm.sdot.u8s8.broadcast",
+  summary: "Four dot products of four u8 with four s8 by way of signed ones, the left four common to all lanes.",
   extents: { n: 4, k: 4 },
   operands: {
     a: {
-      dtype: "s8",
+      dtype: "u8",
       storage: "v[4*n + k]",
-      load: "{reg} = vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t*)({ptr})));",
+      load: "{reg} = vreinterpretq_u8_u32(vld1q_dup_u32((const uint32_t*)({ptr})));",
     },
-    b: { ...S8, storage: "v[4*n + k]" },
-    c: { ...S32, storage: "v[n]" },
+    b: operand("s8", "v[4*n + k]"),
+    c: sums("s32", "v[n]"),
   },
-  emit: "{c} = vdotq_s32({c}, {a}, {b});",
-  cost: DOT_COST,
-  mnemonic: "sdot",
-  source: "Arm Architecture Reference Manual for A-profile, SDOT (vector); LD1R",
+  cost: cost(3, 2),
 });
 
-export const udot = defineIntrinsic({
-  name: "arm.udot",
-  family: "dot",
-  isa: "asimddp",
-  language: "c++",
-  summary: "Four dot products of four u8, lane by lane.",
-  compute: "c[i] += u32(a[i,j]) * u32(b[i,j])",
-  extents: { i: 4, j: 4 },
+export const sdotMixedLane = defineIntrinsic({
+  ...MIXED,
+  name: "arm.sdot.u8s8.lane",
+  summary:
+    "Four dot products of sixteen u8 with sixteen s8 by way of signed ones, the left sixteen common to all lanes.",
+  extents: { n: 4, k: 16 },
   operands: {
-    a: { ...U8, storage: "v[4*i + j]" },
-    b: { ...U8, storage: "v[4*i + j]" },
-    c: { ...U32, storage: "v[i]" },
+    a: operand("u8", "v[k]"),
+    b: operand("s8", "vx4[16*(k/4) + 4*n + k%4]", 4),
+    c: sums("s32", "v[n]"),
   },
-  emit: "{c} = vdotq_u32({c}, {a}, {b});",
-  cost: DOT_COST,
-  mnemonic: "udot",
-  source: "Arm Architecture Reference Manual for A-profile, UDOT (vector)",
+  cost: cost(7, 1),
 });
 
-export const usdot = defineIntrinsic({
-  name: "arm.usdot",
-  family: "dot",
-  isa: "i8mm",
-  language: "c++",
-  summary: "Four dot products of four u8 with four s8, lane by lane.",
-  compute: "c[i] += s32(a[i,j]) * s32(b[i,j])",
-  extents: { i: 4, j: 4 },
-  operands: {
-    a: { ...U8, storage: "v[4*i + j]" },
-    b: { ...S8, storage: "v[4*i + j]" },
-    c: { ...S32, storage: "v[i]" },
-  },
-  emit: "{c} = vusdotq_s32({c}, {a}, {b});",
-  mnemonic: "usdot",
-  source: "Arm Architecture Reference Manual for A-profile, USDOT (vector)",
-});
+// ---- matrix products --------------------------------------------------------------------------------------------------------------
 
-export const smmla = defineIntrinsic({
-  name: "arm.smmla",
-  family: "mmla",
-  isa: "i8mm",
-  language: "c++",
-  summary: "A 2x2x8 matrix product of s8.",
-  compute: "c[m,n] += s32(a[m,k]) * s32(b[n,k])",
-  extents: { m: 2, n: 2, k: 8 },
-  operands: {
-    a: { ...S8, storage: "v[8*m + k]" },
-    b: { ...S8, storage: "v[8*n + k]" },
-    c: { ...S32, storage: "v[2*m + n]" },
-  },
-  emit: "{c} = vmmlaq_s32({c}, {a}, {b});",
-  mnemonic: "smmla",
-  source: "Arm Architecture Reference Manual for A-profile, SMMLA (vector)",
-});
+type MatrixProduct = readonly [
+  name: string,
+  a: "s8" | "u8" | "bf16",
+  b: "s8" | "u8" | "bf16",
+  sum: "s32" | "u32" | "f32",
+  emit: string,
+];
 
-export const ummla = defineIntrinsic({
-  name: "arm.ummla",
-  family: "mmla",
-  isa: "i8mm",
-  language: "c++",
-  summary: "A 2x2x8 matrix product of u8.",
-  compute: "c[m,n] += u32(a[m,k]) * u32(b[n,k])",
-  extents: { m: 2, n: 2, k: 8 },
-  operands: {
-    a: { ...U8, storage: "v[8*m + k]" },
-    b: { ...U8, storage: "v[8*n + k]" },
-    c: { ...U32, storage: "v[2*m + n]" },
-  },
-  emit: "{c} = vmmlaq_u32({c}, {a}, {b});",
-  mnemonic: "ummla",
-  source: "Arm Architecture Reference Manual for A-profile, UMMLA (vector)",
-});
+const PRODUCTS: readonly MatrixProduct[] = [
+  ["smmla", "s8", "s8", "s32", "vmmlaq_s32"],
+  ["ummla", "u8", "u8", "u32", "vmmlaq_u32"],
+  ["usmmla", "u8", "s8", "s32", "vusmmlaq_s32"],
+  ["bfmmla", "bf16", "bf16", "f32", "vbfmmlaq_f32"],
+];
 
-export const usmmla = defineIntrinsic({
-  name: "arm.usmmla",
-  family: "mmla",
-  isa: "i8mm",
-  language: "c++",
-  summary: "A 2x2x8 matrix product of u8 by s8.",
-  compute: "c[m,n] += s32(a[m,k]) * s32(b[n,k])",
-  extents: { m: 2, n: 2, k: 8 },
-  operands: {
-    a: { ...U8, storage: "v[8*m + k]" },
-    b: { ...S8, storage: "v[8*n + k]" },
-    c: { ...S32, storage: "v[2*m + n]" },
-  },
-  emit: "{c} = vusmmlaq_s32({c}, {a}, {b});",
-  mnemonic: "usmmla",
-  source: "Arm Architecture Reference Manual for A-profile, USMMLA (vector)",
-});
+function matrixRow([name, a, b, sum, emit]: MatrixProduct): Intrinsic {
+  const k = 8 / bytesOf(a);
+  return defineIntrinsic({
+    name: `arm.${name}`,
+    family: name === "bfmmla" ? "bfmmla" : "mmla",
+    isa: name === "bfmmla" ? "bf16" : "i8mm",
+    language: "c++",
+    ...(a === "bf16" && FLUSHED),
+    summary: `A 2x2x${k} matrix product of ${a === b ? a : `${a} by ${b}`}.`,
+    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[n,k])`,
+    extents: { m: 2, n: 2, k },
+    operands: { a: operand(a, `v[${k}*m + k]`), b: operand(b, `v[${k}*n + k]`), c: sums(sum, "v[2*m + n]") },
+    emit: `{c} = ${emit}({c}, {a}, {b});`,
+    cost: cost(1, a === "bf16" ? 3 : 1),
+    mnemonic: name,
+    source: `${MANUAL}, ${name.toUpperCase()} (vector)`,
+  });
+}
 
-export const fmla = defineIntrinsic({
-  name: "arm.fmla.f32",
-  family: "fma",
-  isa: "asimd",
-  language: "c++",
-  summary: "Four f32 multiply-adds, lane by lane.",
-  compute: "c[i] += a[i] * b[i]",
-  extents: { i: 4 },
-  operands: {
-    a: { ...F32, storage: "v[i]" },
-    b: { ...F32, storage: "v[i]" },
-    c: { ...F32, storage: "v[i]" },
-  },
-  emit: "{c} = vfmaq_f32({c}, {a}, {b});",
-  mnemonic: "fmla",
-  source: "Arm Architecture Reference Manual for A-profile, FMLA (vector)",
-});
+// ---- multiply-adds ----------------------------------------------------------------------------------------------------------------
 
-export const ARM: readonly Intrinsic[] = [sdot, sdotBroadcast, udot, usdot, smmla, ummla, usmmla, fmla];
+interface MultiplyAdd {
+  readonly dtype: "f16" | "f32" | "f64";
+  readonly lanes: 2 | 4 | 8;
+  /** Lanes of the factor that is common, and the register it takes. */
+  readonly k: 2 | 4;
+  readonly file: "v" | "d";
+  readonly lane: string;
+}
+
+const MULTIPLY_ADDS: readonly MultiplyAdd[] = [
+  { dtype: "f32", lanes: 4, k: 4, file: "v", lane: "vfmaq_laneq_f32" },
+  { dtype: "f64", lanes: 2, k: 2, file: "v", lane: "vfmaq_laneq_f64" },
+  { dtype: "f16", lanes: 8, k: 4, file: "d", lane: "vfmaq_lane_f16" },
+];
+
+const NUMBERS = { 2: "Two", 4: "Four", 8: "Eight" } as const;
+
+function multiplyAddRows({ dtype, lanes, k, file, lane }: MultiplyAdd): Intrinsic[] {
+  const common = {
+    family: "fma",
+    isa: dtype === "f16" ? "asimdhp" : "asimd",
+    language: "c++",
+    mnemonic: "fmla",
+  } as const;
+  const vector = operand(dtype, "v[n]");
+  return [
+    defineIntrinsic({
+      ...common,
+      name: `arm.fmla.${dtype}`,
+      summary: `${NUMBERS[lanes]} ${dtype} multiply-adds, lane by lane.`,
+      compute: "c[n] += a[n] * b[n]",
+      extents: { n: lanes },
+      operands: { a: vector, b: vector, c: sums(dtype, "v[n]") },
+      emit: `{c} = vfmaq_${dtype}({c}, {a}, {b});`,
+      cost: cost(1, 2),
+      source: `${MANUAL}, FMLA (vector)`,
+    }),
+    defineIntrinsic({
+      ...common,
+      name: `arm.fmla.${dtype}.broadcast`,
+      summary: `${NUMBERS[lanes]} ${dtype} multiply-adds with one factor common to all lanes.`,
+      compute: "c[n] += a[] * b[n]",
+      extents: { n: lanes },
+      operands: {
+        a: { dtype, storage: "v[n]", load: `{reg} = vld1q_dup_${dtype}((const ${C[dtype]}*)({ptr}));` },
+        b: vector,
+        c: sums(dtype, "v[n]"),
+      },
+      emit: `{c} = vfmaq_${dtype}({c}, {a}, {b});`,
+      cost: cost(1, 2),
+      source: `${MANUAL}, FMLA (vector); LD1R`,
+    }),
+    defineIntrinsic({
+      ...common,
+      name: `arm.fmla.${dtype}.lane`,
+      summary: `${NUMBERS[lanes]} sums of ${k} ${dtype} products, the left factors common to all lanes.`,
+      compute: "c[n] += a[k] * b[k,n]",
+      extents: { n: lanes, k },
+      operands: {
+        a: operand(dtype, `${file}[k]`, file === "d" ? 0.5 : 1),
+        b: operand(dtype, `vx${k}[${lanes}*k + n]`, k),
+        c: sums(dtype, "v[n]"),
+      },
+      emit: byLane(lane, k),
+      cost: cost(k, 2),
+      source: `${MANUAL}, FMLA (by element)`,
+    }),
+  ];
+}
+
+export const ARM: readonly Intrinsic[] = [
+  ...DOTS.flatMap(dotRows),
+  sdotMixed,
+  sdotMixedLane,
+  ...PRODUCTS.map(matrixRow),
+  ...MULTIPLY_ADDS.flatMap(multiplyAddRows),
+];

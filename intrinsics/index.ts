@@ -25,6 +25,7 @@ import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
 import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
 import { PORTABLE } from "./portable.ts";
+import { SVE } from "./sve.ts";
 import { VIRTUAL } from "./virtual.ts";
 import { everyWgmma, WGMMA, wgmmaNamed } from "./wgmma.ts";
 import { WMMA } from "./wmma.ts";
@@ -41,6 +42,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   dpas: DPAS,
   cm: CM,
   arm: ARM,
+  sve: SVE,
   mali: MALI,
   virtual: VIRTUAL,
   portable: PORTABLE,

@@ -19,6 +19,8 @@ import {
 } from "../abstraction/source-text.ts";
 import { type Spelling, spell } from "../abstraction/spelling.ts";
 import { codeFlags } from "../runtime/compiler.ts";
+import { architectureOf } from "../targets/features.ts";
+import { architectureFor } from "./library.ts";
 import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
 
 /** One call of the compiler, in the folder of the package. */
@@ -84,6 +86,14 @@ function buildSubjectOf({ name, threads, tuned }: EmitSubject): BuildSubject {
   return { name, threads, features: tuned?.features };
 }
 
+const isForArm = ({ tuned }: EmitSubject): boolean => architectureOf(tuned?.features ?? []) === "arm";
+
+/** What CMake is told where the machine is none of Arm's: the compiler, and what runs the test. */
+const CROSS = [
+  ...["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"],
+  ...["-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++", "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64"],
+];
+
 export function buildScript(subject: EmitSubject): SourceText {
   const { objects, library, test } = buildOf(buildSubjectOf(subject));
   const text = linesOf([
@@ -91,6 +101,9 @@ export function buildScript(subject: EmitSubject): SourceText {
     code`# Builds ${commentText(`${library.output} and ${test.output}`)}. Another compiler: CXX=clang++ sh build.sh`,
     code`set -eu`,
     code`cd "$(dirname "$0")"`,
+    ...(isForArm(subject)
+      ? [code`case "$(uname -m)" in aarch64 | arm64) ;; *) : "\${CXX:=aarch64-linux-gnu-g++}" ;; esac`]
+      : []),
     code`: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
     code`mkdir -p build`,
     ...[...objects, library, test].map(commandOf),
@@ -103,8 +116,19 @@ export function cmakeText(subject: EmitSubject): SourceText {
   const { tuned, threads } = subject;
   const [name, upper] = [identifier(subject.name), identifier(subject.name.toUpperCase())];
   const plain = wordsOf(PLAIN);
+  const processors = join(
+    architectureFor(tuned?.features ?? [])
+      .processors.split("|")
+      .map(identifier),
+    code`|`,
+  );
   const text = code`# cmake -B build && cmake --build build && ctest --test-dir build
-cmake_minimum_required(VERSION 3.16)
+${
+  isForArm(subject)
+    ? code`# On another machine, with QEMU_LD_PREFIX=/usr/aarch64-linux-gnu for the test, add: ${wordsOf(CROSS)}
+`
+    : NOTHING
+}cmake_minimum_required(VERSION 3.16)
 project(${name} LANGUAGES CXX)
 include(GNUInstallDirs)
 include(CTest)
@@ -117,7 +141,7 @@ ${
   tuned
     ? code`
 # Only this file may use the CPU's extensions: ${name}.cpp asks the CPU before it calls it.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(${processors})$")
   target_sources(${name} PRIVATE ${name}_tuned.cpp)
   set_source_files_properties(${name}_tuned.cpp PROPERTIES COMPILE_OPTIONS "${join(tunedFlags(tuned.features).map(plainWord), code`;`)}")
 else()

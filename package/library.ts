@@ -24,6 +24,8 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
+import { armExtensionNamed } from "../targets/arm.ts";
+import { architectureOf } from "../targets/features.ts";
 import { extensionNamed } from "../targets/x86.ts";
 import { MESSAGES, namesOf, signatures } from "./header.ts";
 import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
@@ -61,15 +63,47 @@ function testOf(name: string): Code {
   return asked === "tiles" ? code`${test} && tiles_allowed()` : test;
 }
 
+/** The same on Arm: by the words that Linux tells programs, and how long it lets vectors be. */
+function armTestOf(name: string): Code {
+  const { hwcap, vectorBytes } = armExtensionNamed(name) ?? {};
+  if (hwcap === undefined) throw new Error(`internal: ${name} is no extension of Arm`);
+  const test = code`getauxval(${hwcap.word === 1 ? "AT_HWCAP" : "AT_HWCAP2"}) >> ${hwcap.bit} & 1`;
+  return vectorBytes === undefined ? test : code`(${test}) && vector_bytes() >= ${vectorBytes}`;
+}
+
+/** What tells of the CPU of a package: in one word for a system that is none of these, and what its tests ask. */
+const ARCHITECTURES = {
+  x86: {
+    word: "x86-64",
+    defined: code`#if defined(__x86_64__)`,
+    begin: code`    __builtin_cpu_init();`,
+    processors: "x86_64|AMD64|amd64",
+  },
+  arm: {
+    word: "aarch64-linux",
+    defined: code`#if defined(__aarch64__) && defined(__linux__)`,
+    begin: NOTHING,
+    processors: "aarch64|arm64|ARM64",
+  },
+} as const;
+
+/** The CPU that a tuned kernel is for. What needs no extension was written for x86. */
+export const architectureFor = (features: readonly string[]) => ARCHITECTURES[architectureOf(features) ?? "x86"];
+
 function featureTests(features: readonly string[]): Code {
   if (features.length === 0) return code`static const char* missing_words(void) { return ""; }`;
-  const tests = features.map((f) => code`    if (!(${testOf(f)})) add(${stringLiteral(f)});`);
+  const isArm = architectureOf(features) === "arm";
+  const { word, defined, begin } = architectureFor(features);
+  const tests = features.map((f) => code`    if (!(${isArm ? armTestOf(f) : testOf(f)})) add(${stringLiteral(f)});`);
   const bits = features.some((f) => extensionNamed(f)?.cpuid !== undefined);
   const tiles = features.some((f) => extensionNamed(f)?.asked === "tiles");
+  const vectors = features.some((f) => armExtensionNamed(f)?.vectorBytes !== undefined);
   return linesOf([
-    code`#if defined(__x86_64__)`,
+    defined,
     ...(bits ? [CPUID_BITS] : []),
     ...(tiles ? [TILES_ALLOWED] : []),
+    ...(isArm ? [code`#include <sys/auxv.h>`] : []),
+    ...(vectors ? [VECTOR_BYTES] : []),
     code`namespace {
 struct Missing {
   char words[256] = "";
@@ -77,8 +111,8 @@ struct Missing {
     if (words[0]) strcat(words, " ");
     strcat(words, word);
   }
-  Missing() {
-    __builtin_cpu_init();`,
+  Missing() {`,
+    ...(isArm ? [] : [begin]),
     ...tests,
     code`  }
 };
@@ -88,10 +122,17 @@ static const char* missing_words(void) {
   return missing.words;
 }
 #else
-static const char* missing_words(void) { return "x86-64"; }
+static const char* missing_words(void) { return ${stringLiteral(word)}; }
 #endif`,
   ]);
 }
+
+/** 51 is PR_SVE_GET_VL, whose answer holds the bytes in its low 16 bits. */
+const VECTOR_BYTES = code`#include <sys/prctl.h>
+static int vector_bytes(void) {
+  const int answer = prctl(51);
+  return answer < 0 ? 0 : answer & 0xffff;
+}`;
 
 const CPUID_BITS = code`#include <cpuid.h>
 enum Register { EAX, EBX, ECX, EDX };
@@ -237,7 +278,7 @@ ${declared("tuned")}
 ${featureTests(tuned.features)}
 #else
 static const Code tuned = portable;
-static const char* missing_words(void) { return "x86-64"; }
+static const char* missing_words(void) { return ${stringLiteral(architectureFor(tuned.features).word)}; }
 #endif
 `
     : code`static const Code tuned = portable;

@@ -14,7 +14,6 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { tileElements, tileRowElements } from "../abstraction/memory-tile.ts";
 import {
-  apart,
   type Code,
   code,
   commentText,
@@ -27,7 +26,7 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { declareRegister, isNumbered, registerClass, widestVector } from "../targets/index.ts";
+import { declareRegister, isNumbered, preludeOf, registerClass, widestVector } from "../targets/index.ts";
 
 /** Accumulators enough for two issues a cycle of latency seven, with room for two inputs among 16 registers. */
 const ACCUMULATORS = 14;
@@ -75,10 +74,6 @@ export function calibrationSource(target: Target, rows: readonly Intrinsic[]): S
     NOTHING,
   ]);
   return spell(text, "c++");
-}
-
-function preludeOf({ prelude }: Intrinsic): Code {
-  return prelude === undefined ? code`#include <immintrin.h>` : apart(fillTemplate(prelude));
 }
 
 const EIGHT_LOADS = code`[](long n) { for (long i = 0; i < n; i++) { vec* p = (vec*)near; asm volatile("" : "+r"(p)); ${join(

@@ -20,7 +20,7 @@ import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
 import { unschedulable } from "../mapper/schedule/mapped.ts";
 import { dependsOn } from "../mapper/schedule/operands.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { registerClass } from "../targets/index.ts";
+import { registerClass, registersTaken } from "../targets/index.ts";
 import { type Census, censusOf, shareIn } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
 import { at, type DimensionState, type Packing, type PlacedInput, placedInput, product } from "./placed.ts";
@@ -35,6 +35,8 @@ export interface InputState {
   readonly placements: Readonly<Partial<Record<Placement, PlacedInput>>>;
   /** Padded, its last step reads elements that are not its own: one input only may. */
   readonly runsPast: boolean;
+  /** Registers of the machine that a tile takes. */
+  readonly registers: number;
   /** Under the schedule that was read last. */
   placed: PlacedInput;
   /** Its tiles in a full register block. */
@@ -108,7 +110,8 @@ export class Plan {
         choice.open.map((p) => [p, placedInput(mapping, operand, p, dimensions, states, own, choice.borders)]),
       );
       const placed = at(Object.values(placements), 0);
-      return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, tiles: 1 };
+      const registers = registersTaken(operand.file);
+      return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, registers, tiles: 1 };
     });
     this.streaming = at(this.inputs, 0);
     this.census = censusOf(mapping, dimensions, states);
@@ -176,15 +179,15 @@ export class Plan {
       for (const input of this.inputs) if (input.own.has(d)) input.tiles *= block;
     }
     if (schedule.within !== undefined && !this.readWithin(schedule)) return false;
-    let fewest = Number.POSITIVE_INFINITY;
-    for (const { tiles } of this.inputs) fewest = Math.min(fewest, tiles);
-    if (this.accumulators + fewest + 1 > this.registers || !this.readBorders()) return false;
-    if (!this.readTiles(turn)) return false;
-    // 4. The input with fewer tiles is held, the first of equals.
+    // The input with fewer tiles is held, the first of equals.
     const [first, second] = this.inputs;
     if (first === undefined) return false;
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
     this.streaming = second === undefined || this.held === second ? first : second;
+    const kept = this.held ?? this.streaming;
+    const inputs = kept.tiles * kept.registers + this.streaming.registers;
+    if (this.accumulators + inputs > this.registers || !this.readBorders()) return false;
+    if (!this.readTiles(turn)) return false;
     this.deal(schedule.threads);
     this.workedShare = this.census === undefined ? 1 : shareIn(this.census.worked, this.ordered);
     return true;

@@ -14,12 +14,13 @@ import {
   levelOf,
   type Memory,
   type Pipeline,
+  ratedCost,
   type ScalarCycles,
   type Target,
   unitCost,
 } from "../abstraction/machine.ts";
 import { tileElements } from "../abstraction/memory-tile.ts";
-import { REFERENCE_CPU } from "../targets/x86.ts";
+import { referenceOf } from "../targets/native.ts";
 import type { Calibration, Measured } from "./calibrate.ts";
 
 export interface MemoryLevel {
@@ -57,8 +58,10 @@ export interface ModelTarget extends Pipeline {
   /** Between two phases when there is more than one thread. */
   readonly barrierCycles: Figure;
   readonly scalar: ScalarCycles;
-  /** By name of the instruction; others fall back on their declared cost. */
+  /** By name of the instruction; others fall back on the rates of the machine, then on their declared cost. */
   readonly timings: Readonly<Record<string, IntrinsicTiming>>;
+  /** Its rates by family of instructions. */
+  readonly machine: Target;
 }
 
 /** The figures of a target: sizes from the target, rates from the calibration where it has them, else of the reference machine. */
@@ -67,22 +70,22 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
     measured === undefined || calibration === undefined
       ? otherwise
       : { value: measured.median, source: `calibrated on ${calibration.machine}` };
-  const { clockHz, pipeline, scalar, fixed } = REFERENCE_CPU;
-  const barrier = levelOf(REFERENCE_CPU, "socket").barrier?.cycles;
-  if (!barrier) throw new Error("internal: cores of the reference machine cannot wait for one another");
+  const { pipeline, scalar, block, barrier } = corePartsOf(target);
+  const { clockHz } = referenceOf(target);
   const perCycle = (unit: string): Figure => {
-    const { issueCycles, source } = unitCost(REFERENCE_CPU, unit);
+    const { issueCycles, source } = unitCost(target, unit);
     return { value: 1 / issueCycles, source };
   };
   return {
     name: target.name,
+    machine: target,
     clockHz: of(calibration?.clockHz, target.clockHz ?? clockHz),
     memory: memoryOf(target).map(({ name, bytes, bandwidth }): MemoryLevel => {
       const measured = calibration?.memory[name];
       const rate = (direction: "read" | "write"): Figure => {
         const found = bandwidth.find((b) => b.direction === direction);
         if (!found) throw new Error(`internal: no ${direction} rate of ${name}`);
-        return { value: found.value / clockHz.value, source: found.source };
+        return { value: found.per === "cycle" ? found.value : found.value / clockHz.value, source: found.source };
       };
       return {
         name,
@@ -94,7 +97,7 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
     loadsPerCycle: of(calibration?.loadsPerCycle, perCycle("load")),
     storesPerCycle: perCycle("store"),
     ...pipeline,
-    blockCycles: { value: fixed.block.value, source: fixed.block.source },
+    blockCycles: { value: block.value, source: block.source },
     barrierCycles: barrier,
     scalar: {
       ...scalar,
@@ -121,7 +124,17 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
   };
 }
 
-/** Timing of an instruction: calibrated, else declared, else assumed. */
+/** What a CPU has that a GPU has not. */
+function corePartsOf(target: Target) {
+  const { name, pipeline, scalar, fixed } = target;
+  const barrier = levelOf(target, "socket").barrier?.cycles;
+  const { block } = fixed;
+  if (!pipeline || !scalar || !block || !barrier)
+    throw new Error(`internal: the model knows too little of ${name} as a CPU`);
+  return { pipeline, scalar, block, barrier };
+}
+
+/** Timing of an instruction: calibrated, else by the rates of the machine, else declared, else assumed. */
 export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTiming {
   const known = target.timings[intrinsic.name];
   if (known) return known;
@@ -130,7 +143,8 @@ export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTi
     const bytes = tileElements(operand) * bytesOf(operand.dtype);
     return Math.max(1 / perCycle, bandwidth === undefined ? 0 : bytes / bandwidth);
   };
-  const { cost, operands } = intrinsic;
+  const { operands } = intrinsic;
+  const cost = ratedCost(target.machine, intrinsic) ?? intrinsic.cost;
   const [result, ...inputs] = operands;
   return {
     issueCycles: cost?.issueCycles ?? 1,
@@ -143,14 +157,15 @@ export function timingOf(target: ModelTarget, intrinsic: Intrinsic): IntrinsicTi
   };
 }
 
-/** Innermost first: the caches of the target with the reference rates of their name; the reference machine's where it knows none. */
-function memoryOf({ memories }: Target): readonly Memory[] {
-  const [dram, ...outermostFirst] = REFERENCE_CPU.memories;
+/** Innermost first: the caches of the target, with the reference rates of their name where it has none; the reference machine's where it knows none. */
+function memoryOf(target: Target): readonly Memory[] {
+  const [dram, ...outermostFirst] = referenceOf(target).memories;
+  if (!dram) throw new Error("internal: the reference machine has no memory");
   const reference: readonly Memory[] = outermostFirst.reverse();
-  const caches = memories.filter((m) => m.bytes !== undefined).reverse();
+  const caches = target.memories.filter((m) => m.bytes !== undefined).reverse();
   if (caches.length === 0) return [...reference, dram];
   // What is called otherwise is taken for the last cache.
   const rates = (name: string): Memory["bandwidth"] =>
     (reference.find((m) => m.name === name) ?? reference.at(-1))?.bandwidth ?? [];
-  return [...caches.map((m) => ({ ...m, bandwidth: rates(m.name) })), dram];
+  return [...caches.map((m) => (m.bandwidth.length > 0 ? m : { ...m, bandwidth: rates(m.name) })), dram];
 }

@@ -16,6 +16,7 @@ import pLimit from "p-limit";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
+import { extensionFlags } from "../targets/features.ts";
 import { touch } from "./cache.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import type { Cores } from "./cores.ts";
@@ -109,7 +110,7 @@ export function kernelFlags(kernel: Pick<Kernel, "features">, flags: readonly st
 
 /** Those of them that decide its code, whatever it is linked into. */
 export function codeFlags(kernel: Pick<Kernel, "features">, flags: readonly string[] = []): string[] {
-  return [...CODE_FLAGS, ...kernel.features.map((feature) => `-m${feature}`), ...flags];
+  return [...CODE_FLAGS, ...extensionFlags(kernel.features), ...flags];
 }
 
 /** Compiles a kernel to a shared object, or finds the one compiled before. */
@@ -261,6 +262,8 @@ async function precompiledHeaders(
   const { compiler, workdir } = options;
   const includes = leadingIncludes(source);
   if (includes.length === 0) return undefined;
+  // g++ 12 declares scalable vectors while it reads arm_sve.h, and refuses to do so behind a precompiled header.
+  if (flags.some((flag) => /^-march=.*\+sve/.test(flag))) return undefined;
   const own = flags.filter((flag) => !isOfLinking(flag));
   const identity = JSON.stringify([compiler.command, compiler.version, own, includes]);
   const base = join(workdir, createHash("sha256").update(identity).digest("hex").slice(0, 32));

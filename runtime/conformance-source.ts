@@ -206,7 +206,8 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
 /** For each register element the tile element it must equal, -1 where the storage names none; empty when the layout is secret. */
 function imageMap(intrinsic: Intrinsic, operand: Operand): Int32Array {
   const { storage } = operand;
-  if (storage === undefined || intrinsic.scope === "warpgroup") return new Int32Array();
+  if (storage === undefined || intrinsic.scope === "warpgroup" || registerClass(operand.file)?.sizeless)
+    return new Int32Array();
   const map = new Int32Array(registerElements(intrinsic, operand)).fill(-1);
   const places = tilePlaces(intrinsic, operand.name);
   const logical = rowMajor(operand.dims);
@@ -237,6 +238,7 @@ function recordOf({ scope }: Intrinsic, { file, storage }: Operand, register: Co
   // The result shows what a group of warps holds: its image would be too large.
   if (storage === undefined || file === "shared" || scope === "warpgroup") return NOTHING;
   const registers = registerClass(file);
+  if (registers?.sizeless) return NOTHING;
   if (registers?.named === "number") return code`record_tile(${image}, ${register});`;
   const record = registers?.perLane ? "record_lane" : "record";
   return code`${record}(${image}, &${register}, sizeof ${register});`;

@@ -41,6 +41,7 @@ import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
 import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
 import { type CoreOptions, coresOf } from "./cores.ts";
+import { ARM_COMPILER, ARM_CPU, ARM_EMULATOR } from "./cross.ts";
 import { emulationFolder } from "./emulation.ts";
 
 export interface CheckResult {
@@ -132,9 +133,6 @@ function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): E
   return qemu ? "qemu" : "emulation";
 }
 
-const ARM_COMPILER = "aarch64-linux-gnu-g++";
-const ARM_EMULATOR = "qemu-aarch64";
-
 function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Environment {
   const [first] = rows;
   if (!first) throw new Error("internal: an empty group");
@@ -156,7 +154,7 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
         head: own,
         preludes: true,
         compile: [ARM_COMPILER, ...common, ...flags, "-static"],
-        run: [ARM_EMULATOR, "-cpu", "max"],
+        run: [ARM_EMULATOR, ...ARM_CPU],
       };
     case "emulation":
       if (family.emulation === undefined) throw new Error(`internal: nothing emulates ${family.name}`);

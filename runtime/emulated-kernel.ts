@@ -4,8 +4,8 @@
  *     const [run] = await runEmulated([{ kernel, inputs: { x, w } }]);
  *     if (run.status === "ok") run.output                                  elements in memory order
  *
- * Many kernels of a language are one program and one compilation. C++ runs on this CPU's own instructions, which must be
- * there.
+ * Many kernels of a language are one program and one compilation. C++ runs on this CPU's own instructions, which must be there; that of
+ * Arm is compiled for Arm and runs under qemu.
  */
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -28,10 +28,12 @@ import {
   type SourceText,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
+import { architectureOf, extensionFlags } from "../targets/features.ts";
 import { decodeElement, encodeElements } from "./bytes.ts";
 import { cacheFolder } from "./cache.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type Compiler, compileSource, findCompiler } from "./compiler.ts";
+import { findArmTools } from "./cross.ts";
 import { emulationFlags } from "./emulation.ts";
 
 /** How the threads of an emulated GPU take turns between the places where they wait, and when asynchronous copies arrive. */
@@ -71,6 +73,8 @@ export interface EmulationOptions {
   readonly timeLimitMs?: number;
   /** Kernels of one compilation. */
   readonly batch?: number;
+  /** Program and arguments that run what was compiled for Arm; qemu with all its features by default. */
+  readonly emulator?: readonly string[];
 }
 
 const BATCH = 100;
@@ -80,6 +84,8 @@ const TIME_LIMIT_MS = 120_000;
 interface Place {
   readonly folder: string;
   readonly compiler: Compiler;
+  /** What runs a program; nothing does for one of this machine. */
+  readonly emulator: readonly string[];
   readonly timeLimitMs: number;
 }
 
@@ -97,16 +103,18 @@ export async function runEmulated(
   const folder = await mkdtemp(join(tmpdir(), "automap-emulated-"));
   const results = new Map<EmulatedJob, EmulatedRun>();
   try {
-    for (const language of ["c++", "cuda", "cm"] as const) {
-      const own = jobs.filter((job) => job.kernel.language === language);
+    const timeLimitMs = options.timeLimitMs ?? TIME_LIMIT_MS;
+    const isArm = ({ kernel }: EmulatedJob): boolean => architectureOf(kernel.features) === "arm";
+    for (const language of ["c++", "arm", "cuda", "cm"] as const) {
+      const own = jobs.filter((job) => (isArm(job) ? "arm" : job.kernel.language) === language);
+      if (own.length === 0) continue;
+      const tools = language === "arm" ? await findArmTools() : ({ status: "found", compiler, emulator: [] } as const);
+      if (tools.status === "environment") throw new EnvironmentError(tools);
+      const place = { folder, timeLimitMs, compiler: tools.compiler, emulator: options.emulator ?? tools.emulator };
       const size = options.batch ?? BATCH;
       for (let i = 0; i < own.length; i += size) {
         const batch = own.slice(i, i + size);
-        const runs = await runBatch(batch, language, {
-          folder,
-          compiler,
-          timeLimitMs: options.timeLimitMs ?? TIME_LIMIT_MS,
-        });
+        const runs = await runBatch(batch, language === "arm" ? "c++" : language, place);
         for (const [at, job] of batch.entries()) results.set(job, runs[at] ?? { status: "failed", log: "no result" });
       }
     }
@@ -121,14 +129,14 @@ async function runBatch(
   language: Kernel["language"],
   place: Place,
 ): Promise<readonly EmulatedRun[]> {
-  const { folder, compiler, timeLimitMs } = place;
+  const { folder, compiler, emulator, timeLimitMs } = place;
   const data = join(folder, "data");
   const outputs = join(folder, "outputs");
 
   // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
   // A GPU's features are none of this CPU.
   const needed = language === "cuda" ? [] : jobs.flatMap((job) => job.kernel.features);
-  const features = [...new Set(needed)].map((f) => `-m${f}`);
+  const features = extensionFlags([...new Set(needed)]);
   // The vectors of cm.h are many small templates: optimising them takes longer than running them.
   const level = language === "cm" ? "-O0" : "-O1";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", ...emulationFlags(), ...features];
@@ -146,7 +154,7 @@ async function runBatch(
   const results: EmulatedRun[] = [];
   while (results.length < jobs.length) {
     const first = results.length;
-    const run = await runChild([compiled.file, data, outputs, String(first)], { timeLimitMs });
+    const run = await runChild([...emulator, compiled.file, data, outputs, String(first)], { timeLimitMs });
     const finished = run.stdout.split("\n").filter((line) => line !== "").length;
     const bytes = await readFile(outputs);
     let at = 0;
@@ -186,6 +194,16 @@ function dataOf({ kernel, inputs, order }: EmulatedJob): Uint8Array[] {
   return [new Uint8Array(head.buffer), ...tensors];
 }
 
+/** What declares the instructions of the CPU that is compiled for. */
+const SYSTEM_HEADERS = code`#if defined(__aarch64__)
+#include <arm_neon.h>
+#ifdef __ARM_FEATURE_SVE
+#include <arm_sve.h>
+#endif
+#else
+#include <immintrin.h>
+#endif`;
+
 /** The program that runs kernels of a language: each in a namespace of its own, its C functions renamed, its macros forgotten behind it. */
 export function emulatedProgram(
   jobs: readonly Pick<EmulatedJob, "kernel">[],
@@ -214,7 +232,7 @@ export function emulatedProgram(
   const text = lines([
     code`#include <stdint.h>`,
     code`#include <string.h>`,
-    language === "c++" ? code`#include <immintrin.h>` : code`#include <${language}.h>`,
+    language === "c++" ? SYSTEM_HEADERS : code`#include <${language}.h>`,
     code`#include <driver.h>`,
     ...parts,
     code`static const Job jobs[] = {`,

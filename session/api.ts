@@ -98,7 +98,7 @@ export async function tune(computation: Computation, options: TuneOptions = {}):
   );
 }
 
-/** The kernel of a choice. @throws UsageError when its mapping or design is no longer valid, or is not of an x86 CPU */
+/** The kernel of a choice. @throws UsageError when its mapping or design is no longer valid, or is not of a CPU */
 export function generate({ computation, candidate, machine }: Choice): Kernel {
   return kernelFor(computation, candidate, machine);
 }

@@ -33,7 +33,9 @@ import {
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
+import { findArmTools } from "../runtime/cross.ts";
 import { toolProblem } from "../runtime/environment.ts";
+import { architectureOf } from "../targets/features.ts";
 import { capabilityOf, gpuTargetNamed } from "../targets/gpu.ts";
 import { kernelOfRecord } from "./kernel.ts";
 import { VERSION } from "./version.ts";
@@ -195,14 +197,21 @@ export type Proof =
 /** A layer of a network takes seconds by plain loops; the largest of the suites some minutes. */
 const PROOF_LIMIT_MS = 900_000;
 
-/** Builds a package where it lies and runs its test. @throws EnvironmentError when it is the machine that fails */
+/**
+ * Builds a package where it lies and runs its test: one for Arm on any machine with a compiler for it and qemu.
+ * @throws EnvironmentError when it is the machine that fails
+ */
 export async function provePackage(
   folder: string,
   subject: BuildSubject,
   compiler: Compiler,
   options: CoreOptions = {},
 ): Promise<Proof> {
-  return proveBuild(folder, { build: buildOf(subject), threads: subject.threads, wrong: 1 }, compiler, options);
+  const proved = { build: buildOf(subject), threads: subject.threads, wrong: 1 };
+  if (architectureOf(subject.features ?? []) !== "arm") return proveBuild(folder, proved, compiler, options);
+  const tools = await findArmTools();
+  if (tools.status === "environment") throw new EnvironmentError(tools);
+  return proveBuild(folder, { ...proved, emulator: tools.emulator }, tools.compiler, options);
 }
 
 /** The same of a package in CUDA. @param nvcc by which it is compiled */
@@ -216,10 +225,18 @@ export function proveCudaPackage(
   return proveBuild(folder, proved, { command: [nvcc] }, options);
 }
 
-/** @param proved `wrong` is the exit code of its test where an element is */
+interface Proved {
+  readonly build: Build;
+  readonly threads: number;
+  /** Exit code of its test where an element is wrong. */
+  readonly wrong: number;
+  /** What runs the test, where this machine cannot. */
+  readonly emulator?: readonly string[];
+}
+
 async function proveBuild(
   folder: string,
-  { build, threads, wrong }: { readonly build: Build; readonly threads: number; readonly wrong: number },
+  { build, threads, wrong, emulator = [] }: Proved,
   compiler: Pick<Compiler, "command">,
   options: CoreOptions,
 ): Promise<Proof> {
@@ -231,7 +248,7 @@ async function proveBuild(
     if (problem !== undefined) return { status: "not built", said: problem };
   }
   const run = await cores.working(
-    (cpus) => runChild([join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS, cpus }),
+    (cpus) => runChild([...emulator, join(folder, test.output)], { timeLimitMs: PROOF_LIMIT_MS, cpus }),
     threads,
   );
   const fault = toolProblem(run, "proving");

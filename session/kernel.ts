@@ -26,7 +26,7 @@ import { VERSION } from "./version.ts";
 
 /**
  * @param machine the GPU that a grid was made for; the first of the table that can run it when left out
- * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of an x86 CPU
+ * @throws UsageError when the candidate's mapping, schedule or design is no longer what it was, or its instruction is not one of a CPU
  */
 export function kernelFor(computation: Computation, candidate: Candidate, machine?: Target): Kernel {
   if (isArray(candidate)) return generateArray(computation, candidate);
@@ -36,7 +36,7 @@ export function kernelFor(computation: Computation, candidate: Candidate, machin
   const { language, isa, name } = mapping.intrinsic;
   if (language !== "c++" || !isWritten(isa))
     throw new UsageError(
-      `${name} is an instruction of ${isa}; kernels are written for x86 CPUs and in plain C++ so far`,
+      `${name} is an instruction of ${isa}; kernels are written for x86 and Arm CPUs and in plain C++ so far`,
       {
         hint: "automap map and explain show its mappings; --intrinsic portable maps onto plain C++",
       },

@@ -1,44 +1,151 @@
-/** @file Arm CPUs with Advanced SIMD: the features instructions ask for. Mappings are found and proved; kernels are not yet written. */
+/**
+ * @file Arm CPUs: the features instructions ask for, the registers of Advanced SIMD (NEON) and of the Scalable Vector Extension.
+ *
+ *     i8mm      -march=armv8.2-a+simd+i8mm      "i8mm" among the Features of /proc/cpuinfo
+ *     sve256    -march=armv8.2-a+simd+sve       "sve" there, and vectors of 256 bits at least
+ *
+ * A kernel with scalable vectors states how many bits it uses: its loads and stores are governed by a predicate of so many lanes, so that
+ * it is right on vectors of that length and of any longer one, and one source runs on all of them.
+ */
 
-import type { Family } from "../abstraction/machine.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
+
+/** A part of the instruction set that compilers are allowed by its name, or by `flag`, behind `-march=armv8.2-a+`. */
+export interface ArmExtension {
+  readonly name: string;
+  readonly flag?: string;
+  /** Of scalable vectors, at least. */
+  readonly vectorBytes?: number;
+  /** The word of it in /proc/cpuinfo, and the bit of AT_HWCAP or AT_HWCAP2 behind the word. */
+  readonly cpuinfo: string;
+  readonly hwcap: { readonly word: 1 | 2; readonly bit: number };
+  readonly source: string;
+}
+
+const HWCAPS = "Linux, Documentation/arch/arm64/elf_hwcaps and arch/arm64/include/uapi/asm/hwcap.h";
+const extension = (name: string, cpuinfo: string, word: 1 | 2, bit: number): ArmExtension => ({
+  name,
+  cpuinfo,
+  hwcap: { word, bit },
+  source: HWCAPS,
+});
+
+/** Bits of the scalable vectors that kernels are written for. */
+export const SVE_BITS = [128, 256, 512] as const;
+export type SveBits = (typeof SVE_BITS)[number];
+
+export const ARM_EXTENSIONS: readonly ArmExtension[] = [
+  extension("simd", "asimd", 1, 1),
+  extension("fp16", "asimdhp", 1, 10),
+  extension("dotprod", "asimddp", 1, 20),
+  ...SVE_BITS.map((bits) => ({ ...extension(`sve${bits}`, `sve${bits}`, 1, 22), flag: "sve", vectorBytes: bits / 8 })),
+  extension("i8mm", "i8mm", 2, 13),
+  extension("bf16", "bf16", 2, 14),
+];
+
+export function armExtensionNamed(name: string): ArmExtension | undefined {
+  return ARM_EXTENSIONS.find((e) => e.name === name);
+}
+
+/** What a compiler is told of extensions; none where there are none. Plain vectors are in the first version of the architecture. */
+export function marchOf(extensions: readonly string[]): readonly string[] {
+  const allowed = ARM_EXTENSIONS.filter((e) => extensions.includes(e.name)).map((e) => e.flag ?? e.name);
+  const named = [...new Set(allowed)].join("+");
+  return named === "" ? [] : [`-march=${named === "simd" ? "armv8-a" : "armv8.2-a"}+${named}`];
+}
 
 const SOURCE =
   "Arm Architecture Reference Manual for A-profile, feature names; Linux, Documentation/arch/arm64/elf_hwcaps";
 
+function feature(name: string, summary: string, extensions: readonly string[]): Feature {
+  return {
+    name,
+    summary,
+    extensions,
+    cpuinfo: extensions.map((e) => armExtensionNamed(e)?.cpuinfo ?? e),
+    flags: marchOf(extensions),
+    source: SOURCE,
+  };
+}
+
+const REGISTERS_SOURCE =
+  "Arm Architecture Reference Manual for A-profile, SIMD and floating-point registers; Arm C Language Extensions";
+
+/** What `int8x16_t` and `svint8_t` begin with and end in. */
+const WORDS = {
+  s8: "int8",
+  u8: "uint8",
+  s32: "int32",
+  u32: "uint32",
+  f16: "float16",
+  bf16: "bfloat16",
+  f32: "float32",
+  f64: "float64",
+} as const;
+
+/** Types of Advanced SIMD: `int8x16_t`, `float16x4_t`, `int8x16x4_t`. */
+const neonTypes = (bytes: 8 | 16, tuple = 1): NonNullable<RegisterClass["types"]> =>
+  Object.fromEntries(
+    Object.entries(WORDS).map(([dtype, word]) => [
+      dtype,
+      `${word}x${bytes / bytesOf(dtype as DType)}${tuple > 1 ? `x${tuple}` : ""}_t`, // keys of a literal
+    ]),
+  );
+
+/** Types of the scalable extension, which say no length: `svint8_t`, `svint8x4_t`. */
+const sveTypes = (tuple = 1): NonNullable<RegisterClass["types"]> =>
+  Object.fromEntries(
+    Object.entries(WORDS).map(([dtype, word]) => [dtype, `sv${word}${tuple > 1 ? `x${tuple}` : ""}_t`]),
+  );
+
+const neon = (name: string, bytes: 8 | 16, tuple = 1): RegisterClass => ({
+  name,
+  count: 32,
+  ...(tuple > 1 && { takes: tuple }),
+  bytes: bytes * tuple,
+  feature: "asimd",
+  named: "variable",
+  types: neonTypes(bytes, tuple),
+  cleared: "{reg} = decltype({reg}){};",
+  constraint: "w",
+  source: REGISTERS_SOURCE,
+});
+
+const scalable = (bits: SveBits, tuple = 1): RegisterClass => ({
+  name: tuple > 1 ? `z${bits}x${tuple}` : `z${bits}`,
+  count: 32,
+  ...(tuple > 1 && { takes: tuple }),
+  bytes: (bits / 8) * tuple,
+  feature: `sve${bits}`,
+  named: "variable",
+  types: sveTypes(tuple),
+  cleared: "{reg} = decltype({reg})();",
+  sizeless: true,
+  constraint: "w",
+  source: REGISTERS_SOURCE,
+});
+
 export const ARM: Family = {
   name: "arm",
-  header: "#include <arm_neon.h>\n",
+  header: "#include <arm_neon.h>\n#ifdef __ARM_FEATURE_SVE\n#include <arm_sve.h>\n#endif\n",
   emulation: "arm.h",
-  kernels: false,
+  kernels: true,
   registers: [
-    {
-      name: "v",
-      count: 32,
-      bytes: 16,
-      feature: "asimd",
-      named: "variable",
-      types: { s8: "int8x16_t", u8: "uint8x16_t", s32: "int32x4_t", u32: "uint32x4_t", f32: "float32x4_t" },
-      cleared: "{reg} = decltype({reg}){};",
-      constraint: "w",
-      source:
-        "Arm Architecture Reference Manual for A-profile, SIMD and floating-point registers; Arm C Language Extensions",
-    },
+    neon("v", 16),
+    neon("d", 8),
+    neon("vx2", 16, 2),
+    neon("vx4", 16, 4),
+    ...SVE_BITS.flatMap((bits) => [scalable(bits), scalable(bits, 2), scalable(bits, 4)]),
   ],
   features: [
-    { name: "asimd", summary: "128-bit vectors", cpuinfo: ["asimd"], flags: [], source: SOURCE },
-    {
-      name: "asimddp",
-      summary: "dot products of bytes",
-      cpuinfo: ["asimddp"],
-      flags: ["-march=armv8.2-a+dotprod"],
-      source: SOURCE,
-    },
-    {
-      name: "i8mm",
-      summary: "matrix products of bytes",
-      cpuinfo: ["i8mm"],
-      flags: ["-march=armv8.2-a+dotprod+i8mm"],
-      source: SOURCE,
-    },
+    feature("asimd", "128-bit vectors", ["simd"]),
+    feature("asimdhp", "arithmetic on f16", ["simd", "fp16"]),
+    feature("asimddp", "dot products of bytes", ["simd", "dotprod"]),
+    feature("i8mm", "matrix products of bytes, and dot products of mixed signs", ["simd", "i8mm"]),
+    feature("bf16", "dot and matrix products of bf16", ["simd", "bf16"]),
+    ...SVE_BITS.map((bits) =>
+      feature(`sve${bits}`, `scalable vectors of ${bits} bits or more`, ["simd", `sve${bits}`]),
+    ),
   ],
 };

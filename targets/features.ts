@@ -8,7 +8,7 @@
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Family, Feature } from "../abstraction/machine.ts";
-import { ARM } from "./arm.ts";
+import { ARM, armExtensionNamed, marchOf } from "./arm.ts";
 import { INTEL } from "./intel.ts";
 import { MALI } from "./mali.ts";
 import { NVIDIA } from "./nvidia-features.ts";
@@ -64,10 +64,21 @@ export function writesVectorRows(isa: string): boolean {
 
 /** Flags that make the compiler know the instructions of features (g++ and clang++). */
 export function compilerFlags(isa: readonly string[]): string[] {
-  const flags = [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].flags ?? []))];
-  // Of several -march the last counts: the longest names the most features.
-  const march = flags.filter((flag) => flag.startsWith("-march")).sort((a, b) => a.length - b.length);
-  return [...flags.filter((flag) => !flag.startsWith("-march")), ...march.slice(-1)];
+  const flags = new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].flags ?? []));
+  // Of several -march the last counts: one names all.
+  return [...[...flags].filter((flag) => !flag.startsWith("-march")), ...marchOf(compilerFeatures(isa))];
+}
+
+/** Flags that allow extensions, as {@link compilerFeatures} names them: `-mavx512vnni`, or one `-march=armv8.2-a+dotprod` for all of Arm's. */
+export function extensionFlags(extensions: readonly string[]): string[] {
+  const others = extensions.filter((name) => armExtensionNamed(name) === undefined);
+  return [...others.map((name) => `-m${name}`), ...marchOf(extensions)];
+}
+
+/** The instruction set that code with these extensions is for: of x86 or of Arm; undefined where every CPU has it. */
+export function architectureOf(extensions: readonly string[]): "x86" | "arm" | undefined {
+  const [first] = extensions;
+  return first === undefined ? undefined : armExtensionNamed(first) ? "arm" : "x86";
 }
 
 /** Features whose words are all among those of /proc/cpuinfo. */

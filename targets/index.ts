@@ -13,8 +13,10 @@
  */
 
 export {
+  architectureOf,
   compilerFeatures,
   compilerFlags,
+  extensionFlags,
   FAMILIES,
   familyOf,
   hasFeature,
@@ -27,4 +29,12 @@ export { LANE_TARGETS, laneTarget } from "./lanes.ts";
 export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
 export { PORTABLE_ISA } from "./portable.ts";
-export { clearRegister, declareRegister, isNumbered, registerClass, widestVector } from "./registers.ts";
+export {
+  clearRegister,
+  declareRegister,
+  isNumbered,
+  preludeOf,
+  registerClass,
+  registersTaken,
+  widestVector,
+} from "./registers.ts";

@@ -9,6 +9,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Memory, Target } from "../abstraction/machine.ts";
+import { SVE_BITS } from "./arm.ts";
+import { armModel, armReference } from "./arm-cpus.ts";
 import { compilerFlags, featuresIn } from "./features.ts";
 import { REFERENCE_CPU } from "./x86.ts";
 
@@ -30,16 +32,22 @@ export function readCpuInfo(text: string): {
   const part = value("CPU part");
   const words = (value("flags") ?? value("Features") ?? "").split(/\s+/).filter((word) => word !== "");
   return {
-    model: value("model name") ?? (part === undefined ? undefined : `Arm part ${part}`),
+    model: value("model name") ?? (part === undefined ? undefined : armModel(value("CPU implementer"), part)),
     words,
     processors: [...text.matchAll(/^processor\s*:/gm)].length,
   };
 }
 
-export function parseCpuInfo(text: string): CpuInfo {
+/** @param sveBytes of the scalable vectors that a program gets, where the CPU has any */
+export function parseCpuInfo(text: string, sveBytes = 16): CpuInfo {
   const { model, words, processors } = readCpuInfo(text);
-  return { name: model ?? "unknown CPU", isa: featuresIn(new Set(words)), processors };
+  const lengths = words.includes("sve") ? sveLengths(sveBytes) : [];
+  return { name: model ?? "unknown CPU", isa: featuresIn(new Set([...words, ...lengths])), processors };
 }
+
+/** `sve128`, `sve256`: the stated lengths that fit vectors of so many bytes. */
+const sveLengths = (bytes: number): string[] =>
+  SVE_BITS.filter((bits) => bits <= 8 * bytes).map((bits) => `sve${bits}`);
 
 /** A data or unified cache, as the folders of /sys/devices/system/cpu/cpu0/cache tell it. */
 export interface CacheInfo {
@@ -93,11 +101,10 @@ export function machineFrom(cpu: CpuInfo, caches: readonly CacheInfo[]): Machine
 const FOUND = "/proc/cpuinfo and /sys/devices/system/cpu/cpu0/cache";
 
 /**
- * A CPU as a target: its features and sizes as recorded. Rates, units and costs are the reference machine's, of which
- * {@link REFERENCE_CPU} says where they were measured.
+ * A CPU as a target: its features and sizes as recorded. Rates, units and costs are those of a reference machine ({@link referenceOf}).
  */
 export function targetOf({ name, isa, clockHz, levels, source }: MachineRecord): Target {
-  const { clockHz: _, ...reference } = REFERENCE_CPU;
+  const { clockHz: _, ...reference } = referenceOf({ name, isa });
   let count = 1;
   const memories = levels.flatMap(({ name: memory, units, bytes }): Memory[] => {
     count *= units;
@@ -129,6 +136,12 @@ export function targetOf({ name, isa, clockHz, levels, source }: MachineRecord):
   };
 }
 
+/** The machine whose figures stand in for those that nobody measured: of Arm that core or Neoverse N1, else the reference Xeon. */
+export function referenceOf({ name, isa }: Pick<Target, "name" | "isa">): Target & Required<Pick<Target, "clockHz">> {
+  const { clockHz = REFERENCE_CPU.clockHz, ...reference } = isa.includes("asimd") ? armReference(name) : REFERENCE_CPU;
+  return { ...reference, clockHz };
+}
+
 /** What the record of a run keeps of a target; {@link targetOf} makes the target of it again. */
 export function recordOf({ name, isa, clockHz, levels, memories }: Target): MachineRecord {
   let above = 1;
@@ -153,9 +166,13 @@ export function recordOf({ name, isa, clockHz, levels, memories }: Target): Mach
 
 const processorsOf = (levels: MachineRecord["levels"]): number => levels.reduce((count, l) => count * l.units, 1);
 
+/** Bytes of the scalable vectors that new programs get. Source: Linux, Documentation/arch/arm64/sve. */
+const SVE_LENGTH = "/proc/sys/abi/sve_default_vector_length";
+
 /** This machine. Where the kernel tells nothing (not Linux), a target without features or caches. */
 export function nativeTarget(): Target {
-  const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "");
+  const sveBytes = Number(readText(SVE_LENGTH) ?? Number.NaN);
+  const cpu = parseCpuInfo(readText("/proc/cpuinfo") ?? "", Number.isInteger(sveBytes) ? sveBytes : undefined);
   return targetOf(machineFrom(cpu, readCaches("/sys/devices/system/cpu/cpu0/cache")));
 }
 

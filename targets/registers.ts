@@ -13,8 +13,8 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
 import type { RegisterClass } from "../abstraction/machine.ts";
-import { type Code, code, filled, list, type Name, NOTHING, trustedCode } from "../abstraction/source-text.ts";
-import { FAMILIES } from "./features.ts";
+import { apart, type Code, code, filled, list, type Name, NOTHING, trustedCode } from "../abstraction/source-text.ts";
+import { FAMILIES, familyOf } from "./features.ts";
 
 const CLASSES: ReadonlyMap<string, RegisterClass> = new Map(
   FAMILIES.flatMap((family) => family.registers.map((r) => [r.name, r] as const)),
@@ -25,6 +25,18 @@ export function registerClass(file: string): RegisterClass | undefined {
   return CLASSES.get(file);
 }
 
+/** Registers of the machine that one of a file takes. */
+export function registersTaken(file: string): number {
+  return CLASSES.get(file)?.takes ?? 1;
+}
+
+/** What declares an instruction of C++ where it is used: its own prelude, else the header of its family. */
+export function preludeOf(intrinsic: Intrinsic): Code {
+  const { prelude } = intrinsic;
+  if (prelude !== undefined) return apart(fillTemplate(prelude));
+  return trustedCode((familyOf(intrinsic).header ?? "").trimEnd());
+}
+
 /** Whether registers of a file are numbers, and not variables. */
 export function isNumbered(file: string): boolean {
   return CLASSES.get(file)?.named === "number";
@@ -32,7 +44,9 @@ export function isNumbered(file: string): boolean {
 
 /** The widest vector register of a machine: of its CPU, else what plain C++ has everywhere. */
 export function widestVector({ isa }: { readonly isa: readonly string[] }): RegisterClass {
-  const own = [...CLASSES.values()].filter((r) => r.constraint && r.feature && isa.includes(r.feature));
+  const own = [...CLASSES.values()].filter(
+    (r) => r.constraint && !r.sizeless && !r.takes && r.feature && isa.includes(r.feature),
+  );
   const widest = own.sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))[0] ?? CLASSES.get("vec");
   if (!widest) throw new Error("internal: plain C++ has no registers");
   return widest;

@@ -145,7 +145,8 @@ describe("the program that proves rows", () => {
       ...["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"],
       "-mavx512vnni",
     ]);
-    expect(compilerFlags(["i8mm", "asimddp"])).toEqual(["-march=armv8.2-a+dotprod+i8mm"]);
+    expect(compilerFlags(["i8mm", "asimddp"])).toEqual(["-march=armv8.2-a+simd+dotprod+i8mm"]);
+    expect(compilerFlags(["asimd"])).toEqual(["-march=armv8-a+simd"]);
   });
 });
 
@@ -211,11 +212,14 @@ processor	: 1
     expect(parseCpuInfo(XEON).isa).toEqual(
       expect.arrayContaining(["avx512_vnni", "avx512_fp16", "amx_int8", "amx_bf16"]),
     );
-    expect(parseCpuInfo(NEOVERSE)).toEqual({
-      name: "Arm part 0xd40",
-      isa: ["asimd", "asimddp", "i8mm"],
+    expect(parseCpuInfo(NEOVERSE, 32)).toEqual({
+      name: "Arm Neoverse V1",
+      isa: ["asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve128", "sve256"],
       processors: 1,
     });
+    // A system that gives programs vectors of 128 bits only; a core that nobody named here.
+    expect(parseCpuInfo(NEOVERSE).isa.at(-1)).toBe("sve128");
+    expect(parseCpuInfo(NEOVERSE.replace("0xd40", "0xfff")).name).toBe("Arm part 0xfff of implementer 0x41");
     expect(parseCpuInfo("")).toEqual({ name: "unknown CPU", isa: [], processors: 0 });
     // The first Xeon Phi: kernels are compiled for all of AVX-512 that servers have.
     expect(parseCpuInfo("flags\t: fma avx2 avx512f avx512cd avx512er avx512pf\n").isa).toEqual(["avx2", "fma"]);
@@ -223,7 +227,7 @@ processor	: 1
 
   test("speaks the words the table asks for", () => {
     const words = new Set(INTRINSICS.filter((row) => row.language === "c++").map((row) => row.isa));
-    const known = new Set([XEON, NEOVERSE].flatMap((text) => parseCpuInfo(text).isa));
+    const known = new Set([XEON, NEOVERSE].flatMap((text) => parseCpuInfo(text, 64).isa));
     expect([...words].filter((word) => !hasFeature({ isa: [...known] }, word))).toEqual([]);
   });
 

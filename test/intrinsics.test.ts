@@ -126,6 +126,17 @@ const WRONG_ROWS: readonly Intrinsic[] = [
     compute: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
     operands: withOperand("arm.smmla", "b", { storage: "v[2*k + n]" }),
   }),
+  altered("arm.bfdot", "pairs far apart", { operands: withOperand("arm.bfdot", "b", { storage: "v[4*j + i]" }) }),
+  altered("arm.bfmmla", "sums exchanged", { operands: withOperand("arm.bfmmla", "c", { storage: "v[m + 2*n]" }) }),
+  altered("arm.sdot.u8s8.lane", "the left bytes signed", {
+    operands: withOperand("arm.sdot.u8s8.lane", "a", { dtype: "s8" }),
+  }),
+  altered("sve256.sdot", "by the lanes of another register", {
+    operands: withOperand("sve256.sdot", "b", { storage: "z256x4[32*((k/4 + 1)%4) + 4*n + k%4]" }),
+  }),
+  altered("sve512.smmla", "sums row by row", {
+    operands: withOperand("sve512.smmla", "c", { storage: "z512[8*m + n]" }),
+  }),
   altered("portable.mla.f32.broadcast", "a product without the sum", { emit: "{c} = {a} * {b};" }),
   altered("portable.dot.s32.u8.broadcast", "bytes read as signed", {
     emit: "{c} = dot_bytes<lanes<int16_t, 8>, lanes<int32_t, 4>>({c}, {a}, {b});",

@@ -15,6 +15,7 @@ import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { createModel, createTerms, type ModelOptions } from "../perfmodel/model.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
+import { REFERENCE_CPU } from "../targets/x86.ts";
 
 const is = (value: number): Figure => ({ value, source: "this test" });
 
@@ -47,6 +48,7 @@ const TARGET: ModelTarget = {
     digit: is(1.5),
     guard: is(0.5),
   },
+  machine: REFERENCE_CPU,
   timings: {
     "avx512.fma.f32.broadcast": {
       issueCycles: 0.5,

@@ -13,7 +13,7 @@
 import { binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { registerClass } from "../../targets/index.ts";
-import { blockOf, registersOf } from "../schedule/block.ts";
+import { blockOf, registersOf, registersTakenBy } from "../schedule/block.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn, product } from "../schedule/operands.ts";
@@ -144,10 +144,11 @@ export abstract class ScheduledBlock extends ScheduledStores {
   ): Zeros | undefined {
     const loops = summed.filter((l) => l.tile !== undefined || this.blocksIn(l.dimension) > 1);
     const [only] = loops;
-    const { accumulators, held } = registersOf(this.mapping, this.schedule);
+    const { accumulators } = registersOf(this.mapping, this.schedule);
+    const { held, streaming } = registersTakenBy(this.mapping, this.schedule);
     const available = registerClass(this.target.file)?.count ?? 0;
-    if (only === undefined || loops.length > 1 || only.tile !== undefined || accumulators + held + 2 > available)
-      return undefined;
+    const needed = accumulators + held + streaming + 1;
+    if (only === undefined || loops.length > 1 || only.tile !== undefined || needed > available) return undefined;
     // Of a loop that ends where a condition does no step is sure to be done.
     if (this.conditions?.ties(only.dimension)) return undefined;
     const counts = blocked.map((d) => ({ name: this.blockName(d), count: countOf(parts, d) }));

@@ -10,7 +10,7 @@ import type { Schedule } from "../../abstraction/candidate.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, shuffled } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
-import { registerClass } from "../../targets/index.ts";
+import { registerClass, registersTaken } from "../../targets/index.ts";
 import { type Border, borderBlocks } from "./borders.ts";
 import { type Decision, printPairs } from "./decision.ts";
 import { dimensionsOf, type LoopDimension, summedOf } from "./dimensions.ts";
@@ -131,16 +131,17 @@ function sizeProblem(mapping: Mapping, schedule: Schedule): string | undefined {
 /** Code and registers. */
 function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   const dimensions = dimensionsUnder(mapping, schedule);
-  const { accumulators, held } = registersOf(mapping, schedule);
+  const { accumulators } = registersOf(mapping, schedule);
   const edges = edgeIssues(bordersUnder(mapping, schedule), dimensions, (d) => blockOf(schedule, d), accumulators);
   if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
   const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
   const issues = accumulators * product(unrolled);
   if (issues > BLOCK_ISSUES) return `a block would be written as ${issues} issues, more than ${BLOCK_ISSUES}`;
   const available = registerClass(targetOperand(mapping).file)?.count;
-  const needed = accumulators + held + 1;
+  const taken = registersTakenBy(mapping, schedule);
+  const needed = accumulators + taken.held + taken.streaming;
   if (available !== undefined && needed > available)
-    return `${needed} registers of ${available}: ${accumulators} accumulators, ${held} held, 1 streaming`;
+    return `${needed} registers of ${available}: ${accumulators} accumulators, ${taken.held} held, ${taken.streaming} streaming`;
   return undefined;
 }
 
@@ -170,6 +171,19 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
     product(blocked.filter((d) => dependsOn(mapping, o.name, d)).map((d) => blockOf(schedule, d))),
   );
   return { accumulators: product(blocked.map((d) => blockOf(schedule, d))), held: Math.min(...counts) };
+}
+
+/** Registers of the machine that the inputs of a block take: the one with fewer tiles is held, the first of equals, the other streams. */
+export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
+  const { held } = registersOf(mapping, schedule);
+  const blocked = blockedDimensions(mapping, schedule);
+  const [first, second] = inputOperands(mapping)
+    .map(({ name, file }) => ({
+      tiles: product(blocked.filter((d) => dependsOn(mapping, name, d)).map((d) => blockOf(schedule, d))),
+      each: registersTaken(file),
+    }))
+    .sort((a, b) => a.tiles - b.tiles);
+  return { held: held * (first?.each ?? 1), streaming: (second ?? first)?.each ?? 1 };
 }
 
 /** Upper bound of the issues that blocks at the border are written as; see {@link EDGE_ISSUES}. */

@@ -1,0 +1,211 @@
+/**
+ * @file Arm's Scalable Vector Extension at stated lengths of 128, 256 and 512 bits: dot products, matrix products and multiply-adds by lane.
+ *
+ *     sve256.sdot      c[n] += s32(a[k]) * s32(b[k,n])       eight sums; the sixteen bytes of `a` stand in each 128 bits
+ *
+ * A row is right on vectors of its length and on longer ones: loads and stores are governed by a predicate of its lanes (`SV_VL32`), and what
+ * an instruction makes of the lanes beyond them is stored nowhere. On shorter vectors such a predicate is empty: the feature (targets/arm.ts)
+ * asks for the length.
+ */
+
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Cost, defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { SVE_BITS, type SveBits } from "../targets/arm.ts";
+
+const MANUAL = "Arm Architecture Reference Manual Supplement, the Scalable Vector Extension";
+
+/** Two pipes of scalable vectors. */
+const cost = (instructions: number, forward: number): Cost => ({
+  issueCycles: instructions / 2,
+  latencyCycles: instructions * forward,
+  source: `Arm Neoverse V1 Software Optimization Guide: pipes V0 and V1, an accumulator passed on after ${forward} cycle${forward > 1 ? "s" : ""}; not measured`,
+});
+
+/** Arithmetic on bf16 takes subnormal factors for zeros. */
+const FLUSHED = { subnormals: "flushed" } as const;
+
+type Element = "s8" | "u8" | "s32" | "u32" | "f16" | "bf16" | "f32" | "f64";
+const C = {
+  ...{ s8: "int8_t", u8: "uint8_t", s32: "int32_t", u32: "uint32_t" },
+  ...{ f16: "float16_t", bf16: "bfloat16_t", f32: "float", f64: "double" },
+} as const satisfies Record<Element, string>;
+
+/** Lanes of a type in vectors of a length, and the predicate of so many: `svptrue_pat_b8(SV_VL32)`. */
+const lanesIn = (bits: SveBits, dtype: Element): number => bits / 8 / bytesOf(dtype);
+const predicate = (bits: SveBits, dtype: Element): string =>
+  `svptrue_pat_b${8 * bytesOf(dtype)}(SV_VL${lanesIn(bits, dtype)})`;
+
+/** Vectors side by side in memory. */
+function vectors(bits: SveBits, dtype: Element, storage: string, registers: 1 | 2 | 4 = 1): OperandSpec {
+  const load = (i: number): string =>
+    `svld1_${dtype}(${predicate(bits, dtype)}, (const ${C[dtype]}*)({ptr}) + ${i * lanesIn(bits, dtype)})`;
+  const all = Array.from({ length: registers }, (_, i) => load(i));
+  const text = registers === 1 ? load(0) : `svcreate${registers}_${dtype}(${all.join(", ")})`;
+  return { dtype, storage: `z${bits}${registers > 1 ? `x${registers}` : ""}[${storage}]`, load: `{reg} = ${text};` };
+}
+
+/** The same 16 bytes in each 128 bits. */
+function repeated(bits: SveBits, dtype: Element, storage: string): OperandSpec {
+  const all = `svptrue_b${8 * bytesOf(dtype)}()`;
+  return {
+    dtype,
+    storage: `z${bits}[${storage}]`,
+    load: `{reg} = svld1rq_${dtype}(${all}, (const ${C[dtype]}*)({ptr}));`,
+  };
+}
+
+function sums(bits: SveBits, dtype: Element, storage: string): OperandSpec {
+  return {
+    ...vectors(bits, dtype, storage),
+    store: `svst1_${dtype}(${predicate(bits, dtype)}, (${C[dtype]}*)({ptr}), {reg});`,
+  };
+}
+
+interface ByLane {
+  readonly name: string;
+  readonly family: string;
+  /** Beside vectors of the length. */
+  readonly feature?: string;
+  readonly a: Element;
+  readonly b: Element;
+  readonly sum: Element;
+  readonly instruction: string;
+  readonly mnemonic: string;
+  readonly forward: number;
+}
+
+const BY_LANE: readonly ByLane[] = [
+  {
+    ...{ name: "sdot", family: "dot", a: "s8", b: "s8", sum: "s32", forward: 1 },
+    ...{ instruction: "svdot_lane_s32", mnemonic: "sdot" },
+  },
+  {
+    ...{ name: "udot", family: "dot", a: "u8", b: "u8", sum: "u32", forward: 1 },
+    ...{ instruction: "svdot_lane_u32", mnemonic: "udot" },
+  },
+  {
+    ...{ name: "usdot", family: "dot", feature: "i8mm", a: "u8", b: "s8", sum: "s32", forward: 1 },
+    ...{ instruction: "svsudot_lane_s32", mnemonic: "sudot" },
+  },
+  {
+    ...{ name: "bfdot", family: "bfdot", feature: "bf16", a: "bf16", b: "bf16", sum: "f32", forward: 2 },
+    ...{ instruction: "svbfdot_lane_f32", mnemonic: "bfdot" },
+  },
+  ...(["f32", "f64"] as const).map(
+    (dtype): ByLane => ({
+      ...{ name: `fmla.${dtype}`, family: "fma", a: dtype, b: dtype, sum: dtype, forward: 2 },
+      ...{ instruction: `svmla_lane_${dtype}`, mnemonic: "fmla" },
+    }),
+  ),
+];
+
+/** Register i of `b` by lane i of each 128 bits of `a`. */
+function laneRow(
+  bits: SveBits,
+  { name, family, feature, a, b, sum, instruction, mnemonic, forward }: ByLane,
+): Intrinsic {
+  const n = lanesIn(bits, sum);
+  // Factors of a sum in one instruction, and instructions: as many as 128 bits have sums.
+  const p = bytesOf(sum) / bytesOf(a);
+  const steps = bytesOf(sum) === 8 ? 2 : 4;
+  const k = p * steps;
+  const cast = (text: string): string => (a === sum ? text : `${sum}(${text})`);
+  const compute: string = `c[n] += ${cast("a[k]")} * ${cast("b[k,n]")}`;
+  const get = (i: number): string => `svget${steps}_${b}({b}, ${i})`;
+  const lines = Array.from({ length: steps }, (_, i) => `{c} = ${instruction}({c}, ${get(i)}, {a}, ${i});`);
+  return defineIntrinsic({
+    name: `sve${bits}.${name}`,
+    family,
+    isa: `sve${bits}`,
+    ...(feature !== undefined && { features: [feature] }),
+    language: "c++",
+    ...(a === "bf16" && FLUSHED),
+    summary: `${n} sums of ${k} products, ${a === b ? a : `${a} with ${b}`}, the left factors common to all lanes.`,
+    compute,
+    extents: { n, k },
+    operands: {
+      a: repeated(bits, a, `${k}*(n/${steps}) + k`),
+      b: vectors(bits, b, p === 1 ? `${n}*k + n` : `${p * n}*(k/${p}) + ${p}*n + k%${p}`, steps),
+      c: sums(bits, sum, "n"),
+    },
+    emit: lines.join(" "),
+    cost: cost(steps, forward),
+    mnemonic,
+    source: `${MANUAL}, ${mnemonic.toUpperCase()} (indexed), LD1RQ`,
+  });
+}
+
+/** Four f16 for all lanes are 64 bits, and stand in each 64. */
+function halfRow(bits: SveBits): Intrinsic {
+  const n = lanesIn(bits, "f16");
+  const step = (i: number): string => `{c} = svmla_lane_f16({c}, svget4_f16({b}, ${i}), {a}, ${i});`;
+  return defineIntrinsic({
+    name: `sve${bits}.fmla.f16`,
+    family: "fma",
+    isa: `sve${bits}`,
+    language: "c++",
+    summary: `${n} sums of 4 products, f16, the left factors common to all lanes.`,
+    compute: "c[n] += a[k] * b[k,n]",
+    extents: { n, k: 4 },
+    operands: {
+      a: {
+        dtype: "f16",
+        storage: `z${bits}[4*(n/4) + k]`,
+        load: "{ uint64_t four; memcpy(&four, {ptr}, 8); {reg} = svreinterpret_f16_u64(svdup_u64(four)); }",
+      },
+      b: vectors(bits, "f16", `${n}*k + n`, 4),
+      c: sums(bits, "f16", "n"),
+    },
+    emit: [0, 1, 2, 3].map(step).join(" "),
+    cost: cost(4, 2),
+    mnemonic: "fmla",
+    source: `${MANUAL}, FMLA (indexed), LD1RD`,
+  });
+}
+
+type MatrixProduct = readonly [
+  name: string,
+  a: "s8" | "u8" | "bf16",
+  b: "s8" | "u8" | "bf16",
+  sum: "s32" | "u32" | "f32",
+  emit: string,
+];
+
+const PRODUCTS: readonly MatrixProduct[] = [
+  ["smmla", "s8", "s8", "s32", "svmmla_s32"],
+  ["ummla", "u8", "u8", "u32", "svmmla_u32"],
+  ["usmmla", "u8", "s8", "s32", "svusmmla_s32"],
+  ["bfmmla", "bf16", "bf16", "f32", "svbfmmla_f32"],
+];
+
+/** Each 128 bits are a product of two rows by two columns: the rows of `a` stand in each, the columns of `b` side by side. */
+function matrixRow(bits: SveBits, [name, a, b, sum, emit]: MatrixProduct): Intrinsic {
+  const k = 8 / bytesOf(a);
+  const n = bits / 64;
+  return defineIntrinsic({
+    name: `sve${bits}.${name}`,
+    family: a === "bf16" ? "bfmmla" : "mmla",
+    isa: `sve${bits}`,
+    features: [a === "bf16" ? "bf16" : "i8mm"],
+    language: "c++",
+    ...(a === "bf16" && FLUSHED),
+    summary: `A 2x${n}x${k} matrix product of ${a === b ? a : `${a} by ${b}`}.`,
+    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[n,k])`,
+    extents: { m: 2, n, k },
+    operands: {
+      a: repeated(bits, a, `${2 * k}*(n/2) + ${k}*m + k`),
+      b: vectors(bits, b, `${k}*n + k`),
+      c: sums(bits, sum, "4*(n/2) + 2*m + n%2"),
+    },
+    emit: `{c} = ${emit}({c}, {a}, {b});`,
+    cost: cost(1, a === "bf16" ? 3 : 1),
+    mnemonic: name,
+    source: `${MANUAL}, ${name.toUpperCase()}, LD1RQ`,
+  });
+}
+
+export const SVE: readonly Intrinsic[] = SVE_BITS.flatMap((bits) => [
+  ...BY_LANE.map((form) => laneRow(bits, form)),
+  halfRow(bits),
+  ...PRODUCTS.map((form) => matrixRow(bits, form)),
+]);

@@ -1,0 +1,70 @@
+/**
+ * @file Kernels for Arm where this machine is none: a compiler for AArch64, the disassembler beside it, and qemu, which runs what it made.
+ *
+ *     const tools = await findArmTools();
+ *     tools.status === "found" && tools.emulator       ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max"]
+ *
+ * What qemu says of a kernel is whether it is right; of its speed it says nothing.
+ */
+
+import { existsSync } from "node:fs";
+import { arch } from "node:os";
+import type { EnvironmentProblem } from "../abstraction/error.ts";
+import { findProgram, runChild } from "./child.ts";
+import { type Compiler, findCompiler } from "./compiler.ts";
+
+export const ARM_COMPILER = "aarch64-linux-gnu-g++";
+export const ARM_EMULATOR = "qemu-aarch64";
+const ARM_DISASSEMBLER = "aarch64-linux-gnu-objdump";
+/** Where Debian and Fedora put the libraries of a cross compiler. */
+const SYSROOTS = ["/usr/aarch64-linux-gnu", "/usr/aarch64-linux-gnu/sys-root"];
+/** All features that qemu knows, and the longest vectors. */
+export const ARM_CPU = ["-cpu", "max,sve-default-vector-length=256"];
+
+/** What compiles and runs code for Arm: this machine itself where it is one. */
+export interface ArmTools {
+  readonly status: "found";
+  readonly compiler: Compiler;
+  /** Disassembler of what it compiles; that of this machine when left out. */
+  readonly disassembler?: string;
+  /** Program and leading arguments that run a program; none on an Arm machine. */
+  readonly emulator: readonly string[];
+  /** `qemu-aarch64 7.2.17`; undefined on an Arm machine. */
+  readonly emulatorVersion?: string;
+}
+
+const PROBLEM = {
+  why: "kernels for Arm are compiled here, and run under an emulator of its instructions",
+  remedy: "apt-get install g++-aarch64-linux-gnu qemu-user; --model-only needs neither",
+} as const;
+
+/** The tools, or what to install. @param path where they are looked for; the PATH by default */
+export async function findArmTools(path: string = process.env["PATH"] ?? ""): Promise<ArmTools | EnvironmentProblem> {
+  if (arch() === "arm64") {
+    const compiler = await findCompiler();
+    return compiler.status === "found" ? { status: "found", compiler, emulator: [] } : compiler;
+  }
+  const [compiler, emulator, disassembler] = [ARM_COMPILER, ARM_EMULATOR, ARM_DISASSEMBLER].map((name) =>
+    findProgram(name, path),
+  );
+  const missing = [...(compiler ? [] : [ARM_COMPILER]), ...(emulator ? [] : [ARM_EMULATOR])];
+  if (!compiler || !emulator)
+    return { status: "environment", what: `no ${missing.join(" and no ")} on the PATH`, ...PROBLEM };
+  const [version, emulated] = await Promise.all([versionOf(compiler), versionOf(emulator)]);
+  if (version === undefined || emulated === undefined)
+    return { status: "environment", what: `${version === undefined ? compiler : emulator} does not work`, ...PROBLEM };
+  const sysroot = SYSROOTS.find((folder) => existsSync(folder));
+  return {
+    status: "found",
+    compiler: { status: "found", command: [compiler], path: compiler, version },
+    ...(disassembler !== undefined && { disassembler }),
+    emulator: [emulator, ...(sysroot === undefined ? [] : ["-L", sysroot]), ...ARM_CPU],
+    emulatorVersion: `${ARM_EMULATOR} ${/version ([\w.]+)/.exec(emulated)?.[1] ?? emulated}`,
+  };
+}
+
+async function versionOf(program: string): Promise<string | undefined> {
+  const run = await runChild([program, "--version"], { timeLimitMs: 10_000 });
+  const [line = ""] = run.stdout.split("\n", 1);
+  return run.status === "ok" && line !== "" ? line : undefined;
+}
