@@ -7,8 +7,9 @@
 import { offendingPart } from "./affine.ts";
 import { accessesOf, type Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { type Expr, printAccess, printExpr, walk } from "./expression.ts";
+import { type Compare, comparesElements, type Expr, printAccess, printExpr, walk } from "./expression.ts";
 import { spanOf } from "./parse.ts";
+import { type DTypes, typeOf } from "./typing.ts";
 
 /** @throws UsageError for an index that is not affine once the parameters are put in */
 export function checkIndices(subject: string, equation: Equation, parameters: ReadonlyMap<string, Expr>): void {
@@ -42,21 +43,29 @@ function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): E
   return left === e.left && right === e.right ? e : { ...e, left, right };
 }
 
-/** @throws UsageError for a condition that does not compare affine indices */
-export function checkConditions(subject: string, { value, where }: Equation): void {
+/**
+ * @param dtypes of inputs, whose elements a select may compare where a result refers to itself: `select(a[i] == b[j], 2, -1)`
+ * @throws UsageError for a condition that does not compare affine indices, or elements
+ */
+export function checkConditions(subject: string, { target, value, where }: Equation, dtypes?: DTypes): void {
   if (where !== undefined) checkCondition(subject, where);
-  for (const node of walk(value)) if (node.kind === "select") checkCondition(subject, node.condition);
+  const inputs = dtypes && Object.fromEntries(Object.entries(dtypes).filter(([name]) => name !== target.tensor));
+  for (const node of walk(value)) if (node.kind === "select") checkCondition(subject, node.condition, inputs);
 }
 
 /** Conditions compare indices, so that a program can be cut to the points where they hold. */
-function checkCondition(subject: string, condition: Expr): void {
+function checkCondition(subject: string, condition: Expr, inputs?: DTypes): void {
   if (condition.kind === "logic") {
-    checkCondition(subject, condition.left);
-    checkCondition(subject, condition.right);
+    checkCondition(subject, condition.left, inputs);
+    checkCondition(subject, condition.right, inputs);
     return;
   }
   if (condition.kind !== "compare")
     throw new UsageError(`${subject}: "${printExpr(condition)}" is not a condition`, spanOf(condition) ?? {});
+  if (inputs && comparesElements(condition)) {
+    checkElements(subject, condition, inputs);
+    return;
+  }
   for (const side of [condition.left, condition.right]) {
     const offending = offendingPart(side);
     if (offending)
@@ -65,4 +74,16 @@ function checkCondition(subject: string, condition: Expr): void {
         spanOf(offending.part) ?? {},
       );
   }
+}
+
+/** Elements of inputs as they are, which rounding leaves alone; or one and a number. */
+function checkElements(subject: string, condition: Compare, inputs: DTypes): void {
+  const sides = [condition.left, condition.right];
+  const odd = sides.find((e) => e.kind !== "number" && !(e.kind === "access" && Object.hasOwn(inputs, e.tensor)));
+  if (odd)
+    throw new UsageError(
+      `${subject}: condition ${printExpr(condition)} compares ${printExpr(odd)}; elements of inputs are compared as they are, with one another or with a number`,
+      spanOf(odd) ?? {},
+    );
+  typeOf({ kind: "call", fn: "max", args: sides }, inputs);
 }

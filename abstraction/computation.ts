@@ -14,6 +14,7 @@
 import { boundsOf, type Extents } from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
 import { checkConditions, checkIndices } from "./check-equation.ts";
+import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import { checkEpilogue, checkEveryElementOnce, type Epilogue, elementExtents } from "./epilogue.ts";
 import {
@@ -30,7 +31,7 @@ import { type Access, type Expr, number, printAccess, printExpr, walk } from "./
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 import { parseEquation, spanOf } from "./parse.ts";
-import { inTime, type Time, timeOf } from "./time.ts";
+import { constantsOf, constantValue, inTime, type Time, timeOf } from "./time.ts";
 import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
 
 /** A loop of the iteration domain. A reduce axis indexes no output: it is summed away. */
@@ -173,6 +174,12 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const [parsed, ending] = readEquations(name, spec);
   const timed = timeOf(name, parsed, ending, spec);
   if (timed) return inTime(timed, defineComputation({ ...spec, ...timed.step }));
+  const numbers = constantsOf(parsed).filter((constant) => !Object.hasOwn(spec.parameters ?? {}, constant));
+  if (numbers.length > 0) {
+    const values = numbers.map((constant) => [constant, constantValue(name, constant, spec.extents)] as const);
+    const extents = Object.fromEntries(Object.entries(spec.extents).filter(([axis]) => !numbers.includes(axis)));
+    return defineComputation({ ...spec, extents, parameters: { ...spec.parameters, ...Object.fromEntries(values) } });
+  }
   const bound = new Map(Object.entries(spec.parameters ?? {}).map(([parameter, value]) => [parameter, number(value)]));
 
   // 1. Axes: the target's are spatial, the rest are summed.
@@ -205,14 +212,14 @@ export function defineComputation(spec: ComputationSpec): Computation {
     specs,
     used.filter((tensor) => !assigned.includes(tensor)),
   );
-  for (const checked of [equation, ...(epilogue ? [epilogue] : [])]) checkConditions(name, checked);
-  const recurrent = accessesOf(equation)
-    .slice(1)
-    .some((a) => a.tensor === target);
+  const recurrent = isRecurrent(equation);
+  checkConditions(name, equation, recurrent ? dtypes : undefined);
+  if (epilogue) checkConditions(name, epilogue);
   if (recurrent && dtypes[target] === undefined)
     throw new UsageError(`${name}: "${target}" reads itself, so its data type must be given`);
-  if (recurrent && equation.op !== "=")
-    throw new UsageError(`${name}: "${target}" reads itself, so it must be assigned with "=", not "${equation.op}"`);
+  // Where parameters index, what they stand for has no place in the text.
+  if (recurrent)
+    checkDependences(name, [...bound.keys()].every((p) => constantsOf(parsed).includes(p)) ? parsed : equation);
   if (recurrent && epilogue)
     throw new UsageError(`${name}: "${target}" reads itself, so it must be stored; an epilogue cannot take its place`);
   const typed = typeTarget(name, equation, dtypes);
@@ -220,7 +227,9 @@ export function defineComputation(spec: ComputationSpec): Computation {
   // 3. Shapes and layouts.
   const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
   const complete = (tensor: string, within: Equation, sizes: Extents): Tensor => {
-    const accesses = accessesOf(within).filter((a) => a.tensor === tensor);
+    // What refers to itself is as large as its axes: reads beyond them lie outside.
+    const all = accessesOf(within).filter((a) => a.tensor === tensor);
+    const accesses = recurrent && tensor === target ? all.slice(0, 1) : all;
     return completeTensor(name, tensor, dtypes[tensor] ?? "f32", specs.get(tensor), accesses, sizes);
   };
   const tensors = Object.fromEntries(tensorsOf(typed).map((tensor) => [tensor, complete(tensor, typed, extents)]));

@@ -9,7 +9,16 @@
 import { type AffineForm, affineForm } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
-import { type Access, type BinaryOp, borderOp, compareOp, type Expr, integerOp, printAccess } from "./expression.ts";
+import {
+  type Access,
+  type BinaryOp,
+  borderOp,
+  compareOp,
+  comparesElements,
+  type Expr,
+  integerOp,
+  printAccess,
+} from "./expression.ts";
 import { FLOAT_VALUES } from "./float-functions.ts";
 import { typeOf } from "./typing.ts";
 
@@ -220,6 +229,19 @@ function compileAffine({ constant, terms }: AffineForm, scope: Scope): Evaluate 
   };
 }
 
+/** A condition of a select, which may compare elements. */
+function compileCondition(e: Expr, scope: Scope): Evaluate {
+  if (e.kind === "logic") {
+    const [left, right] = [compileCondition(e.left, scope), compileCondition(e.right, scope)];
+    if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);
+    return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
+  }
+  if (e.kind !== "compare" || !comparesElements(e)) return compileIndex(e, scope);
+  const [left, right] = [compileValue(e.left, scope, "f64"), compileValue(e.right, scope, "f64")];
+  const { op } = e;
+  return (env) => (compareOp(op, left(env), right(env)) ? 1 : 0);
+}
+
 /** Arithmetic on elements, rounded after every operation to the type of that operation. */
 export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
   const dtype = typeOf(e, scope.dtypes) ?? expected;
@@ -280,7 +302,7 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       }
     }
     case "select": {
-      const condition = compileIndex(e.condition, scope);
+      const condition = compileCondition(e.condition, scope);
       const whenTrue = compileValue(e.whenTrue, scope, dtype);
       const whenFalse = compileValue(e.whenFalse, scope, dtype);
       return (env) => (condition(env) !== 0 ? whenTrue(env) : whenFalse(env));

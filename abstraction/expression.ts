@@ -72,9 +72,17 @@ export type Expr =
   | { readonly kind: "negate"; readonly value: Expr }
   | { readonly kind: "binary"; readonly op: BinaryOp; readonly left: Expr; readonly right: Expr }
   | { readonly kind: "call"; readonly fn: FunctionName; readonly args: readonly Expr[] }
-  | { readonly kind: "compare"; readonly op: CompareOp; readonly left: Expr; readonly right: Expr }
+  | Compare
   | { readonly kind: "logic"; readonly op: LogicOp; readonly left: Expr; readonly right: Expr }
   | { readonly kind: "select"; readonly condition: Expr; readonly whenTrue: Expr; readonly whenFalse: Expr };
+
+/** Two indices, or in the condition of a select two elements. */
+export interface Compare {
+  readonly kind: "compare";
+  readonly op: CompareOp;
+  readonly left: Expr;
+  readonly right: Expr;
+}
 
 /** An element of a tensor, `in[n,c,p+r]`. */
 export interface Access {
@@ -248,6 +256,16 @@ export function accessesIn(e: Expr): Access[] {
   return [...walk(e)].filter((node) => node.kind === "access");
 }
 
+/** Whether a comparison is of elements, `a[i] == b[j]`, and not of indices. */
+export const comparesElements = (e: Compare): boolean => accessesIn(e).length > 0;
+
+/** Whether a condition depends on elements. */
+export const testsElements = (condition: Expr): boolean => accessesIn(condition).length > 0;
+
+/** Whether a value is chosen by elements somewhere. */
+export const choosesByElements = (value: Expr): boolean =>
+  [...walk(value)].some((e) => e.kind === "select" && testsElements(e.condition));
+
 /** Whether two expressions are the same tree; text that prints alike is told apart by nothing else. */
 export function isSame(a: Expr, b: Expr): boolean {
   if (a === b) return true;
@@ -295,7 +313,10 @@ export function rewrite(e: Expr, change: (node: Expr) => Expr, context: Context 
       const isOld = made.kind === "binary" && made.op === e.op && made.left === e.left && made.right === e.right;
       return change(isOld ? e : made);
     }
-    case "compare":
+    case "compare": {
+      const side = comparesElements(e) ? "value" : "index";
+      return change({ ...e, left: rewrite(e.left, change, side), right: rewrite(e.right, change, side) });
+    }
     case "logic":
       return change({ ...e, left: index(e.left), right: index(e.right) });
     case "call":

@@ -198,6 +198,9 @@ class Parser {
     }
     if (Object.hasOwn(FUNCTIONS, name.text)) {
       const fn = name.text as FunctionName;
+      // Of more than two: max(a, b, c) is max(max(a, b), c).
+      if (first && second && args.length > 2 && (fn === "max" || fn === "min"))
+        return args.slice(1).reduce((most, arg) => this.mark({ kind: "call", fn, args: [most, arg] }, span), first);
       arity(FUNCTIONS[fn]);
       return this.mark({ kind: "call", fn, args }, span);
     }

@@ -10,8 +10,9 @@
 
 import { affineForm, type Extents } from "./affine.ts";
 import type { Computation, ComputationSpec, TensorSpec } from "./computation.ts";
+import { isRecurrent, namesOfNumbers } from "./dependence.ts";
 import type { DType } from "./dtype.ts";
-import { accessesOf, axesOf, type Equation, substituteAxes, tensorsOf } from "./equation.ts";
+import { axesOf, type Equation, substituteAxes, tensorsOf } from "./equation.ts";
 import { UsageError } from "./error.ts";
 import {
   type Access,
@@ -21,9 +22,11 @@ import {
   axis,
   type Border,
   binary,
+  comparesElements,
   type Expr,
   number,
   printAccess,
+  printExpr,
   rewrite,
   walk,
 } from "./expression.ts";
@@ -54,13 +57,9 @@ interface Timed extends Omit<Time, "step"> {
   readonly step: Required<Pick<ComputationSpec, "equation" | "extents" | "tensors" | "parameters">>;
 }
 
-/** Names of an equation in time that index nothing: numbers of the equation. */
+/** Names that index nothing, of an equation that refers to itself: numbers of the equation. */
 export function constantsOf(equation: Equation): string[] {
-  if (!isInTime(equation)) return [];
-  const indices = accessesOf(equation).flatMap(({ index }) => index.flatMap(axesIn));
-  const tested = [...walk(equation.value)].flatMap((e) => (e.kind === "compare" ? axesIn(e) : []));
-  const used = new Set([...indices, ...tested, ...(equation.where ? axesIn(equation.where) : [])]);
-  return axesOf(equation).filter((name) => !used.has(name));
+  return isRecurrent(equation) ? namesOfNumbers(equation) : [];
 }
 
 /** Whether an equation makes planes out of planes: it assigns at `t`, and reads itself at another time. */
@@ -175,6 +174,12 @@ function readsOf(
       `${printAccess(timely)} is read at a time; of all tensors only ${target.tensor} changes from step to step`,
       timely,
     );
+  const chosen = [...walk(value)].find((e) => e.kind === "compare" && comparesElements(e));
+  if (chosen)
+    throw problem(
+      `a step compares no elements, as ${printExpr(chosen)} does; min, max and abs choose by value`,
+      chosen,
+    );
   const bare = [...walk(rewrite(value, (e) => (e.kind === "access" ? number(0) : e), "value"))];
   if (bare.some((e) => e.kind === "axis" && e.name === TIME))
     throw problem(`a step is computed like any other: ${TIME} may index ${target.tensor} alone`);
@@ -191,7 +196,8 @@ function readsOf(
   return { dependences, borders };
 }
 
-function constantValue(subject: string, name: string, extents: Extents): number {
+/** @throws UsageError for a constant without a value */
+export function constantValue(subject: string, name: string, extents: Extents): number {
   const value = extents[name];
   if (value === undefined)
     throw new UsageError(`${subject}: constant "${name}" has no value`, {

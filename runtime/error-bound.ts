@@ -6,11 +6,13 @@
  * `(terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number)`: Higham, Accuracy and Stability, section 4.2.
  */
 
-import { type Computation, elementCount, extentsOf, inputsOf, targetOf } from "../abstraction/computation.ts";
+import { type Axis, type Computation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
+import { dependencesOf, isRecurrent } from "../abstraction/dependence.ts";
 import { epsilonOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
+import type { Equation } from "../abstraction/equation.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { type Access, accessesIn, axesIn, type Expr, isFloatFunction, number } from "../abstraction/expression.ts";
+import { type Expr, isFloatFunction, number } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -78,7 +80,7 @@ export function boundRule(computation: Computation): BoundRule | undefined {
   const magnitude = inDoubles(computation, magnitudeOf(equation.value));
   return {
     magnitude,
-    chain: writesApart(computation) ? chainLength(computation) : inDoubles(computation, number(1)),
+    chain: writesApart(computation) ? chainLength(computation, arithmetic.length) : inDoubles(computation, number(1)),
     operations: arithmetic.length,
     epsilon,
     smallest: types.includes("f16") ? 2 ** -24 : 2 ** -126,
@@ -103,34 +105,34 @@ function boundInTime(computation: Computation, time: Time): BoundRule | undefine
     }
   );
 }
-/** Terms of a sum; of a recurrence, the steps that a result may have come through. */
-function chainLength(computation: Computation): number {
-  const { equation, axes } = computation;
-  const extents = extentsOf(computation);
-  const reduced = axes.filter((a) => a.kind === "reduce").reduce((product, a) => product * a.extent, 1);
-  const steps = new Set(
-    accessesIn(equation.value)
-      .filter((a) => a.tensor === equation.target.tensor)
-      .flatMap((a) => movedAxes(a, equation.target)),
-  );
-  return [...steps].reduce((product, axis) => product * (extents[axis] ?? 1), reduced);
+/** Terms of a sum; of a result that refers to itself, operations on the longest way to it. */
+function chainLength({ equation, axes }: Computation, operations: number): number {
+  const extentsIn = (kind: Axis["kind"]): number[] => axes.filter((a) => a.kind === kind).map((a) => a.extent);
+  const product = (all: readonly number[]): number => all.reduce((n, extent) => n * extent, 1);
+  const reduced = product(extentsIn("reduce"));
+  if (!isRecurrent(equation)) return reduced;
+  const along = extentsIn("spatial");
+  const distances = dependencesOf(equation).map((d) => d.distance);
+  // A step of a way leaves places of an axis behind where no read stays; or one of some axis where none goes forward.
+  const left = along.filter((_, d) => distances.every((v) => typeof v[d] === "number" && v[d] >= 1));
+  const backwards = distances.every((v) => v.every((d) => d !== "*" && d >= 0));
+  const moved = along.filter((_, d) => distances.some((v) => v[d] !== 0));
+  const longest = Math.min(product(moved), ...left, ...(backwards ? [moved.reduce((n, x) => n + x, 0)] : []));
+  return longest * ((joinsBySize(equation) ? 1 : reduced) + operations);
 }
 
-/** Axes of the dimensions in which two accesses differ. */
-function movedAxes(a: Access, b: Access): string[] {
-  return a.index.flatMap((e, d) => {
-    const other = b.index[d];
-    return other && JSON.stringify(e) !== JSON.stringify(other) ? axesIn(other) : [];
-  });
-}
+/** Whether one of several values is taken, and none is added. */
+const joinsBySize = ({ op }: Equation): boolean => op === "max=" || op === "min=";
 
 /** The computation with another value, everything in f64; the terms of a maximum or minimum are added up too. */
 function inDoubles(computation: Computation, value: Expr): Computation {
   const { equation, tensors } = computation;
+  // What refers to itself would add up more at every step than any way to a result has.
+  const op = equation.op === "=" ? "=" : joinsBySize(equation) && isRecurrent(equation) ? "max=" : "+=";
   return {
     ...computation,
     name: `${computation.name} (bound)`,
-    equation: { ...equation, op: equation.op === "=" ? "=" : "+=", value },
+    equation: { ...equation, op, value },
     tensors: Object.fromEntries(Object.entries(tensors).map(([name, t]) => [name, { ...t, dtype: "f64" }])),
   };
 }

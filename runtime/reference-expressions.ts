@@ -6,7 +6,7 @@
 
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import type { CombineOp } from "../abstraction/equation.ts";
-import { type Access, type Expr, extentOfBorder } from "../abstraction/expression.ts";
+import { type Access, comparesElements, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { axisName, type Code, code, list, Name } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
@@ -86,7 +86,7 @@ export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
       }
     }
     case "select":
-      return code`(${printIndex(e.condition)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
+      return code`(${printCondition(e.condition, dtypes)} ? ${print(e.whenTrue)} : ${print(e.whenFalse)})`;
     case "border":
     case "compare":
     case "logic":
@@ -94,6 +94,15 @@ export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
     default:
       return e satisfies never;
   }
+}
+
+/** The condition of a select, which may compare elements. */
+function printCondition(e: Expr, dtypes: DTypes): Code {
+  if (e.kind === "logic")
+    return code`(${printCondition(e.left, dtypes)} ${e.op === "and" ? "&&" : "||"} ${printCondition(e.right, dtypes)})`;
+  if (e.kind !== "compare" || !comparesElements(e)) return printIndex(e);
+  const dtype = typeOf(e.left, dtypes) ?? typeOf(e.right, dtypes) ?? "f64";
+  return code`(${printValue(e.left, dtypes, dtype)} ${e.op} ${printValue(e.right, dtypes, dtype)})`;
 }
 
 function printRead({ tensor, index }: Access): Code {

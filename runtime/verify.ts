@@ -37,7 +37,7 @@ import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { accessesIn, type Expr, walk } from "../abstraction/expression.ts";
+import { accessesIn, comparesElements, type Expr, walk } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
@@ -317,6 +317,11 @@ function drawInputs(
 ): Record<string, Float64Array> {
   const random = seededRandom(seed * 3 + { exact: 0, random: 1, extreme: 2 }[name]);
   const { time } = computation;
+  const compared = new Set(
+    [...walk(computation.equation.value)]
+      .filter((e) => e.kind === "compare" && comparesElements(e))
+      .flatMap((e) => accessesIn(e).map((a) => a.tensor)),
+  );
   const divides = [...walk(computation.equation.value)].some(
     (e) => e.kind === "binary" && (e.op === "/" || e.op === "%"),
   );
@@ -326,7 +331,10 @@ function drawInputs(
       if (given) return [tensor.name, Float64Array.from(given)];
       // Coefficients of steps are multiplied once a step: large ones leave the type, fractions are as small as the bound asks.
       const isCoefficient = time !== undefined && tensor.name !== time.first && name !== "exact";
-      const draw = DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"];
+      // What is compared is drawn from few letters: of a whole range no two would be alike.
+      const draw = compared.has(tensor.name)
+        ? (random: Random): number => randomInteger(random, 0, LETTERS - 1)
+        : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"];
       const values = new Float64Array(elementCount(tensor));
       for (let i = 0; i < values.length; i++) {
         const value = wrap(tensor.dtype, draw(random, tensor.dtype, large));
@@ -337,6 +345,9 @@ function drawInputs(
     }),
   );
 }
+
+/** Of sequences that are compared letter by letter: those of DNA. */
+const LETTERS = 4;
 
 type Draw = (random: Random, dtype: DType, large: number) => number;
 

@@ -11,7 +11,14 @@ import { affineForm } from "../../abstraction/affine.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { printEquation } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { type Access, accessesIn, axesIn, type Expr, printAccess } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  choosesByElements,
+  type Expr,
+  printAccess,
+} from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import type { ArraySpace } from "./loops.ts";
 import { nullSpace } from "./null-space.ts";
@@ -103,6 +110,10 @@ export function arrayProblem(computation: Computation, space: ArraySpace): Array
     throw new UsageError(`${computation.name}: sat+= clamps the whole sum once; an array forms it in parts`, {
       hint: "sum with +=, and clamp in an epilogue",
     });
+  if (choosesByElements(equation.value))
+    throw new UsageError(
+      `${computation.name}: ${printAccess(equation.target)} is chosen by comparing elements, which no array passes on`,
+    );
   const names = space.inside.map((l) => l.name);
   const { inputs, output } = operandAccesses(computation);
   const read = operandNames(inputs);

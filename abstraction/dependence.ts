@@ -1,0 +1,85 @@
+/**
+ * @file Results that refer to themselves: how far before the element it makes an equation reads its own target, and whether that was made before.
+ *
+ *     h[i,j] = max(0, h[i-1,j-1] + s[i,j], h[i-1,j] - g, h[i,j-1] - g)          (1,1) (1,0) (0,1)
+ *     v[t,j] max= v[t-1,i] + a[i,j]                                             (1,*): all of the plane before
+ *
+ * Elements are made in the order of the target's axes, the last fastest: the first entry of a dependence that is not 0 must be positive. Names
+ * that index nothing are constants, as `g` is.
+ */
+
+import { affineForm } from "./affine.ts";
+import { accessesOf, axesOf, type Equation } from "./equation.ts";
+import { UsageError } from "./error.ts";
+import { type Access, accessesIn, axesIn, type Expr, printAccess, walk } from "./expression.ts";
+import { spanOf } from "./parse.ts";
+
+/** Of each axis of the target: places from an element that is read to the one that is made; `*` where all places are read, or none is known. */
+export type Dependence = readonly (number | "*")[];
+
+/** Whether an equation reads what it assigns. */
+export function isRecurrent({ target, value, where }: Equation): boolean {
+  return [value, ...(where ? [where] : [])].some((e) => accessesIn(e).some((a) => a.tensor === target.tensor));
+}
+
+/** Names of an equation that index nothing and are compared with nothing: of a result that refers to itself they are numbers. */
+export function namesOfNumbers(equation: Equation): string[] {
+  const indices = accessesOf(equation).flatMap(({ index }) => index.flatMap(axesIn));
+  const tested = [...walk(equation.value)].flatMap((e) => (e.kind === "compare" ? axesIn(e) : []));
+  const used = new Set([...indices, ...tested, ...(equation.where ? axesIn(equation.where) : [])]);
+  return axesOf(equation).filter((name) => !used.has(name));
+}
+
+/** `(1,0)` */
+export const printDependence = (d: Dependence): string => `(${d.join(",")})`;
+
+/** The reads of its own target, each with its dependence. */
+export function dependencesOf({ target, value }: Equation): { readonly read: Access; readonly distance: Dependence }[] {
+  const own = accessesIn(value).filter((a) => a.tensor === target.tensor);
+  return own.map((read) => ({ read, distance: target.index.map((at, d) => distanceOf(at, read.index[d])) }));
+}
+
+function distanceOf(at: Expr, read: Expr | undefined): number | "*" {
+  const form = read && affineForm(read);
+  if (at.kind !== "axis" || form?.terms.size !== 1 || form.terms.get(at.name) !== 1) return "*";
+  return form.constant === 0 ? 0 : -form.constant;
+}
+
+/**
+ * @throws UsageError when an element would be read before it is made: with the dependence that is in the way
+ */
+export function checkDependences(subject: string, equation: Equation): void {
+  const { target, op } = equation;
+  const names = target.index.map((e) => (e.kind === "axis" ? e.name : ""));
+  const odd = target.index.find((e, d) => e.kind !== "axis" || names.indexOf(e.name) !== d);
+  const problem = (because: string, place: Expr): UsageError =>
+    new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
+  if (op === "sat+=")
+    throw problem(
+      `${target.tensor} reads itself, and a saturating sum is of an instruction: write +=, max= or min=`,
+      target,
+    );
+  if (odd)
+    throw problem(`${printAccess(target)} reads itself, so it must be indexed by an axis for each dimension`, odd);
+  for (const { read, distance } of dependencesOf(equation)) {
+    if (read.index.length !== names.length)
+      throw problem(
+        `${printAccess(read)} has rank ${read.index.length}, elsewhere ${read.tensor} has rank ${names.length}`,
+        read,
+      );
+    const first = distance.find((d) => d !== 0);
+    if (typeof first === "number" && first > 0) continue;
+    const vector = `the dependence ${printDependence(distance)}`;
+    if (first === undefined)
+      throw problem(`${printAccess(read)} is the element that is made: ${vector} goes nowhere`, read);
+    if (first === "*")
+      throw problem(
+        `${printAccess(read)} may not be made yet: ${vector} has no first entry that is a number above 0; elements are made in the order of ${names.join(", ")}`,
+        read,
+      );
+    throw problem(
+      `${printAccess(read)} is not made yet: ${vector} goes forward, and elements are made in the order of ${names.join(", ")}`,
+      read,
+    );
+  }
+}
