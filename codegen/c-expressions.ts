@@ -15,6 +15,7 @@ import {
   type Access,
   binary,
   compare,
+  comparesElements,
   type Expr,
   extentOfBorder,
   isSame,
@@ -90,6 +91,10 @@ export class CExpressions {
   condition(e: Expr, extents: Extents): Code {
     if (e.kind === "logic")
       return code`(${this.condition(e.left, extents)} ${e.op === "and" ? "&&" : "||"} ${this.condition(e.right, extents)})`;
+    if (e.kind === "compare" && comparesElements(e)) {
+      const dtype = typeOf(e.left, this.dtypes) ?? typeOf(e.right, this.dtypes) ?? "f64";
+      return code`${this.number(e.left, dtype, extents)} ${e.op} ${this.number(e.right, dtype, extents)}`;
+    }
     if (e.kind === "compare") return code`${this.index(e.left, extents)} ${e.op} ${this.index(e.right, extents)}`;
     throw new Error(`internal: "${e.kind}" is no condition`);
   }

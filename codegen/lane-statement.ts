@@ -13,11 +13,13 @@ import {
   axesIn,
   axis,
   binary,
+  comparesElements,
   type Expr,
   number,
   printAccess,
   printExpr,
   substitute,
+  testsElements,
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
@@ -31,7 +33,7 @@ export function always(e: Expr, extents: Extents): boolean {
     const [left, right] = [always(e.left, extents), always(e.right, extents)];
     return e.op === "and" ? left && right : left || right;
   }
-  if (e.kind !== "compare") return false;
+  if (e.kind !== "compare" || comparesElements(e)) return false;
   const [min, max] = boundsOf(binary("-", e.left, e.right), extents);
   const { op } = e;
   switch (op) {
@@ -54,7 +56,7 @@ export function always(e: Expr, extents: Extents): boolean {
 
 /** The lanes that conditions on the lane alone leave. */
 function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents): number[] {
-  const alone = conditions.filter((e) => axesIn(e).join() === lane);
+  const alone = conditions.filter((e) => axesIn(e).join() === lane && !testsElements(e));
   const lanes = Array.from({ length: extents[lane] ?? 0 }, (_, l) => l);
   return lanes.filter((l) => alone.every((e) => evaluateIndex(e, { [lane]: l }) !== 0));
 }
@@ -65,7 +67,7 @@ function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents):
  *     lane >= 4, x + lane - 4 >= 0, x + lane < 100, x + lane < 100    ->    lane >= 4, x + lane < 100
  */
 export function tested(conditions: readonly Expr[], lane: string, extents: Extents): Expr[] {
-  const isAlone = (e: Expr): boolean => axesIn(e).join() === lane;
+  const isAlone = (e: Expr): boolean => axesIn(e).join() === lane && !testsElements(e);
   const left = lanesLeft(conditions, lane, extents);
   const [first = 0, last = first] = [left[0], left.at(-1)];
   const moved = new Map([[lane, binary("+", axis(lane), number(first))]]);

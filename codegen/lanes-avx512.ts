@@ -7,7 +7,16 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
-import { type Access, axesIn, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
+import {
+  type Access,
+  axesIn,
+  binary,
+  type CompareOp,
+  type Expr,
+  number,
+  substitute,
+  testsElements,
+} from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
   type Code,
@@ -23,6 +32,7 @@ import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
+import { turnedRows } from "./cpp-turned-tiles.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
@@ -153,6 +163,11 @@ export class Avx512Lanes extends VectorExpressions {
     return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
+  /** Rows that become columns are turned in registers. */
+  row(loop: Loop, extents: Extents): readonly Code[] | undefined {
+    return turnedRows(loop, this.c, extents);
+  }
+
   protected override prefetched({ tensor, index }: Access, extents: Extents): Code[] {
     // Of a line that may lie outside nothing is read, and nothing is tested.
     const { at } = this.c.place({ kind: "access", tensor, index }, extents);
@@ -177,6 +192,9 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): Code {
+    const { lanes, suffix, bytes } = formatOf(file.dtype);
+    if (lane.kind === "number" && file.lanes <= lanes)
+      return code`_mm512_permutexvar_${suffix}(_mm512_set1_epi${bytes === 8 ? 64 : 32}(${lane.value}), ${registerName(file.name, register)})`;
     return this.splat(
       this.c.value({ kind: "access", tensor: file.name, index: [number(register), lane] }, file.dtype, context.extents),
       file.dtype,
@@ -341,13 +359,48 @@ export class Avx512Lanes extends VectorExpressions {
     let known = inUse ? 2 ** used - 1 : all;
     const texts: Code[] = [];
     for (const e of tested(conditions, axis, extents)) {
-      if (axesIn(e).every((name) => name === axis)) known &= tableOf(e, axis, lanes);
+      if (testsElements(e)) texts.push(this.maskOfElements(e, context));
+      else if (axesIn(e).every((name) => name === axis)) known &= tableOf(e, axis, lanes);
       else texts.push(maskOf(this.c, e, context, lanes));
     }
     if (known !== all) texts.push(hexadecimal(known));
     return texts.length === 0 ? undefined : texts.length === 1 ? texts[0] : code`(${join(texts, code` & `)})`;
   }
+
+  /** A condition on the elements that lanes hold. */
+  private maskOfElements(e: Expr, context: LaneContext): Code {
+    const { lanes, suffix } = formatOf(context.dtype);
+    if (e.kind === "logic") {
+      const [left, right] = [e.left, e.right].map(
+        (part) => this.mask([part], context, false) ?? hexadecimal(2 ** lanes - 1),
+      );
+      return code`(${left ?? NOTHING} ${e.op === "and" ? "&" : "|"} ${right ?? NOTHING})`;
+    }
+    if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+    const [left, right] = [this.vector(e.left, context), this.vector(e.right, context)];
+    return isInteger(context.dtype)
+      ? code`_mm512_cmp_${suffix}_mask(${left}, ${right}, ${INTEGERS_COMPARED[e.op]})`
+      : code`_mm512_cmp_${suffix}_mask(${left}, ${right}, ${FLOATS_COMPARED[e.op]})`;
+  }
 }
+
+/** NaN is equal to nothing. */
+const FLOATS_COMPARED = {
+  "<": "_CMP_LT_OQ",
+  "<=": "_CMP_LE_OQ",
+  ">": "_CMP_GT_OQ",
+  ">=": "_CMP_GE_OQ",
+  "==": "_CMP_EQ_OQ",
+  "!=": "_CMP_NEQ_UQ",
+} as const satisfies Record<CompareOp, string>;
+const INTEGERS_COMPARED = {
+  "<": "_MM_CMPINT_LT",
+  "<=": "_MM_CMPINT_LE",
+  ">": "_MM_CMPINT_NLE",
+  ">=": "_MM_CMPINT_NLT",
+  "==": "_MM_CMPINT_EQ",
+  "!=": "_MM_CMPINT_NE",
+} as const satisfies Record<CompareOp, string>;
 
 function outsideIsZero(text: Code): boolean {
   return /^0(\.0f?)?$/.test(skeleton(text));

@@ -8,7 +8,7 @@
 
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Equation, identityOf } from "../abstraction/equation.ts";
+import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -75,10 +75,21 @@ function avx512Of(
   comments: readonly string[],
   options: Avx512Options,
 ): SourceText {
-  const narrow = Object.values(c.computation.tensors).some((t) => bytesOf(t.dtype) < 4);
+  const narrow = nest.body.some((s) => readsNarrow(s, c));
   return narrow
     ? avx512Source(c, nest, notes, comments, options, new NarrowLanes(c, nest))
     : avx512Source(c, nest, notes, comments, options);
+}
+
+/** Whether lanes read or write elements of less than 32 bits. */
+function readsNarrow(s: Statement, c: CExpressions, onLanes = false): boolean {
+  if (s.kind === "loop") return s.body.some((inner) => readsNarrow(inner, c, onLanes || s.mode === "lanes"));
+  if (s.kind === "when") return [...s.body, ...s.otherwise].some((inner) => readsNarrow(inner, c, onLanes));
+  return (
+    onLanes &&
+    s.kind === "scalar" &&
+    accessesOf(s.equation).some((a) => bytesOf(c.dtypes[a.tensor] ?? "f32") < bytesOf("f32"))
+  );
 }
 
 /** Of parallel loops inside one another the outermost is dealt to threads, the others run in order. */

@@ -60,7 +60,7 @@ export class Avx512Rows extends Avx512Lanes {
   }
 
   /** The lines that stand for a loop; undefined when it does not store a row of results, or lanes cannot compute it. */
-  row(loop: Loop, extents: Extents): Code[] | undefined {
+  override row(loop: Loop, extents: Extents): Code[] | undefined {
     const { axis: lane, extent, body } = loop;
     const [statement] = body;
     if (extent < FEWEST_LANES || extent > MOST_LANES || body.length !== 1 || statement?.kind !== "scalar")

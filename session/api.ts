@@ -18,12 +18,11 @@ import type { Target } from "../abstraction/machine.ts";
 import { checkOptions } from "../abstraction/schema.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { DEFAULT_DATABASE, openDatabase, showTrial } from "../db/index.ts";
-import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { packageFiles } from "../package/index.ts";
-import { arraySeconds } from "../perfmodel/arrays.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
+import { arrayExpectation } from "./array-space.ts";
 import { declaredAs } from "./declared.ts";
 import { sealedPackage, subjectOf, writePackage } from "./emit.ts";
 import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
@@ -121,9 +120,8 @@ export function predict(
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
   declaredAs(candidate.intrinsic);
   if (isArray(candidate)) {
-    const placed = placeArray(computation, candidate.schedule);
-    if (!placed.ok) return undefined;
-    const seconds = arraySeconds(placed.array, candidate.schedule, modelTarget(target, calibration));
+    const seconds = arrayExpectation(computation, candidate.schedule, modelTarget(target, calibration));
+    if (seconds === undefined) return undefined;
     return { seconds, uncorrectedSeconds: seconds, levels: [] };
   }
   const space = vectorSpace(computation, {

@@ -12,6 +12,7 @@ import {
   isArray,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -19,11 +20,17 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
+import type { SourceNotes } from "../codegen/cpp-frame.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { avx512Vpmulld } from "../intrinsics/avx512.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
+import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
+import { isForm, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
+import { arraySeconds } from "../perfmodel/arrays.ts";
+import { recurrentSeconds } from "../perfmodel/recurrent.ts";
+import type { ModelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import {
   type ArraySpaceOfDesigns,
@@ -31,6 +38,7 @@ import {
   arraySpaceOf,
   bestOfEach,
 } from "../tuner/array-candidates.ts";
+import { type RecurrentSpace, recurrentSpace } from "../tuner/recurrent-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
@@ -70,7 +78,9 @@ export function* arrayCandidates(
 ): Steps<SessionArrays | LaneRefusal> {
   const intrinsic = multiplyAddOf(computation, intrinsics);
   if (!intrinsic) return { rule: "type", because: "type: no multiply-add of lanes of this type to choose from" };
-  const arrays = yield* arraySpaceOf(computation, { ...options, ...(every ? {} : { mixed: 2 }) });
+  const arrays = refersToItself(computation)
+    ? recurrentSpace(computation, options)
+    : yield* arraySpaceOf(computation, { ...options, ...(every ? {} : { mixed: 2 }) });
   if ("rule" in arrays) return arrays;
   let scale = 1;
   return {
@@ -94,12 +104,33 @@ export function* arrayCandidates(
   };
 }
 
-function candidatesOf(arrays: ArraySpaceOfDesigns, { name }: Intrinsic, every: boolean): SearchSpace<ArrayCandidate> {
+/** Whether elements wait for others of the same result; steps in time have designs of their own. */
+const refersToItself = ({ equation, time }: Computation): boolean => !time && isRecurrent(equation);
+
+/** Seconds that the model expects of a schedule; undefined where it does not fit. */
+export function arrayExpectation(
+  computation: Computation,
+  schedule: ArraySchedule,
+  target: ModelTarget,
+): number | undefined {
+  if (refersToItself(computation)) {
+    const form = recurrentUnder(computation, schedule);
+    return isForm(form) ? recurrentSeconds(form, schedule, target) : undefined;
+  }
+  const placed = placeArray(computation, schedule);
+  return placed.ok ? arraySeconds(placed.array, schedule, target) : undefined;
+}
+
+function candidatesOf(
+  arrays: ArraySpaceOfDesigns | RecurrentSpace,
+  { name }: Intrinsic,
+  every: boolean,
+): SearchSpace<ArrayCandidate> {
   const wrap = (schedule: ArraySchedule): ArrayCandidate => ({ kind: "lanes", intrinsic: name, schedule });
   return {
     size: arrays.size,
     promising: arrays.ranked.slice(0, MOST_PROMISING).map((r) => wrap(r.schedule)),
-    representatives: every ? bestOfEach(arrays).map((r) => wrap(r.schedule)) : [],
+    representatives: every && "designs" in arrays ? bestOfEach(arrays).map((r) => wrap(r.schedule)) : [],
     key: candidateKey,
     random: (random) => wrap(arrays.random(random)),
     mutate: (c, random) => wrap(arrays.mutate(c.schedule, random)),
@@ -117,18 +148,29 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   const refuse = (because: string): UsageError =>
     new UsageError(`${computation.name} does not run on lanes so: ${because}`);
   if (intrinsic.language !== "c++") throw refuse(`arrays are written for vectors of CPUs, and ${name} is of a GPU`);
+  const head = (design: string): SourceNotes => ({
+    lines: [
+      `design    ${design}: ${placeText(candidate)}`,
+      `schedule  ${scheduleText(candidate)}`,
+      `made by   automap ${VERSION}`,
+    ],
+  });
+  if (refersToItself(computation)) {
+    const form = recurrentUnder(computation, schedule);
+    if (!isForm(form)) throw refuse(form.because);
+    const nest = lowerRecurrent(form, schedule);
+    // No product is promised: most such results have none.
+    return { ...generateLanes("c++", computation, nest, head(form.form)), promises: undefined };
+  }
   checkLanes(computation, schedule.lanes, false);
   if (schedule.streaming && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4))
     throw refuse("of types narrower than 32 bits nothing is stored around the caches");
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw refuse(placed.refusal.because);
-  const lines = [
-    `design    ${placed.array.design.dataflow}: ${placeText(candidate)}`,
-    `schedule  ${scheduleText(candidate)}`,
-    `made by   automap ${VERSION}`,
-  ];
   const nest = lowerPlaced(computation, placed.array, schedule.inputs);
-  const kernel = generateLanes("c++", computation, nest, { lines }, { streaming: schedule.streaming });
+  const kernel = generateLanes("c++", computation, nest, head(placed.array.design.dataflow), {
+    streaming: schedule.streaming,
+  });
   // What is added up across lanes is multiplied alone.
   const across = placed.array.design.flows.some((f) => f.letter === "A");
   return { ...kernel, promises: across ? undefined : intrinsic.mnemonic };

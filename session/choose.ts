@@ -6,6 +6,7 @@
  */
 
 import type { Computation } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
@@ -63,8 +64,8 @@ export function* chooseSpace(
   const refused: Reason[] = [];
   let before = 0;
   const tiers = tiersOf(intrinsics);
-  // Steps in time run on lanes alone: what plain C++ would be refused for says nothing more.
-  for (const chosen of computation.time ? tiers.slice(0, 1) : tiers) {
+  // What refers to itself runs on lanes alone: what plain C++ would be refused for says nothing more.
+  for (const chosen of isRecurrent(computation.equation) ? tiers.slice(0, 1) : tiers) {
     const work = sessionSpace(computation, { ...options, intrinsics: chosen });
     let made = 0;
     let next = work.next(false);

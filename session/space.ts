@@ -16,6 +16,7 @@ import {
   type Schedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -55,7 +56,7 @@ export function* sessionSpace(
   const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   const every = kinds === "lanes";
   // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
-  const others = every || (wanted && !windows && isWide(computation));
+  const others = every || (wanted && !windows && (isWide(computation) || isRecurrent(computation.equation)));
   const found = others ? yield* arrayCandidates(computation, { intrinsics, every, threads, target }) : undefined;
   const arrays = found && !("rule" in found) ? found : undefined;
   if (isRefusals(mapped) && !windows && !arrays) {

@@ -1,0 +1,58 @@
+/**
+ * @file Conditions of a value that are known where some axes run over less than their extents.
+ *
+ *     select(i == 0, p[j], v[i-1,j])     with i in 1..7     ->     v[i-1,j]
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import { binary, type CompareOp, comparesElements, type Expr, rewrite, walk } from "../../abstraction/expression.ts";
+
+/** Least and largest value of each axis. */
+export type Ranges = ReadonlyMap<string, readonly [least: number, most: number]>;
+
+/** The value, each select whose condition is known replaced by what it gives. */
+export function decided(value: Expr, ranges: Ranges): Expr {
+  return rewrite(
+    value,
+    (e) => {
+      if (e.kind !== "select") return e;
+      const known = holds(e.condition, ranges);
+      return known === undefined ? e : known ? e.whenTrue : e.whenFalse;
+    },
+    "value",
+  );
+}
+
+/** Conditions on places that are left. */
+export const undecided = (value: Expr): number =>
+  [...walk(value)].filter((e) => e.kind === "compare" && !comparesElements(e)).length;
+
+function holds(e: Expr, ranges: Ranges): boolean | undefined {
+  if (e.kind === "logic") {
+    const [left, right] = [holds(e.left, ranges), holds(e.right, ranges)];
+    const stops = e.op === "or";
+    if (left === stops || right === stops) return stops;
+    return left === undefined || right === undefined ? undefined : !stops;
+  }
+  if (e.kind !== "compare" || comparesElements(e)) return undefined;
+  const form = affineForm(binary("-", e.left, e.right));
+  if (!form) return undefined;
+  let [least, most] = [form.constant, form.constant];
+  for (const [name, factor] of form.terms) {
+    const range = ranges.get(name);
+    if (!range) return undefined;
+    least += Math.min(factor * range[0], factor * range[1]);
+    most += Math.max(factor * range[0], factor * range[1]);
+  }
+  return KNOWN[e.op](least, most);
+}
+
+/** Of a difference between two bounds: whether `difference op 0`. */
+const KNOWN: Readonly<Record<CompareOp, (least: number, most: number) => boolean | undefined>> = {
+  "<": (least, most) => (most < 0 ? true : least >= 0 ? false : undefined),
+  "<=": (least, most) => (most <= 0 ? true : least > 0 ? false : undefined),
+  ">": (least, most) => (least > 0 ? true : most <= 0 ? false : undefined),
+  ">=": (least, most) => (least >= 0 ? true : most < 0 ? false : undefined),
+  "==": (least, most) => (least === 0 && most === 0 ? true : least > 0 || most < 0 ? false : undefined),
+  "!=": (least, most) => (least > 0 || most < 0 ? true : least === 0 && most === 0 ? false : undefined),
+};

@@ -1,0 +1,187 @@
+/**
+ * @file Results that refer to themselves as loop nests of lanes: wavefronts (lower-wavefront.ts), planes one after another, and prefixes.
+ *
+ *     for t in 0..100, block in 0..32                              v[t,j] max= v[t-1,i] + a[i,j]
+ *       sums[0,lane] = -inf
+ *       for i in 0..512
+ *         sums[0,lane] max= v[t-1,i] + a[i,16*block+lane]
+ *       v[t,16*block+lane] = sums[0,lane]
+ *
+ *     for block in 0..4096                                         y[i] = y[i-1] + x[i]
+ *       sums[0,lane] = x[16*block+lane]
+ *       sums[0,lane] = sums[0,lane] + select(lane >= 1, sums[0,lane-1], 0)       and from 2, 4, 8 lanes before
+ *       y[16*block+lane] = carry[0,lane] + sums[0,lane]
+ *       carry[0,lane] = carry[0,lane] + sums[0,15]
+ */
+
+import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { access, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { FreshNames } from "../lower/names.ts";
+import { decided, undecided } from "./decided.ts";
+import { Wavefront } from "./lower-wavefront.ts";
+import { joinedIn, type Recurrent } from "./recurrent.ts";
+
+/** @param recurrent under a schedule that was judged: `recurrentUnder` */
+export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+  switch (recurrent.form) {
+    case "wavefront":
+      return new Wavefront(recurrent, schedule).nest();
+    case "planes":
+      return lowerPlanes(recurrent, schedule);
+    case "prefix":
+      return lowerPrefix(recurrent, schedule);
+    default:
+      return recurrent.form satisfies never;
+  }
+}
+
+const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
+const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
+
+/** Loops over what nothing depends along; threads share the outermost. */
+function around({ outer }: Recurrent, { threads }: ArraySchedule, body: readonly Statement[]): readonly Statement[] {
+  return outer.reduceRight<readonly Statement[]>(
+    (inner, { name, extent }, d) => [loop(name, extent, inner, d === 0 && threads > 1 ? "parallel" : "serial")],
+    body,
+  );
+}
+
+/** Vectors along an axis: blocks of several, then one by one, then what is left. */
+function vectorsAlong(
+  extent: number,
+  block: string,
+  widths: readonly { readonly lanes: number; readonly count: number }[],
+  body: (first: Expr, lanes: number, count: number) => readonly Statement[],
+): Statement[] {
+  const made: Statement[] = [];
+  let done = 0;
+  for (const { lanes, count } of widths) {
+    const blocks = Math.floor((extent - done) / (lanes * count));
+    if (blocks === 0) continue;
+    made.push(loop(block, blocks, body(plus(times(lanes * count, axis(block)), number(done)), lanes, count)));
+    done += blocks * lanes * count;
+  }
+  if (done < extent) made.push(...body(number(done), extent - done, 1));
+  return made;
+}
+
+function lowerPlanes(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+  const { computation, inner, between, summed, dtype } = recurrent;
+  const [time, last] = inner;
+  if (!time || !last) throw new Error("internal: planes without time");
+  const { op, target, value } = computation.equation;
+  const names = new FreshNames(computation);
+  const [sums, lane, block] = [names.fresh("sums"), names.fresh("lane"), names.fresh("block")];
+  const several = schedule.beside[last.name] ?? 1;
+  const plane = (from: number, to: number): Statement[] => {
+    if (to <= from) return [];
+    const known = decided(value, new Map([[time.name, [from, to - 1]]]));
+    const at = plus(axis(time.name), number(from));
+    const row = vectorsAlong(
+      last.extent,
+      block,
+      [...(several > 1 ? [{ lanes: schedule.lanes, count: several }] : []), { lanes: schedule.lanes, count: 1 }],
+      (first, lanes, count) => {
+        const onLanes = (body: (place: (e: Expr) => Expr, v: number) => Statement): Statement[] =>
+          Array.from({ length: count }, (_, v) => {
+            const j = plus(plus(first, number(v * schedule.lanes)), axis(lane));
+            const places = new Map([
+              [time.name, at],
+              [last.name, j],
+            ]);
+            return loop(lane, lanes, [body((e) => substitute(e, places, e === known ? "value" : "index"), v)], "lanes");
+          });
+        const sum = (v: number): Expr => access(sums, [number(v), axis(lane)]);
+        const assign = (v: number, how: typeof op, what: Expr): Statement => ({
+          kind: "scalar",
+          equation: { target: access(sums, [number(v), axis(lane)]), op: how, value: what },
+        });
+        const stored = (what: (place: (e: Expr) => Expr, v: number) => Expr): Statement[] =>
+          onLanes((place, v) => {
+            const index = target.index.map(place);
+            return {
+              kind: "scalar",
+              equation: { target: access(target.tensor, index), op: "=", value: what(place, v) },
+            };
+          });
+        if (summed.length === 0) return stored((place) => place(known));
+        return [
+          ...onLanes((_, v) => assign(v, "=", number(identityOf(op, dtype)))),
+          ...summed.reduceRight<readonly Statement[]>(
+            (body, a) => [loop(a.name, a.extent, body)],
+            onLanes((place, v) => assign(v, op, place(known))),
+          ),
+          ...stored((_, v) => sum(v)),
+        ];
+      },
+    );
+    const rows = between.reduceRight<readonly Statement[]>((body, a) => [loop(a.name, a.extent, body)], row);
+    return [loop(time.name, to - from, rows)];
+  };
+  // The first planes apart, where that decides a condition.
+  const leftFrom = (from: number): number =>
+    undecided(decided(value, new Map([[time.name, [from, Math.max(from, time.extent - 1)]]])));
+  const start = [0, 1, 2].reduce((best, from) => (leftFrom(from) < leftFrom(best) ? from : best), 0);
+  const first = Math.min(start, time.extent);
+  const body = around(recurrent, schedule, [...plane(0, first), ...plane(first, time.extent)]);
+  return {
+    ...{ scratch: [], registers: [], prepare: [], body },
+    vectors: summed.length === 0 ? [] : [{ name: sums, dtype, lanes: schedule.lanes, count: several }],
+  };
+}
+
+function lowerPrefix(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+  const { computation, inner, dtype } = recurrent;
+  const [along] = inner;
+  const joined = joinedIn(computation);
+  if (!along || !joined) throw new Error("internal: a prefix without a join");
+  const names = new FreshNames(computation);
+  const [sums, carry, lane, block] = ["sums", "carry", "lane", "block"].map((wish) => names.fresh(wish)) as [
+    ...[string, string, string, string], // as many as wished
+  ];
+  const { target } = computation.equation;
+  const { op, term } = joined;
+  const join = (left: Expr, right: Expr): Expr =>
+    op === "+" ? { kind: "binary", op, left, right } : { kind: "call", fn: op, args: [left, right] };
+  const identity = number(identityOf(op === "+" ? "+=" : op === "max" ? "max=" : "min=", dtype));
+  const own = (file: string): ReturnType<typeof access> => access(file, [number(0), axis(lane)]);
+  const set = (to: ReturnType<typeof access>, value: Expr): Statement => ({
+    kind: "scalar",
+    equation: { target: to, op: "=", value },
+  });
+  const vectors = vectorsAlong(along.extent, block, [{ lanes: schedule.lanes, count: 1 }], (first, lanes) => {
+    const places = new Map([[along.name, plus(first, axis(lane))]]);
+    const reaches: number[] = [];
+    for (let reach = 1; reach < lanes; reach *= 2) reaches.push(reach);
+    const body = [
+      set(own(sums), substitute(term, places, "value")),
+      ...reaches.map((reach) => {
+        const before: Expr = {
+          kind: "select",
+          condition: compare(">=", axis(lane), number(reach)),
+          whenTrue: access(sums, [number(0), binary("-", axis(lane), number(reach))]),
+          whenFalse: identity,
+        };
+        return set(own(sums), join(own(sums), before));
+      }),
+      set(
+        access(
+          target.tensor,
+          target.index.map((e) => substitute(e, places, "index")),
+        ),
+        join(own(carry), own(sums)),
+      ),
+      set(own(carry), join(own(carry), access(sums, [number(0), number(lanes - 1)]))),
+    ];
+    return [loop(lane, lanes, body, "lanes")];
+  });
+  // Nothing before the first element is zero.
+  const begin = loop(lane, schedule.lanes, [set(own(carry), number(0))], "lanes");
+  const files = [sums, carry].map((name) => ({ name, dtype, lanes: schedule.lanes, count: 1 }));
+  return {
+    ...{ scratch: [], registers: [], prepare: [], vectors: files },
+    body: around(recurrent, schedule, [begin, ...vectors]),
+  };
+}

@@ -1,0 +1,314 @@
+/**
+ * @file Results that refer to themselves, on lanes: which of three forms they have, and which transforms are legal.
+ *
+ *     h[i,j] = max(0, h[i-1,j-1] + s[i,j], h[i,j-1] - 1)      wavefront: row i on lane i mod L, at step i*k + j        P (1,0), s (k,1)
+ *     v[t,j] max= v[t-1,i] + a[i,j]                           planes: j on lanes, t by t                               P (0,1), s (1,0)
+ *     y[i] = y[i-1] + x[i]                                    prefix: i on lanes, joined by shifts of 1, 2, 4, ...     P (1), s (0)
+ *
+ * A dependence d takes s.d steps, and a value must be made before it is read: s.d >= 1. Along lanes alone (s.d = 0) only what may be joined in any
+ * order is formed. Lamport, The Parallel Execution of DO Loops, 1974; Kogge and Stone, 1973.
+ */
+
+import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
+import { type Axis, type Computation, outputOf } from "../../abstraction/computation.ts";
+import { type Dependence, dependencesOf, isRecurrent, printDependence } from "../../abstraction/dependence.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import {
+  accessesIn,
+  axesIn,
+  type Compare,
+  childrenOf,
+  comparesElements,
+  type Expr,
+  isFloatFunction,
+  printExpr,
+  walk,
+} from "../../abstraction/expression.ts";
+import { rowMajor } from "../../abstraction/layout.ts";
+import { typeOf } from "../../abstraction/typing.ts";
+import { ZMM } from "../../targets/x86.ts";
+import { MOST_WRITTEN } from "../schedule/lanes.ts";
+import { type LaneRefusal, refusal } from "./taps.ts";
+
+export const RECURRENT_FORMS = ["wavefront", "planes", "prefix"] as const;
+export type RecurrentForm = (typeof RECURRENT_FORMS)[number];
+
+export interface Recurrent {
+  readonly computation: Computation;
+  readonly form: RecurrentForm;
+  readonly dtype: DType;
+  /** Axes along which nothing depends on anything, outermost first. */
+  readonly outer: readonly Axis[];
+  /** Axes of the array: of a wavefront rows and columns, of planes time and the plane's last axis, of a prefix its one axis. */
+  readonly inner: readonly Axis[];
+  /** Of planes: axes of the plane between time and the last. */
+  readonly between: readonly Axis[];
+  readonly summed: readonly Axis[];
+  readonly dependences: readonly Dependence[];
+}
+
+/** Lanes compute in these. */
+const LANE_TYPES: readonly DType[] = ["s32", "f32", "f64"];
+/** Types whose elements the type of the result holds, so that lanes of it compare them. */
+const HELD: Readonly<Partial<Record<DType, readonly DType[]>>> = {
+  s32: ["u8", "s8", "u16", "s16"],
+  f32: ["u8", "s8", "u16", "s16"],
+  f64: ["u8", "s8", "u16", "s16", "s32", "u32", "f32"],
+};
+
+/** What lanes may be: an entry of s no larger, so that what is in flight stays small. */
+export const MOST_SKEW = 8;
+/** Lanes of a wavefront at most: four registers. */
+export const MOST_REGISTERS = 4;
+/** How far back a wavefront keeps what it made: registers a lane. */
+const DEEPEST = 16;
+
+/** The forms in which lanes can make a result that refers to itself, or why there is none. */
+export function recurrentForms(computation: Computation): readonly Recurrent[] | LaneRefusal {
+  const { equation, axes, tensors } = computation;
+  const refuse = (rule: LaneRefusal["rule"], because: string): LaneRefusal => refusal(rule, because);
+  if (!isRecurrent(equation)) return refuse("form", "the result does not refer to itself");
+  const output = outputOf(computation);
+  const { dtype } = output;
+  if (!LANE_TYPES.includes(dtype)) return refuse("type", `lanes make ${LANE_TYPES.join(", ")}, not ${dtype}`);
+  if (equation.where !== undefined)
+    return refuse("form", "where leaves elements out; write select(condition, a, b) in its place");
+  if (printExpr(output.storage) !== printExpr(rowMajor(output.dims)))
+    return refuse("layout", `${output.name} is not stored row by row`);
+  const spatial = axes.filter((a) => a.kind === "spatial");
+  const summed = axes.filter((a) => a.kind === "reduce");
+  const short = spatial.find((a, d) => output.dims[d]?.extent !== a.extent);
+  if (short) return refuse("form", `${short.name} does not fill its dimension of ${output.name}`);
+  const dtypes = Object.fromEntries(Object.values(tensors).map((t) => [t.name, t.dtype]));
+  const odd = oddType(equation.value, dtype, dtypes);
+  if (odd !== undefined) return refuse("type", odd);
+  const dependences = dependencesOf(equation).map((d) => d.distance);
+  const base = { computation, dtype, summed, dependences };
+  const shaped = [wavefront, planes, prefix].flatMap((form) => form(base, spatial) ?? []);
+  const found = shaped.filter((form) => otherType(form, dtypes) === undefined);
+  if (found.length > 0) return found;
+  const [first] = shaped;
+  if (first) return refuse("type", otherType(first, dtypes) ?? "elements of another type");
+  const vectors = dependences.map(printDependence).join(" ");
+  const [only] = spatial;
+  return refuse(
+    "form",
+    spatial.length === 1
+      ? `along ${only?.name} each element waits for the one before, by ${vectors}; lanes take sums, maxima and minima of all before: y[i] = y[i-1] + ...`
+      : `no two axes of the result and no plane before the next carry all dependences, ${vectors}`,
+  );
+}
+
+export const isRecurrentForms = (found: readonly Recurrent[] | LaneRefusal): found is readonly Recurrent[] =>
+  Array.isArray(found);
+
+type Base = Pick<Recurrent, "computation" | "dtype" | "summed" | "dependences">;
+
+/** Two axes, the last ones, carry everything. */
+function wavefront(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
+  const [outer, inner] = [spatial.slice(0, -2), spatial.slice(-2)];
+  const { equation } = base.computation;
+  if (inner.length < 2 || equation.op !== "=" || base.summed.length > 0) return undefined;
+  if (base.dependences.some((d) => d.some((x, i) => x === "*" || (i < outer.length && x !== 0)))) return undefined;
+  return { ...base, form: "wavefront", outer, inner, between: [] };
+}
+
+/** An axis whose step needs steps before alone. */
+function planes(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
+  const firsts = base.dependences.map((d) => d.findIndex((x) => x !== 0));
+  const [at = -1] = firsts;
+  const [time, last] = [spatial[at], spatial.at(-1)];
+  if (!time || !last || at >= spatial.length - 1 || firsts.some((first) => first !== at)) return undefined;
+  if (base.summed.length > 0 && base.computation.equation.op === "=") return undefined;
+  return {
+    ...{ ...base, form: "planes", outer: spatial.slice(0, at), inner: [time, last] },
+    between: spatial.slice(at + 1, -1),
+  };
+}
+
+/** All before the element, joined. */
+function prefix(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
+  const { equation } = base.computation;
+  const alongLast = base.dependences.every((d) => d.every((x, i) => x === (i === d.length - 1 ? 1 : 0)));
+  if (!alongLast || equation.op !== "=" || base.summed.length > 0 || !joinedIn(base.computation)) return undefined;
+  return { ...base, form: "prefix", outer: spatial.slice(0, -1), inner: spatial.slice(-1), between: [] };
+}
+
+/** How a prefix joins what is before it, and with what: `y[i-1] + x[i]`. Undefined for any other value. */
+export function joinedIn({
+  equation: { target, value },
+}: Computation): { readonly op: "+" | "max" | "min"; readonly term: Expr } | undefined {
+  const parts =
+    value.kind === "binary" && value.op === "+"
+      ? [value.left, value.right]
+      : value.kind === "call" && (value.fn === "max" || value.fn === "min")
+        ? value.args
+        : [];
+  const isOwn = (e: Expr): boolean => e.kind === "access" && e.tensor === target.tensor;
+  const term = parts.find((e) => accessesIn(e).every((a) => a.tensor !== target.tensor));
+  const own = parts.find((e) => e !== term);
+  if (parts.length !== 2 || !term || !own || !isOwn(own)) return undefined;
+  return { op: value.kind === "call" ? (value.fn === "max" ? "max" : "min") : "+", term };
+}
+
+/** Why lanes cannot hold what a form brings to them: a wavefront computes ahead, in its own type, what one axis of its array decides. */
+function otherType(
+  { form, inner, dtype, computation }: Recurrent,
+  dtypes: Readonly<Record<string, DType>>,
+): string | undefined {
+  const why = (e: Expr): string | undefined => {
+    const own = inner.filter((a) => axesIn(e).includes(a.name)).length;
+    const isOwn = accessesIn(e).some((a) => a.tensor === computation.equation.target.tensor);
+    if (form === "wavefront" && own === 1 && !isOwn) return undefined;
+    const type = e.kind === "access" || e.kind === "cast" ? (typeOf(e, dtypes) ?? dtype) : dtype;
+    if (type !== dtype || e.kind === "cast")
+      return `${printExpr(e)} is of another type; lanes compute in ${dtype} alone`;
+    if (e.kind === "access") return undefined;
+    if (e.kind === "call" && isFloatFunction(e.fn)) return `${e.fn} has no instruction on lanes`;
+    if (e.kind === "compare" && !comparesElements(e)) return undefined;
+    return childrenOf(e)
+      .map(why)
+      .find((because) => because !== undefined);
+  };
+  return why(computation.equation.value);
+}
+
+/** Why lanes of one type cannot compute a value. */
+function oddType(value: Expr, dtype: DType, dtypes: Readonly<Record<string, DType>>): string | undefined {
+  for (const e of walk(value)) {
+    if (
+      e.kind === "binary" &&
+      (e.op === "%" || (e.op === "/" && dtype === "s32")) &&
+      typeOf(e, dtypes) !== undefined &&
+      isValue(e, value)
+    )
+      return `${printExpr(e)}: lanes do not divide integers, nor take remainders`;
+    if (e.kind === "compare" && accessesIn(e).length > 0) {
+      const own = comparedType(e, dtypes);
+      if (own !== dtype && !HELD[dtype]?.includes(own))
+        return `${printExpr(e)} compares elements of ${own}, which lanes of ${dtype} do not hold`;
+    }
+  }
+  return undefined;
+}
+
+/** Whether a node computes elements: not indices. */
+function isValue(node: Expr, value: Expr): boolean {
+  return ![...walk(value)].some((e) => e.kind === "access" && e.index.some((index) => [...walk(index)].includes(node)));
+}
+
+export const comparedType = ({ left, right }: Compare, dtypes: Readonly<Record<string, DType>>): DType =>
+  typeOf(left, dtypes) ?? typeOf(right, dtypes) ?? "f64";
+
+/** Steps that a dependence takes under a row of time; undefined where it says none. */
+function stepsOf(row: readonly number[], dependence: readonly (number | "*")[]): number | undefined {
+  if (dependence.some((d, i) => d === "*" && row[i] !== 0)) return undefined;
+  return dependence.reduce<number>((sum, d, i) => sum + (d === "*" ? 0 : d * (row[i] ?? 0)), 0);
+}
+
+/** The dependences along the axes of the array. */
+export function arrayDependences({ dependences, outer, between, form }: Recurrent): (number | "*")[][] {
+  return dependences.map((d) => {
+    const own = d.slice(outer.length);
+    return form === "planes" ? own.filter((_, i) => i === 0 || i > between.length) : own;
+  });
+}
+
+/** The least skew of a wavefront: the steps by which a row runs behind the one above. */
+export function leastSkew(recurrent: Recurrent): number {
+  const needed = arrayDependences(recurrent).map(([di = 0, dj = 0]) =>
+    di === "*" || dj === "*" || di === 0 ? 1 : Math.ceil((1 - dj) / di),
+  );
+  return Math.max(1, ...needed);
+}
+
+/** The transform of a form. */
+export function transformOf(recurrent: Recurrent, skew = 1): LaneTransform {
+  const loops = recurrent.inner.map((a) => a.name);
+  switch (recurrent.form) {
+    case "wavefront":
+      return { loops, allocation: [1, 0], schedule: [[skew, 1]] };
+    case "planes":
+      return { loops, allocation: [0, 1], schedule: [[1, 0]] };
+    case "prefix":
+      return { loops, allocation: [1], schedule: [[0]] };
+    default:
+      return recurrent.form satisfies never;
+  }
+}
+
+const same = (a: readonly unknown[], b: readonly unknown[]): boolean =>
+  a.length === b.length && a.every((x, i) => x === b[i]);
+
+/** The form that a schedule is of, or why none of the computation's is. */
+export function recurrentUnder(computation: Computation, schedule: ArraySchedule): Recurrent | LaneRefusal {
+  const forms = recurrentForms(computation);
+  if (!isRecurrentForms(forms)) return forms;
+  const { transform } = schedule;
+  const found = forms.find((f) => {
+    const own = transformOf(f);
+    return same(own.loops, transform.loops) && same(own.allocation, transform.allocation);
+  });
+  const known = forms.map((f) => `P (${transformOf(f).allocation.join(",")}) of ${transformOf(f).loops.join(",")}`);
+  if (!found) return refusal("design", `the result refers to itself: lanes make it by ${known.join(" or ")}`);
+  return problemOf(found, schedule) ?? found;
+}
+
+export const isForm = (found: Recurrent | LaneRefusal): found is Recurrent => "form" in found;
+
+/** Why a schedule cannot make the result. */
+function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefined {
+  const refuse = (because: string): LaneRefusal => refusal("design", because);
+  const [row = []] = s.transform.schedule;
+  if (s.transform.schedule.length !== 1) return refuse("time has one row where a result refers to itself");
+  const wrong = [s.lanes, s.threads, ...Object.values(s.tile), ...Object.values(s.beside)].find(
+    (n) => !Number.isSafeInteger(n) || n < 1,
+  );
+  if (wrong !== undefined) return refuse(`${wrong} is no number of lanes, threads or steps`);
+  // 1. Dependences: nothing is read before it is made.
+  if (recurrent.form === "prefix") {
+    if (!same(row, [0])) return refuse(`a prefix is joined across the lanes of a step: s (0), not (${row.join(",")})`);
+  } else
+    for (const [i, own] of arrayDependences(recurrent).entries()) {
+      const steps = stepsOf(row, own);
+      const dependence = recurrent.dependences[i] ?? [];
+      if (steps === undefined || steps < 1)
+        return refuse(
+          `the dependence ${printDependence(dependence)} takes ${steps ?? "an unknown number of"} steps under s (${row.join(",")}); what is read must be made a step before`,
+        );
+    }
+  // 2. What the program can hold.
+  const register = ZMM.bytes / bytesOf(recurrent.dtype);
+  const most = recurrent.form === "wavefront" ? MOST_REGISTERS * register : register;
+  if (s.lanes > most || (s.lanes > register && s.lanes % register !== 0))
+    return refuse(
+      `${s.lanes} lanes of ${recurrent.dtype}: a register has ${register}, and an array of this form ${most} at most`,
+    );
+  const [first = 0, second] = row;
+  if (recurrent.form === "wavefront" && (second !== 1 || first > MOST_SKEW))
+    return refuse(`a row runs 1 to ${MOST_SKEW} steps behind the one above: s (k,1), not (${row.join(",")})`);
+  if (recurrent.form === "planes" && !same(row, [1, 0]))
+    return refuse(`planes are made one by one: s (1,0), not (${row.join(",")})`);
+  if (recurrent.form === "wavefront") {
+    const deep = Math.max(1, ...arrayDependences(recurrent).map((d) => stepsOf(row, d) ?? 0));
+    if (deep > DEEPEST) return refuse(`an element is needed ${deep} steps after it was made, more than ${DEEPEST}`);
+    const far = Math.max(0, ...arrayDependences(recurrent).map(([di]) => (di === "*" || di === undefined ? 0 : di)));
+    if (far > s.lanes) return refuse(`an element reads ${far} rows above, more than the ${s.lanes} lanes`);
+  }
+  // 3. What it has no use for.
+  const [last] = recurrent.inner.slice(-1);
+  const allowed = recurrent.form === "planes" ? [last?.name] : [];
+  const idle = [...Object.keys(s.tile), ...Object.keys(s.beside).filter((name) => !allowed.includes(name))];
+  if (idle[0] !== undefined) return refuse(`${idle[0]} has neither tiles nor steps side by side here`);
+  if (s.inputs !== "loaded") return refuse("lanes load what they read: inputs loaded");
+  if (s.streaming) return refuse("what is read again soon is not stored around the caches");
+  const blocks = Object.values(s.beside).reduce((n, count) => n * count, 1);
+  if (blocks * [...walk(recurrent.computation.equation.value)].length > MOST_WRITTEN)
+    return refuse(`${blocks} vectors side by side would be a program of more than ${MOST_WRITTEN} operations`);
+  const apart = recurrent.outer.some((a) => a.extent > 1);
+  if (s.threads > 1 && !apart)
+    return refuse(
+      `${s.threads} threads, but every element waits for others, by ${recurrent.dependences.map(printDependence).join(" ")}: threads share an axis that carries none`,
+    );
+  return undefined;
+}

@@ -1,0 +1,104 @@
+/** @file Results that refer to themselves, compiled and run: the reference equals the interpreter, and lane kernels are right in every element. */
+
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { readProcessor } from "../runtime/processor.ts";
+import { interpretCompiled } from "../runtime/reference-program.ts";
+import { generateArray } from "../session/array-space.ts";
+import {
+  formsOf,
+  lettersAndNumbers,
+  randomRecurrent,
+  randomScheduleOf,
+  scheduleOf,
+} from "./support/random-recurrent.ts";
+import { inFull } from "./support/slow.ts";
+
+const AVX512 = readProcessor().features.includes("avx512dq");
+let runner: Runner;
+
+beforeAll(async () => {
+  const made = await createRunner({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
+  if (made.status !== "ready") throw new Error(made.what);
+  runner = made.runner;
+});
+afterAll(() => runner.close());
+
+const define = (equation: string, extents: Record<string, number>, tensors: Record<string, DType>): Computation =>
+  defineComputation({ equation, extents, tensors });
+
+const ALIGNED = "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)";
+const COMMON = "c[i,j] = select(a[i] == b[j], c[i-1,j-1] + 1, max(c[i-1,j], c[i,j-1]))";
+const VITERBI = "v[t,j] max= select(t == 0, p[j], v[t-1,i] + a[i,j]) + b[t,j]";
+
+/** What is computed, which of its forms, and lanes. */
+const CASES: readonly (readonly [string, Computation, number, number])[] = [
+  ["an alignment", define(ALIGNED, { i: 45, j: 133, g: 1 }, { h: "s32", a: "u8", b: "u8" }), 0, 16],
+  ["an alignment on four registers", define(ALIGNED, { i: 130, j: 200, g: 1 }, { h: "s32", a: "u8", b: "u8" }), 0, 64],
+  ["an alignment of floats", define(ALIGNED, { i: 33, j: 100, g: 0.5 }, { h: "f32", a: "u8", b: "u8" }), 0, 32],
+  ["a common subsequence", define(COMMON, { i: 40, j: 70 }, { c: "s32", a: "s32", b: "s32" }), 0, 16],
+  [
+    "a seam, whose rows lag by two",
+    define("s[n,j] = x[n,j] + min(s[n-1,j-1], s[n-1,j], s[n-1,j+1])", { n: 40, j: 61 }, { s: "f64", x: "f64" }),
+    0,
+    8,
+  ],
+  [
+    "the same seam, row by row",
+    define("s[n,j] = x[n,j] + min(s[n-1,j-1], s[n-1,j], s[n-1,j+1])", { n: 40, j: 61 }, { s: "f32", x: "f32" }),
+    1,
+    16,
+  ],
+  ["a chain of states", define(VITERBI, { t: 9, j: 75, i: 75 }, { v: "f32", a: "f32", b: "f32", p: "f32" }), 0, 16],
+  ["prefix sums", define("y[i] = y[i-1] + x[i]", { i: 1003 }, { y: "f32", x: "f32" }), 0, 16],
+  ["prefix maxima of rows", define("y[p,i] = max(y[p,i-1], x[p,i])", { p: 3, i: 203 }, { y: "s32", x: "s32" }), 1, 16],
+];
+
+describe("the reference of a result that refers to itself", () => {
+  it("equals the interpreter", async () => {
+    const random = seededRandom(5);
+    const { compiler, workdir } = runner;
+    for (let i = 0; i < inFull(60, 3); i++) {
+      const computation = randomRecurrent(random);
+      const inputs = lettersAndNumbers(computation, random);
+      const compiled = await interpretCompiled(computation, inputs, { compiler, workdir });
+      expect(
+        [...compiled].map((x) => x + 0),
+        computationKey(computation),
+      ).toEqual([...interpret(computation, inputs)].map((x) => x + 0));
+    }
+  });
+});
+
+describe.skipIf(!AVX512)("results that refer to themselves, on AVX-512 (skipped where the processor has none)", () => {
+  const expectRight = async (
+    computation: Computation,
+    schedule: Parameters<typeof generateArray>[1]["schedule"],
+  ): Promise<void> => {
+    const kernel = generateArray(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+    const measured = await runner.measure(kernel, await runner.reference(computation, 1));
+    expect(measured.status, "log" in measured ? `${computationKey(computation)} ${measured.log}` : "").toBe("ok");
+  };
+
+  it.each(CASES.filter(([name]) => inFull(true, !name.includes("four registers") && !name.includes("floats"))))(
+    "compute %s",
+    async (_, computation, form, lanes) => {
+      const own = formsOf(computation)[form];
+      if (!own) throw new Error("no such form");
+      await expectRight(computation, scheduleOf(own, lanes));
+    },
+  );
+
+  it("compute what is drawn at random", async () => {
+    const random = seededRandom(6);
+    for (let i = 0; i < inFull(60, 1); i++) {
+      const computation = randomRecurrent(random, 90);
+      const { dtype } = formsOf(computation)[0] ?? { dtype: "f32" };
+      await expectRight(computation, randomScheduleOf(computation, random, [dtype === "f64" ? 8 : 16]));
+    }
+  });
+});

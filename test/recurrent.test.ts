@@ -1,0 +1,107 @@
+/** @file Results that refer to themselves: their notation, their refusals, and their lowerings by the interpreter. */
+
+import { describe, expect, it } from "vitest";
+import type { ArraySchedule } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation, equationText } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { seededRandom } from "../abstraction/random.ts";
+import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
+import { isForm, recurrentForms, recurrentUnder } from "../mapper/space-time/recurrent.ts";
+import {
+  formsOf,
+  lettersAndNumbers,
+  randomRecurrent,
+  randomScheduleOf,
+  scheduleOf,
+} from "./support/random-recurrent.ts";
+import { inFull } from "./support/slow.ts";
+
+const define = (equation: string, dtype: DType = "s32"): Computation =>
+  defineComputation({
+    equation,
+    extents: Object.fromEntries(
+      ["i", "j", "k", "n"].filter((a) => new RegExp(`[[,]${a}`).test(equation)).map((a) => [a, 8]),
+    ),
+    tensors: Object.fromEntries(
+      [...new Set(equation.match(/[a-z](?=\[)/g))].map((name) => [name, name === "a" ? "u16" : dtype]),
+    ),
+  });
+
+describe("what a result that refers to itself may read", () => {
+  it.each([
+    ["h[i,j] = max(h[i-1,j], h[i,j+1])", "h[i,j+1] is not made yet: the dependence (0,-1) goes forward"],
+    ["h[i,j] = h[i+1,j-1]", "h[i+1,j-1] is not made yet: the dependence (-1,1) goes forward"],
+    ["h[i,j] = h[i,j] + x[i]", "h[i,j] is the element that is made: the dependence (0,0) goes nowhere"],
+    ["v[i,j] max= v[k,j-1] + x[k]", "v[k,j-1] may not be made yet: the dependence (*,1) has no first entry"],
+    ["h[i*2] = h[i*2-2] + 1", "must be indexed by an axis for each dimension"],
+    ["h[i] sat+= h[i-1] + x[i]", "a saturating sum is of an instruction"],
+    ["h[i] = select(h[i-1] > 0, x[i], 0)", "compares h[i-1]; elements of inputs are compared as they are"],
+    ["h[i] = select(a[i] == x[i], h[i-1], 0)", "operands have types u16 and s32"],
+    ["h[i] = h[i-1] + x[i]; y[i] = max(h[i], 0)", "so it must be stored; an epilogue cannot take its place"],
+  ])("%s", (equation, because) => {
+    expect(() => define(equation)).toThrow(because);
+  });
+
+  it.each([
+    [
+      "h[i] = 2*h[i-1] + x[i]",
+      "f32",
+      "along i each element waits for the one before, by (1); lanes take sums, maxima and minima",
+    ],
+    ["h[i,j] = h[i-1,j] / 2 + x[i]", "s32", "lanes do not divide integers"],
+    ["h[i,j] = h[i-1,j] + x[i]", "s16", "lanes make s32, f32, f64, not s16"],
+    ["h[i,j] = h[i-1,j] + f32(a[j+i])", "f32", "f32(a[j+i]) is of another type; lanes compute in f32 alone"],
+    ["h[i,j] = exp(h[i-1,j]) + x[i]", "f32", "exp has no instruction on lanes"],
+    ["h[i] = h[i-1] + x[i] where i > 2", "f32", "write select(condition, a, b) in its place"],
+  ] as const)("%s is refused to lanes", (equation, dtype, because) => {
+    const forms = recurrentForms(define(equation, dtype));
+    expect("because" in forms ? forms.because : "").toContain(because);
+  });
+
+  it("is what a transform is judged by, with the vector that forbids it", () => {
+    const seam = define("h[n,j] = x[n,j] + min(h[n-1,j-1], h[n-1,j+1])", "f32");
+    const [form] = formsOf(seam);
+    if (!form) throw new Error("no form");
+    const because = (changes: Partial<ArraySchedule>): string => {
+      const found = recurrentUnder(seam, { ...scheduleOf(form, 16), ...changes });
+      return isForm(found) ? "" : found.because;
+    };
+    expect(scheduleOf(form, 16).transform.schedule).toEqual([[2, 1]]);
+    expect(because({ transform: { loops: ["n", "j"], allocation: [1, 0], schedule: [[1, 1]] } })).toBe(
+      "design: the dependence (1,-1) takes 0 steps under s (1,1); what is read must be made a step before",
+    );
+    expect(because({ threads: 2 })).toContain("2 threads, but every element waits for others, by (1,1) (1,-1)");
+    expect(because({ lanes: 128 })).toContain("a register has 16, and an array of this form 64 at most");
+  });
+
+  it("is nothing but numbers, names of constants and what was made", () => {
+    const aligned = defineComputation({
+      equation: "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)",
+      extents: { i: 2, j: 3, g: 1 },
+      tensors: { h: "s32", a: "u8", b: "u8" },
+    });
+    expect([...interpret(aligned, { a: [1, 2], b: [1, 1, 2] })]).toEqual([2, 2, 1, 1, 1, 4]);
+    expect(equationText(aligned)).toBe(
+      "h[i,j] = max(max(max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1)), h[i-1,j] - 1), h[i,j-1] - 1)",
+    );
+  });
+});
+
+describe("results that refer to themselves", () => {
+  const rounds = inFull(4000, 80);
+  it(`are the same by ${rounds} random schedules on lanes as by the equation`, () => {
+    const random = seededRandom(20);
+    for (let round = 0; round < rounds; round++) {
+      const computation = randomRecurrent(random);
+      const schedule = randomScheduleOf(computation, random);
+      const inputs = lettersAndNumbers(computation, random);
+      const form = recurrentUnder(computation, schedule);
+      if (!isForm(form)) throw new Error(`${equationText(computation)}: ${form.because}`);
+      const nest = lowerRecurrent(form, schedule);
+      const said = `${round}: ${equationText(computation)} ${JSON.stringify(computation.axes)} ${JSON.stringify(schedule)}`;
+      expect([...interpretNest(nest, computation, inputs, 2)], said).toEqual([...interpret(computation, inputs)]);
+    }
+  });
+});
