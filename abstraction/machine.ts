@@ -189,6 +189,8 @@ export interface LaneVector {
   /** Of f32; wider elements leave fewer of them where the register has so many bytes. */
   readonly lanes: number;
   readonly lanesByBytes: boolean;
+  /** An instruction on fewer lanes takes as much of the cycles of all as these are of them; all when left out: it takes as long as on every lane. */
+  readonly granule?: number;
 }
 
 /** How a CPU's core takes instructions in. */

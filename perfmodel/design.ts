@@ -26,7 +26,7 @@ export interface IssueCycles {
 
 export interface DesignPrediction {
   readonly machine: string;
-  /** Vectors that hold one value for every PE. */
+  /** Vectors that hold one value for every PE; parts of one where a machine runs them in less time. */
   readonly vectors: number;
   readonly step: IssueCycles;
   /** The longest way from one step to the next: what a value waits for. */
@@ -46,8 +46,9 @@ const LETTERS = { broadcast: "B", stay: "S", none: "N", aggregate: "A" } as cons
 /** @param bytes of an element of the result */
 export function predictDesign(design: Design, problem: ArrayProblem, target: Target, bytes = 4): DesignPrediction {
   const machine = laneCosts(target);
-  const lanes = machine.lanesByBytes ? Math.max(1, Math.floor((machine.lanes * 4) / bytes)) : machine.lanes;
-  const vectors = Math.ceil(design.pes / lanes);
+  const lanesOf = (f32: number): number => (machine.lanesByBytes ? Math.max(1, Math.floor((f32 * 4) / bytes)) : f32);
+  const [lanes, granule] = [lanesOf(machine.lanes), lanesOf(machine.granule ?? machine.lanes)];
+  const vectors = (Math.ceil(design.pes / granule) * granule) / lanes;
   const { steps } = design;
   let [multiplyAdds, shifts, loads, loadsOnce, storesOnce] = [vectors, 0, 0, 0, 0];
   let chain = { cycles: 0, operand: "" };

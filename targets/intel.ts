@@ -39,6 +39,7 @@ export const GEN9: Target = {
   summary: "an Intel GPU of Gen9.5 with 24 EUs",
   isa: ["gen9"],
   compilerFlags: [],
+  clockHz: { value: 1.1e9, source: "HD Graphics 620, as the paper on systolic designs states it" },
   levels: [
     { name: "grid", units: 1 },
     { name: "core", units: 24 },
@@ -73,5 +74,9 @@ export const GEN9: Target = {
   ],
   rates: [],
   fixed: {},
-  lanes: { name: "gen9", summary: "a thread of a Gen9 EU, SIMD16", level: "core", lanes: 16, lanesByBytes: true },
+  // The scheduler tables count one cycle a SIMD8 of f32, two a SIMD16.
+  lanes: {
+    ...{ name: "gen9", summary: "a thread of a Gen9 EU, SIMD16", level: "core", lanes: 16, lanesByBytes: true },
+    granule: 8,
+  },
 };
