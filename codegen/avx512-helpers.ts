@@ -9,13 +9,22 @@
 import { type Code, code } from "../abstraction/source-text.ts";
 import { calledIn, type Helper } from "./cpp-helpers.ts";
 
-/** In the order they may call one another. */
-const HELPERS: readonly Helper[] = [
+/** Masks, a bit a lane, that depend on where a loop is. */
+export const maskBits: readonly Helper[] = [
   {
     name: "lanes_below",
     text: code`/* The lanes before the n-th. */
 static inline unsigned lanes_below(long n) { return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1; }`,
   },
+  {
+    name: "only_lane",
+    text: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
+  },
+];
+
+/** In the order they may call one another. */
+const HELPERS: readonly Helper[] = [
+  ...maskBits,
   {
     name: "row_below",
     text: code`/* The elements before the n-th. */
@@ -74,10 +83,6 @@ static inline void turn_rows(void* to, long to_pitch, const void* from, long pit
         _mm512_mask_storeu_epi32((char*)to + (k + i) * to_pitch + 4 * n, written, r[i]);
     }
 }`,
-  },
-  {
-    name: "only_lane",
-    text: code`static inline unsigned only_lane(long n) { return n < 0 || n >= 32 ? 0 : 1u << n; }`,
   },
   {
     name: "lanes_from",

@@ -1,5 +1,5 @@
 /**
- * @file A nest of lanes as a program: AVX-512 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal.
+ * @file A nest of lanes as a program: AVX-512 or AVX2 on this CPU, a warp's shuffles in CUDA, vectors in C for Metal.
  *
  *     generateLanes("c++", computation, nest, { lines: ["design SBM"] })               language, what, how, lines for its reader; a Kernel
  *
@@ -19,13 +19,13 @@ import { compilerFeatures } from "../targets/features.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
 import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
-import { type Avx512Options, avx512Source } from "./lanes-avx512.ts";
 import { cmSource } from "./lanes-cm.ts";
+import { type X86Options, x86Source } from "./lanes-x86.ts";
 import { NarrowLanes } from "./narrow-lanes-avx512.ts";
 
 export type LaneLanguage = Kernel["language"];
 
-export type LaneOptions = Avx512Options & CudaOptions;
+export type LaneOptions = X86Options & CudaOptions;
 
 /**
  * The kernel of a lowered nest of lanes.
@@ -55,8 +55,8 @@ export function generateLanes(
     case "c++":
       return {
         ...common,
-        source: avx512Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
-        features: compilerFeatures(["avx512f"]),
+        source: x86Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
+        features: compilerFeatures([options.vectors?.feature ?? "avx512f"]),
       };
     case "cuda":
       return { ...common, ...cudaSource(computation, whole, notes, comments, options), features: [] };
@@ -67,18 +67,20 @@ export function generateLanes(
   }
 }
 
-/** Elements of less than 32 bits are held in lanes of 32. */
-function avx512Of(
+/** Elements of less than 32 bits are held in lanes of 32, which AVX-512 alone has the instructions for here. */
+function x86Of(
   c: CExpressions,
   nest: LoopNest,
   notes: SourceNotes,
   comments: readonly string[],
-  options: Avx512Options,
+  options: X86Options,
 ): SourceText {
   const narrow = nest.body.some((s) => readsNarrow(s, c));
+  if (narrow && options.vectors?.feature === "avx2")
+    throw new UsageError(`${c.computation.name}: lanes of AVX2 hold f32, f64 and s32, and nothing narrower`);
   return narrow
-    ? avx512Source(c, nest, notes, comments, options, new NarrowLanes(c, nest))
-    : avx512Source(c, nest, notes, comments, options);
+    ? x86Source(c, nest, notes, comments, options, new NarrowLanes(c, nest))
+    : x86Source(c, nest, notes, comments, options);
 }
 
 /** Whether lanes read or write elements of less than 32 bits. */

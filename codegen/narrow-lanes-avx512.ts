@@ -10,7 +10,7 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
-import { LaneExpressions } from "./lanes-avx512.ts";
+import { LaneExpressions } from "./lanes-x86.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
 import type { LanePlace } from "./vector-expressions.ts";
 

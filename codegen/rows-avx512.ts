@@ -22,7 +22,7 @@ import { type Code, code, indented, NOTHING, skeleton } from "../abstraction/sou
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
-import { Avx512Lanes } from "./lanes-avx512.ts";
+import { X86Lanes } from "./lanes-x86.ts";
 import type { LaneOperation, LanePlace } from "./vector-expressions.ts";
 import type { Loop } from "./walk.ts";
 
@@ -39,7 +39,7 @@ const NEAREST = code`_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC`;
 
 type Cast = Extract<Expr, { kind: "cast" }>;
 
-export class Avx512Rows extends Avx512Lanes {
+export class Avx512Rows extends X86Lanes {
   private readonly local: ReadonlySet<string>;
   /** Where a row of results waits that do not lie side by side in the output. */
   private readonly waiting: string;

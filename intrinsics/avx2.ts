@@ -155,6 +155,31 @@ export const avxVnniVpdpbusds = defineIntrinsic({
   source: "Intel SDM vol. 2, VPDPBUSDS (VEX.256.66.0F38.W0 51)",
 });
 
+/** As avx512.vpmulld: the product of integers that designs on lanes are made of, of no mapping. */
+export const avx2Vpmulld = defineIntrinsic({
+  name: "avx2.vpmulld",
+  family: "mulld",
+  isa: "avx2",
+  language: "c++",
+  summary: "Eight products of s32 added to a sum, lane by lane.",
+  compute: "c[i] += a[i] * b[i]",
+  extents: { i: 8 },
+  operands: {
+    a: { dtype: "s32", storage: "ymm[i]", ...BYTES },
+    b: { dtype: "s32", storage: "ymm[i]", ...BYTES },
+    c: { dtype: "s32", storage: "ymm[i]", ...BYTES, store: "_mm256_storeu_si256((__m256i*)({ptr}), {reg});" },
+  },
+  prelude: "#include <immintrin.h>\n",
+  emit: "{c} = _mm256_add_epi32({c}, _mm256_mullo_epi32({a}, {b}));",
+  cost: {
+    issueCycles: 1.5,
+    latencyCycles: 11,
+    source: "LLVM's scheduling model of Sapphire Rapids: two operations of two ports, and an addition of three",
+  },
+  mnemonic: "vpmulld",
+  source: "Intel SDM vol. 2, PMULLD (VEX.256), PADDD",
+});
+
 export const AVX2: readonly Intrinsic[] = [
   avx2FmaF32,
   avx2FmaF32Broadcast,

@@ -14,7 +14,7 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { AMX } from "./amx.ts";
 import { ARM } from "./arm.ts";
-import { AVX2 } from "./avx2.ts";
+import { AVX2, avx2Vpmulld } from "./avx2.ts";
 import { AVX512_FMA, avx512FmaBf16, avx512Vpmulld } from "./avx512.ts";
 import { AVX512_DOT, avx512Vpdpwssd } from "./avx512-dot.ts";
 import { CM } from "./cm.ts";
@@ -51,14 +51,17 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
 /** The table: the rows of all files of this folder. */
 export const INTRINSICS: readonly Intrinsic[] = Object.values(INTRINSIC_TABLES).flat();
 
+/** Of integers on lanes: mappings have better. */
+const LANES_ONLY: readonly Intrinsic[] = [avx512Vpmulld, avx2Vpmulld];
+
 /** The rows to choose from: the table, then the instructions that the user registered. */
 export function knownIntrinsics(): readonly Intrinsic[] {
   return [...INTRINSICS, ...ownIntrinsics()];
 }
 
-/** Every row that a record may name: those to choose from, that of integers on lanes, and the widths that are asked for by their names. */
+/** Every row that a record may name: those to choose from, those of integers on lanes, and the widths that are asked for by their names. */
 export function everyIntrinsic(): readonly Intrinsic[] {
-  return [...new Set([...knownIntrinsics(), avx512Vpmulld, ...everyWgmma()])];
+  return [...new Set([...knownIntrinsics(), ...LANES_ONLY, ...everyWgmma()])];
 }
 
 /** The CPU instructions of the table that a machine reports; plain C++, which no machine names, is none. */
@@ -66,9 +69,9 @@ export function instructionsOf({ isa }: { readonly isa: readonly string[] }): In
   return INTRINSICS.filter((row) => row.language === "c++" && row.features.every((needed) => isa.includes(needed)));
 }
 
-/** The instruction of this very name; that of integers on lanes is no mapping's, and rows of `wgmma` exist for every width, and few are listed. */
+/** The instruction of this very name; those of integers on lanes are no mapping's, and rows of `wgmma` exist for every width, and few are listed. */
 export function intrinsicNamed(name: string): Intrinsic | undefined {
-  const row = [...INTRINSICS, avx512Vpmulld].find((r) => r.name === name);
+  const row = [...INTRINSICS, ...LANES_ONLY].find((r) => r.name === name);
   return row ?? ownIntrinsicNamed(name) ?? wgmmaNamed(name);
 }
 

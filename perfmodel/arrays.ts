@@ -10,31 +10,47 @@
 import { affineForm } from "../abstraction/affine.ts";
 import type { ArraySchedule } from "../abstraction/candidate.ts";
 import { elementCount, outputOf, tensorOf } from "../abstraction/computation.ts";
-import { bytesOf, isInteger } from "../abstraction/dtype.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, axesIn } from "../abstraction/expression.ts";
+import type { OperandFlow } from "../mapper/space-time/design.ts";
 import type { LaneArray } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import { type Inverse, inverseOf } from "../mapper/space-time/reverse.ts";
 import { dot, extentOfRow } from "../mapper/space-time/vector.ts";
 import { laneCosts } from "../targets/lanes.ts";
-import { REFERENCE_CPU } from "../targets/x86.ts";
+import { REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
+import type { Costs } from "./correct.ts";
 import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
 /** VPMULLD is two operations of port 0, and an addition follows: LLVM's scheduling model of Sapphire Rapids. */
 const INTEGER_CYCLES = 1.5;
+/** A sum of integers waits for the addition only. */
+const ADDITION_LATENCY = 1;
 /** A masked move of what enters at a border: any of two ports. */
 const BLEND_CYCLES = 0.5;
 /** Elements that a gather or a scatter brings a cycle, and that are taken out of a register one by one through memory. */
 const GATHERED_PER_CYCLE = 1.2;
 const TAKEN_OUT_CYCLES = 8;
-/** Vectors that begin in the middle of a cache line take two of its reads. */
-const UNALIGNED_LOADS = 1.9;
+const LINE_BYTES = 64;
+/** Of vectors that begin anywhere, as long as a cache line, the part that takes two of its reads; shorter ones do so less often. */
+const STRADDLING = 0.9;
 /** Every second element: two loads, and a shuffle that takes the port of two more. */
-const EVEN_LOADS = 2 * UNALIGNED_LOADS + 2;
-/** Registers beyond those there are go to memory and back. */
-const REGISTERS = 32;
+const EVEN_SHUFFLE = 2;
+/** A shift on 256 bits: VPERM2I128 of port 5, and VPALIGNR of two ports. Source: LLVM's scheduling model of Sapphire Rapids. */
+const YMM_SHIFT = { issueCycles: 1.5, latencyCycles: 4 };
+/**
+ * What brings narrow elements into lanes of 32 bits, and back: instructions of port 5, and of either vector port. VPMOVZX and VPMOVSX; of bf16 a shift
+ * besides; VCVTPH2PS. An element for all lanes comes by way of a general register. Source: LLVM's scheduling model of Sapphire Rapids.
+ */
+const CONVERSIONS = {
+  integer: { vector: [1, 0], element: [1, 0], store: [2, 0] },
+  bf16: { vector: [1, 1], element: [2, 0], store: [2, 3] },
+  f16: { vector: [1, 1], element: [2, 2], store: [1, 1] },
+} as const;
+/** Elements that are no neighbours are put into a register one by one: VPINSRD, and VINSERT of each quarter. */
+const INSERTED = 1.25;
 /** Multiply-adds of later blocks that a core begins while a chain waits: half of the reorder buffer of Golden Cove, which holds 512. */
 const LOOKAHEAD = 256;
 /** Points that are looked at one by one to count what a compiler loads once. */
@@ -44,6 +60,8 @@ const MOST_COUNTED = 1024;
 export interface ArrayCosts {
   readonly multiplyAdds: number;
   readonly shifts: number;
+  /** Of narrow elements to lanes of 32 bits, and back. */
+  readonly conversions: number;
   readonly loads: number;
   readonly stores: number;
   /** What the longest way through the sums takes of a core that begins later blocks meanwhile. */
@@ -55,16 +73,55 @@ export interface ArrayCosts {
   readonly blocks: number;
 }
 
-/** Seconds of a call. */
-export function arraySeconds(array: LaneArray, s: ArraySchedule, target: ModelTarget): number {
-  const { cycles, blocks } = arrayCosts(array, s, target);
+/** Seconds of a call. @param vectors registers that the lanes lie in */
+export function arraySeconds(
+  array: LaneArray,
+  s: ArraySchedule,
+  target: ModelTarget,
+  vectors: VectorRegisters = ZMM,
+): number {
+  return secondsOf(arrayCosts(array, s, target, vectors), array, s, target);
+}
+
+function secondsOf({ cycles, blocks }: ArrayCosts, array: LaneArray, s: ArraySchedule, target: ModelTarget): number {
   const compute = cycles * blocks;
   const memory = transferCycles(array, s, target);
   const all = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
   return all / target.clockHz.value / s.threads;
 }
 
-export function arrayCosts(array: LaneArray, s: ArraySchedule, target: ModelTarget): ArrayCosts {
+/** The prediction and its parts, as a correction reads them: the parts' shares, beside seconds that need no bounds. */
+export function arrayTerms(
+  array: LaneArray,
+  s: ArraySchedule,
+  target: ModelTarget,
+  vectors: VectorRegisters = ZMM,
+): Costs {
+  const costs = arrayCosts(array, s, target, vectors);
+  const seconds = secondsOf(costs, array, s, target);
+  const { multiplyAdds, shifts, conversions, loads, stores, waiting, blocks } = costs;
+  const each = { "multiply-adds": multiplyAdds, shifts, conversions, loads, stores, "chains of sums": waiting };
+  const perSecond = target.clockHz.value * s.threads;
+  const terms = Object.entries(each).map(([name, cycles]) => ({ name, seconds: (cycles * blocks) / perSecond }));
+  const memory = { name: "memory", seconds: transferCycles(array, s, target) / perSecond };
+  return { terms: [...terms, memory], bounds: [seconds, seconds], traits: [`inputs ${s.inputs}`] };
+}
+
+/** What an operand makes the passes side by side issue: cycles of port 5, cycles of either vector port, reads of the cache. */
+interface Issued {
+  readonly shifts: number;
+  readonly others: number;
+  readonly conversions: readonly [shuffles: number, others: number];
+  readonly loads: number;
+  readonly registers: number;
+}
+
+export function arrayCosts(
+  array: LaneArray,
+  s: ArraySchedule,
+  target: ModelTarget,
+  vectors: VectorRegisters = ZMM,
+): ArrayCosts {
   const { sum, design, space, beside } = array;
   const inner = new Set(beside.map((l) => l.name));
   const copies = beside.reduce((n, l) => n * l.extent, 1);
@@ -72,55 +129,100 @@ export function arrayCosts(array: LaneArray, s: ArraySchedule, target: ModelTarg
   const { steps } = design;
   const { inputs } = operandAccesses(sum);
   const inverse = inverseOf([...array.spaceTime.allocation, ...array.spaceTime.schedule]);
-  let [shifts, blends, loads, stores, chain, registers] = [0, 0, 0, 0, 0, 0];
-  let multiplyAdds = steps * copies * (isInteger(outputOf(sum).dtype) ? INTEGER_CYCLES : FMA.issueCycles);
+  const integer = isInteger(outputOf(sum).dtype);
+  const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : SHIFT;
+  const issued: Issued[] = [];
+  let multiplyAdds = steps * copies * (integer ? INTEGER_CYCLES : FMA.issueCycles);
+  let [stores, chain] = [0, 0];
   for (const [i, flow] of design.flows.entries()) {
     const read = inputs[i];
     if (flow.role === "input" && read) {
-      const own = copiesOf(array, read, copies);
-      const moves = flow.variables
-        .flatMap((v) => v.dependences)
-        .filter((d) => d.steps > 0 && d.hop.some((x) => x !== 0));
-      const depth = Math.max(1, ...moves.map((d) => d.steps));
-      if (s.inputs === "passed" && moves.length > 0) {
-        shifts += steps * own * moves.length * SHIFT.issueCycles;
-        blends += steps * own * moves.length * BLEND_CYCLES;
-        loads += steps * own;
-        registers += own * depth;
-      } else {
-        const cost = loadCost(array, read, inverse, s.lanes);
-        loads += cost * distinctLoads(array, read, inverse, steps * own);
-        registers += 1;
-      }
+      issued.push(inputIssues(array, s, flow, read, inverse, shift.issueCycles));
       continue;
     }
     const dependences = flow.variables.flatMap((v) => v.dependences);
     const timed = dependences.filter((d) => d.steps > 0);
     const moved = timed.some((d) => d.hop.some((x) => x !== 0)) ? 1 : 0;
     const across = dependences.some((d) => d.steps === 0) || flow.letter === "A" ? Math.ceil(Math.log2(design.pes)) : 0;
-    shifts += steps * copies * (moved + across) * SHIFT.issueCycles;
     multiplyAdds += steps * copies * across * FMA.issueCycles;
-    const latency = FMA.latencyCycles + moved * SHIFT.latencyCycles;
+    const latency = (integer ? ADDITION_LATENCY : FMA.latencyCycles) + moved * shift.latencyCycles;
     const apart = Math.min(...timed.map((d) => d.steps), Number.POSITIVE_INFINITY);
-    chain = Number.isFinite(apart) ? (steps * latency) / apart : across * (FMA.latencyCycles + SHIFT.latencyCycles);
-    registers += copies * Math.max(1, ...timed.map((d) => d.steps));
+    chain = Number.isFinite(apart) ? (steps * latency) / apart : across * (FMA.latencyCycles + shift.latencyCycles);
     const leaving = leavingSteps(array);
     const whole = array.joined.length > 0 ? 2 : 1;
     stores += leaving === 1 ? copies * whole : leaving * copies * TAKEN_OUT_CYCLES;
+    const [shuffles, others] = conversionsOf(outputOf(sum).dtype)?.store ?? [0, 0];
+    issued.push({
+      shifts: steps * copies * (moved + across) * shift.issueCycles,
+      others: 0,
+      conversions: [copies * shuffles, copies * others],
+      loads: 0,
+      registers: copies * Math.max(1, ...timed.map((d) => d.steps)),
+    });
   }
+  const total = (of: (part: Issued) => number): number => issued.reduce((n, part) => n + of(part), 0);
+  const [shifts, registers] = [total((i) => i.shifts), total((i) => i.registers)];
+  const [widened, converted] = [total((i) => i.conversions[0]), total((i) => i.conversions[1] / 2)];
   // What is held too much goes to memory and back at every step.
-  const spilled = (2 * steps * copies * Math.max(0, registers - REGISTERS)) / registers;
-  const loading = (loads + spilled) / target.loadsPerCycle.value;
+  const spilled = (2 * steps * copies * Math.max(0, registers - vectors.count)) / registers;
+  const loading = (total((i) => i.loads) + spilled) / target.loadsPerCycle.value;
   const waiting = chain / Math.max(1, LOOKAHEAD / (steps * copies));
   const storing = stores / target.storesPerCycle.value;
-  const slowest = Math.max(multiplyAdds + blends + shifts / 2, shifts, loading, storing, waiting);
+  const port5 = shifts + widened;
+  // Of 512 bits a shuffle takes one of the two ports that multiply; of 256 bits a third.
+  const arithmetic = multiplyAdds + total((i) => i.others) + converted + (vectors.bytes < ZMM.bytes ? 0 : port5 / 2);
+  const slowest = Math.max(arithmetic, port5, loading, storing, waiting);
   const cycles = slowest + LOADS_SHOWING * Math.min(loading, slowest);
-  return { multiplyAdds, shifts: shifts + blends, loads: loading, stores: storing, waiting, registers, cycles, blocks };
+  const conversions = widened + converted;
+  return {
+    ...{ multiplyAdds, shifts: shifts + total((i) => i.others), conversions, loads: loading, stores: storing },
+    ...{ waiting, registers, cycles, blocks },
+  };
+}
+
+/** An input that is passed from lane to lane, or loaded where it is used. */
+function inputIssues(
+  array: LaneArray,
+  s: ArraySchedule,
+  flow: OperandFlow,
+  read: Access,
+  inverse: Inverse | undefined,
+  shiftCycles: number,
+): Issued {
+  const { steps } = array.design;
+  const copies = array.beside.reduce((n, l) => n * l.extent, 1);
+  const own = copiesOf(array, read, copies);
+  const dtype = tensorOf(array.sum, read.tensor).dtype;
+  const conversion = conversionsOf(dtype);
+  const moves = flow.variables.flatMap((v) => v.dependences).filter((d) => d.steps > 0 && d.hop.some((x) => x !== 0));
+  const isPassed = s.inputs === "passed" && moves.length > 0;
+  const stride = strideOf(array, read, inverse);
+  const vectors = isPassed ? steps * own : distinctLoads(array, read, inverse, steps * own);
+  const [shuffles, others] = (stride === 0 ? conversion?.element : conversion?.vector) ?? [0, 0];
+  // No instruction gathers narrow elements.
+  const inserted = conversion && stride !== 0 && stride !== 1 ? s.lanes * INSERTED : 0;
+  const perLoad = isPassed ? 1 : conversion && inserted > 0 ? s.lanes : loadCost(stride, s.lanes, bytesOf(dtype));
+  return {
+    shifts: isPassed ? vectors * moves.length * shiftCycles : 0,
+    others: isPassed ? vectors * moves.length * BLEND_CYCLES : 0,
+    conversions: [vectors * (inserted > 0 ? inserted : shuffles), vectors * (inserted > 0 ? 0 : others)],
+    loads: vectors * perLoad,
+    registers: isPassed ? own * Math.max(1, ...moves.map((d) => d.steps)) : 1,
+  };
+}
+
+/** Of a type narrower than a lane. */
+function conversionsOf(dtype: DType): (typeof CONVERSIONS)[keyof typeof CONVERSIONS] | undefined {
+  if (bytesOf(dtype) >= 4) return undefined;
+  return dtype === "bf16" || dtype === "f16" ? CONVERSIONS[dtype] : CONVERSIONS.integer;
 }
 
 /** Which instructions decide how long a block takes, or what its sums wait for. */
-export function boundOf({ multiplyAdds, shifts, loads, stores, waiting }: ArrayCosts): string {
-  const kinds = { "multiply-adds": multiplyAdds + shifts / 2, shifts, loads, stores, "chains of sums": waiting };
+export function boundOf({ multiplyAdds, shifts, conversions, loads, stores, waiting }: ArrayCosts): string {
+  const kinds = {
+    "multiply-adds": multiplyAdds + (shifts + conversions) / 2,
+    ...{ shifts, conversions, loads, stores, "chains of sums": waiting },
+  };
   return Object.entries(kinds).reduce((a, b) => (b[1] > a[1] ? b : a))[0];
 }
 
@@ -136,14 +238,23 @@ function copiesOf({ beside, space }: LaneArray, read: Access, all: number): numb
 }
 
 /** Reads of the cache for a vector of an operand, by how far apart in memory neighbouring lanes read. */
-function loadCost({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined, lanes: number): number {
-  if (!inverse) return lanes / GATHERED_PER_CYCLE;
+function loadCost(stride: number | undefined, lanes: number, bytes: number): number {
+  if (stride === undefined) return lanes / GATHERED_PER_CYCLE;
+  if (stride === 0) return 1;
+  const unaligned = 1 + STRADDLING * Math.min(1, (lanes * bytes) / LINE_BYTES);
+  if (stride === 1) return unaligned;
+  return stride === 2 ? 2 * unaligned + EVEN_SHUFFLE : (2 * lanes) / GATHERED_PER_CYCLE;
+}
+
+/** Elements from lane to lane; undefined where lanes read what is no line. */
+function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
+  if (!inverse) return undefined;
   const { dims } = tensorOf(sum, read.tensor);
   const index = new Map(read.index.map((e, d) => [dims[d]?.name ?? "", affineForm(e)]));
   let [stride, pitch] = [0, 1];
   for (const { name, extent } of dims.toReversed()) {
     const form = index.get(name);
-    if (!form) return lanes / GATHERED_PER_CYCLE;
+    if (!form) return undefined;
     const moved = dot(
       space.inside.map((l) => form.terms.get(l.name) ?? 0),
       inverse.numerators.map((row) => row[0] ?? 0),
@@ -151,9 +262,7 @@ function loadCost({ sum, space }: LaneArray, read: Access, inverse: Inverse | un
     stride += (pitch * moved) / inverse.denominator;
     pitch *= extent;
   }
-  if (stride === 0) return 1;
-  if (stride === 2) return EVEN_LOADS;
-  return stride === 1 ? UNALIGNED_LOADS : (2 * lanes) / GATHERED_PER_CYCLE;
+  return stride;
 }
 
 /** Different vectors of an operand that a block reads: what is read twice a compiler loads once. */

@@ -65,8 +65,9 @@ function blockCycles(
   const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
   const vectors = s.rows * s.vectors;
   const fmas = repeats * sum.taps.length * vectors;
-  const aligned = s.lanes * bytesOf(sum.output.dtype) >= ZMM.bytes ? 1 / sum.columns : 0;
-  const dataLoads = data === "loaded" ? repeats * places * s.vectors * (2 - aligned) : rows * s.vectors * 2;
+  // Of vectors that begin anywhere those straddle two cache lines that are as long as one; of half a line every second.
+  const straddling = Math.min(1, (s.lanes * bytesOf(sum.output.dtype)) / ZMM.bytes) * (1 - 1 / sum.columns);
+  const dataLoads = data === "loaded" ? repeats * places * s.vectors * (1 + straddling) : rows * s.vectors * 2;
   const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / vectors : 0) : fmas / s.vectors;
   const moving = (sumHop === 0 ? 0 : s.rows) + (data === "loaded" || dataHop === 0 ? 0 : rows);
   const shuffles = (sum.columns - 1) * s.vectors * moving;

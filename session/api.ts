@@ -27,7 +27,7 @@ import { declaredAs } from "./declared.ts";
 import { sealedPackage, subjectOf, writePackage } from "./emit.ts";
 import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
-import { vectorSpace } from "./lane-space.ts";
+import { registersOf, vectorSpace } from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf } from "./recorded.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
@@ -118,15 +118,16 @@ export function predict(
   }
   if (candidate.kind === undefined)
     return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
-  declaredAs(candidate.intrinsic);
+  const vectors = registersOf(declaredAs(candidate.intrinsic));
   if (isArray(candidate)) {
-    const seconds = arrayExpectation(computation, candidate.schedule, modelTarget(target, calibration));
+    const seconds = arrayExpectation(computation, candidate.schedule, modelTarget(target, calibration), vectors);
     if (seconds === undefined) return undefined;
     return { seconds, uncorrectedSeconds: seconds, levels: [] };
   }
   const space = vectorSpace(computation, {
     threads: candidate.schedule.threads,
     target: modelTarget(target, calibration),
+    vectors,
   });
   if ("rule" in space) return undefined;
   const seconds = space.expectedSeconds(candidate.schedule);

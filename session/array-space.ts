@@ -22,6 +22,8 @@ import type { Steps } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { SourceNotes } from "../codegen/cpp-frame.ts";
 import { generateLanes } from "../codegen/lanes.ts";
+import { x86Vectors } from "../codegen/x86-vectors.ts";
+import { avx2Vpmulld } from "../intrinsics/avx2.ts";
 import { avx512Vpmulld } from "../intrinsics/avx512.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
@@ -32,6 +34,7 @@ import { arraySeconds } from "../perfmodel/arrays.ts";
 import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
 import {
   type ArraySpaceOfDesigns,
   type ArraySpaceOptions,
@@ -42,7 +45,7 @@ import { type RecurrentSpace, recurrentSpace } from "../tuner/recurrent-candidat
 import type { SearchSpace } from "../tuner/space.ts";
 import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
-import { checkLanes } from "./lane-space.ts";
+import { checkLanes, floatLanes, registersOf } from "./lane-space.ts";
 import { VERSION } from "./version.ts";
 
 export interface SessionArrays {
@@ -58,10 +61,15 @@ const MOST_PROMISING = 16;
 /** The multiply-add that lanes run for sums of a computation's type: of narrow elements that of 32 bits. */
 export function multiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const { dtype } = outputOf(partsOf(computation).sum);
-  const f32 = intrinsics.find((i) => i.name === "avx512.fma.f32");
-  // No table of instructions to map onto has it: it is offered where the multiply-add of floats is.
-  if (isInteger(dtype)) return f32 && bytesOf(dtype) <= 4 ? avx512Vpmulld : undefined;
-  return dtype === "f64" ? intrinsics.find((i) => i.name === "avx512.fma.f64") : f32;
+  if (dtype === "f64") return floatLanes(dtype, intrinsics);
+  const f32 = floatLanes("f32", intrinsics);
+  if (!f32) return undefined;
+  const onYmm = registersOf(f32) === YMM;
+  // Narrow elements are widened by instructions of AVX-512.
+  if (onYmm && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4)) return undefined;
+  // No table of instructions to map onto has these: they are offered where the multiply-add of floats is.
+  if (isInteger(dtype)) return bytesOf(dtype) > 4 ? undefined : onYmm ? avx2Vpmulld : avx512Vpmulld;
+  return f32;
 }
 
 /** Which designs a search chooses from. */
@@ -78,9 +86,11 @@ export function* arrayCandidates(
 ): Steps<SessionArrays | LaneRefusal> {
   const intrinsic = multiplyAddOf(computation, intrinsics);
   if (!intrinsic) return { rule: "type", because: "type: no multiply-add of lanes of this type to choose from" };
+  if (refersToItself(computation) && registersOf(intrinsic) !== ZMM)
+    return { rule: "design", because: "design: results that refer to themselves run on lanes of AVX-512 so far" };
   const arrays = refersToItself(computation)
     ? recurrentSpace(computation, options)
-    : yield* arraySpaceOf(computation, { ...options, ...(every ? {} : { mixed: 2 }) });
+    : yield* arraySpaceOf(computation, { vectors: registersOf(intrinsic), ...options, ...(every ? {} : { mixed: 2 }) });
   if ("rule" in arrays) return arrays;
   let scale = 1;
   return {
@@ -112,13 +122,14 @@ export function arrayExpectation(
   computation: Computation,
   schedule: ArraySchedule,
   target: ModelTarget,
+  vectors: VectorRegisters,
 ): number | undefined {
   if (refersToItself(computation)) {
     const form = recurrentUnder(computation, schedule);
     return isForm(form) ? recurrentSeconds(form, schedule, target) : undefined;
   }
   const placed = placeArray(computation, schedule);
-  return placed.ok ? arraySeconds(placed.array, schedule, target) : undefined;
+  return placed.ok ? arraySeconds(placed.array, schedule, target, vectors) : undefined;
 }
 
 function candidatesOf(
@@ -156,13 +167,14 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
     ],
   });
   if (refersToItself(computation)) {
+    if (registersOf(intrinsic) !== ZMM) throw refuse("results that refer to themselves run on lanes of AVX-512");
     const form = recurrentUnder(computation, schedule);
     if (!isForm(form)) throw refuse(form.because);
     const nest = lowerRecurrent(form, schedule);
     // No product is promised: most such results have none.
     return { ...generateLanes("c++", computation, nest, head(form.form)), promises: undefined };
   }
-  checkLanes(computation, schedule.lanes, false);
+  checkLanes(computation, schedule.lanes, intrinsic);
   if (schedule.streaming && Object.values(computation.tensors).some((t) => bytesOf(t.dtype) < 4))
     throw refuse("of types narrower than 32 bits nothing is stored around the caches");
   const placed = placeArray(computation, schedule);
@@ -170,6 +182,7 @@ export function generateArray(computation: Computation, candidate: ArrayCandidat
   const nest = lowerPlaced(computation, placed.array, schedule.inputs);
   const kernel = generateLanes("c++", computation, nest, head(placed.array.design.dataflow), {
     streaming: schedule.streaming,
+    vectors: x86Vectors(registersOf(intrinsic)),
   });
   // What is added up across lanes is multiplied alone.
   const across = placed.array.design.flows.some((f) => f.letter === "A");

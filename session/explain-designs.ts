@@ -18,6 +18,8 @@ import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { printTime, table } from "../report/text.ts";
 import { arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
+import { declaredAs } from "./declared.ts";
+import { registersOf } from "./lane-space.ts";
 
 /** What the best schedule of a dataflow costs. */
 export interface DesignCost {
@@ -53,7 +55,8 @@ export function explainDesigns(
 ): DesignsExplained | { readonly status: "unknown"; readonly because: string } {
   const computation = computationOf(workload);
   const { threads } = candidate.kind === "lanes" ? candidate.schedule : { threads: 1 };
-  const space = finished(arraySpaceOf(computation, { threads, target: modelTarget(machine, calibration) }));
+  const vectors = registersOf(declaredAs(candidate.intrinsic));
+  const space = finished(arraySpaceOf(computation, { threads, vectors, target: modelTarget(machine, calibration) }));
   if ("rule" in space) return { status: "unknown", because: space.because };
   const least = new Map<string, number>();
   for (const trial of queryTrials(db, { computation, status: "ok", threads: conditions.threads })) {

@@ -10,7 +10,7 @@ import {
   type LaneSchedule,
 } from "../abstraction/candidate.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
@@ -19,12 +19,14 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { generateLanes } from "../codegen/lanes.ts";
+import { x86Vectors } from "../codegen/x86-vectors.ts";
 import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, tapsOf } from "../mapper/space-time/taps.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { type VectorRegisters, YMM, ZMM } from "../targets/x86.ts";
 import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { type LaneSpace, type LaneSpaceOptions, laneSpace } from "../tuner/lane-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
@@ -92,16 +94,24 @@ export function slides({ equation, axes, time }: Computation): boolean {
   return accessesIn(equation.value).some((a) => a.index.some(adds));
 }
 
-/** Of a register of AVX-512. */
-const VECTOR_BYTES = 64;
+/** The multiply-add of floats that lanes run: of AVX-512 where it can be chosen, else of AVX2. */
+export function floatLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
+  const named = (name: string): Intrinsic | undefined => intrinsics.find((i) => i.name === `${name}.fma.${dtype}`);
+  return named("avx512") ?? named("avx2");
+}
+
+/** The registers whose lanes a multiply-add works on. */
+export function registersOf({ operands }: Intrinsic): VectorRegisters {
+  return operands.some((o) => o.file === YMM.name) ? YMM : ZMM;
+}
 
 /** @throws UsageError for more lanes than a warp or a register of a CPU has; narrow elements lie in lanes of 32 bits */
-export function checkLanes(computation: Computation, lanes: number, onWarps: boolean): void {
-  const most = onWarps ? WARP : VECTOR_BYTES / Math.max(4, bytesOf(outputOf(partsOf(computation).sum).dtype));
-  if (lanes > most)
-    throw new UsageError(
-      `${computation.name}: ${lanes} lanes, but ${onWarps ? "a warp" : "a register of AVX-512"} has ${most}`,
-    );
+export function checkLanes(computation: Computation, lanes: number, intrinsic: Intrinsic): void {
+  const onWarps = intrinsic.language === "cuda";
+  const { bytes, feature } = registersOf(intrinsic);
+  const most = onWarps ? WARP : bytes / Math.max(4, bytesOf(outputOf(partsOf(computation).sum).dtype));
+  const what = onWarps ? "a warp" : `a register of ${feature === "avx2" ? "AVX2" : "AVX-512"}`;
+  if (lanes > most) throw new UsageError(`${computation.name}: ${lanes} lanes, but ${what} has ${most}`);
 }
 
 /** The kernel of a design on lanes. @throws UsageError when the design does not fit the computation */
@@ -111,7 +121,7 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
   const refusal = laneProblem(computation, schedule);
   if (refusal) throw new UsageError(`${computation.name} does not run on lanes so: ${refusal.because}`);
   const onWarps = intrinsic.language === "cuda";
-  checkLanes(computation, schedule.lanes, onWarps);
+  checkLanes(computation, schedule.lanes, intrinsic);
   if (!onWarps && (schedule.each ?? 1) > 1)
     throw new UsageError(
       `${computation.name}: ${schedule.each} outputs a lane, which only threads of a GPU have; leave each out on a CPU`,
@@ -130,9 +140,7 @@ export function generateDesign(computation: Computation, candidate: LaneCandidat
     computation,
     computation.time ? lowerSteps(computation, schedule) : lowerLanes(computation, schedule),
     { lines: notes },
-    {
-      streaming: schedule.streaming,
-    },
+    { streaming: schedule.streaming, vectors: x86Vectors(registersOf(intrinsic)) },
   );
   // A step may be without a product and a sum that one instruction makes.
   return { ...kernel, promises: computation.time ? undefined : intrinsic.mnemonic };

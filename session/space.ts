@@ -29,7 +29,16 @@ import { emptySpace, joinedSpace } from "../tuner/joined-space.ts";
 import { arrayCandidates, generateArray } from "./array-space.ts";
 import { gridSessionSpace } from "./grid-space.ts";
 import { generate } from "./kernel.ts";
-import { besideWarps, generateDesign, laneCandidates, scaledEstimate, slides, vectorSpace } from "./lane-space.ts";
+import {
+  besideWarps,
+  floatLanes,
+  generateDesign,
+  laneCandidates,
+  registersOf,
+  scaledEstimate,
+  slides,
+  vectorSpace,
+} from "./lane-space.ts";
 import { predictorFor } from "./predict.ts";
 import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
 
@@ -52,7 +61,7 @@ export function* sessionSpace(
   // Lanes pass neighbours what they have read; where nothing slides there is nothing to pass, and an instruction does better.
   const wanted = kinds === "lanes" || (kinds === "all" && (isRefusals(mapped) || slides(computation)));
   const multiplyAdd = wanted ? laneInstruction(computation, intrinsics) : undefined;
-  const lanes = multiplyAdd && vectorSpace(computation, { threads, target });
+  const lanes = multiplyAdd && vectorSpace(computation, { threads, target, vectors: registersOf(multiplyAdd) });
   const windows = multiplyAdd && lanes && !("rule" in lanes) ? laneCandidates(lanes, multiplyAdd) : undefined;
   const every = kinds === "lanes";
   // Where a window runs, the designs that have names are its best: the others are asked for with the kind.
@@ -129,8 +138,7 @@ function isWide(computation: Computation): boolean {
 
 /** The multiply-add that lanes run: one product a lane, of the output's type. */
 function laneInstruction(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
-  const wanted = `avx512.fma.${outputOf(computation).dtype}`;
-  return intrinsics.find((i) => i.name === wanted);
+  return floatLanes(outputOf(computation).dtype, intrinsics);
 }
 
 /** Whether there are reasons in place of a space. */

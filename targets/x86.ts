@@ -92,17 +92,22 @@ export const ZMM = {
   source: "Intel SDM vol. 1, section 15",
 } as const satisfies RegisterClass;
 
+export const YMM = {
+  name: "ymm",
+  count: 16,
+  bytes: 32,
+  feature: "avx2",
+  ...vectorTypes(256),
+  constraint: "x",
+  source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
+} as const satisfies RegisterClass;
+
+/** Registers that lanes are. */
+export type VectorRegisters = typeof ZMM | typeof YMM;
+
 const REGISTERS: readonly RegisterClass[] = [
   ZMM,
-  {
-    name: "ymm",
-    count: 16,
-    bytes: 32,
-    feature: "avx2",
-    ...vectorTypes(256),
-    constraint: "x",
-    source: "Intel SDM vol. 1, section 14; AVX-512VL has 32",
-  },
+  YMM,
   { name: "xmm", count: 16, bytes: 16, ...vectorTypes(128), constraint: "x", source: "Intel SDM vol. 1, section 10" },
   {
     // Sixteen rows, as intrinsics/amx.ts configures them.

@@ -5,8 +5,10 @@ import { type Computation, defineComputation, inputsOf, memoryElements } from ".
 import type { DType } from "../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import { type LoopNest, loop } from "../abstraction/loop-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
+import { AVX2 } from "../codegen/x86-vectors.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -17,7 +19,16 @@ import { sourceOf } from "./support/source.ts";
 /** Compilers on a busy machine. */
 vi.setConfig({ testTimeout: 120_000 });
 
-const LANGUAGES: readonly LaneLanguage[] = ["c++", "cuda", "cm"];
+/** A language, with the vectors of it that are not those of AVX-512. */
+type Dialect = LaneLanguage | "c++ of AVX2";
+const DIALECTS: readonly Dialect[] = ["c++", "c++ of AVX2", "cuda", "cm"];
+
+function generated(dialect: Dialect, computation: Computation, nest: LoopNest, lines: readonly string[]): Kernel {
+  return dialect === "c++ of AVX2"
+    ? generateLanes("c++", computation, nest, { lines }, { vectors: AVX2 })
+    : generateLanes(dialect, computation, nest, { lines });
+}
+
 const SHAPES: readonly { readonly dtype: DType; readonly lanes: number }[] = [
   { dtype: "f32", lanes: 16 },
   { dtype: "f32", lanes: 5 },
@@ -71,28 +82,27 @@ function convolution(shift = -1): { computation: Computation; nest: LoopNest } {
 }
 
 /** C++ runs on the CPU itself; the others run anywhere. */
-const avx512 = nativeTarget().isa.includes("avx512f");
-const RUNNING = LANGUAGES.filter((language) => language !== "c++" || avx512);
-const SKIPPED = avx512 ? "" : " (c++ skipped: no avx512f)";
+const { isa } = nativeTarget();
+const NEEDED: Readonly<Partial<Record<Dialect, string>>> = { "c++": "avx512f", "c++ of AVX2": "fma" };
+const MISSING = DIALECTS.filter((d) => !isa.includes(NEEDED[d] ?? isa[0] ?? ""));
+const RUNNING = DIALECTS.filter((d) => !MISSING.includes(d));
+const SKIPPED = MISSING.map((d) => ` (${d} skipped: no ${NEEDED[d]})`).join("");
 
 describe("a convolution on lanes", () => {
   const { computation, nest } = convolution();
-  const extension = { "c++": "cpp", cuda: "cu", cm: "cm" } as const;
+  const extension = { "c++": "cpp", "c++ of AVX2": "avx2.cpp", cuda: "cu", cm: "cm" } as const;
 
-  it.each(LANGUAGES)("reads as its golden file in %s", async (language) => {
-    const { source } = generateLanes(language, computation, nest, { lines: ["design SBM: lanes hold x, sums move"] });
-    await expect(source).toMatchFileSnapshot(`golden/lanes.conv1d.${extension[language]}`);
+  it.each(DIALECTS)("reads as its golden file in %s", async (dialect) => {
+    const { source } = generated(dialect, computation, nest, ["design SBM: lanes hold x, sums move"]);
+    await expect(source).toMatchFileSnapshot(`golden/lanes.conv1d.${extension[dialect]}`);
   });
 
   it(`equals its equation in every language, and a wrong shift does not${SKIPPED}`, async () => {
     const inputs = inputsFor(computation);
     const want = [...interpret(computation, inputs)];
-    const right = RUNNING.map((language) => ({
-      kernel: generateLanes(language, computation, nest, { lines: [] }),
-      inputs,
-    }));
-    const wrong = RUNNING.map((language) => ({
-      kernel: generateLanes(language, computation, convolution(-2).nest, { lines: [] }),
+    const right = RUNNING.map((dialect) => ({ kernel: generated(dialect, computation, nest, []), inputs }));
+    const wrong = RUNNING.map((dialect) => ({
+      kernel: generated(dialect, computation, convolution(-2).nest, []),
       inputs,
     }));
     const runs = await runEmulated([...right, ...wrong]);
@@ -103,15 +113,15 @@ describe("a convolution on lanes", () => {
 });
 
 describe(`every form of a statement on lanes${SKIPPED}`, () => {
-  it.each(RUNNING)("in %s, compiled and run, gives what the interpreter gives", async (language) => {
+  it.each(RUNNING)("in %s, compiled and run, gives what the interpreter gives", async (dialect) => {
     const jobs: (EmulatedJob & { readonly label: string; readonly want: readonly number[] })[] = [];
     for (const form of LANE_FORMS)
       for (const { dtype, lanes } of SHAPES) {
         if (form.dtypes && !form.dtypes.includes(dtype)) continue;
-        if (language === "cm" && form.scratch !== undefined) continue;
+        if (dialect === "cm" && form.scratch !== undefined) continue;
         const { computation, nest } = laneNest(form, dtype, lanes);
         const inputs = inputsFor(computation);
-        const kernel = generateLanes(language, computation, nest, { lines: [form.name] });
+        const kernel = generated(dialect, computation, nest, [form.name]);
         const want = [...interpretNest(nest, computation, inputs)];
         jobs.push({ kernel, inputs, label: `${form.name} ${dtype} ${lanes}`, want });
       }

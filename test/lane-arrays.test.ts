@@ -23,8 +23,11 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { generateArray } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
+import { declaredAs } from "../session/declared.ts";
+import { registersOf } from "../session/lane-space.ts";
 import { isRefusals, sessionSpace } from "../session/space.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { type VectorRegisters, ZMM } from "../targets/x86.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -32,8 +35,8 @@ const target = modelTarget(nativeTarget());
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-function spaceOf(computation: Computation): ArraySpaceOfDesigns {
-  const space = finished(arraySpaceOf(computation, { threads: 1, target }));
+function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): ArraySpaceOfDesigns {
+  const space = finished(arraySpaceOf(computation, { threads: 1, target, vectors }));
   if ("rule" in space) throw new Error(space.because);
   return space;
 }
@@ -215,8 +218,25 @@ describe("designs on lanes by their transforms", () => {
 });
 
 describe("a search of designs on lanes", () => {
-  const spaceOn = (computation: Computation, kinds: "lanes" | "all") =>
-    finished(sessionSpace(computation, { intrinsics: usableIntrinsics(nativeTarget()), threads: 1, seed: 1, kinds }));
+  const spaceOn = (computation: Computation, kinds: "lanes" | "all", machine = nativeTarget()) =>
+    finished(sessionSpace(computation, { intrinsics: usableIntrinsics(machine), machine, threads: 1, seed: 1, kinds }));
+
+  it("has windows and transforms of 8 lanes of f32, 4 of f64, on a machine with AVX2 only, and none of narrow types", () => {
+    const machine = { ...nativeTarget(), isa: ["avx2", "fma"] };
+    for (const [types, lanes] of [["f32", 8] as const, ["f64", 4] as const]) {
+      const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }, types), "lanes", machine);
+      if (isRefusals(space)) throw new Error(space.map((r) => r.because).join());
+      const all = [...space.all()].flatMap((c) => (c.kind === "lanes" ? [c] : []));
+      expect([all.some(isArray), all.some((c) => !isArray(c))]).toEqual([true, true]);
+      expect(new Set(all.map((c) => `${c.intrinsic} ${c.schedule.lanes}`))).toEqual(
+        new Set([`avx2.fma.${types} ${lanes}`]),
+      );
+    }
+    expect(spaceOn(make("conv1d-single", { l: 400, r: 5 }, "bf16"), "lanes", machine)).toMatchObject([
+      { rule: "lanes" },
+    ]);
+  });
+
   const avx512 = nativeTarget().isa.includes("avx512f");
 
   it.skipIf(!avx512)("measures the best of each dataflow first, and has all of them to choose from", () => {
@@ -236,8 +256,12 @@ describe("a search of designs on lanes", () => {
   });
 });
 
-describe.skipIf(!readProcessor().features.includes("avx512dq"))(
-  "kernels of designs on lanes (skipped without AVX-512)",
+const { features } = readProcessor();
+/** Instructions whose kernels cannot run here. */
+const cannotRun = (name: string): boolean => !features.includes(name.startsWith("avx2") ? "fma" : "avx512dq");
+
+describe.skipIf(!features.includes("fma"))(
+  "kernels of designs on lanes (skipped without AVX2; those of AVX-512 where it is not there)",
   () => {
     const runners: Runner[] = [];
     beforeAll(async () => {
@@ -281,12 +305,23 @@ describe.skipIf(!readProcessor().features.includes("avx512dq"))(
       ],
       ["f16", make("conv2d-single", { h: 9, w: 40, r: 3, s: 3 }, "f16"), "avx512.fma.f32", inFull(12, 1)],
       ["an epilogue", EPILOGUE, "avx512.vpmulld", inFull(12, 1)],
+      ["a filter by every dataflow, AVX2", make("conv1d-single", { l: 203, r: 5 }), "avx2.fma.f32", inFull(20, 6)],
+      [
+        "channels of doubles, stride 2, AVX2",
+        make("conv2d", { n: 1, c: 3, k: 5, h: 11, w: 41, r: 3, s: 3, pad: 1, stride: 2 }, "f64"),
+        "avx2.fma.f64",
+        inFull(12, 2),
+      ],
+      ["integers, AVX2", make("conv1d", { n: 1, c: 2, k: 3, l: 77, r: 3 }, "s32"), "avx2.vpmulld", inFull(12, 2)],
     ];
-    it.each(CASES)("compute %s", async (_, computation, intrinsic, count) => {
+    it.each(CASES.filter(([, , name]) => !cannotRun(name)))("compute %s", async (_, computation, intrinsic, count) => {
       expect(runners.length).toBeGreaterThan(0);
       for (const runner of runners.slice(0, inFull(2, 1))) {
         const reference = await runner.reference(computation, 1);
-        for (const { schedule } of bestOfEach(spaceOf(computation)).slice(0, count)) {
+        for (const { schedule } of bestOfEach(spaceOf(computation, registersOf(declaredAs(intrinsic)))).slice(
+          0,
+          count,
+        )) {
           const candidate: ArrayCandidate = { kind: "lanes", intrinsic, schedule };
           const measured = await runner.measure(generateArray(computation, candidate), reference);
           expect(measured.status, "log" in measured ? `${JSON.stringify(schedule)} ${measured.log}` : "").toBe("ok");

@@ -19,12 +19,14 @@ import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
-import { ZMM } from "../targets/x86.ts";
+import { type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface ArraySpaceOptions {
   readonly threads: number;
   readonly target: ModelTarget;
+  /** That lanes lie in; those of AVX-512 when left out. */
+  readonly vectors?: VectorRegisters;
   /** Loops that transforms mix; see {@link arrayDesigns}. */
   readonly mixed?: number;
 }
@@ -61,17 +63,17 @@ const LEAST_LANE_BYTES = 4;
 /** The space, or why lanes have no design for a computation. A step is a design: told to end, it gives those that were priced by then. */
 export function* arraySpaceOf(
   computation: Computation,
-  { threads, target, mixed }: ArraySpaceOptions,
+  { threads, target, vectors = ZMM, mixed }: ArraySpaceOptions,
 ): Steps<ArraySpaceOfDesigns | LaneRefusal> {
   const { sum } = partsOf(computation);
-  const lanes = ZMM.bytes / Math.max(LEAST_LANE_BYTES, bytesOf(outputOf(sum).dtype));
+  const lanes = vectors.bytes / Math.max(LEAST_LANE_BYTES, bytesOf(outputOf(sum).dtype));
   const designs = yield* arrayDesigns(computation, lanes, mixed);
   if ("rule" in designs) return designs;
   const priced = (design: ArrayDesign, beside: ArraySchedule["beside"]): PricedArray[] =>
     (["passed", "loaded"] as const).flatMap((inputs) => {
       const schedule: ArraySchedule = { ...design.plan, beside, inputs, streaming: false, threads };
       const placed = withBeside(computation, sum, design.judged, schedule);
-      return placed.ok ? [{ design, schedule, seconds: arraySeconds(placed.array, schedule, target) }] : [];
+      return placed.ok ? [{ design, schedule, seconds: arraySeconds(placed.array, schedule, target, vectors) }] : [];
     });
   // 1. Every design, one pass at a time.
   const alone: PricedArray[] = [];
@@ -100,12 +102,12 @@ export function* arraySpaceOf(
 
   function costsOf(schedule: ArraySchedule): ArrayCosts | undefined {
     const placed = placeArray(computation, schedule);
-    return placed.ok ? arrayCosts(placed.array, schedule, target) : undefined;
+    return placed.ok ? arrayCosts(placed.array, schedule, target, vectors) : undefined;
   }
 
   function secondsOf(schedule: ArraySchedule): number | undefined {
     const placed = placeArray(computation, schedule);
-    return placed.ok ? arraySeconds(placed.array, schedule, target) : undefined;
+    return placed.ok ? arraySeconds(placed.array, schedule, target, vectors) : undefined;
   }
 }
 

@@ -2,7 +2,7 @@
  * @file The space of lane kernels of one sum of neighbours: every dataflow and every block that fits the registers, with the time each is
  * expected to take.
  *
- *     const space = laneSpace(computation, { lanes: [16], threads: 1, target });      a space, or why lanes cannot compute it
+ *     const space = laneSpace(computation, { threads: 1, target });      a space, or why lanes cannot compute it
  *     rankLanes(space, 12)                                                             the most promising, dataflows mixed
  *     lowerLanes(computation, candidate)                                               the loop nest of one
  */
@@ -17,16 +17,14 @@ import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../mapper/space
 import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
 import { laneSeconds } from "../perfmodel/lanes.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
-import { ZMM } from "../targets/x86.ts";
+import { type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface LaneSpaceOptions {
-  /** Lanes of a vector; AVX-512 registers when left out: 16 f32, 8 f64. */
-  readonly lanes?: readonly number[];
   readonly threads: number;
   readonly target: ModelTarget;
-  /** Vector registers of a thread. */
-  readonly registers?: number;
+  /** That lanes lie in; those of AVX-512 when left out: 16 f32, 8 f64. */
+  readonly vectors?: VectorRegisters;
 }
 
 export interface LaneSpace extends SearchSpace<LaneSchedule> {
@@ -47,7 +45,7 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   const verdict = tapsOf(computation);
   if (!verdict.ok) return verdict.refusal;
   const { sum } = verdict;
-  const registers = options.registers ?? ZMM.count;
+  const { count: registers, bytes } = options.vectors ?? ZMM;
   const rolling = rollings(computation);
   const sums = new Map(
     rolling.flatMap((rolled) => {
@@ -57,7 +55,7 @@ export function laneSpace(computation: Computation, options: LaneSpaceOptions): 
   );
   const context: LaneContext = {
     ...{ sum, rollings: rolling, threads: options.threads },
-    lanes: options.lanes ?? [ZMM.bytes / bytesOf(sum.output.dtype)],
+    lanes: [bytes / bytesOf(sum.output.dtype)],
   };
   const choices = LANE_DECISIONS;
   const schedules: LaneSchedule[] = [];

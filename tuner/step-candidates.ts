@@ -21,17 +21,15 @@ const VECTORS = [1, 2, 4] as const;
 export function stepSpace(computation: Computation, options: LaneSpaceOptions): LaneSpace | LaneRefusal {
   const steps = stepsOf(computation);
   if (!isSteps(steps)) return steps;
-  const lanes = options.lanes ?? [ZMM.bytes / bytesOf(outputOf(computation).dtype)];
-  const schedules = lanes.flatMap((width) =>
-    DEPTHS.flatMap((depth) =>
-      STRIPS.flatMap((strip) =>
-        VECTORS.flatMap((vectors) =>
-          [false, true].map(
-            (streaming): LaneSchedule => ({
-              ...{ dataflow: "FBS-load", lanes: width, rows: 1, vectors, rolled: [], weights: "memory", streaming },
-              ...{ prefetchBytes: 0, borders: "peeled", strip, depth, threads: options.threads },
-            }),
-          ),
+  const lanes = (options.vectors ?? ZMM).bytes / bytesOf(outputOf(computation).dtype);
+  const schedules = DEPTHS.flatMap((depth) =>
+    STRIPS.flatMap((strip) =>
+      VECTORS.flatMap((vectors) =>
+        [false, true].map(
+          (streaming): LaneSchedule => ({
+            ...{ dataflow: "FBS-load", lanes, rows: 1, vectors, rolled: [], weights: "memory", streaming },
+            ...{ prefetchBytes: 0, borders: "peeled", strip, depth, threads: options.threads },
+          }),
         ),
       ),
     ),

@@ -1,17 +1,17 @@
 /**
- * @file Lanes as AVX-512 registers: 16 of f32 or s32, 8 of f64; conditions on lanes are masks, shifts are VALIGND.
+ * @file Lanes as vector registers of x86; conditions on lanes are masks of one bit each, shifts are `lanes_from`.
  *
- *     Z0 = _mm512_fmadd_ps(_mm512_loadu_ps(x + 16 * b), _mm512_set1_ps(w[q]), lanes_from<15>(Z0, Z0));
+ *     Z0 = _mm512_fmadd_ps(_mm512_loadu_ps(x + 16 * b), _mm512_set1_ps(w[q]), lanes_from<15>(Z0, Z0));      AVX-512: x86-vectors.ts
+ *     Z0 = _mm256_fmadd_ps(_mm256_loadu_ps(x + 8 * b), _mm256_set1_ps(w[q]), lanes_from<7>(Z0, Z0));        AVX2
  */
 
 import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
-import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import {
   type Access,
   axesIn,
   binary,
-  type CompareOp,
   type Expr,
   number,
   substitute,
@@ -28,7 +28,6 @@ import {
   type SourceText,
   skeleton,
 } from "../abstraction/source-text.ts";
-import { vectorHelpersFor } from "./avx512-helpers.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
@@ -38,45 +37,22 @@ import { type LaneAccess, registerIn, registerName, tested } from "./lane-statem
 import { type Named, namedIn } from "./named.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
 import { type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
+import { AVX512, type VectorFunction, type X86Vectors } from "./x86-vectors.ts";
 
-interface Format {
-  readonly register: "__m512" | "__m512d" | "__m512i";
-  readonly lanes: number;
-  /** Suffix of intrinsics: `_mm512_add_ps`. */
-  readonly suffix: "ps" | "pd" | "epi32";
-  /** The same lanes as integers and back, for what exists on integers only. */
-  readonly bits: "epi32" | "epi64";
-  /** Vector of 32-bit indices, one a lane. */
-  readonly indices: "_mm512" | "_mm256";
-  readonly bytes: number;
-}
-
-const F32: Format = { register: "__m512", lanes: 16, suffix: "ps", bits: "epi32", indices: "_mm512", bytes: 4 };
-const F64: Format = { register: "__m512d", lanes: 8, suffix: "pd", bits: "epi64", indices: "_mm256", bytes: 8 };
-const S32: Format = { register: "__m512i", lanes: 16, suffix: "epi32", bits: "epi32", indices: "_mm512", bytes: 4 };
-
-function formatOf(dtype: DType): Format {
-  if (dtype === "f32") return F32;
-  if (dtype === "f64") return F64;
-  if (dtype === "s32") return S32;
-  // Narrow elements in lanes of 32 bits (rows-avx512.ts); checkType refuses them elsewhere.
-  if (dtype === "bf16" || dtype === "f16") return F32;
-  if (isInteger(dtype) && bytesOf(dtype) < 4) return S32;
-  throw new Error(`internal: no AVX-512 lanes of ${dtype}`);
-}
-
-export interface Avx512Options {
+export interface X86Options {
   /** Stores to the output go past the caches, where their address allows it. */
   readonly streaming?: boolean;
+  /** The registers that lanes are; those of AVX-512 when left out. */
+  readonly vectors?: X86Vectors;
 }
 
-export function avx512Source(
+export function x86Source(
   c: CExpressions,
   nest: LoopNest,
   notes: SourceNotes,
   comments: readonly string[],
-  options: Avx512Options,
-  writer = new Avx512Lanes(new LaneExpressions(c.computation, nest), nest, options.streaming ?? false),
+  { streaming = false, vectors = AVX512 }: X86Options,
+  writer = new X86Lanes(new LaneExpressions(c.computation, nest, vectors), nest, streaming, vectors),
 ): SourceText {
   const phases = phasesOf(nest.body).map((phase) => {
     const lines = printStatements(phase, writer);
@@ -87,7 +63,7 @@ export function avx512Source(
   const prepare = printStatements(nest.prepare, writer);
   return cppSource(c.computation, nest, {
     comments: [...comments, ...notes.lines],
-    prelude: [code`#include <immintrin.h>`, ...vectorHelpersFor([...prepare, ...phases.flat()])],
+    prelude: [code`#include <immintrin.h>`, ...vectors.helpers([...prepare, ...phases.flat()])],
     prepare: [...writer.declarations(namedIn(nest.prepare, nest)), ...prepare],
     phases,
     registers: (named) => writer.declarations(named),
@@ -102,17 +78,19 @@ function isDealt(s: Statement): boolean {
 /** Scalar expressions that may read a lane of a register. */
 export class LaneExpressions extends CExpressions {
   private readonly nest: LoopNest;
+  private readonly vectors: X86Vectors;
 
-  constructor(computation: CExpressions["computation"], nest: LoopNest) {
+  constructor(computation: CExpressions["computation"], nest: LoopNest, vectors: X86Vectors = AVX512) {
     super(computation, nest);
     this.nest = nest;
+    this.vectors = vectors;
   }
 
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const found = registerIn(this.nest, e);
     if (!found) return super.element(e, dtype, extents);
     const { file, register, lane } = found;
-    const { lanes: width } = formatOf(file.dtype);
+    const { lanes: width } = this.vectors.format(file.dtype);
     const parts = Math.ceil(file.lanes / width);
     const part = (i: number): Code => code`${registerName(file.name, register, i, parts)}`;
     const at = this.index(lane, extents);
@@ -124,29 +102,20 @@ export class LaneExpressions extends CExpressions {
   }
 }
 
-type LaneFunction =
-  | "add"
-  | "sub"
-  | "mul"
-  | "mullo"
-  | "div"
-  | "fmadd"
-  | "fnmadd"
-  | "fmsub"
-  | "xor"
-  | "abs"
-  | "roundscale";
-
-export class Avx512Lanes extends VectorExpressions {
+export class X86Lanes extends VectorExpressions {
   private readonly streaming: boolean;
+  private readonly vectors: X86Vectors;
 
-  constructor(c: CExpressions, nest: LoopNest, streaming: boolean) {
+  constructor(c: CExpressions, nest: LoopNest, streaming: boolean, vectors: X86Vectors = AVX512) {
     super(c, nest);
     this.streaming = streaming;
+    this.vectors = vectors;
   }
 
   declarations(named: Named): Code[] {
-    return this.registersIn(named).map(({ name, file }) => code`${formatOf(file.dtype).register} ${name} = {};`);
+    return this.registersIn(named).map(
+      ({ name, file }) => code`${this.vectors.format(file.dtype).register} ${name} = {};`,
+    );
   }
 
   openLoop(loop: Loop): Code {
@@ -175,11 +144,15 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected width(dtype: DType): number {
-    return formatOf(dtype).lanes;
+    return this.vectors.format(dtype).lanes;
+  }
+
+  private call(name: VectorFunction, dtype: DType, ...args: readonly Code[]): Code {
+    return this.vectors.call(name, this.vectors.format(dtype), args);
   }
 
   protected splat(text: Code, dtype: DType): Code {
-    return code`_mm512_set1_${formatOf(dtype).suffix}(${text})`;
+    return this.call("set1", dtype, text);
   }
 
   protected numbers(e: Expr, context: LaneContext): Code {
@@ -192,9 +165,9 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected broadcast({ file, register, lane }: LaneAccess, context: LaneContext): Code {
-    const { lanes, suffix, bytes } = formatOf(file.dtype);
-    if (lane.kind === "number" && file.lanes <= lanes)
-      return code`_mm512_permutexvar_${suffix}(_mm512_set1_epi${bytes === 8 ? 64 : 32}(${lane.value}), ${registerName(file.name, register)})`;
+    const format = this.vectors.format(file.dtype);
+    if (lane.kind === "number" && file.lanes <= format.lanes)
+      return this.vectors.spread(lane.value, format, code`${registerName(file.name, register)}`);
     return this.splat(
       this.c.value({ kind: "access", tensor: file.name, index: [number(register), lane] }, file.dtype, context.extents),
       file.dtype,
@@ -202,17 +175,14 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected permuted(at: LaneAccess, context: LaneContext): Code {
-    const { bits, suffix } = formatOf(at.file.dtype);
     if (at.file.lanes > this.width(at.file.dtype))
       throw new Error(`internal: lanes of ${at.file.name} are permuted over several registers`);
-    const order = this.indices(at.lane, context);
-    const wide = bits === "epi64" ? code`_mm512_cvtepi32_epi64(${order})` : order;
-    return code`_mm512_permutexvar_${suffix}(${wide}, ${this.partAt(at, 0).name})`;
+    return this.call("permutexvar", at.file.dtype, this.indices(at.lane, context), code`${this.partAt(at, 0).name}`);
   }
 
   /** An index for each lane, in 32 bits. */
   private indices(e: Expr, { axis, dtype, extents }: LaneContext): Code {
-    const { lanes, indices } = formatOf(dtype);
+    const { lanes, indices } = this.vectors.format(dtype);
     const used = extents[axis] ?? lanes;
     const each = Array.from({ length: lanes }, (_, l) =>
       // Lanes that are not in use do as the last one.
@@ -232,22 +202,22 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected load(place: LanePlace, context: LaneContext): Code {
-    const { suffix, bytes } = formatOf(context.dtype);
+    const { dtype } = context;
     const mask = this.mask(place.varying, context, true);
-    const outside = this.c.outside(place.tensor, context.dtype);
+    const outside = this.c.outside(place.tensor, dtype);
     if (place.stride === 1) {
       const from = this.pointer(place.tensor, this.c.index(place.first, context.extents));
-      const unmasked = suffix === "epi32" ? code`_mm512_loadu_si512` : code`_mm512_loadu_${suffix}`;
-      if (mask === undefined) return code`${unmasked}(${from})`;
-      if (outsideIsZero(outside)) return code`_mm512_maskz_loadu_${suffix}(${mask}, ${from})`;
-      return code`_mm512_mask_loadu_${suffix}(${this.splat(outside, context.dtype)}, ${mask}, ${from})`;
+      if (mask === undefined) return this.call("loadu", dtype, from);
+      if (outsideIsZero(outside)) return this.call("maskz_loadu", dtype, mask, from);
+      return this.call("mask_loadu", dtype, this.splat(outside, dtype), mask, from);
     }
     // Of a 3x3 filter of stride 2 with 256 x 256 outputs 27 us, with gathers 72 (one core of a Xeon, 2026-11-22).
     if (place.stride === 2 && mask === undefined)
       return code`even_lanes(${this.pointer(place.tensor, this.c.index(place.first, context.extents))})`;
     const { base, order } = this.gathered(place, context);
-    if (mask === undefined) return code`_mm512_i32gather_${suffix}(${order}, ${base}, ${bytes})`;
-    return code`_mm512_mask_i32gather_${suffix}(${this.splat(outside, context.dtype)}, ${mask}, ${order}, ${base}, ${bytes})`;
+    const size = code`${this.vectors.format(dtype).bytes}`;
+    if (mask === undefined) return this.call("i32gather", dtype, order, base, size);
+    return this.call("mask_i32gather", dtype, this.splat(outside, dtype), mask, order, base, size);
   }
 
   /** The element of lane 0 and every lane's distance from it; or, of what is no line, from the tensor's first. */
@@ -258,42 +228,42 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected store(place: LanePlace, where: readonly Expr[], value: Code, context: LaneContext): Code {
-    const { suffix, bytes } = formatOf(context.dtype);
+    const { dtype } = context;
     const mask = this.mask([...where, ...place.varying], context, true);
     const guard = this.guard(place.uniform, context);
     if (place.stride === 1) {
       const to = this.pointer(place.tensor, this.c.index(place.first, context.extents));
-      if (mask !== undefined) return code`${guard}_mm512_mask_storeu_${suffix}(${to}, ${mask}, ${value});`;
+      if (mask !== undefined) return code`${guard}${this.call("mask_storeu", dtype, to, mask, value)};`;
       if (this.streaming && this.isWhole(place.tensor)) return code`${guard}stream_lanes(${to}, ${value});`;
-      return code`${guard}_mm512_storeu_${suffix === "epi32" ? "si512" : suffix}(${to}, ${value});`;
+      return code`${guard}${this.call("storeu", dtype, to, value)};`;
     }
     const { base, order } = this.gathered(place, context);
-    if (mask === undefined) return code`${guard}_mm512_i32scatter_${suffix}(${base}, ${order}, ${value}, ${bytes});`;
-    return code`${guard}_mm512_mask_i32scatter_${suffix}(${base}, ${mask}, ${order}, ${value}, ${bytes});`;
+    const size = code`${this.vectors.format(dtype).bytes}`;
+    if (mask === undefined) return code`${guard}${this.call("i32scatter", dtype, base, order, value, size)};`;
+    return code`${guard}${this.call("mask_i32scatter", dtype, base, mask, order, value, size)};`;
   }
 
   protected blend(mask: readonly Expr[], whenTrue: Code, whenFalse: Code, context: LaneContext): Code {
-    const { suffix } = formatOf(context.dtype);
     const text = this.mask(mask, context, false);
-    return text === undefined ? whenTrue : code`_mm512_mask_mov_${suffix}(${whenFalse}, ${text}, ${whenTrue})`;
+    return text === undefined ? whenTrue : this.call("mask_mov", context.dtype, whenFalse, text, whenTrue);
   }
 
   protected reduced({ equation: { op, value: e }, mask: where, context }: Part): Code {
-    const { suffix } = formatOf(context.dtype);
     const value = this.vector(e, context);
     const name = op === "+=" ? "add" : op === "max=" ? "max" : "min";
     const mask = this.mask(where, context, true);
     return mask === undefined
-      ? code`_mm512_reduce_${name}_${suffix}(${value})`
-      : code`_mm512_mask_reduce_${name}_${suffix}(${mask}, ${value})`;
+      ? this.call(`reduce_${name}`, context.dtype, value)
+      : this.call(`mask_reduce_${name}`, context.dtype, mask, value);
   }
 
   protected insert({ file, register, lane }: LaneAccess, scalar: Code, context: LaneContext): Code[] {
-    const { suffix, lanes } = formatOf(file.dtype);
+    const { lanes } = this.vectors.format(file.dtype);
     const parts = Math.ceil(file.lanes / lanes);
     const write = (part: number, one: Code): Code => {
       const name = registerName(file.name, register, part, parts);
-      return code`${name} = _mm512_mask_mov_${suffix}(${name}, ${one}, ${this.splat(scalar, file.dtype)});`;
+      const written = this.call("mask_mov", file.dtype, code`${name}`, one, this.splat(scalar, file.dtype));
+      return code`${name} = ${written};`;
     };
     if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(1 << (lane.value % lanes)))];
     const inPart = (part: number): Code =>
@@ -303,9 +273,7 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {
-    const { suffix } = formatOf(dtype);
-    const call = (name: LaneFunction, ...given: readonly Code[]): Code =>
-      code`_mm512_${name}_${suffix}(${list(given)})`;
+    const call = (name: VectorFunction, ...given: readonly Code[]): Code => this.call(name, dtype, ...given);
     const [a = NOTHING, b = NOTHING, c = NOTHING] = args;
     const integer = dtype === "s32";
     switch (op) {
@@ -325,7 +293,7 @@ export class Avx512Lanes extends VectorExpressions {
         return call("fmsub", a, b, c);
       case "negate":
         return integer
-          ? call("sub", code`_mm512_setzero_si512()`, a)
+          ? call("sub", this.vectors.zero, a)
           : call("xor", a, this.splat(dtype === "f64" ? code`-0.0` : code`-0.0f`, dtype));
       case "max":
         return code`most_lanes(${a}, ${b})`;
@@ -343,8 +311,8 @@ export class Avx512Lanes extends VectorExpressions {
   }
 
   protected convert(text: Code, from: DType, to: DType): Code {
-    if (from === "s32" && to === "f32") return code`_mm512_cvtepi32_ps(${text})`;
-    if (from === "f32" && to === "s32") return code`_mm512_cvttps_epi32(${text})`;
+    if (from === "s32" && to === "f32") return code`${this.vectors.toFloat}(${text})`;
+    if (from === "f32" && to === "s32") return code`${this.vectors.toInteger}(${text})`;
     throw new Error(`internal: lanes do not convert ${from} to ${to}`);
   }
 
@@ -352,7 +320,7 @@ export class Avx512Lanes extends VectorExpressions {
 
   /** Lanes where all conditions hold, and that are in use if that matters; undefined for every lane. */
   protected mask(conditions: readonly Expr[], context: LaneContext, inUse: boolean): Code | undefined {
-    const { lanes } = formatOf(context.dtype);
+    const { lanes } = this.vectors.format(context.dtype);
     const { axis, extents } = context;
     const used = extents[axis] ?? lanes;
     const all = 2 ** lanes - 1;
@@ -369,38 +337,17 @@ export class Avx512Lanes extends VectorExpressions {
 
   /** A condition on the elements that lanes hold. */
   private maskOfElements(e: Expr, context: LaneContext): Code {
-    const { lanes, suffix } = formatOf(context.dtype);
+    const format = this.vectors.format(context.dtype);
     if (e.kind === "logic") {
       const [left, right] = [e.left, e.right].map(
-        (part) => this.mask([part], context, false) ?? hexadecimal(2 ** lanes - 1),
+        (part) => this.mask([part], context, false) ?? hexadecimal(2 ** format.lanes - 1),
       );
       return code`(${left ?? NOTHING} ${e.op === "and" ? "&" : "|"} ${right ?? NOTHING})`;
     }
     if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
-    const [left, right] = [this.vector(e.left, context), this.vector(e.right, context)];
-    return isInteger(context.dtype)
-      ? code`_mm512_cmp_${suffix}_mask(${left}, ${right}, ${INTEGERS_COMPARED[e.op]})`
-      : code`_mm512_cmp_${suffix}_mask(${left}, ${right}, ${FLOATS_COMPARED[e.op]})`;
+    return this.vectors.compared(e.op, format, this.vector(e.left, context), this.vector(e.right, context));
   }
 }
-
-/** NaN is equal to nothing. */
-const FLOATS_COMPARED = {
-  "<": "_CMP_LT_OQ",
-  "<=": "_CMP_LE_OQ",
-  ">": "_CMP_GT_OQ",
-  ">=": "_CMP_GE_OQ",
-  "==": "_CMP_EQ_OQ",
-  "!=": "_CMP_NEQ_UQ",
-} as const satisfies Record<CompareOp, string>;
-const INTEGERS_COMPARED = {
-  "<": "_MM_CMPINT_LT",
-  "<=": "_MM_CMPINT_LE",
-  ">": "_MM_CMPINT_NLE",
-  ">=": "_MM_CMPINT_NLT",
-  "==": "_MM_CMPINT_EQ",
-  "!=": "_MM_CMPINT_NE",
-} as const satisfies Record<CompareOp, string>;
 
 function outsideIsZero(text: Code): boolean {
   return /^0(\.0f?)?$/.test(skeleton(text));

@@ -1,0 +1,148 @@
+/**
+ * @file Two sets of vector instructions that lanes are printed in: what their registers hold, and how an operation is called.
+ *
+ *     AVX512.call("maskz_loadu", F32, [mask, from])      _mm512_maskz_loadu_ps(mask, from)
+ *     AVX2.call("maskz_loadu", F32, [mask, from])        maskz_loadu_lanes(mask, from)      no such instruction: avx2-helpers.ts
+ *
+ * Operations have the names of AVX-512. A mask is a number, a bit a lane, in both.
+ */
+
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+import type { CompareOp } from "../abstraction/expression.ts";
+import { type Code, code, list } from "../abstraction/source-text.ts";
+import type { VectorRegisters } from "../targets/x86.ts";
+import { avx2HelpersFor } from "./avx2-helpers.ts";
+import { vectorHelpersFor } from "./avx512-helpers.ts";
+
+export interface Format {
+  readonly register: "__m512" | "__m512d" | "__m512i" | "__m256" | "__m256d" | "__m256i";
+  readonly lanes: number;
+  /** Suffix of intrinsics: `_mm512_add_ps`. */
+  readonly suffix: "ps" | "pd" | "epi32";
+  /** Vector of 32-bit indices, one a lane. */
+  readonly indices: "_mm512" | "_mm256" | "_mm";
+  readonly bytes: 4 | 8;
+}
+
+type Arithmetic = "add" | "sub" | "mul" | "mullo" | "div" | "fmadd" | "fnmadd" | "fmsub" | "xor" | "abs" | "roundscale";
+type Access = "loadu" | "maskz_loadu" | "mask_loadu" | "i32gather" | "mask_i32gather";
+type Write = "storeu" | "mask_storeu" | "i32scatter" | "mask_i32scatter";
+type Fold = "add" | "max" | "min";
+export type VectorFunction =
+  | (Arithmetic | Access | Write)
+  | ("set1" | "permutexvar" | "mask_mov")
+  | (`reduce_${Fold}` | `mask_reduce_${Fold}`);
+
+/** The instructions of a register file. */
+export const x86Vectors = ({ name }: VectorRegisters): X86Vectors => (name === "ymm" ? AVX2 : AVX512);
+
+export interface X86Vectors {
+  /** What a machine must have (targets/x86.ts). */
+  readonly feature: "avx512f" | "avx2";
+  format(dtype: DType): Format;
+  call(name: VectorFunction, format: Format, args: readonly Code[]): Code;
+  /** One lane on every lane. */
+  spread(lane: number, format: Format, register: Code): Code;
+  /** The mask of the lanes where a comparison holds. */
+  compared(op: CompareOp, format: Format, left: Code, right: Code): Code;
+  readonly zero: Code;
+  /** Integers as f32 and back; what is beyond the range of s32 does not meet it here. */
+  readonly toFloat: "_mm512_cvtepi32_ps" | "_mm256_cvtepi32_ps";
+  readonly toInteger: "_mm512_cvttps_epi32" | "_mm256_cvttps_epi32";
+  helpers(text: readonly Code[]): Code[];
+}
+
+interface Formats {
+  readonly f32: Format;
+  readonly f64: Format;
+  readonly s32: Format;
+}
+
+/** @throws Error for a type that no lanes hold */
+function formatIn(formats: Formats, dtype: DType, narrow: boolean): Format {
+  if (dtype === "f32" || dtype === "f64" || dtype === "s32") return formats[dtype];
+  // Narrow elements in lanes of 32 bits (rows-avx512.ts); checkType refuses them elsewhere.
+  if (narrow && (dtype === "bf16" || dtype === "f16")) return formats.f32;
+  if (narrow && isInteger(dtype) && bytesOf(dtype) < 4) return formats.s32;
+  throw new Error(`internal: no lanes of ${dtype}`);
+}
+
+/** NaN is equal to nothing. */
+const FLOATS_COMPARED = {
+  "<": "_CMP_LT_OQ",
+  "<=": "_CMP_LE_OQ",
+  ">": "_CMP_GT_OQ",
+  ">=": "_CMP_GE_OQ",
+  "==": "_CMP_EQ_OQ",
+  "!=": "_CMP_NEQ_UQ",
+} as const satisfies Record<CompareOp, string>;
+const INTEGERS_COMPARED = {
+  "<": "_MM_CMPINT_LT",
+  "<=": "_MM_CMPINT_LE",
+  ">": "_MM_CMPINT_NLE",
+  ">=": "_MM_CMPINT_NLT",
+  "==": "_MM_CMPINT_EQ",
+  "!=": "_MM_CMPINT_NE",
+} as const satisfies Record<CompareOp, string>;
+
+const WIDE: Formats = {
+  f32: { register: "__m512", lanes: 16, suffix: "ps", indices: "_mm512", bytes: 4 },
+  f64: { register: "__m512d", lanes: 8, suffix: "pd", indices: "_mm256", bytes: 8 },
+  s32: { register: "__m512i", lanes: 16, suffix: "epi32", indices: "_mm512", bytes: 4 },
+};
+
+export const AVX512: X86Vectors = {
+  feature: "avx512f",
+  format: (dtype) => formatIn(WIDE, dtype, true),
+  call: (name, { suffix, register }, args) => {
+    const all = list(args);
+    if (register === "__m512i" && name === "loadu") return code`_mm512_loadu_si512(${all})`;
+    if (register === "__m512i" && name === "storeu") return code`_mm512_storeu_si512(${all})`;
+    const [order, ...rest] = args;
+    if (name === "permutexvar" && suffix === "pd" && order)
+      return code`_mm512_permutexvar_pd(_mm512_cvtepi32_epi64(${order}), ${list(rest)})`;
+    return code`_mm512_${name}_${suffix}(${all})`;
+  },
+  spread: (lane, { suffix, bytes }, register) =>
+    code`_mm512_permutexvar_${suffix}(_mm512_set1_epi${bytes === 8 ? 64 : 32}(${lane}), ${register})`,
+  compared: (op, { suffix }, left, right) =>
+    suffix === "epi32"
+      ? code`_mm512_cmp_epi32_mask(${left}, ${right}, ${INTEGERS_COMPARED[op]})`
+      : code`_mm512_cmp_${suffix}_mask(${left}, ${right}, ${FLOATS_COMPARED[op]})`,
+  zero: code`_mm512_setzero_si512()`,
+  toFloat: "_mm512_cvtepi32_ps",
+  toInteger: "_mm512_cvttps_epi32",
+  helpers: vectorHelpersFor,
+};
+
+const NARROW: Formats = {
+  f32: { register: "__m256", lanes: 8, suffix: "ps", indices: "_mm256", bytes: 4 },
+  f64: { register: "__m256d", lanes: 4, suffix: "pd", indices: "_mm", bytes: 8 },
+  s32: { register: "__m256i", lanes: 8, suffix: "epi32", indices: "_mm256", bytes: 4 },
+};
+
+/** Operations that AVX2 and FMA have an instruction for, on all types of lanes or on floats. */
+const OF_ALL: ReadonlySet<VectorFunction> = new Set(["set1", "add", "sub", "mullo"]);
+const OF_FLOATS: ReadonlySet<VectorFunction> = new Set([
+  ...(["loadu", "storeu", "mul", "div", "fmadd", "fnmadd", "fmsub", "xor"] as const),
+]);
+
+export const AVX2: X86Vectors = {
+  feature: "avx2",
+  format: (dtype) => formatIn(NARROW, dtype, false),
+  call: (name, { suffix }, args) => {
+    const all = list(args);
+    if (name === "roundscale") return code`_mm256_round_${suffix}(${all})`;
+    const native = OF_ALL.has(name) || (suffix !== "epi32" && OF_FLOATS.has(name));
+    return native ? code`_mm256_${name}_${suffix}(${all})` : code`${name}_lanes(${all})`;
+  },
+  spread: (lane, { indices }, register) => code`permutexvar_lanes(${indices}_set1_epi32(${lane}), ${register})`,
+  compared: (op, { suffix }, left, right) =>
+    suffix === "epi32"
+      ? code`compared_lanes<${INTEGERS_COMPARED[op]}>(${left}, ${right})`
+      : code`compared_lanes<${FLOATS_COMPARED[op]}>(${left}, ${right})`,
+  zero: code`_mm256_setzero_si256()`,
+  toFloat: "_mm256_cvtepi32_ps",
+  toInteger: "_mm256_cvttps_epi32",
+  helpers: avx2HelpersFor,
+};
