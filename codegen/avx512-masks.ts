@@ -9,6 +9,7 @@ import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number, substitute
 import { type Code, code, join } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
+import { strideIn } from "./lane-statement.ts";
 
 /** A condition that depends on more than the lane. */
 export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: number): Code {
@@ -18,7 +19,7 @@ export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: nu
   if (e.kind === "compare") {
     if (!axesIn(e).includes(axis)) return code`(${c.condition(e, extents)} ? ~0u : 0u)`;
     const difference = binary("-", e.left, e.right);
-    const factor = affineForm(difference)?.terms.get(axis);
+    const factor = strideIn(difference, axis);
     const rest = substitute(difference, new Map([[axis, number(0)]]), "index");
     // lane + rest op 0, or -lane + rest op 0.
     if (factor === 1) return lanesWhere(c, e.op, binary("-", number(0), rest), context);

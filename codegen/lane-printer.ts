@@ -161,6 +161,7 @@ export abstract class LanePrinter {
   private pinned(equation: Equation, where: readonly Expr[], context: LaneContext): Code[] {
     const lane = context.axis;
     const pin = onlyLane(where, lane, context.extents);
+    if (pin === "none") return [];
     if (pin === undefined)
       throw new Error(`internal: ${printEquation(equation)} assigns from several lanes; where lane == n says which`);
     const at = (e: Expr): Expr => substitute(e, new Map([[lane, pin]]));

@@ -145,19 +145,30 @@ export function split(conditions: readonly Expr[], lane: string): [uniform: Expr
 export function pinnedLane(e: Expr, lane: string): Expr | undefined {
   if (e.kind !== "compare" || e.op !== "==") return undefined;
   if (e.left.kind === "axis" && e.left.name === lane && !axesIn(e.right).includes(lane)) return e.right;
-  const form = affineForm(binary("-", e.left, e.right));
-  const factor = form?.terms.get(lane);
+  const factor = strideIn(binary("-", e.left, e.right), lane);
   if (factor !== 1 && factor !== -1) return undefined;
   const rest = substitute(binary("-", e.left, e.right), new Map([[lane, number(0)]]), "index");
   return factor === 1 ? binary("-", number(0), rest) : rest;
 }
 
-/** The one lane that conditions leave, by naming it or together: `lane/8 == 0`, `lane%8 == 3`. */
-export function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): Expr | undefined {
+/** What an index grows by from one value of a name to the next; undefined where that differs. */
+export function strideIn(index: Expr, name: string): number | undefined {
+  if (!axesIn(index).includes(name)) return 0;
+  const form = affineForm(index);
+  if (form) return form.terms.get(name) ?? 0;
+  if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
+  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
+  if (left === undefined || right === undefined) return undefined;
+  return index.op === "+" ? left + right : left - right;
+}
+
+/** The one lane that conditions leave, by naming it or together: `lane/8 == 0`, `lane%8 == 3`; or that they leave none. */
+export function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): Expr | "none" | undefined {
   const named = conditions.map((e) => pinnedLane(e, lane)).find((e) => e !== undefined);
   if (named) return named;
   const [only, ...others] = lanesLeft(conditions, lane, extents);
-  return only === undefined || others.length > 0 ? undefined : number(only);
+  if (only === undefined) return "none";
+  return others.length > 0 ? undefined : number(only);
 }
 
 /** The value joined to what the target held, as one expression. */

@@ -33,6 +33,7 @@ import {
   registerIn,
   registerName,
   split,
+  strideIn,
 } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 
@@ -246,17 +247,6 @@ export type LaneOperation =
   | ("+" | "-" | "*" | "/")
   | ("a*b+c" | "c-a*b" | "a*b-c")
   | ("negate" | "min" | "max" | "square" | "abs" | "round");
-
-/** What an index grows by from one value of a name to the next; undefined where that differs. */
-function strideIn(index: Expr, name: string): number | undefined {
-  if (!axesIn(index).includes(name)) return 0;
-  const form = affineForm(index);
-  if (form) return form.terms.get(name) ?? 0;
-  if (index.kind !== "binary" || (index.op !== "+" && index.op !== "-")) return undefined;
-  const [left, right] = [strideIn(index.left, name), strideIn(index.right, name)];
-  if (left === undefined || right === undefined) return undefined;
-  return index.op === "+" ? left + right : left - right;
-}
 
 function clampTo(i: number, count: number): number {
   return Math.min(Math.max(i, 0), count - 1);
