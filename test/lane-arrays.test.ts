@@ -314,6 +314,32 @@ describe.skipIf(!features.includes("fma"))(
       ],
       ["integers, AVX2", make("conv1d", { n: 1, c: 2, k: 3, l: 77, r: 3 }, "s32"), "avx2.vpmulld", inFull(12, 2)],
     ];
+    it.skipIf(cannotRun("avx512.fma.f32"))(
+      "are printed where results leave at a lane that divisions name, or at none",
+      async () => {
+        const computation = make("conv2d-single", { h: 6, w: 41, r: 3, s: 3, pad: 1 });
+        const [runner] = runners;
+        if (!runner) throw new Error("no runner");
+        const reference = await runner.reference(computation, 1);
+        const rest = { lanes: 16, beside: {}, inputs: "loaded", streaming: false, threads: 1 } as const;
+        const loops = ["q", "r", "s"];
+        const rows = [
+          [0, 1, -1],
+          [1, 0, 0],
+        ];
+        const schedules: ArraySchedule[] = [
+          { ...rest, transform: { loops, allocation: [1, 1, 1], schedule: rows }, tile: { q: 12 } },
+          { ...rest, transform: { loops, allocation: [1, 0, 1], schedule: rows }, tile: { q: 12 }, inputs: "passed" },
+        ];
+        for (const schedule of schedules) {
+          const kernel = generateArray(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+          // g++ takes ten seconds for the two.
+          if (inFull(true, false)) expect((await runner.measure(kernel, reference)).status).toBe("ok");
+          else expect(kernel.source.length).toBeGreaterThan(0);
+        }
+      },
+    );
+
     it.each(CASES.filter(([, , name]) => !cannotRun(name)))("compute %s", async (_, computation, intrinsic, count) => {
       expect(runners.length).toBeGreaterThan(0);
       for (const runner of runners.slice(0, inFull(2, 1))) {
