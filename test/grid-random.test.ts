@@ -20,6 +20,7 @@ import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { reordered } from "../tuner/reordered.ts";
 import { convolutionF16, expectRightEmulated, type GridSubject } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -38,7 +39,8 @@ function printedAtRandom(
   let drawn = 0;
   for (let i = 0; i < INSTRUCTIONS; i++) {
     const intrinsic = pick(random, F16);
-    const found = formsOf(computation).flatMap((form) => phasesTogether(validMappings(form, intrinsic)));
+    const valid = formsOf(computation).flatMap((form) => phasesTogether(validMappings(form, intrinsic)));
+    const found = valid.flatMap((m) => [m, ...reordered(m).flatMap((o) => (o.isInMemoryOrder ? [o.mapping()] : []))]);
     for (let s = 0; s < SCHEDULES && found.length > 0; s++) {
       const mapping = pick(random, found);
       const make = (): string | undefined => {
@@ -102,6 +104,39 @@ describe("schedules drawn at random for small images in NCHW", () => {
       const context = mapping && gridContext(mapping, LIMITS);
       const schedule = context && typeof context !== "string" ? drawSchedule(GRID, context, random) : undefined;
       if (!context || typeof context === "string" || !schedule) continue;
+      const name = `${intrinsic.name} ${printMatching(mapping.matching)}; ${printGridSchedule(schedule)}`;
+      subjects.push({ name, context, schedule });
+    }
+    await expectRightEmulated(subjects);
+  });
+});
+
+describe("schedules drawn at random for few channels", () => {
+  /** Strides, dilations, filters of even length, sums that fill no part, channels of which 8, 4, 2 or 1 move at once. */
+  const FEW = [
+    { n: 2, c: 3, k: 20, h: 11, w: 16, r: 5, s: 5, pad: 2, stride: 2 },
+    { n: 1, c: 4, k: 8, h: 8, w: 8, r: 2, s: 4, pad: 1 },
+    { n: 1, c: 6, k: 16, h: 9, w: 9, r: 3, s: 3, pad: 2, dilation: 2 },
+    { n: 2, c: 8, k: 8, h: 8, w: 8, r: 3, s: 3, pad: 1 },
+    { n: 1, c: 16, k: 8, h: 6, w: 16, r: 1, s: 3, pad: 0 },
+  ];
+
+  it("stage what a tile reads once and give what the equation says on the emulated device", {
+    timeout: 900_000,
+  }, async () => {
+    const random = seededRandom(Number(process.env["SEED"] ?? 3));
+    const subjects: GridSubject[] = [];
+    while (subjects.length < inFull(64, 4)) {
+      const computation = convolutionF16("conv2d", pick(random, FEW), random() < 0.5);
+      const intrinsic = pick(
+        random,
+        F16.filter((i) => i.family === "mma"),
+      );
+      const found = validMappings(computation, intrinsic).flatMap((m) => [m, ...reordered(m).map((o) => o.mapping())]);
+      const mapping = pick(random, found);
+      const context = gridContext(mapping, LIMITS);
+      const schedule = typeof context === "string" ? undefined : drawSchedule(GRID, context, random);
+      if (typeof context === "string" || schedule?.gather === undefined) continue;
       const name = `${intrinsic.name} ${printMatching(mapping.matching)}; ${printGridSchedule(schedule)}`;
       subjects.push({ name, context, schedule });
     }

@@ -24,35 +24,41 @@ export function reordered(mapping: Mapping): Reordered[] {
   const fused = intrinsic.computation.axes.filter((a) => a.kind === "reduce" && (matching[a.name]?.length ?? 0) > 1);
   if (fused.length === 0) return [];
   const problem = defineProblem(computation, intrinsic, binding);
+  const stepsOf = stepsIn(mapping);
   return fused.flatMap((a) => {
-    const orders = permutations(matching[a.name] ?? []).filter((order) => order.join() !== matching[a.name]?.join());
+    const own = matching[a.name] ?? [];
+    const orders = permutations(own).filter((order) => order.some((loop, i) => loop !== own[i]));
+    const steps = new Map(own.map((loop) => [loop, stepsOf(loop)]));
     return orders.map((order) => ({
       order,
-      isInMemoryOrder: inMemoryOrder(mapping, order),
+      isInMemoryOrder: isDescending(order.map((loop) => steps.get(loop) ?? [])),
       // A match is judged by its sets of loops, whatever their order.
       mapping: () => mappingBy(problem, { ...matching, [a.name]: order }),
     }));
   });
 }
 
-/** Whether every loop takes longer steps through what is not constant than the next. */
-function inMemoryOrder({ computation, binding }: Mapping, order: readonly string[]): boolean {
-  const steps = (loop: string): number[] =>
-    Object.values(binding).flatMap((bound) => {
-      if (bound.kind !== "access" || bound.tensor === targetOf(computation).name) return [];
-      const { dims, storage, constant } = tensorOf(computation, bound.tensor);
-      const form = affineForm(storage);
-      if (constant || !form) return [];
-      return bound.index.reduce(
-        (sum, e, i) => sum + (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
-        0,
-      );
-    });
-  return order.every((loop, i) => {
-    const next = order[i + 1];
-    if (next === undefined) return true;
-    const [own, after] = [steps(loop), steps(next)];
-    return own.length > 0 && own.every((step, at) => Math.abs(step) > Math.abs(after[at] ?? 0));
+/** Elements that each input moves by with a step of a loop, constants apart. */
+function stepsIn({ computation, binding }: Mapping): (loop: string) => readonly number[] {
+  const inputs = Object.values(binding).flatMap((bound) => {
+    if (bound.kind !== "access" || bound.tensor === targetOf(computation).name) return [];
+    const { dims, storage, constant } = tensorOf(computation, bound.tensor);
+    const form = affineForm(storage);
+    if (constant || !form) return [];
+    return [
+      bound.index.map((e, i) => ({ terms: affineForm(e)?.terms, pitch: form.terms.get(dims[i]?.name ?? "") ?? 0 })),
+    ];
+  });
+  return (loop) => inputs.map((index) => index.reduce((n, { terms, pitch }) => n + (terms?.get(loop) ?? 0) * pitch, 0));
+}
+
+/** Whether every loop takes longer steps than the next. */
+function isDescending(steps: readonly (readonly number[])[]): boolean {
+  return steps.every((own, i) => {
+    const after = steps[i + 1];
+    return (
+      after === undefined || (own.length > 0 && own.every((step, at) => Math.abs(step) > Math.abs(after[at] ?? 0)))
+    );
   });
 }
 
