@@ -156,8 +156,8 @@ describe("a box", () => {
 
   it("reads as a program: rows with their borders, channels and pixels as one, zeros behind the end of the sum", () => {
     expect(printNest(lowerGrid(context, subject.schedule))).toMatchInlineSnapshot(`
-      "shared b_ring: f16[stage 2, n 16, k 32] at stage*640 + (n*40 + k)
-      shared a_box: f16[n 1, h 7, wc 64] at 448*n + 64*h + wc
+      "shared a_box: f16[n 1, h 7, wc 64] at 448*n + 64*h + wc
+      shared b_ring: f16[stage 2, n 16, k 32] at stage*640 + (n*40 + k)
       registers c: 2 x mma.m16n8k16.f32.f16.c
       registers a: 1 x mma.m16n8k16.f32.f16.a
       registers b: 2 x mma.m16n8k16.f32.f16.b
