@@ -192,7 +192,8 @@ type LastWord<S extends string, Word extends string = ""> = S extends `${infer C
   : Word;
 type Separator = " " | "(" | ")" | "]" | "," | "=" | "+" | "-" | "*" | "/" | "%" | "<" | ">";
 
-const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride"];
+/** OpenCL C: `space` is `global` or `local`; `by` is `block` where a block read can take the rows, else the space. */
+const MEMORY_WORDS: readonly string[] = ["reg", "ptr", "stride", "space", "by"];
 
 /**
  * Completes a declaration and refuses an inconsistent one: an axis without extent, types that disagree, a storage formula that

@@ -17,6 +17,9 @@
  *     extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream);
  *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream);
  *
+ * An OpenCL C kernel is functions of a workspace and the tensors, which run in order: `automap_prepare` once, then `automap_phase_0` ... at every
+ * call, each by as many work-groups as the host likes, one sub-group a work-group; `steps` says how many have something to do.
+ *
  * A CM kernel is functions on buffer surfaces; `launches` tells a host which to run, in order, in how many thread groups.
  */
 
@@ -64,10 +67,20 @@ export interface CudaCall {
   readonly aligned: Readonly<Record<string, number>>;
 }
 
+/** What whoever calls an OpenCL C kernel must know beside its functions. */
+export interface OpenClCall {
+  /** Of the workspace, which begins with zeros. */
+  readonly workspaceBytes: number;
+  /** Work-items of a work-group, which are one sub-group; 1 where each works for itself. */
+  readonly lanes: number;
+  /** Of each phase, the steps that are dealt to work-groups. */
+  readonly steps: readonly number[];
+}
+
 /** A generated program, and what it promises. */
 export interface Kernel {
   /** What it is written in. */
-  readonly language: "c++" | "cuda" | "cm";
+  readonly language: "c++" | "cuda" | "cm" | "opencl";
   /** The whole text, ready to compile. */
   readonly source: SourceText;
   /** ISA features the compiler must be allowed, as its flags name them: `avx512vnni`. */
@@ -80,4 +93,6 @@ export interface Kernel {
   readonly launches?: readonly Launch[];
   /** Of CUDA only. */
   readonly call?: CudaCall;
+  /** Of OpenCL C only. */
+  readonly opencl?: OpenClCall;
 }

@@ -4,7 +4,7 @@
  *     isReserved("new", ["c++"])     true        isReserved("new", ["typescript"])     true        isReserved("in", ["c++"])     false
  */
 
-export type Language = "c++" | "cuda" | "cm" | "python" | "typescript";
+export type Language = "c++" | "cuda" | "cm" | "opencl" | "python" | "typescript";
 
 const words = (text: string): string[] => text.trim().split(/\s+/);
 
@@ -36,6 +36,15 @@ const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
   cuda: new Set([...C_FAMILY, ...words("blockDim blockIdx gridDim threadIdx warpSize")]),
   /** CM language specification, Data Types. */
   cm: new Set([...C_FAMILY, ...words("half matrix matrix_ref uchar uint ushort vector vector_ref")]),
+  /** Address spaces, qualifiers and types of the OpenCL C specification, section 6; vectors of up to sixteen. */
+  opencl: new Set([
+    ...C_FAMILY,
+    ...words("constant global kernel local pipe read_only read_write uniform vec_step write_only"),
+    ...words("half uchar uint ulong ushort event_t image2d_t sampler_t size_t ptrdiff_t"),
+    ...["char", "double", "float", "half", "int", "long", "short", "uchar", "uint", "ulong", "ushort"].flatMap((type) =>
+      [2, 3, 4, 8, 16].map((count) => type + String(count)),
+    ),
+  ]),
   python: new Set(PYTHON),
   typescript: new Set(TYPESCRIPT),
 };

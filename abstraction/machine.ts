@@ -116,6 +116,8 @@ export interface Feature {
   readonly extensions?: readonly string[];
   /** What the compiler is told: `-mavx512vnni`. */
   readonly flags?: readonly string[];
+  /** Lanes of the sub-groups that issue its instructions together. */
+  readonly subgroup?: number;
   readonly source: string;
 }
 

@@ -7,6 +7,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Figure } from "../abstraction/machine.ts";
 import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
@@ -16,7 +17,7 @@ import type { MemoryLevel } from "../perfmodel/target.ts";
 import { indent, table } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
 import { contradictionText } from "../session/contradiction.ts";
-import { isGpu } from "../targets/index.ts";
+import { isGpu, isPredictedOnly } from "../targets/index.ts";
 import { calibratedParts, calibrateGpu, gpuSchema } from "./calibrate-gpu.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { parseOptions } from "./options.ts";
@@ -70,6 +71,10 @@ async function calibrate(given: Options): Promise<ExitCode> {
   const target = await readTarget(given.target);
   const notice = checkDatabase(given.db);
   if (notice !== undefined) say(notice);
+  if (isPredictedOnly(target))
+    throw new UsageError(`--target: nothing here measures ${target.name}`, {
+      hint: "its figures are those of targets/intel-gpus.ts",
+    });
   if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
   if (outcome.status === "environment") {

@@ -4,14 +4,15 @@
  *     --target cpu       this machine's processor, the default
  *     --target cuda      this machine's GPU
  *     --target h100      a GPU by name: measured where one is, ranked by the model anywhere
+ *     --target dg2       an Intel GPU: ranked by the model
  */
 
 import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { gpuTargetNamed, NVIDIA_TARGETS, nativeTarget } from "../targets/index.ts";
+import { gpuTargetNamed, INTEL_GPUS, intelGpuNamed, NVIDIA_TARGETS, nativeTarget } from "../targets/index.ts";
 
 export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
-export const TARGET_NAMES = ["cpu", "cuda", ...GPU_NAMES];
+export const TARGET_NAMES = ["cpu", "cuda", ...GPU_NAMES, ...INTEL_GPUS.map((t) => t.name)];
 /** What others call this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 
@@ -33,7 +34,7 @@ export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> 
     if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });
     return found;
   }
-  const target = gpuTargetNamed(name);
+  const target = gpuTargetNamed(name) ?? intelGpuNamed(name);
   if (target) return target;
   throw new UsageError(`--target: no machine "${name}"`, {
     hint: GPU_WORDS.includes(name.toLowerCase())

@@ -9,13 +9,13 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { shellWord } from "../abstraction/text.ts";
 import { databaseOption } from "../db/index.ts";
-import { candidateRows, placeText, scheduleRows } from "../report/describe-candidate.ts";
+import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, percent, printTime, table } from "../report/text.ts";
 import type { TunedKernel } from "../session/finals.ts";
-import { kernelFor } from "../session/kernel.ts";
+import { firstThatCompiles } from "../session/offline.ts";
 import { type Expected, rankByModel } from "../session/rank.ts";
 import { operationsOf, type TuneOutcome } from "../session/tune.ts";
-import { isGpu } from "../targets/index.ts";
+import { isGpu, isPredictedOnly } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
@@ -65,11 +65,11 @@ const rankSchema = documentOf({
 export const tuneSchema = z.union([searchSchema, rankSchema]);
 
 /** The candidates the model likes best, nothing measured. */
-export function rank(
+export async function rank(
   computation: Computation,
   choice: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
   given: TuneWords,
-): ExitCode {
+): Promise<ExitCode> {
   const ranked = rankByModel(computation, {
     ...choice,
     ...(given.seed === undefined ? {} : { seed: given.seed }),
@@ -84,11 +84,16 @@ export function rank(
       candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
     });
   } else print(rankedText(ranked, choice.machine));
-  const [first] = ranked;
-  if (first && given.to !== undefined) {
-    writeOutput("--to", given.to, kernelFor(computation, first.candidate, choice.machine).source);
-    say(`written: ${given.to}, predicted to take ${printTime(first.prediction.seconds)}; nothing was measured`);
+  if (given.to === undefined) return EXIT.ok;
+  const { kept, dropped, unchecked } = await firstThatCompiles(computation, ranked, choice.machine);
+  for (const { expected, why } of dropped) say(`dropped: ${scheduleText(expected.candidate)}\n  ${why}`);
+  if (unchecked !== undefined) say(unchecked);
+  if (!kept) {
+    say("none of the kernels that the model likes best compiles: nothing was written");
+    return EXIT.failed;
   }
+  writeOutput("--to", given.to, kept.kernel.source);
+  say(`written: ${given.to}, predicted to take ${printTime(kept.expected.prediction.seconds)}; nothing was measured`);
   return EXIT.ok;
 }
 
@@ -101,7 +106,7 @@ function rankedText(ranked: readonly Expected[], machine: Target): string {
       .slice(0, 2)
       .map(([name, text]) => `${name} ${text}`),
   ]);
-  const rates = isGpu(machine) ? machine.name : "the reference machine";
+  const rates = isGpu(machine) || isPredictedOnly(machine) ? machine.name : "the reference machine";
   return [`predicted by the model with the rates of ${rates}, nothing measured`, "", indent(table(rows))].join("\n");
 }
 

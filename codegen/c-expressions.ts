@@ -25,7 +25,7 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, join, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, join, list, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 
 /** Where an element lies in flat memory, and what must hold for it to be inside its tensor (nothing when the bounds prove it). */
@@ -159,9 +159,9 @@ export class CExpressions {
           case "max": {
             const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
             // A constant is a number: one comparison, which is one instruction.
-            if (e.args[1]?.kind === "number") return this.computed(code`${bound}<${type}>(${first}, ${second})`, dtype);
-            if (e.args[0]?.kind === "number") return this.computed(code`${bound}<${type}>(${second}, ${first})`, dtype);
-            return this.computed(code`${either}<${type}>(${first}, ${second})`, dtype);
+            if (e.args[1]?.kind === "number") return this.computed(this.called(bound, [type], [first, second]), dtype);
+            if (e.args[0]?.kind === "number") return this.computed(this.called(bound, [type], [second, first]), dtype);
+            return this.computed(this.called(either, [type], [first, second]), dtype);
           }
           case "exp":
           case "log":
@@ -172,15 +172,14 @@ export class CExpressions {
           case "floor":
           case "ceil": {
             const args = e.args.length === 2 ? code`${first}, ${second}` : first;
-            return this.computed(code`__builtin_${e.fn}${dtype === "f64" ? "" : "f"}(${args})`, dtype);
+            return this.computed(code`${this.library(e.fn, dtype)}(${args})`, dtype);
           }
           case "abs":
-            if (!isInteger(dtype))
-              return this.computed(code`${dtype === "f64" ? "__builtin_fabs" : "__builtin_fabsf"}(${first})`, dtype);
+            if (!isInteger(dtype)) return this.computed(code`${this.library("fabs", dtype)}(${first})`, dtype);
             return this.computed(code`${first} < 0 ? -${first} : ${first}`, dtype);
           case "round":
             if (isInteger(dtype)) return this.computed(first, dtype);
-            return this.computed(code`${dtype === "f64" ? "__builtin_rint" : "__builtin_rintf"}(${first})`, dtype);
+            return this.computed(code`${this.library("rint", dtype)}(${first})`, dtype);
           default:
             return e.fn satisfies never;
         }
@@ -218,10 +217,9 @@ export class CExpressions {
     const [a, b] = [this.number(left, dtype, extents), this.number(right, dtype, extents)];
     if (isInteger(dtype) && (op === "/" || op === "%")) {
       if (right.kind === "number" && right.value > 0) return this.computed(code`${a} ${op} ${b}`, dtype);
-      return code`${op === "/" ? "quotient" : "remainder"}<${C_TYPES[dtype]}>(${a}, ${b})`;
+      return this.called(op === "/" ? "quotient" : "remainder", [C_TYPES[dtype]], [a, b]);
     }
-    if (op === "%")
-      return this.computed(code`${dtype === "f64" ? "__builtin_fmod" : "__builtin_fmodf"}(${a}, ${b})`, dtype);
+    if (op === "%") return this.computed(code`${this.library("fmod", dtype)}(${a}, ${b})`, dtype);
     return this.computed(code`${a} ${op} ${b}`, dtype);
   }
 
@@ -249,20 +247,34 @@ export class CExpressions {
     const [min, max] = rangeOf(to);
     if (isInteger(from)) {
       const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
-      return code`(${C_TYPES[held]})clamp<${between}>(${text}, ${min}, ${max})`;
+      return code`(${C_TYPES[held]})${this.called("clamp", [between], [text, code`${min}`, code`${max}`])}`;
     }
     const plain = from === "bf16" || from === "f16" ? code`from_${from}(${text})` : text;
     // A float does not hold the ends of 32 bits.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
-    const types = code`${C_TYPES[held]}, ${to === "u32" ? "int64_t" : "int32_t"}, ${C_TYPES[wide]}`;
-    return code`saturate<${types}>(${plain}, ${this.literal(min, wide)}, ${this.literal(max, wide)})`;
+    const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]] as const;
+    return this.called("saturate", types, [plain, this.literal(min, wide), this.literal(max, wide)]);
+  }
+
+  /** A function that is written for several types: `clamp<int32_t>(x, 0, 255)`. */
+  called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
+    return code`${name}<${list(types.map((type) => code`${type}`))}>(${list(values)})`;
+  }
+
+  /** A function of C's library. */
+  protected library(name: LibraryFunction, dtype: DType): Code {
+    return code`__builtin_${name}${dtype === "f64" ? "" : "f"}`;
+  }
+
+  protected infinity(): Code {
+    return code`__builtin_inff()`;
   }
 
   literal(value: number, dtype: DType): Code {
     const half = dtype === "bf16" || dtype === "f16";
     if (half && value === 0) return code`(uint16_t)0`;
     if (half) return code`to_${dtype}(${this.literal(value, "f32")})`;
-    if (!Number.isFinite(value)) return value > 0 ? code`__builtin_inff()` : code`-__builtin_inff()`;
+    if (!Number.isFinite(value)) return value > 0 ? this.infinity() : code`-${this.infinity()}`;
     if (isInteger(dtype)) return code`${value}`;
     // Beyond 1e21 a number prints with an exponent, and is a float as it is.
     const text = Number.isInteger(value) && Math.abs(value) < 1e21 ? code`${value}.0` : code`${value}`;
@@ -369,6 +381,15 @@ function termsOf(e: Expr, factor: number): Term[] | undefined {
 const ROUNDED: ReadonlySet<DType> = new Set(["bf16", "f16", "tf32"]);
 
 type CType = (typeof C_TYPES)[DType];
+
+/** Functions of cpp-helpers.ts that are templates, and the types they are written for. */
+export type Generic = "at_least" | "at_most" | "most" | "least" | "clamp" | "saturate" | "quotient" | "remainder";
+export type GenericType = CType | "int64_t";
+
+/** Functions of C's library, and of OpenCL C's. */
+export type LibraryFunction =
+  | ("fabs" | "rint" | "fmod")
+  | ("exp" | "log" | "sqrt" | "tanh" | "erf" | "pow" | "floor" | "ceil");
 
 /** What C calculates in. */
 function calculationType(dtype: DType): CType {

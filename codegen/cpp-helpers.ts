@@ -123,6 +123,13 @@ const formatsOf = (inline: Inline): readonly Helper[] => [
   },
 ];
 
+/** The text of a function that is a template. */
+export function templateOf(name: string): Code {
+  const found = arithmeticOf("static inline").find((h) => h.name === name);
+  if (!found) throw new Error(`internal: no helper ${name}`);
+  return found.text;
+}
+
 /**
  * The functions a text calls, and those that they call.
  * @param declared how the language at hand declares them

@@ -49,11 +49,26 @@ export abstract class TileRegisters {
     return [fillTemplate(intrinsic.emit, { ...Object.fromEntries(names), ...others })];
   }
 
-  /** A tile moved by the operand's own load or store; undefined where it has none. @param stride elements from row to row */
-  protected moved(kind: "load" | "store", register: RegisterAt, pointer: Code, stride: number): Code | undefined {
+  /**
+   * A tile moved by the operand's own load or store; undefined where it has none.
+   * @param stride elements from row to row
+   * @param more words that a language has besides
+   */
+  protected moved(
+    kind: "load" | "store",
+    register: RegisterAt,
+    pointer: Code,
+    stride: number,
+    more: Readonly<Record<string, Code>> = {},
+  ): Code | undefined {
     const { operand } = this.heldAt(register);
     const template = kind === "load" ? operand.load : operand.store;
-    const words = { reg: this.register(register), ptr: pointer, stride: code`${stride * bytesOf(operand.dtype)}` };
+    const words = {
+      reg: this.register(register),
+      ptr: pointer,
+      stride: code`${stride * bytesOf(operand.dtype)}`,
+      ...more,
+    };
     return template && fillTemplate(template, words);
   }
 }

@@ -8,9 +8,9 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { type Cost, defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 
-interface Precision {
+export interface Precision {
   readonly dtype: DType;
   /** Word of `CmPrecisionType`. */
   readonly cm: string;
@@ -21,7 +21,17 @@ const S8: Precision = { dtype: "s8", cm: "CM_PRECISION_S8", perDword: 4 };
 const U8: Precision = { dtype: "u8", cm: "CM_PRECISION_U8", perDword: 4 };
 const F16: Precision = { dtype: "f16", cm: "CM_PRECISION_HF", perDword: 2 };
 const BF16: Precision = { dtype: "bf16", cm: "CM_PRECISION_BF", perDword: 2 };
-const TF32: Precision = { dtype: "tf32", cm: "CM_PRECISION_TF32", perDword: 1 };
+export const TF32: Precision = { dtype: "tf32", cm: "CM_PRECISION_TF32", perDword: 1 };
+
+/** DG2: 128 f16 or 256 int8 operations a cycle and engine, latency 32; PVC: one row a cycle, latency 20 + repeat count. */
+export const dpasCost = (lanes: 8 | 16): Cost => ({
+  issueCycles: lanes === 8 ? 16 : 8,
+  latencyCycles: lanes === 8 ? 32 : 28,
+  source:
+    lanes === 8
+      ? "Intel Graphics Compiler, scheduler tables, DG2: latency 32 at repeat count 8; 128 f16 operations a cycle; not measured"
+      : "Intel Graphics Compiler, scheduler tables, PVC: latency 20 + repeat count; 512 bf16 operations a cycle; not measured",
+});
 
 /** @param lanes 8 or 16: the execution size, which is n */
 function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
@@ -49,20 +59,12 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
       c: { dtype: sum, storage: `grf[${lanes}*m + n]` },
     },
     emit: `{c} = cm_dpas<${b.cm}, ${a.cm}, 8, 8>({c}, {b}.format<int>(), {a}.format<int>());`,
-    // DG2: 128 f16 or 256 int8 operations a cycle and engine, latency 32; PVC: one row a cycle, latency 20 + repeat count.
-    cost: {
-      issueCycles: lanes === 8 ? 16 : 8,
-      latencyCycles: lanes === 8 ? 32 : 28,
-      source:
-        lanes === 8
-          ? "Intel Graphics Compiler, scheduler tables, DG2: latency 32 at repeat count 8; 128 f16 operations a cycle; not measured"
-          : "Intel Graphics Compiler, scheduler tables, PVC: latency 20 + repeat count; 512 bf16 operations a cycle; not measured",
-    },
+    cost: dpasCost(lanes),
     source: "CM language specification, cm_dpas; Intel Graphics Compiler, dpas semantics",
   });
 }
 
-const pairs: readonly (readonly [Precision, Precision])[] = [
+export const DPAS_PAIRS: readonly (readonly [Precision, Precision])[] = [
   [S8, S8],
   [U8, U8],
   [U8, S8],
@@ -72,7 +74,7 @@ const pairs: readonly (readonly [Precision, Precision])[] = [
 ];
 
 export const DPAS: readonly Intrinsic[] = [
-  ...pairs.map(([a, b]) => dpas(8, a, b)),
-  ...pairs.map(([a, b]) => dpas(16, a, b)),
+  ...DPAS_PAIRS.map(([a, b]) => dpas(8, a, b)),
+  ...DPAS_PAIRS.map(([a, b]) => dpas(16, a, b)),
   dpas(16, TF32, TF32),
 ];

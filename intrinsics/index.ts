@@ -21,6 +21,7 @@ import { CM } from "./cm.ts";
 import { CUDA } from "./cuda.ts";
 import { THREADS } from "./cuda-threads.ts";
 import { DPAS } from "./dpas.ts";
+import { DPAS_OPENCL } from "./dpas-opencl.ts";
 import { MALI } from "./mali.ts";
 import { MMA } from "./mma.ts";
 import { ownIntrinsicNamed, ownIntrinsics } from "./own.ts";
@@ -39,7 +40,7 @@ export const INTRINSIC_TABLES: Readonly<Record<string, readonly Intrinsic[]>> = 
   mma: MMA,
   wgmma: WGMMA,
   cuda: [...CUDA, ...THREADS],
-  dpas: DPAS,
+  dpas: [...DPAS, ...DPAS_OPENCL],
   cm: CM,
   arm: ARM,
   sve: SVE,

@@ -11,7 +11,6 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import {
   type Figure,
-  levelOf,
   type Memory,
   type Pipeline,
   ratedCost,
@@ -127,7 +126,7 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
 /** What a CPU has that a GPU has not. */
 function corePartsOf(target: Target) {
   const { name, pipeline, scalar, fixed } = target;
-  const barrier = levelOf(target, "socket").barrier?.cycles;
+  const barrier = target.levels[0]?.barrier?.cycles;
   const { block } = fixed;
   if (!pipeline || !scalar || !block || !barrier)
     throw new Error(`internal: the model knows too little of ${name} as a CPU`);
@@ -167,5 +166,6 @@ function memoryOf(target: Target): readonly Memory[] {
   // What is called otherwise is taken for the last cache.
   const rates = (name: string): Memory["bandwidth"] =>
     (reference.find((m) => m.name === name) ?? reference.at(-1))?.bandwidth ?? [];
-  return [...caches.map((m) => (m.bandwidth.length > 0 ? m : { ...m, bandwidth: rates(m.name) })), dram];
+  const own = target.memories.find((m) => m.bytes === undefined && m.bandwidth.length > 0);
+  return [...caches.map((m) => (m.bandwidth.length > 0 ? m : { ...m, bandwidth: rates(m.name) })), own ?? dram];
 }

@@ -89,6 +89,8 @@ export function runChild(
     readonly cwd?: string;
     /** Processors it may use; all where `taskset` is missing. */
     readonly cpus?: readonly number[] | undefined;
+    /** Beside the variables of this process. */
+    readonly env?: Readonly<Record<string, string>>;
     /** Kills it. */
     readonly signal?: AbortSignal | undefined;
   },
@@ -102,7 +104,10 @@ export function runChild(
       return;
     }
     const begun = begin(() =>
-      spawn(program, args, { cwd: options.cwd, detached: true, stdio: ["ignore", "pipe", "pipe"] }),
+      spawn(program, args, {
+        ...{ cwd: options.cwd, detached: true, stdio: ["ignore", "pipe", "pipe"] },
+        ...(options.env && { env: { ...process.env, ...options.env } }),
+      }),
     );
     if ("reason" in begun) {
       resolve({ command, ...output, status: "not started", reason: begun.reason });

@@ -47,7 +47,7 @@ import {
   skeleton,
   stringLiteral,
 } from "../abstraction/source-text.ts";
-import { declareRegister, isNumbered, registerClass } from "../targets/index.ts";
+import { declareRegister, isNumbered, registerClass, subgroupOf } from "../targets/index.ts";
 import { encodeElement } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
 
@@ -62,6 +62,17 @@ interface Place {
   readonly imageAt: number;
 }
 
+/** Tiles of a frame lie in global memory at multiples of four bytes. */
+const OPENCL_WORDS = { space: code`global`, by: code`block` };
+
+/** Whether the lanes of a sub-group run a row, each as a work-item. */
+const isOfLanes = ({ language, scope }: Intrinsic): boolean => language === "opencl" && scope === "subgroup";
+
+/** Threads that run a row. */
+function threadsOf(row: Intrinsic): number {
+  return isOfLanes(row) ? subgroupOf(row) : row.language === "cuda" ? lanesOf(row) : 1;
+}
+
 /** One row's function. Compilers report mistakes in it under the row's name. */
 export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const places = placesOf(intrinsic);
@@ -71,7 +82,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, variable(operand)));
   const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
     const tile = code`frame + ${tileAt}`;
-    const words = { reg: register(operand), ptr: tile, stride: strideOf(operand) };
+    const words = { reg: register(operand), ptr: tile, stride: strideOf(operand), ...OPENCL_WORDS };
     const load =
       operand.load === undefined
         ? code`memcpy((void*)&${variable(operand)}, ${tile}, sizeof ${variable(operand)});`
@@ -90,7 +101,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const [target] = places;
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
   const result = code`frame + ${target.tileAt}`;
-  const words = { reg: register(target.operand), ptr: result, stride: strideOf(target.operand) };
+  const words = { reg: register(target.operand), ptr: result, stride: strideOf(target.operand), ...OPENCL_WORDS };
   const stored = variable(target.operand);
   const store =
     target.operand.store === undefined
@@ -138,13 +149,24 @@ function labelOf(row: Intrinsic): string {
   return `prelude of ${row.name}`;
 }
 
+/** Rows of OpenCL C, each with its prelude in a namespace: preludes of other lanes have functions of the same names. */
+export function openClRows(rows: readonly Intrinsic[]): Code[] {
+  return rows.flatMap((row, i) => [
+    code`namespace of_row_${i} {`,
+    ...(row.prelude === undefined
+      ? []
+      : [code`#line 1 ${stringLiteral(labelOf(row))}`, apart(fillTemplate(row.prelude))]),
+    rowFunction(row, code`row_${i}`),
+    code`}`,
+    code`using of_row_${i}::row_${i};`,
+  ]);
+}
+
 /** The table of rows at the end of a program. */
 export function rowTable(rows: readonly Intrinsic[]): Code {
   return lines([
     code`static const Row rows[] = {`,
-    ...rows.map(
-      (row, i) => code`  {${stringLiteral(row.name)}, row_${i}, ${row.language === "cuda" ? lanesOf(row) : 1}},`,
-    ),
+    ...rows.map((row, i) => code`  {${stringLiteral(row.name)}, row_${i}, ${threadsOf(row)}},`),
     code`};`,
     code`static const int row_count = ${rows.length};`,
     NOTHING,
@@ -234,9 +256,12 @@ function strideOf(operand: Operand): Code {
 }
 
 /** Writes down what the register holds after its load; a secret layout is not looked at. */
-function recordOf({ scope }: Intrinsic, { file, storage }: Operand, register: Code, image: Code): Code {
+function recordOf(intrinsic: Intrinsic, { file, storage }: Operand, register: Code, image: Code): Code {
+  const { scope } = intrinsic;
   // The result shows what a group of warps holds: its image would be too large.
   if (storage === undefined || file === "shared" || scope === "warpgroup") return NOTHING;
+  if (isOfLanes(intrinsic))
+    return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}.s0);`;
   const registers = registerClass(file);
   if (registers?.sizeless) return NOTHING;
   if (registers?.named === "number") return code`record_tile(${image}, ${register});`;

@@ -39,7 +39,7 @@ import { spell } from "../abstraction/spelling.ts";
 import { compilerFlags, familyOf, runsOn } from "../targets/features.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";
-import { conformanceData, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
+import { conformanceData, openClRows, preludeLabel, preludesOf, rowFunction, rowTable } from "./conformance-source.ts";
 import { type CoreOptions, coresOf } from "./cores.ts";
 import { ARM_COMPILER, ARM_CPU, ARM_EMULATOR } from "./cross.ts";
 import { emulationFolder } from "./emulation.ts";
@@ -106,7 +106,7 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
   const groups = new Map<string, Intrinsic[]>();
   for (const row of rows) {
     if (onPaper.includes(row)) continue;
-    const key = `${familyOf(row).name} ${howToRun(row, options)}`;
+    const key = `${familyOf(row).name} ${row.language} ${howToRun(row, options)}`;
     groups.set(key, [...(groups.get(key) ?? []), row]);
   }
   const folder = options.workdir ?? (await mkdtemp(join(tmpdir(), "automap-check-")));
@@ -157,6 +157,15 @@ function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Envir
         run: [ARM_EMULATOR, ...ARM_CPU],
       };
     case "emulation":
+      if (first.language === "opencl")
+        return {
+          how,
+          family,
+          head: code`#include "opencl.h"`,
+          preludes: true,
+          compile: [compiler, ...common],
+          run: [],
+        };
       if (family.emulation === undefined) throw new Error(`internal: nothing emulates ${family.name}`);
       return {
         how,
@@ -180,7 +189,9 @@ async function checkGroup(
   const environment = environmentOf(rows, options);
   const { how, family } = environment;
   const timeLimitMs = options.timeLimitMs ?? 120_000;
-  const path = join(folder, `${family.name}-${how.replace(" ", "-")}`);
+  // Of Intel's rows there are two programs: one in CM, one in OpenCL C.
+  const second = rows[0]?.language === "opencl" && family.emulation !== "opencl.h" ? "-opencl" : "";
+  const path = join(folder, `${family.name}${second}-${how.replace(" ", "-")}`);
   const cores = coresOf(options);
   /** Where nobody measures. */
   const elsewhere = (command: readonly string[]): Promise<ChildRun> =>
@@ -227,13 +238,20 @@ async function checkGroup(
 }
 
 function programText(rows: readonly Intrinsic[], { head, preludes, family }: Environment): SourceText {
-  const call = family.name === "nvidia" ? code`launch(row.run, 1, row.threads, frame)` : code`row.run(frame)`;
+  const isOpenCl = rows[0]?.language === "opencl";
+  const call =
+    family.name === "nvidia"
+      ? code`launch(row.run, 1, row.threads, frame)`
+      : isOpenCl
+        ? code`emulation::run_groups(1, row.threads, false, [&] { row.run(frame); })`
+        : code`row.run(frame)`;
   const text = lines([
     code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
     head,
     code`#include "conformance.h"`,
-    preludes ? preludesOf(rows) : NOTHING,
-    ...rows.map((row, i) => rowFunction(row, code`row_${i}`)),
+    ...(isOpenCl
+      ? openClRows(rows)
+      : [preludes ? preludesOf(rows) : NOTHING, ...rows.map((row, i) => rowFunction(row, code`row_${i}`))]),
     code`#line 1 "program"`,
     rowTable(rows),
     code`static const char* run_row(const Row& row, unsigned char* frame, unsigned) {`,

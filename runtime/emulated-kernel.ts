@@ -105,7 +105,7 @@ export async function runEmulated(
   try {
     const timeLimitMs = options.timeLimitMs ?? TIME_LIMIT_MS;
     const isArm = ({ kernel }: EmulatedJob): boolean => architectureOf(kernel.features) === "arm";
-    for (const language of ["c++", "arm", "cuda", "cm"] as const) {
+    for (const language of ["c++", "arm", "cuda", "cm", "opencl"] as const) {
       const own = jobs.filter((job) => (isArm(job) ? "arm" : job.kernel.language) === language);
       if (own.length === 0) continue;
       const tools = language === "arm" ? await findArmTools() : ({ status: "found", compiler, emulator: [] } as const);
@@ -135,10 +135,10 @@ async function runBatch(
 
   // 1. Compile all; if that fails, halves of them, so that only what is wrong is reported wrong.
   // A GPU's features are none of this CPU.
-  const needed = language === "cuda" ? [] : jobs.flatMap((job) => job.kernel.features);
+  const needed = language === "cuda" || language === "opencl" ? [] : jobs.flatMap((job) => job.kernel.features);
   const features = extensionFlags([...new Set(needed)]);
-  // The vectors of cm.h are many small templates: optimising them takes longer than running them.
-  const level = language === "cm" ? "-O0" : "-O1";
+  // The vectors of cm.h and opencl.h are many small templates: optimising them takes longer than running them.
+  const level = language === "cm" || language === "opencl" ? "-O0" : "-O1";
   const flags = ["-std=c++17", level, "-w", "-ffp-contract=off", "-fwrapv", ...emulationFlags(), ...features];
   const kept = { compiler, timeLimitMs, workdir: cacheFolder("runtime") };
   const compiled = await compileSource(emulatedProgram(jobs, language), flags, ".out", kept);
@@ -225,7 +225,7 @@ export function emulatedProgram(
   });
   const table = jobs.map(({ kernel }) => {
     const i = kernels.indexOf(kernel);
-    return kernel.language === "cm"
+    return kernel.language === "cm" || kernel.language === "opencl"
       ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
       : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
   });
@@ -282,9 +282,31 @@ function runFunction(kernel: Kernel): Code {
         ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
         code`}`,
       ]);
+    case "opencl":
+      return openClRun(kernel);
     default:
       return language satisfies never;
   }
+}
+
+/** Every phase by three work-groups, lanes forward or reversed as turns say. */
+function openClRun({ arguments: tensors, opencl }: Kernel): Code {
+  if (!opencl) throw new Error("internal: a kernel in OpenCL C that nobody can call");
+  const { lanes, steps, workspaceBytes } = opencl;
+  const given = list([
+    code`emulation::Argument{workspace}`,
+    ...tensors.map((_, i) => code`emulation::Argument{tensors[${i}]}`),
+  ]);
+  const call = (groups: number, name: Code): Code =>
+    code`  emulation::run_groups(${groups}, ${lanes}, turns[0] % 2, [&] { ${name}(${given}); });`;
+  return code`${lines([
+    code`static const unsigned long workspace_bytes = ${workspaceBytes};`,
+    code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {`,
+    code`  memset(workspace, 0, workspace_bytes);`,
+    call(1, code`automap_prepare`),
+    ...steps.map((_, i) => call(3, code`automap_phase_${i}`)),
+    code`}`,
+  ])}`;
 }
 
 function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {

@@ -11,6 +11,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { generateCpp } from "../codegen/cpp.ts";
+import { generateOpenCl } from "../codegen/opencl.ts";
 import { computationOf, type TrialRecord } from "../db/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { scheduleProblem } from "../mapper/schedule/mapped.ts";
@@ -34,7 +35,7 @@ export function kernelFor(computation: Computation, candidate: Candidate, machin
   if (isOnGpu(candidate)) return generateOnGpu(choiceOnGpu(computation, candidate, machine));
   const mapping = mappingOf(computation, candidate);
   const { language, isa, name } = mapping.intrinsic;
-  if (language !== "c++" || !isWritten(isa))
+  if ((language !== "c++" && language !== "opencl") || !isWritten(isa))
     throw new UsageError(
       `${name} is an instruction of ${isa}; kernels are written for x86 and Arm CPUs and in plain C++ so far`,
       {
@@ -67,5 +68,6 @@ export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
     `schedule  ${scheduleText(candidate)}`,
     `made by   automap ${VERSION}`,
   ];
-  return generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: notes });
+  const print = mapping.intrinsic.language === "opencl" ? generateOpenCl : generateCpp;
+  return print(mapping.computation, mapping.intrinsic, nest, { lines: notes });
 }

@@ -7,11 +7,12 @@
 import type { Candidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { checkNames } from "../abstraction/error.ts";
+import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { isPredictedOnly, nativeTarget } from "../targets/index.ts";
 import { chooseSpace, usableIntrinsics } from "./choose.ts";
 import type { Reason } from "./session-space.ts";
 import type { TuneComputationOptions } from "./tune.ts";
@@ -24,6 +25,9 @@ export interface Expected {
   readonly mapping: Mapping | undefined;
   readonly prediction: Prediction;
 }
+
+/** Threads that share a kernel unless another number is asked for: all engines of a GPU whose threads are the schedule's. */
+const enginesOf = (machine: Target): number => (isPredictedOnly(machine) ? levelOf(machine, "core").units : 1);
 
 /** Candidates drawn when nothing is measured. */
 const MODEL_DRAWS = 2000;
@@ -46,7 +50,8 @@ export function rankByModel(
   options: RankOptions = {},
 ): readonly Expected[] | { readonly refused: readonly Reason[] } {
   checkNames(options, OPTIONS, "rankByModel");
-  const { threads = 1, seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
+  const { seed = 1, count = 10, kinds = "all", machine = nativeTarget() } = options;
+  const threads = options.threads ?? enginesOf(machine);
   const offered = options.intrinsics ?? usableIntrinsics(machine);
   const found = finished(chooseSpace(computation, offered, { machine, threads, seed, kinds }));
   if ("refused" in found) return found;

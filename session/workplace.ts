@@ -25,7 +25,7 @@ import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { findGpus } from "../runtime/run/cuda-device.ts";
 import { following, isDoneBefore, type Until } from "../runtime/until.ts";
 import type { Reference } from "../runtime/verify.ts";
-import { gpuTargetOf, isGpu } from "../targets/index.ts";
+import { gpuTargetOf, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { calibratedMachine, takeOverRates } from "./gpu-rates.ts";
@@ -87,7 +87,7 @@ export interface WorkplaceOptions {
 
 /** @throws UsageError when more threads are asked for than the machine has, or a GPU for threads at all */
 export function checkThreads(machine: Target, threads: number, processors = coresOf({}).processors): void {
-  if (isGpu(machine)) {
+  if (isGpu(machine) || isPredictedOnly(machine)) {
     if (threads !== 1)
       throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
         hint: "leave --threads out: blocks and warps are the schedule's to decide",
@@ -102,6 +102,13 @@ export async function openWorkplace(
   machine: Target,
   { threads, runner, onWait }: WorkplaceOptions,
 ): Promise<Workplace | EnvironmentProblem> {
+  if (isPredictedOnly(machine))
+    return {
+      status: "environment",
+      what: `nothing here measures kernels for ${machine.name}`,
+      why: "kernels for Intel GPUs are compiled by ocloc, run under emulation and predicted by the model",
+      remedy: "--model-only ranks them, and --to writes the best",
+    };
   if (isGpu(machine)) {
     checkThreads(machine, threads);
     const made = runner && "device" in runner ? runner : await runnerOnGpu(machine, onWait);

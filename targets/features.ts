@@ -52,6 +52,13 @@ export function isWritten(isa: string): boolean {
   return FEATURES.get(isa)?.[1].kernels ?? false;
 }
 
+/** Lanes of the sub-group that issues an instruction. @throws Error for one of no sub-group */
+export function subgroupOf({ name, isa }: Pick<Intrinsic, "name" | "isa">): number {
+  const lanes = FEATURES.get(isa)?.[0].subgroup;
+  if (lanes === undefined) throw new Error(`internal: ${name} asks for ${isa}, which has no sub-groups`);
+  return lanes;
+}
+
 /** Extensions a compiler must be allowed, as its flags name them, for what a machine or an instruction names; what has none is left out. */
 export function compilerFeatures(isa: readonly string[]): string[] {
   return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];

@@ -11,7 +11,7 @@ import { featuresOfCapability, NVIDIA } from "./nvidia-features.ts";
 
 /** Whether kernels run as a grid of blocks on a machine. */
 export function isGpu(machine: Pick<Target, "levels">): boolean {
-  return machine.levels.some((level) => level.name === "grid");
+  return machine.levels.some((level) => level.name === "block");
 }
 
 /** The target that records and `--target` name: one of the table, or `sm_89`; undefined for a name that is none. */

@@ -3,14 +3,37 @@
  * proved under emulation.
  */
 
-import type { Family, Target } from "../abstraction/machine.ts";
+import type { Family, RegisterClass, Target } from "../abstraction/machine.ts";
 
 const SOURCE = "CM language specification";
+
+/** Tiles that a sub-group holds, a component of a vector in each lane for a row, as OpenCL C declares them. */
+const fragments: readonly RegisterClass[] = [
+  {
+    name: "dwords",
+    // Eight registers each of the 128 that a thread has; what is left holds addresses.
+    count: 13,
+    named: "variable",
+    types: { f32: "float8", tf32: "float8" },
+    otherwise: "int8",
+    cleared: "{reg} = 0;",
+    source:
+      "OpenCL extension cl_intel_subgroup_matrix_multiply_accumulate; Intel Graphics Compiler: 128 registers a thread",
+  },
+  {
+    name: "words",
+    named: "variable",
+    types: { tf32: "float4" },
+    otherwise: "short8",
+    cleared: "{reg} = 0;",
+    source: "OpenCL extension cl_intel_subgroup_matrix_multiply_accumulate",
+  },
+];
 
 export const INTEL: Family = {
   name: "intel",
   emulation: "cm.h",
-  kernels: false,
+  kernels: true,
   registers: [
     {
       name: "grf",
@@ -23,11 +46,12 @@ export const INTEL: Family = {
       cleared: "{reg} = 0;",
       source: "CM language specification, vector",
     },
+    ...fragments,
   ],
   features: [
     { name: "gen9", summary: "vectors on EUs of Gen9", source: SOURCE },
-    { name: "xe_hpg", summary: "DPAS of eight lanes", source: SOURCE },
-    { name: "xe_hpc", summary: "DPAS of sixteen lanes", source: SOURCE },
+    { name: "xe_hpg", summary: "DPAS of eight lanes", subgroup: 8, source: SOURCE },
+    { name: "xe_hpc", summary: "DPAS of sixteen lanes", subgroup: 16, source: SOURCE },
   ],
 };
 

@@ -45,6 +45,16 @@ static inline void record(unsigned char* image, const void* reg, unsigned bytes)
   memcpy(image + IMAGE_HEADER, reg, bytes < IMAGE_BYTES ? bytes : IMAGE_BYTES);
 }
 
+#ifdef AUTOMAP_EMULATION_OPENCL_H
+/* What the lanes of a sub-group hold: component by component, each lane by lane. */
+static inline void record_rows(unsigned char* image, const void* reg, unsigned bytes, unsigned component) {
+  const unsigned size = bytes * emulation::lanes;
+  if (emulation::lane == 0) memcpy(image, &size, sizeof size);
+  for (unsigned r = 0; r < bytes / component && size <= IMAGE_BYTES; r++)
+    memcpy(image + IMAGE_HEADER + (r * emulation::lanes + emulation::lane) * component, (const char*)reg + r * component, component);
+}
+#endif
+
 /* An AMX tile register, all of it. */
 #define record_tile(image, tile)                   \
   do {                                             \

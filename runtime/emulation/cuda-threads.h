@@ -11,9 +11,7 @@
 #ifndef AUTOMAP_EMULATION_CUDA_THREADS_H
 #define AUTOMAP_EMULATION_CUDA_THREADS_H
 
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
+#include "fibers.h"
 
 namespace emulation {
 
@@ -49,53 +47,16 @@ static inline uint32_t next_random() {
 
 /* ---- going on and leaving off ------------------------------------------------------------------------------------------------- */
 
+static Fiber scheduler, fibers[MAX_THREADS];
+static void leave() { hand_over(fibers[running], scheduler); }
+static void enter(unsigned t) { hand_over(scheduler, fibers[t]); }
+
 static void finish();
 static void begin() {
   body(argument);
   finish();
-}
-
-#if defined(__x86_64__)
-
-/* Keeps what a called function must keep, and goes on where another stack left off: much faster than swapcontext, which asks the kernel. */
-__attribute__((naked, noinline)) static void switch_stacks(void** /* left */, void* /* entered */) {
-  __asm__ volatile(
-      "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
-      "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
-      "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
-}
-static void *scheduler, *fibers[MAX_THREADS];
-static void leave() { switch_stacks(&fibers[running], scheduler); }
-static void enter(unsigned t) { switch_stacks(&scheduler, fibers[t]); }
-static void first_step() {
-  begin();
   leave();
 }
-static void prepare_fiber(unsigned t, char* stack) {
-  void** top = (void**)(stack + STACK_BYTES) - 7; /* as after a call: 8 beyond a multiple of 16 */
-  top[0] = nullptr; /* where the first function would return to */
-  *--top = (void*)first_step;
-  for (int kept = 0; kept < 6; kept++) *--top = nullptr;
-  fibers[t] = top;
-}
-
-#else
-
-static ucontext_t scheduler, fibers[MAX_THREADS];
-static void leave() {
-  unsigned self = running;
-  swapcontext(&fibers[self], &scheduler);
-}
-static void enter(unsigned t) { swapcontext(&scheduler, &fibers[t]); }
-static void prepare_fiber(unsigned t, char* stack) {
-  getcontext(&fibers[t]);
-  fibers[t].uc_stack.ss_sp = stack;
-  fibers[t].uc_stack.ss_size = STACK_BYTES;
-  fibers[t].uc_link = &scheduler;
-  makecontext(&fibers[t], begin, 0);
-}
-
-#endif
 
 /* ---- waiting ------------------------------------------------------------------------------------------------------------------- */
 
@@ -204,7 +165,7 @@ static void run_cluster(unsigned first, unsigned threads) {
     set_state(t, is_one ? READY : FINISHED);
     if (!is_one) continue;
     living_warp[t / WARP_LANES]++, living_group[t / GROUP_LANES]++;
-    prepare_fiber(t, stacks + (size_t)STACK_BYTES * t);
+    prepare_fiber(fibers[t], stacks + (size_t)STACK_BYTES * t, STACK_BYTES, begin);
   }
   while (living_cluster > 0) {
     running = next_thread();

@@ -1,0 +1,79 @@
+/**
+ * @file Functions that a generated OpenCL C source carries when it calls them. C has no templates: one is written for the types it is called with.
+ *
+ *     clamp<int32_t>(x, 0, 255)                 C++
+ *     clamp_int32_t(x, 0, 255)                  OpenCL C, with the function beside it
+ */
+
+import { type Code, code, skeleton, trustedCode } from "../abstraction/source-text.ts";
+import type { Generic, GenericType } from "./c-expressions.ts";
+import { calledIn, type Helper, helpersFor, templateOf } from "./cpp-helpers.ts";
+
+/** What OpenCL C calls the types that generated sources name. OpenCL C specification, section 6.3.1. */
+const TYPES: Readonly<Record<string, string>> = {
+  ...{ int8_t: "char", uint8_t: "uchar", int16_t: "short", uint16_t: "ushort" },
+  ...{ int32_t: "int", uint32_t: "uint", int64_t: "long", uint64_t: "ulong" },
+};
+
+/** 16-bit floats are held as their bits. OpenCL C has functions for them even where it has no arithmetic. */
+const FORMATS: readonly Helper[] = [
+  {
+    name: "to_odd",
+    text: code`static inline float to_odd(double x) { /* inexact results have an odd last bit, so that rounding them again is rounding x */
+  float f = (float)x; int bits = as_int(f);
+  if ((double)f != x && x == x) bits = (bits - (fabs((double)f) > fabs(x))) | 1;
+  return as_float(bits);
+}`,
+  },
+  {
+    name: "from_bf16",
+    text: code`static inline float from_bf16(uint16_t x) { return as_float((uint32_t)x << 16); }`,
+  },
+  {
+    name: "to_bf16",
+    text: code`static inline uint16_t to_bf16(float f) { /* to nearest, ties to even */
+  uint32_t bits = as_uint(f);
+  uint32_t near = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+  return (uint16_t)(f == f ? near : bits >> 16 | 0x40);
+}`,
+  },
+  {
+    name: "from_f16",
+    text: code`static inline float from_f16(uint16_t x) { return vload_half(0, (const half*)&x); }`,
+  },
+  {
+    name: "to_f16",
+    text: code`static inline uint16_t to_f16(float f) { uint16_t x; vstore_half_rte(f, 0, (half*)&x); return x; }`,
+  },
+  {
+    name: "to_tf32",
+    text: code`static inline float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
+  uint32_t bits = as_uint(f);
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+  return as_float(bits);
+}`,
+  },
+];
+const REPLACED: ReadonlySet<string> = new Set(FORMATS.map((h) => h.name));
+
+/** The name of a function of C for these types. */
+export const genericName = (name: Generic, types: readonly GenericType[]): string => [name, ...types].join("_");
+
+/** That function: the template with its types filled in. */
+export function genericText(name: Generic, types: readonly GenericType[]): Code {
+  const [, parameters = "", text = ""] = /^template <([^>]*)> ([\s\S]*)$/.exec(skeleton(templateOf(name))) ?? [];
+  const words = parameters.split(",").map((p) => p.trim().replace("class ", ""));
+  // T(-1) is a cast in C++ alone.
+  const plain = text.replace(/\b([A-Z])\((-?\d)\)/g, "(($1)$2)").replace(` ${name}(`, ` ${genericName(name, types)}(`);
+  return trustedCode(
+    words.reduce((all, word, i) => all.replace(new RegExp(`\\b${word}\\b`, "g"), types[i] ?? word), plain),
+  );
+}
+
+/** The functions a text calls, behind the names of the types that it and they use. */
+export function openClHelpers(text: readonly Code[], generics: readonly Code[]): Code[] {
+  const functions = [...generics, ...helpersFor(text, "static inline", REPLACED), ...calledIn(text, FORMATS)];
+  const used = skeleton([...text, ...functions]);
+  const types = Object.entries(TYPES).filter(([name]) => new RegExp(`\\b${name}\\b`).test(used));
+  return [...types.map(([name, type]) => trustedCode(`typedef ${type} ${name};`)), ...functions];
+}

@@ -1,0 +1,153 @@
+/**
+ * @file Dot Product Accumulate Systolic as OpenCL C reaches it: Intel's sub-group built-ins, eight lanes on Xe-HPG (DG2), sixteen on Xe-HPC.
+ *
+ *     opencl.dpas.8x8.f32.f16      {c} = intel_sub_group_f16_f16_matrix_mad_k16({a}, {b}, {c});      int8 a, int8 b, float8 c in each lane
+ *     opencl.dpas.8x16.f32.f16                                                                       short8 a, int8 b, float8 c
+ *
+ * Component r of a variable, lane by lane, is row r of the tile: `dwords` hold four bytes a lane and row, `words` two. A row is read by a
+ * block read where it lies in global memory at a multiple of four bytes, else byte by byte.
+ */
+
+import type { DType } from "../abstraction/dtype.ts";
+import { defineIntrinsic, type Intrinsic, type OperandSpec } from "../abstraction/intrinsic.ts";
+import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
+
+/** What the extension calls a type. */
+const WORD: Readonly<Partial<Record<DType, string>>> = { s8: "i8", u8: "u8", f16: "f16", bf16: "bf16", tf32: "tf32" };
+
+/** Types of a fragment of eight rows in each lane. */
+interface Fragment {
+  /** As {@link INTEL} has its registers. */
+  readonly file: "dwords" | "words";
+  readonly type: "int8" | "short8" | "float8" | "float4";
+}
+
+function fragmentOfA(lanes: 8 | 16, { dtype }: Precision): Fragment {
+  if (dtype === "tf32") return { file: "words", type: "float4" };
+  return lanes === 8 ? { file: "dwords", type: "int8" } : { file: "words", type: "short8" };
+}
+
+const fragmentOfB = ({ dtype }: Precision): Fragment => ({
+  file: "dwords",
+  type: dtype === "tf32" ? "float8" : "int8",
+});
+
+const ROWS = [0, 1, 2, 3, 4, 5, 6, 7] as const;
+
+/** Functions that load a tile whose rows are `stride` bytes apart; the compiler keeps those that are called. */
+function loadsOf(lanes: 8 | 16, type: Fragment["type"]): string {
+  // Of tf32 a component holds two rows of eight elements.
+  const isPair = type === "float4";
+  const rows = isPair ? [0, 2, 4, 6] : ROWS;
+  const [scalar, bytes] = type === "short8" ? (["short", 2] as const) : ([type.slice(0, -1), 4] as const);
+  const [read, unit] =
+    type === "short8" ? ["intel_sub_group_block_read_us", "ushort"] : ["intel_sub_group_block_read", "uint"];
+  const lane = "get_sub_group_local_id()";
+  const place = isPair ? `${lane} / 8 * stride + ${bytes} * (${lane} % 8)` : `${bytes} * ${lane}`;
+  const oneByOne = (space: "global" | "local"): string =>
+    [
+      `static inline ${type} ${space}_${type}(${space} const void* from, int stride) {`,
+      `  ${space} const uchar* row = (${space} const uchar*)from + ${place};`,
+      `  ${type} tile;`,
+      ...rows.map((row, r) => `  tile.s${r} = as_${scalar}(vload${bytes}(0, row + ${row} * stride));`),
+      "  return tile;",
+      "}",
+    ].join("\n");
+  const apart = isPair
+    ? ["  return global_float4(from, stride);"]
+    : [
+        `  ${type} tile;`,
+        ...rows.map((row, r) => `  tile.s${r} = as_${scalar}(${read}(row + ${row} * (stride / ${bytes})));`),
+        "  return tile;",
+      ];
+  return [
+    oneByOne("global"),
+    oneByOne("local"),
+    `static inline ${type} block_${type}(global const void* from, int stride) {`,
+    `  global const ${unit}* row = (global const ${unit}*)from;`,
+    `  if (stride == ${isPair ? 32 : bytes * lanes}) return as_${type}(${read}${rows.length}(row));`,
+    ...apart,
+    "}",
+  ].join("\n");
+}
+
+/** Sums are words of four bytes at multiples of four. */
+function sumMoves(type: "int8" | "float8"): string {
+  const scalar = type.slice(0, -1);
+  const both = (["global", "local"] as const).map((space) =>
+    [
+      `static inline ${type} ${space}_sums(${space} const void* from, int stride) {`,
+      `  ${space} const ${scalar}* row = (${space} const ${scalar}*)from + get_sub_group_local_id();`,
+      `  ${type} tile;`,
+      ...ROWS.map((r) => `  tile.s${r} = row[${r} * (stride / 4)];`),
+      "  return tile;",
+      "}",
+      `static inline void ${space}_put(${space} void* to, int stride, ${type} tile) {`,
+      `  ${space} ${scalar}* row = (${space} ${scalar}*)to + get_sub_group_local_id();`,
+      ...ROWS.map((r) => `  row[${r} * (stride / 4)] = tile.s${r};`),
+      "}",
+    ].join("\n"),
+  );
+  return both.join("\n");
+}
+
+/** An emulation knows the built-ins; Intel's compiler knows them once they are declared. */
+const declared = (text: string): string => `#ifdef __OPENCL_VERSION__\n__attribute__((overloadable)) ${text};\n#endif`;
+
+/** Of fragments loaded from memory, by block reads or through the address space: {by}. */
+const loaded = ({ file, type }: Fragment, dtype: DType, formula: string): OperandSpec => ({
+  dtype,
+  storage: `${file}[${formula}]`,
+  load: `{reg} = {by}_${type}({ptr}, {stride});`,
+});
+
+function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
+  const sum = a.perDword === 4 ? "s32" : "f32";
+  const sums = sum === "s32" ? "int8" : "float8";
+  const k = 8 * a.perDword;
+  const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
+  const [ofA, ofB] = [fragmentOfA(lanes, a), fragmentOfB(b)];
+  const builtin = `intel_sub_group_${WORD[a.dtype]}_${WORD[b.dtype]}_matrix_mad_k${k}`;
+  const signed = (type: string, { dtype }: Precision): string => (dtype === "u8" ? `u${type}` : type);
+  const [typeA, typeB] = [signed(ofA.type, a), signed(ofB.type, b)];
+  const as = (type: string, own: string, operand: string): string =>
+    type === own ? operand : `as_${type}(${operand})`;
+  const moves = [...new Set([ofA.type, ofB.type])].map((type) => loadsOf(lanes, type));
+  const isOneByte = b.perDword === 1;
+  return defineIntrinsic({
+    name: `opencl.dpas.8x${lanes}.${sum}.${factors}`,
+    family: "dpas",
+    isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
+    language: "opencl",
+    scope: "subgroup",
+    summary: `An 8x${lanes}x${k} matrix product: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
+    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
+    extents: { m: 8, n: lanes, k },
+    operands: {
+      a: loaded(ofA, a.dtype, `${k}*m + k`),
+      b: loaded(
+        ofB,
+        b.dtype,
+        isOneByte ? `${lanes}*k + n` : `${lanes * b.perDword}*(k/${b.perDword}) + ${b.perDword}*n + k%${b.perDword}`,
+      ),
+      c: {
+        dtype: sum,
+        storage: `dwords[${lanes}*m + n]`,
+        load: "{reg} = {space}_sums({ptr}, {stride});",
+        store: "{space}_put({ptr}, {stride}, {reg});",
+      },
+    },
+    prelude: [declared(`${sums} ${builtin}(${typeA}, ${typeB}, ${sums})`), ...moves, sumMoves(sums)].join("\n"),
+    emit: `{c} = ${builtin}(${as(typeA, ofA.type, "{a}")}, ${as(typeB, ofB.type, "{b}")}, {c});`,
+    cost: dpasCost(lanes),
+    mnemonic: "dpas",
+    source:
+      "DPAS by the OpenCL extensions cl_intel_subgroup_matrix_multiply_accumulate and its tf32 form, cl_intel_subgroups, cl_intel_subgroups_short",
+  });
+}
+
+export const DPAS_OPENCL: readonly Intrinsic[] = [
+  ...DPAS_PAIRS.map(([a, b]) => dpas(8, a, b)),
+  ...DPAS_PAIRS.map(([a, b]) => dpas(16, a, b)),
+  dpas(16, TF32, TF32),
+];

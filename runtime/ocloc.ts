@@ -1,0 +1,93 @@
+/**
+ * @file OpenCL C through Intel's offline compiler, and what came of it: the matrix products, registers and spills of each function, read back from
+ * the assembly that it writes down.
+ *
+ *     const built = await compileForIntel(kernel, "dg2", ocloc);
+ *     if (built.status === "compiled") built.functions[1]          { name: "automap_phase_0", dpas: 8, instructions: 452, registers: 128 }
+ *
+ * ocloc needs no GPU. It says nothing of time.
+ */
+
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Kernel } from "../abstraction/kernel.ts";
+import { explainRun, findProgram, runChild } from "./child.ts";
+
+/** A function of a kernel as it was compiled. */
+export interface IsaFunction {
+  readonly name: string;
+  /** Matrix products in its text. */
+  readonly dpas: number;
+  readonly instructions: number;
+  /** Of a thread, addresses included. */
+  readonly registers: number;
+}
+
+/** What a compilation ended in; `spilled` when a function keeps registers in memory. */
+export type IntelBuild =
+  | { readonly status: "compiled"; readonly functions: readonly IsaFunction[] }
+  | { readonly status: "spilled" | "compile-failed"; readonly log: string };
+
+export const OCLOC = "ocloc";
+/** Sub-group barriers need 2.0; for pvc the compiler's own header does not compile as 3.0 (1.0.12504). */
+const OPTIONS = "-cl-std=CL2.0";
+const TIME_LIMIT_MS = 120_000;
+
+/** Where the compiler is; undefined where there is none. */
+export const findOcloc = (): string | undefined => findProgram(OCLOC);
+
+/**
+ * Compiles a kernel for a device as ocloc names it: `dg2`, `pvc`.
+ * @param ocloc path of the compiler
+ */
+export async function compileForIntel(kernel: Kernel, device: string, ocloc: string): Promise<IntelBuild> {
+  const folder = await mkdtemp(join(tmpdir(), "automap-ocloc-"));
+  try {
+    const [source, dump] = [join(folder, "kernel.cl"), join(folder, "dump")];
+    await mkdir(dump);
+    await writeFile(source, kernel.source);
+    const command = [ocloc, "compile", "-file", source, "-device", device, "-options", OPTIONS, "-out_dir", folder];
+    const env = { IGC_ShaderDumpEnable: "1", IGC_DumpToCustomDir: dump };
+    const run = await runChild(command, { timeLimitMs: TIME_LIMIT_MS, env, cwd: folder });
+    const said = `${run.stdout}${run.stderr}`.trim();
+    if (run.status !== "ok") return { status: "compile-failed", log: `${explainRun(run)}\n${said}` };
+    const spills = said.split("\n").filter((line) => line.includes("spilled"));
+    if (spills.length > 0) return { status: "spilled", log: spills.join("\n") };
+    const texts = (await readdir(dump)).filter((name) => name.endsWith(".asm")).sort();
+    const functions = await Promise.all(
+      texts.map(async (name) => functionIn(await readFile(join(dump, name), "utf8"))),
+    );
+    return { status: "compiled", functions };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** What the assembly of one function says of itself in its head, and how many matrix products are in its text. */
+export function functionIn(text: string): IsaFunction {
+  const word = (pattern: RegExp): string => {
+    const found = pattern.exec(text)?.[1];
+    if (found === undefined)
+      throw new Error(`internal: ocloc writes its assembly otherwise than expected: no ${pattern}`);
+    return found;
+  };
+  return {
+    name: word(/^\/\/\.kernel (\w+)/m),
+    dpas: [...text.matchAll(/^(?:\([^)]*\))?\s+dpasw?\./gm)].length,
+    instructions: Number(word(/^\/\/\.instCount (\d+)/m)),
+    registers: Number(word(/numGRF=(\d+)/)),
+  };
+}
+
+/** Matrix products that the text of a kernel issues, by function: what the compiled one must hold. */
+export function promisedDpas({ source }: Pick<Kernel, "source">): ReadonlyMap<string, number> {
+  const parts = source.split(/^__kernel void (\w+)/m);
+  const counts = new Map<string, number>();
+  for (let i = 1; i < parts.length; i += 2)
+    counts.set(
+      parts[i] ?? "",
+      [...(parts[i + 1] ?? "").matchAll(/^\s+\w+ = intel_sub_group_\w+_matrix_mad_k/gm)].length,
+    );
+  return counts;
+}

@@ -1,0 +1,59 @@
+/**
+ * @file Kernels for a GPU that is not at hand, through its vendor's offline compiler: one that spills is dropped, and said so.
+ *
+ *     const { kept, dropped } = await firstThatCompiles(conv2d, rankByModel(conv2d, { machine: DG2 }), DG2);
+ *     kept?.kernel.source            OpenCL C
+ *     dropped[0]?.why                "spilled: warning: kernel automap_phase_1 compiled SIMD8 allocated 128 regs and spilled around 26"
+ */
+
+import type { Computation } from "../abstraction/computation.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { compileForIntel, findOcloc, type IntelBuild, promisedDpas } from "../runtime/ocloc.ts";
+import { isPredictedOnly } from "../targets/index.ts";
+import { kernelFor } from "./kernel.ts";
+import type { Expected } from "./rank.ts";
+
+export interface Compiled {
+  readonly kept: { readonly expected: Expected; readonly kernel: Kernel } | undefined;
+  readonly dropped: readonly { readonly expected: Expected; readonly why: string }[];
+  /** Why kernels were not compiled. */
+  readonly unchecked?: string;
+}
+
+/** The first of some candidates whose kernel compiles for a machine, where there is a compiler that needs none of it; else the first. */
+export async function firstThatCompiles(
+  computation: Computation,
+  ranked: readonly Expected[],
+  machine: Target,
+): Promise<Compiled> {
+  const kernelOf = (expected: Expected): Kernel => kernelFor(computation, expected.candidate, machine);
+  const ocloc = isPredictedOnly(machine) ? findOcloc() : undefined;
+  const [first] = ranked;
+  if (ocloc === undefined)
+    return {
+      kept: first && { expected: first, kernel: kernelOf(first) },
+      dropped: [],
+      ...(isPredictedOnly(machine) && {
+        unchecked: "not compiled: no ocloc here, which tells kernels that spill (Debian: intel-opencl-icd)",
+      }),
+    };
+  const dropped: { expected: Expected; why: string }[] = [];
+  for (const expected of ranked) {
+    const kernel = kernelOf(expected);
+    const why = problemOf(kernel, await compileForIntel(kernel, machine.name, ocloc));
+    if (why === undefined) return { kept: { expected, kernel }, dropped };
+    dropped.push({ expected, why });
+  }
+  return { kept: undefined, dropped };
+}
+
+/** Why a compiled kernel is not what was asked for; undefined where it is. */
+export function problemOf(kernel: Kernel, built: IntelBuild): string | undefined {
+  if (built.status !== "compiled") return `${built.status}: ${built.log}`;
+  const wrong = [...promisedDpas(kernel)].flatMap(([name, promised]) => {
+    const dpas = built.functions.find((f) => f.name === name)?.dpas ?? 0;
+    return dpas === promised ? [] : [`${name} holds ${dpas} dpas, its text issues ${promised}`];
+  });
+  return wrong.length > 0 ? `instruction missing: ${wrong.join("; ")}` : undefined;
+}

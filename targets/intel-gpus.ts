@@ -1,0 +1,141 @@
+/**
+ * @file Intel GPUs with matrix engines as the model sees them. None is at hand: kernels for them are compiled by Intel's offline compiler, run
+ * under emulation and predicted, and never measured.
+ *
+ *     intelGpuNamed("dg2")?.summary      "Arc A770: 512 vector engines at 2.1 GHz"
+ *
+ * A `core` is one vector engine with its matrix engine. Bandwidths are what one engine gets while all are as busy.
+ */
+
+import type { Figure, Memory, Target } from "../abstraction/machine.ts";
+
+const KIB = 1024;
+const MIB = 1024 ** 2;
+const GUIDE = "Intel oneAPI GPU Optimization Guide, Xe GPU Architecture";
+const TABLES = "Intel Graphics Compiler, scheduler tables";
+const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
+
+interface Facts {
+  readonly name: string;
+  readonly summary: string;
+  readonly feature: "xe_hpg" | "xe_hpc";
+  readonly engines: Figure;
+  readonly clockHz: Figure;
+  readonly lanes: 8 | 16;
+  /** Engines of one Xe-core, which share its first level. */
+  readonly sharing: number;
+  readonly l1Bytes: Figure;
+  /** Bytes a cycle that a Xe-core reads from its first level, and the whole GPU from the second. */
+  readonly l1: Figure;
+  readonly l2Bytes: Figure;
+  readonly l2: Figure;
+  /** Bytes a second. */
+  readonly dram: Figure;
+}
+
+function gpu(f: Facts): Target {
+  const hertz = f.clockHz.value;
+  const each = ({ value, source }: Figure, by: number): Figure => ({
+    value: value / by,
+    source: `${source}; of ${by} engines`,
+  });
+  const memory = (name: string, bytes: Figure | undefined, { value, source }: Figure): Memory => ({
+    name,
+    kind: bytes === undefined ? "addressed" : "cache",
+    at: name === "l1" ? "core" : "grid",
+    ...(bytes && { bytes }),
+    bandwidth: (["read", "write"] as const).map((direction) => ({
+      value,
+      per: "second",
+      direction,
+      of: "core",
+      source,
+    })),
+  });
+  const perCycle = ({ value, source }: Figure): Figure => ({ value: value / hertz, source });
+  const perElement = (instructions: number, because: string): Figure =>
+    assumed(instructions / f.lanes, `${because}, ${f.lanes} lanes at once`);
+  return {
+    name: f.name,
+    summary: f.summary,
+    isa: [f.feature],
+    compilerFlags: [],
+    clockHz: f.clockHz,
+    levels: [
+      {
+        name: "grid",
+        units: 1,
+        barrier: { cycles: assumed(5e-6 * hertz, "a kernel ends and the next begins: five microseconds") },
+      },
+      { name: "core", units: f.engines.value },
+      { name: "thread", units: 8 },
+      { name: "lane", units: f.lanes },
+    ],
+    memories: [
+      memory("dram", undefined, each(perCycle(f.dram), f.engines.value)),
+      memory("l2", f.l2Bytes, each(f.l2, f.engines.value)),
+      memory("l1", each(f.l1Bytes, f.sharing), each(f.l1, f.sharing)),
+    ],
+    units: [
+      { name: "load", at: "core", issueCycles: 2, latencyCycles: 45, source: `${TABLES}: first level 45 cycles` },
+      { name: "store", at: "core", issueCycles: 2, source: "assumed: as a load" },
+    ],
+    rates: [],
+    fixed: { block: { ...assumed(20, "a branch takes 23 cycles, most of them of other threads"), per: "cycle" } },
+    pipeline: {
+      instructionsPerCycle: assumed(1, "one thread of an engine issues in a cycle"),
+      loopInstructions: assumed(4, "a counter, a comparison, a branch, an address"),
+      window: assumed(256, "eight threads of an engine, some 32 instructions each"),
+    },
+    scalar: {
+      copyByte: perElement(1, "a load and a store of four bytes"),
+      copyRun: assumed(8, "addresses of a row"),
+      strided: perElement(6, "a gather, a scatter and their addresses"),
+      indexed: perElement(6, "as strided"),
+      scattered: perElement(6, "as strided"),
+      sideBySide: perElement(4, "a load, a store and an address"),
+      operation: perElement(1, "one instruction"),
+      vectorOperation: perElement(1, "one instruction"),
+      digit: perElement(8, "a multiplication of 32 by 32 bits, shifts and a subtraction"),
+      guard: perElement(1, "a comparison"),
+    },
+  };
+}
+
+export const DG2 = gpu({
+  name: "dg2",
+  summary: "Arc A770: 512 vector engines at 2.1 GHz",
+  feature: "xe_hpg",
+  engines: { value: 512, source: "Intel ARK, Arc A770: 32 Xe-cores of 16 engines" },
+  clockHz: { value: 2.1e9, source: "Intel ARK, Arc A770: graphics clock" },
+  lanes: 8,
+  sharing: 16,
+  l1Bytes: { value: 192 * KIB, source: GUIDE },
+  l1: assumed(256, "half of what a Xe-core of Xe-HPC loads"),
+  l2Bytes: { value: 16 * MIB, source: "Intel ARK, Arc A770" },
+  l2: assumed(1024, "64 bytes a cycle for each of 16 banks"),
+  dram: { value: 560e9, source: "Intel ARK, Arc A770: memory bandwidth" },
+});
+
+export const PVC = gpu({
+  name: "pvc",
+  summary: "Data Center GPU Max 1550: 1024 vector engines at 1.6 GHz",
+  feature: "xe_hpc",
+  engines: { value: 1024, source: "Intel ARK, Data Center GPU Max 1550: 128 Xe-cores of 8 engines" },
+  clockHz: { value: 1.6e9, source: "Intel ARK, Data Center GPU Max 1550: max dynamic frequency" },
+  lanes: 16,
+  sharing: 8,
+  l1Bytes: { value: 512 * KIB, source: GUIDE },
+  l1: { value: 512, source: "Intel, Hot Chips 33, Ponte Vecchio: a Xe-core loads 512 bytes a cycle" },
+  l2Bytes: { value: 408 * MIB, source: "Intel ARK, Data Center GPU Max 1550" },
+  l2: assumed(8192, "64 bytes a cycle for each of 128 Xe-cores"),
+  dram: { value: 3276.8e9, source: "Intel ARK, Data Center GPU Max 1550: memory bandwidth" },
+});
+
+export const INTEL_GPUS: readonly Target[] = [DG2, PVC];
+
+/** Undefined for a name that is none of them. */
+export const intelGpuNamed = (name: string): Target | undefined => INTEL_GPUS.find((t) => t.name === name);
+
+/** Whether kernels for a machine are compiled and predicted, but measured nowhere. */
+export const isPredictedOnly = ({ name }: Pick<Target, "name">): boolean => intelGpuNamed(name) !== undefined;
