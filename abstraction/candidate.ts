@@ -225,9 +225,30 @@ export function callingThreads(candidate: Candidate): number {
   return isOnGpu(candidate) ? 1 : candidate.schedule.threads;
 }
 
-/** The canonical text of a candidate: its identity within a workload. */
+/** The canonical text of a candidate: its identity within a workload. What says the same as nothing is left out. */
 export function candidateKey(candidate: Candidate): string {
-  return canonicalJson(candidate);
+  return canonicalJson({ ...candidate, schedule: scheduleSaid(candidate) });
+}
+
+/** One of each where it is left out: a number, or for each loop that is not named. `warps` of a grid name every axis. */
+const ONE_WHEN_LEFT_OUT: Readonly<Record<NonNullable<Candidate["kind"]> | "mapped", readonly string[]>> = {
+  mapped: ["block"],
+  lanes: ["beside", "depth", "each", "ahead"],
+  grid: [],
+  threads: ["lanes", "warps", "each"],
+};
+const NONE_WHEN_LEFT_OUT: readonly string[] = ["spread", "within", "repack"];
+
+/** The schedule without what says the same as nothing. */
+function scheduleSaid({ kind = "mapped", schedule }: Candidate): object {
+  const isOne = (name: string, value: unknown): boolean => ONE_WHEN_LEFT_OUT[kind].includes(name) && value === 1;
+  const said = Object.entries(schedule).flatMap(([name, value]: [string, unknown]) => {
+    if (typeof value !== "object" || value === null) return isOne(name, value) ? [] : [[name, value]];
+    if (NONE_WHEN_LEFT_OUT.includes(name) && Object.keys(value).length === 0) return [];
+    if (Array.isArray(value)) return [[name, value]];
+    return [[name, Object.fromEntries(Object.entries(value).filter(([, count]) => !isOne(name, count)))]];
+  });
+  return Object.fromEntries(said);
 }
 
 /** JSON with the keys of every object in order, so that equal data has equal text. */

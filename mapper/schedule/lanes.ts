@@ -44,7 +44,7 @@ export function laneScheduleProblem(
     return refuse(
       `${sum.rolled.join(", ")} stays a loop, but ${schedule.dataflow} moves lanes from tap to tap; unroll it`,
     );
-  if (schedule.depth !== undefined) return refuse(`${schedule.depth} steps a pass, but nothing steps through time`);
+  if ((schedule.depth ?? 1) !== 1) return refuse(`${schedule.depth} steps a pass, but nothing steps through time`);
   return sweepProblem(sum, schedule, design, refuse);
 }
 
@@ -66,8 +66,8 @@ function sweepProblem(
   refuse: (because: string) => LaneRefusal,
 ): LaneRefusal | undefined {
   const { each, sweep, ahead, rows, vectors, rolled, borders } = schedule;
-  if (sweep === undefined && ahead !== undefined) return refuse(`${ahead} steps are written out, but nothing is swept`);
-  if (each === undefined && sweep === undefined) return undefined;
+  if (sweep === undefined && (ahead ?? 1) !== 1) return refuse(`${ahead} steps are written out, but nothing is swept`);
+  if ((each ?? 1) === 1 && sweep === undefined) return undefined;
   for (const [name, value] of Object.entries({ each, sweep, ahead }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return refuse(`${name} must be a positive integer, got ${value}`);

@@ -40,7 +40,7 @@ export function lowerLanes(
   if (problem) throw new Error(`internal: ${problem.because}`);
   const placed = placeWindow(design, schedule.lanes, sum.columns);
   if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
-  if (schedule.each !== undefined || schedule.sweep !== undefined) return lowerSweep(sum, schedule);
+  if ((schedule.each ?? 1) > 1 || schedule.sweep !== undefined) return lowerSweep(sum, schedule);
   return new WindowLoops(sum, schedule, placed.placement).nest();
 }
 

@@ -1,0 +1,57 @@
+/** @file The same kernel has one key, whether its schedule says what leaving it out says or leaves it out. */
+
+import { describe, expect, it } from "vitest";
+import { type Candidate, candidateKey, type LaneCandidate, type MappedCandidate } from "../abstraction/candidate.ts";
+import { parseDataTypes } from "../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../operators/index.ts";
+import { kernelFor } from "../session/kernel.ts";
+
+const types = parseDataTypes("f32");
+const matmul = instantiate(operatorNamed("matmul"), { parameters: { m: 32, n: 32, k: 32 }, types });
+const line = instantiate(operatorNamed("conv1d-single"), { parameters: { l: 100, r: 3 }, types });
+
+const mapped: MappedCandidate = {
+  intrinsic: "avx512.fma.f32.broadcast",
+  matching: { n: ["n"] },
+  operands: { a: "a[m,k]", b: "b[k,n]", c: "out[m,n]" },
+  schedule: { order: ["m", "n", "k"], block: { m: 2 }, placement: { a: "in-place", b: "in-place" }, threads: 1 },
+};
+const lanes: LaneCandidate = {
+  kind: "lanes",
+  intrinsic: "avx512.fma.f32",
+  schedule: {
+    ...{ dataflow: "FBS-load", lanes: 16, rows: 1, vectors: 2, rolled: [], weights: "registers" },
+    ...{ streaming: false, prefetchBytes: 0, borders: "peeled", strip: 0, threads: 1 },
+  },
+};
+const said: readonly (readonly [string, Candidate, Candidate])[] = [
+  ["block k 1", mapped, { ...mapped, schedule: { ...mapped.schedule, block: { m: 2, k: 1 } } }],
+  ["no gaps and no copies within", mapped, { ...mapped, schedule: { ...mapped.schedule, spread: [], within: {} } }],
+  ["each 1", lanes, { ...lanes, schedule: { ...lanes.schedule, each: 1 } }],
+  ["ahead 1", lanes, { ...lanes, schedule: { ...lanes.schedule, ahead: 1 } }],
+];
+
+describe("a schedule that says what leaving it out says", () => {
+  it.each(said)("has the same key and the same code: %s", (_, brief, full) => {
+    expect(candidateKey(full)).toBe(candidateKey(brief));
+    const computation = brief === lanes ? line : matmul;
+    const code = (candidate: Candidate): string => kernelFor(computation, candidate).source.replace(/^ \*.*\n/gm, "");
+    expect(code(full)).toBe(code(brief));
+  });
+
+  it("has the same key as one step a pass, and as threads with one neighbour", () => {
+    const threads = { lanes: { i: 32 }, warps: {}, each: {}, split: 1 };
+    const named = { intrinsic: "thread.fma", matching: {}, operands: {} };
+    expect(candidateKey({ ...lanes, schedule: { ...lanes.schedule, depth: 1 } })).toBe(candidateKey(lanes));
+    expect(candidateKey({ kind: "threads", ...named, schedule: { ...threads, each: { i: 1 }, warps: { i: 1 } } })).toBe(
+      candidateKey({ kind: "threads", ...named, schedule: threads }),
+    );
+  });
+
+  it("keeps what says something else: one lane, one thread, one row, a block of two", () => {
+    expect(candidateKey(lanes)).toContain('"rows":1');
+    expect(candidateKey(lanes)).toContain('"threads":1');
+    expect(candidateKey(mapped)).toContain('"block":{"m":2}');
+    expect(candidateKey({ ...lanes, schedule: { ...lanes.schedule, each: 2 } })).not.toBe(candidateKey(lanes));
+  });
+});
