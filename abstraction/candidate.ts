@@ -240,8 +240,9 @@ const ONE_WHEN_LEFT_OUT: Readonly<Record<NonNullable<Candidate["kind"]> | "mappe
 const NONE_WHEN_LEFT_OUT: readonly string[] = ["spread", "within", "repack"];
 
 /** The schedule without what says the same as nothing. */
-function scheduleSaid({ kind = "mapped", schedule }: Candidate): object {
-  const isOne = (name: string, value: unknown): boolean => ONE_WHEN_LEFT_OUT[kind].includes(name) && value === 1;
+function scheduleSaid({ kind, schedule }: Candidate): object {
+  const counts = ONE_WHEN_LEFT_OUT[kind ?? "mapped"];
+  const isOne = (name: string, value: unknown): boolean => counts.includes(name) && value === 1;
   const said = Object.entries(schedule).flatMap(([name, value]: [string, unknown]) => {
     if (typeof value !== "object" || value === null) return isOne(name, value) ? [] : [[name, value]];
     if (NONE_WHEN_LEFT_OUT.includes(name) && Object.keys(value).length === 0) return [];

@@ -51,6 +51,7 @@ const searchSchema = documentOf({
   enumerationCut: z.strictObject({ what: z.string(), done: z.int(), of: z.int() }).nullable().meta({
     description: "how far the enumeration of mappings had come when the time cut it short; null where it was done",
   }),
+  decided: z.boolean().meta({ description: "whether finals decided; false where Ctrl-C left no time for them" }),
   waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
   database: z.string(),
 });
@@ -198,11 +199,11 @@ function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWo
 const QUIET_LOAD = 0.03;
 
 /** What else went on on the machine, where that matters to the numbers. */
-function surroundings({ best, trials, waitedSeconds, enumerationCut: cut }: Found): string[] {
+function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finalsCut }: Found): string[] {
   const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
   const disturbed = loads.filter((load) => load > QUIET_LOAD);
   const ran = best?.measurement.ran;
-  const where = ran && `finals on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
+  const where = ran && `${finalsCut ? "measured" : "finals"} on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
   const final = ran?.load === undefined ? "" : `, of which other programs took ${percent(ran.load)}`;
   return [
     ...(cut
@@ -214,6 +215,7 @@ function surroundings({ best, trials, waitedSeconds, enumerationCut: cut }: Foun
           `other programs took up to ${percent(Math.max(...disturbed))} of the processor while ${disturbed.length} of ${counted(loads.length, "kernel")} ${disturbed.length === 1 ? "was" : "were"} timed: those times say less`,
         ]
       : []),
+    ...(finalsCut && best ? ["no finals: the fastest kernel of the search, as it was measured by itself"] : []),
     ...(where === undefined ? [] : [`${where}${final}`]),
   ];
 }
@@ -240,6 +242,7 @@ function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
     failed,
     seconds,
     enumerationCut: outcome.enumerationCut ?? null,
+    decided: best !== undefined && outcome.finalsCut !== true,
     waitedSeconds,
     database,
   };

@@ -97,7 +97,7 @@ export function registerTune(command: Command, finish: (code: ExitCode) => void)
         "  automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
         "  automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
         "",
-        "Ctrl-C ends the search and goes to the finals, which decide among its fastest kernels. A second Ctrl-C stops at once.",
+        "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",
         "A search that was stopped goes on where it was when the same command is given again.",
       ].join("\n"),
     )

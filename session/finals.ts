@@ -28,6 +28,7 @@ import {
   trialId,
   type Workload,
 } from "../db/index.ts";
+import { isDoneBefore } from "../runtime/until.ts";
 import { gpuTargetNamed } from "../targets/index.ts";
 import { rankingOf, type TrialOf } from "../tuner/trials.ts";
 import { kernelFor } from "./kernel.ts";
@@ -37,7 +38,7 @@ import type { Bench } from "./workplace.ts";
 
 /** The winner of a search: its record, its code, its time. */
 export interface TunedKernel {
-  /** Of the record of its finals, or that this would have if it could be made. */
+  /** Of the record of its finals, or that this would have if it could be made; of its trial where finals were cut short. */
   readonly id: string;
   /** What it computes. */
   readonly computation: Computation;
@@ -45,7 +46,7 @@ export interface TunedKernel {
   readonly candidate: Candidate;
   /** Undefined for a design on lanes. */
   readonly mapping: Mapping | undefined;
-  /** In the finals. */
+  /** In the finals; by itself where they were cut short. */
   readonly measurement: Extract<Measurement, { status: "ok" }>;
   /** What the model expected. */
   readonly prediction: Prediction | undefined;
@@ -64,6 +65,8 @@ export interface Finished {
   readonly kinds: CandidateKinds;
   /** Instructions that it could have taken from. */
   readonly offered: readonly Intrinsic[];
+  /** Of the record of a trial, by its key. */
+  readonly idOf: (key: string) => string | undefined;
 }
 
 export interface Decided {
@@ -71,14 +74,20 @@ export interface Decided {
   readonly winner?: TunedKernel;
   /** What kept the finals from being recorded: they stand all the same, but no record says so. */
   readonly unrecorded?: MachineFault;
+  /** The finals were cut short: the winner is the fastest trial of this search. */
+  readonly isCut?: true;
 }
 
-/** Measures contenders and the best kernel known so far in turns, records each, and gives the winner. */
+/**
+ * Measures contenders and the best kernel known so far in turns, records each, and gives the winner.
+ * @param late ends them: nothing is waited for any more
+ */
 export async function decide(
   contenders: readonly TrialOf<Candidate>[],
   search: Finished,
   bench: Pick<Bench, "compare">,
   now: () => number,
+  late?: AbortSignal,
 ): Promise<Decided> {
   // 1. Who takes part.
   const { computation } = search.workload;
@@ -92,7 +101,9 @@ export async function decide(
 
   // 2. Batches in turns.
   const kernels = entrants.map(({ kernel }) => kernel);
-  const measurements = await bench.compare(kernels);
+  const measuring = late?.aborted ? undefined : bench.compare(kernels);
+  if (!measuring || !(await isDoneBefore(measuring, late))) return { isCut: true, ...fastestOf(contenders, search) };
+  const measurements = await measuring;
   const at = Math.max(now(), ...entrants.map(({ trial }) => trial.at + 1));
   const judged = entrants.map(({ trial, kernel, mapping }, i) => {
     const measurement = measurements[i];
@@ -115,6 +126,17 @@ export async function decide(
     decided = { ...decided, winner: { id, computation, candidate, mapping, measurement, prediction, kernel } };
   }
   return decided;
+}
+
+/** The fastest trial, as it was measured by itself. */
+function fastestOf(contenders: readonly TrialOf<Candidate>[], search: Finished): Pick<Decided, "winner"> {
+  const [trial] = rankingOf(contenders);
+  const id = trial && search.idOf(trial.key);
+  if (id === undefined || trial?.measurement.status !== "ok") return {};
+  const { kernel, mapping } = entrantOf(trial, search.space);
+  const { candidate, measurement, prediction } = trial;
+  const { computation } = search.workload;
+  return { winner: { id, computation, candidate, mapping, measurement, prediction, kernel } };
 }
 
 interface Entrant {

@@ -39,7 +39,7 @@ import {
 } from "../db/index.ts";
 import type { Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
-import { isDoneBefore } from "../runtime/until.ts";
+import { following, isDoneBefore } from "../runtime/until.ts";
 import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
 import { search, type TuneEvent, type TunePhase, type TuneStatus } from "../tuner/search.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
@@ -122,6 +122,8 @@ export type TuneOutcome =
       readonly database: string;
       /** How far enumeration had come when the time cut it short: other mappings were not looked at. Left out where it was done. */
       readonly enumerationCut?: Step;
+      /** The signal left no time for finals, a second: `best` is the fastest trial, measured by itself. */
+      readonly finalsCut?: true;
       /** What kept the end of the search from being recorded, such as a full disk. */
       readonly unrecorded?: MachineFault;
     }
@@ -131,6 +133,8 @@ export type TuneOutcome =
 /** Chosen so that compiling and measuring end within a minute; a search with nothing left to gain stops earlier. */
 export const DEFAULT_SECONDS = 40;
 export const DEFAULT_TRIALS = 160;
+/** A search that is stopped ends this soon, with the finals where they take no longer. */
+const FINALS_AFTER_STOP_MS = 1000;
 const CLOCK_GRAIN_MS = 20;
 const LEAST_SECONDS = 0.1;
 /** Of the seconds of `within`, those after which enumeration is cut short: what it has found is to be measured too. */
@@ -303,13 +307,15 @@ async function searchPrepared(
   const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
   const phase = (name: TunePhase, of: number): void => options.onEvent?.({ kind: "phase", phase: name, of });
   const inTime = measuredInTime(space, bench, { time: rounds, stop, phase });
+  const store = storeIn(db, { workload, environment, run, space, threads });
+  const late = following(stop, FINALS_AFTER_STOP_MS);
   try {
     const result = await search<Candidate>({
       space,
       strategy,
       budget: { ...budget, seconds: left },
       seed,
-      store: storeIn(db, { workload, environment, run, space, threads }),
+      store,
       now: Date.now,
       predict: space.predict,
       learn: space.learn,
@@ -320,14 +326,14 @@ async function searchPrepared(
       ...(options.onEvent ? { onEvent: options.onEvent } : {}),
     });
     // Contenders side by side: what ties, or was measured at a bad moment, is decided by batches taken in turns.
-    const finished = { db, workload, environment, run, space, threads, kinds, offered };
+    const finished = { db, workload, environment, run, space, threads, kinds, offered, idOf: store.idOf };
     phase("deciding", result.contenders.length);
-    const decided = await decide(result.contenders, finished, bench, Date.now);
+    const decided = await decide(result.contenders, finished, bench, Date.now, late.signal);
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     const status = result.status === "interrupted" ? "interrupted" : "done";
     const unrecorded = decided.unrecorded ?? faultOf(() => endRun(db, run, { status, ended: Date.now() }));
     return {
-      status: result.status,
+      status: decided.isCut ? "interrupted" : result.status,
       computation: workload.computation,
       best: decided.winner,
       trials: result.trials,
@@ -336,12 +342,15 @@ async function searchPrepared(
       waitedSeconds: place.waited(),
       database: db.path,
       ...(cut && { enumerationCut: cut.at }),
+      ...(decided.isCut && { finalsCut: true }),
       ...(unrecorded ? { unrecorded } : {}),
     };
   } catch (error) {
     // What ended it is told by the error under way; that this cannot be written down, as on a full disk, is no news.
     faultOf(() => endRun(db, run, { status: "failed", ended: Date.now() }));
     throw error;
+  } finally {
+    late.letGo();
   }
 }
 

@@ -4,12 +4,16 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { candidateKey } from "../abstraction/candidate.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import { conclude } from "../cli/tune-outcome.ts";
+import { openDatabase, showTrial } from "../db/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { tuneComputation } from "../session/tune.ts";
+import { captured } from "./support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-stop-"));
@@ -82,6 +86,34 @@ describe("a search", () => {
     ).toMatchObject({
       ...{ status: who === "the user" ? "interrupted" : "time-spent", best: { measurement: { median: 1e-6 } } },
     });
+  });
+
+  it("that is stopped has finals for a second, and then answers with its fastest trial", async () => {
+    const controller = new AbortController();
+    const { runner } = machine(() => Promise.resolve(DONE));
+    const compareKernels: Runner["compareKernels"] = () => {
+      stopped = performance.now();
+      controller.abort();
+      return never();
+    };
+    let stopped = Number.POSITIVE_INFINITY;
+    const database = withCalibration(join(folder, "finals.db"), compiler);
+    const outcome = await tuneComputation(
+      { computation: matmul },
+      { database, runner: { ...runner, compareKernels }, trials: 8, signal: controller.signal },
+    );
+    expect(performance.now() - stopped).toBeLessThan(3000);
+    if (!("best" in outcome) || !outcome.best) throw new Error("no winner");
+    expect(outcome).toMatchObject({ status: "interrupted", finalsCut: true, best: { measurement: { median: 1e-6 } } });
+    const db = openDatabase(database, { readonly: true });
+    const record = showTrial(db, outcome.best.id);
+    db.close();
+    expect(candidateKey(record.candidate)).toBe(candidateKey(outcome.best.candidate));
+    expect(record.finals).toBeUndefined();
+    const { code, out, err } = await captured(() => conclude(outcome, {}, 8));
+    expect(code).toBe(130);
+    expect(err).toContain("no finals: the fastest kernel of the search");
+    expect(out).toContain("1 us a call");
   });
 
   it("that is stopped while inputs are drawn ends at once", async () => {
