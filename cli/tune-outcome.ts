@@ -203,7 +203,8 @@ function surroundings({ best, trials, waitedSeconds, enumerationCut: cut, finals
   const loads = trials.flatMap(({ measurement }) => measurement.ran?.load ?? []);
   const disturbed = loads.filter((load) => load > QUIET_LOAD);
   const ran = best?.measurement.ran;
-  const where = ran && `${finalsCut ? "measured" : "finals"} on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
+  const where =
+    ran && `${finalsCut ? "measured" : "finals"} on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
   const final = ran?.load === undefined ? "" : `, of which other programs took ${percent(ran.load)}`;
   return [
     ...(cut

@@ -6,6 +6,7 @@
 import { describe, expect, it } from "vitest";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";
+import { finished } from "../abstraction/steps.ts";
 import { type Configuration, suiteCases, suiteComputation } from "../bench/cuda-suite-cases.ts";
 import { suiteLayers } from "../bench/suite.ts";
 import { generateCuda } from "../codegen/cuda.ts";
@@ -39,7 +40,7 @@ function printedAtRandom(
   let drawn = 0;
   for (let i = 0; i < INSTRUCTIONS; i++) {
     const intrinsic = pick(random, F16);
-    const valid = formsOf(computation).flatMap((form) => phasesTogether(validMappings(form, intrinsic)));
+    const valid = formsOf(computation).flatMap((form) => phasesTogether(finished(validMappings(form, intrinsic))));
     const found = valid.flatMap((m) => [m, ...reordered(m).flatMap((o) => (o.isInMemoryOrder ? [o.mapping()] : []))]);
     for (let s = 0; s < SCHEDULES && found.length > 0; s++) {
       const mapping = pick(random, found);
@@ -99,7 +100,7 @@ describe("schedules drawn at random for small images in NCHW", () => {
     while (subjects.length < inFull(48, 4)) {
       const intrinsic = pick(random, wanted);
       const computation = convolutionF16("conv2d", pick(random, SMALL), false);
-      const found = validMappings(computation, intrinsic);
+      const found = finished(validMappings(computation, intrinsic));
       const mapping = found[Math.floor(random() * found.length)];
       const context = mapping && gridContext(mapping, LIMITS);
       const schedule = context && typeof context !== "string" ? drawSchedule(GRID, context, random) : undefined;
@@ -132,7 +133,10 @@ describe("schedules drawn at random for few channels", () => {
         random,
         F16.filter((i) => i.family === "mma"),
       );
-      const found = validMappings(computation, intrinsic).flatMap((m) => [m, ...reordered(m).map((o) => o.mapping())]);
+      const found = finished(validMappings(computation, intrinsic)).flatMap((m) => [
+        m,
+        ...reordered(m).map((o) => o.mapping()),
+      ]);
       const mapping = pick(random, found);
       const context = gridContext(mapping, LIMITS);
       const schedule = typeof context === "string" ? undefined : drawSchedule(GRID, context, random);

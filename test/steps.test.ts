@@ -4,11 +4,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { printMatching } from "../abstraction/mapping.ts";
 import { finished, inSlices, type Steps } from "../abstraction/steps.ts";
 import { openDatabase, runsIn } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
+import { mappings, validMappings } from "../mapper/match/enumerate.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { replayRun } from "../session/replay.ts";
 import { isRefusals, sessionSpace } from "../session/space.ts";
@@ -102,6 +103,31 @@ describe("enumeration", () => {
     expect(replayed.run.options).toMatchObject({ enumerationCut: expect.any(Number) });
     expect(replayed.divergence).toBeUndefined();
     expect(replayed.trials.length).toBe(9);
+  });
+
+  it("of one instruction makes steps too, as many whether matches were judged before or not, and is cut at any of them", () => {
+    const [row] = intrinsicsNamed("amx.tdpbf16ps");
+    if (!row) throw new Error("no instruction");
+    const narrow = () =>
+      defineComputation({
+        equation: "c[a,b,d,e,f,g,h] += f32(x[a,b,d,e,l,m,n,o]) * f32(y[f,g,h,l,m,n,o])",
+        extents: { a: 2, b: 2, d: 2, e: 2, f: 2, g: 2, h: 2, l: 2, m: 2, n: 2, o: 2 },
+        tensors: { x: "bf16", y: "bf16", c: "f32" },
+      });
+    const texts = (computation: Computation, most?: number) =>
+      finished(validMappings(computation, row), most).map((m) => printMatching(m.matching));
+    const stepsOf = (computation: Computation): string[] => {
+      const steps: string[] = [];
+      const work = validMappings(computation, row);
+      for (let next = work.next(false); !next.done; next = work.next(false)) steps.push(JSON.stringify(next.value));
+      return steps;
+    };
+    const judged = narrow();
+    const steps = stepsOf(judged);
+    expect(steps.length).toBeGreaterThan(5);
+    expect(stepsOf(judged)).toEqual(steps);
+    for (const most of [1, 5, steps.length - 1, undefined]) expect(texts(judged, most)).toEqual(texts(narrow(), most));
+    expect(texts(judged, 1).length).toBeLessThan(texts(judged).length);
   });
 
   it("of designs on lanes hears a signal between any two, and cut at a step it has the same ones again", async () => {

@@ -19,13 +19,16 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
 import type { Step, Steps } from "../abstraction/steps.ts";
-import { mappings, validMappings } from "../mapper/match/enumerate.ts";
+import { mappingsInSteps, validMappings } from "../mapper/match/enumerate.ts";
 import { formsOf } from "../mapper/match/phases.ts";
 import { crossSchedules, mutateSchedule, type ScheduleKind, scheduleDistance } from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "./space.ts";
 
 /** Mappings expected to take more than this many times the least are left out. */
 const SPREAD = 3;
+
+/** A step of enumeration looks at so many mappings of an instruction: each is fused in other orders, a millisecond or two. */
+const MAPPINGS_A_STEP = 32;
 
 /** How often a mutation moves to another mapping. */
 const MAPPING_MUTATION = 0.12;
@@ -78,17 +81,22 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
   const contexts: C[] = [];
   const forms = formsOf(computation);
   for (const [at, intrinsic] of intrinsics.entries()) {
-    const valid = forms.flatMap((form) => validMappings(form, intrinsic));
-    if (valid.length === 0) refused.push(...mappings(computation, intrinsic).refused.slice(0, 3));
-    for (const mapping of valid.flatMap(variants)) {
-      const context = contextOf(mapping);
-      if (isRefusal(context)) {
-        refused.push(context);
-        continue;
+    const valid: Mapping[] = [];
+    for (const form of forms) valid.push(...(yield* validMappings(form, intrinsic)));
+    if (valid.length === 0) refused.push(...(yield* mappingsInSteps(computation, intrinsic)).refused.slice(0, 3));
+    const step = { what: "instructions", done: at + 1, of: intrinsics.length };
+    let isEnough = false;
+    for (const [n, mapping] of valid.entries()) {
+      for (const variant of variants(mapping)) {
+        const context = contextOf(variant);
+        if (isRefusal(context)) refused.push(context);
+        else contexts.push(context);
       }
-      contexts.push(context);
+      if (n % MAPPINGS_A_STEP < MAPPINGS_A_STEP - 1) continue;
+      isEnough = yield { ...step, done: at };
+      if (isEnough && contexts.length > 0) break;
     }
-    const isEnough = yield { what: "instructions", done: at + 1, of: intrinsics.length };
+    isEnough = yield step;
     if (isEnough && contexts.length > 0) break;
   }
   const least = new Map<C, number>();

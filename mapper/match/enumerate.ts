@@ -15,8 +15,9 @@ import { printEquation } from "../../abstraction/equation.ts";
 import { checkNames } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../../abstraction/mapping.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
+import { memoised } from "../../abstraction/memoised.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
+import { finished, type Step, type Steps } from "../../abstraction/steps.ts";
 import { bindOperands } from "./bind.ts";
 import { phasesTogether } from "./phases.ts";
 import { defineProblem, type Problem, wasteOf } from "./problem.ts";
@@ -75,32 +76,65 @@ const MOST_SEARCHED = 512;
  * @throws UsageError for an unknown option
  */
 export function mappings(computation: Computation, intrinsic: Intrinsic, options: MappingOptions = {}): MappingSet {
-  const { valid, refused, ...told } = judged(computation, intrinsic, options);
-  return { ...told, valid: byPromise(valid), refused: distinct(refused).sort(byHope) };
+  return finished(mappingsInSteps(computation, intrinsic, options));
 }
 
-const judgedAlike = memoisedBy<Computation, readonly Mapping[]>();
+/** The same, with a step after every {@link MATCHES_A_STEP} matches; told to come to an end, with those that were judged by then. */
+export function* mappingsInSteps(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  options: MappingOptions = {},
+): Steps<MappingSet> {
+  const { valid, refused, ...told } = yield* judge(computation, intrinsic, options);
+  return { ...told, valid: byPromise(valid.map(({ mapping }) => mapping)), refused: distinct(refused).sort(byHope) };
+}
+
+/** Half a millisecond of judging to ten, by the number of loops. */
+const MATCHES_A_STEP = 256;
+
+/** Matches judged once for all instructions that differ in the extents of kept axes alone. */
+const judgedAlike = memoised((_: Computation) => new Map<string, Judged>());
 
 /**
- * The most promising of {@link mappings}, for a search: phases feed an axis together, and at most `MOST_SEARCHED` are given. Matches are judged once
- * for all instructions that differ in the extents of kept axes alone.
+ * The most promising of {@link mappings}, for a search: phases feed an axis together, and at most `MOST_SEARCHED` are given. Steps are as many
+ * whether matches were judged before or not, so that a search is cut at the same one whenever it is made again.
  */
-export function validMappings(computation: Computation, intrinsic: Intrinsic): readonly Mapping[] {
+export function* validMappings(computation: Computation, intrinsic: Intrinsic): Steps<readonly Mapping[]> {
   const { equation, axes } = intrinsic.computation;
   const sums = axes.flatMap((a) => (a.kind === "reduce" ? [a.extent] : []));
   const types = intrinsic.operands.map((o) => `${o.name} ${o.dtype}`);
-  const found = judgedAlike(computation, [printEquation(equation), ...types, ...sums].join(), () =>
-    phasesTogether(judged(computation, intrinsic, { reasons: false }).valid),
-  );
+  const known = judgedAlike(computation);
+  const alike = [printEquation(equation), ...types, ...sums].join();
+  const before = known.get(alike);
+  const found = before ? yield* judgedAgain(before) : yield* judge(computation, intrinsic, { reasons: false });
+  if (!found.isCut) known.set(alike, found);
   const problemOf = (m: Mapping): Problem => defineProblem(computation, intrinsic, m.binding);
+  const together = phasesTogether(found.valid.map(({ mapping }) => mapping));
   // Only those that are kept get an id, which is a hash.
-  return byPromise(found.map((m) => ({ ...m, waste: wasteOf(problemOf(m), m.matching) })))
+  return byPromise(together.map((m) => ({ ...m, waste: wasteOf(problemOf(m), m.matching) })))
     .slice(0, MOST_SEARCHED)
     .map((m) => mappingBy(problemOf(m), m.matching));
 }
 
-/** In the order of enumeration. */
-function judged(computation: Computation, intrinsic: Intrinsic, options: MappingOptions): MappingSet {
+/** A set of mappings in the order of enumeration, each with the step it was found in. */
+interface Judged extends Omit<MappingSet, "valid"> {
+  readonly valid: readonly { readonly mapping: Mapping; readonly step: number }[];
+  /** How many steps were made. */
+  readonly steps: readonly Step[];
+  readonly isCut: boolean;
+}
+
+/** What was judged before, in the same steps. */
+function* judgedAgain(known: Judged): Steps<Judged> {
+  for (const [at, step] of known.steps.entries()) {
+    const isEnough = yield step;
+    const valid = known.valid.filter((found) => found.step <= at);
+    if (isEnough && valid.length > 0) return { ...known, valid, isCut: true };
+  }
+  return known;
+}
+
+function* judge(computation: Computation, intrinsic: Intrinsic, options: MappingOptions): Steps<Judged> {
   checkNames(options, OPTIONS, "mappings");
   const rule = options.rule ?? "gather";
   const strict = options.strict ?? false;
@@ -116,8 +150,11 @@ function judged(computation: Computation, intrinsic: Intrinsic, options: Mapping
   const total = spaces.reduce((sum, { size }) => sum + size, 0);
   const sampled = total > limit;
 
-  const valid: Mapping[] = [];
+  const valid: { mapping: Mapping; step: number }[] = [];
   const refused: Refusal[] = [...refusals];
+  const steps: Step[] = [];
+  const told = { computation, intrinsic, rule, strict, valid, refused, total, sampled, steps };
+  let looked = 0;
   for (const { problem, groups, size } of spaces) {
     const share = Math.max(1, Math.floor((limit * size) / total));
     for (const matching of sampled ? sample(problem, groups, share, random) : listAll(problem, groups)) {
@@ -125,12 +162,16 @@ function judged(computation: Computation, intrinsic: Intrinsic, options: Mapping
       const feedsNothing = Object.values(matching).every((loops) => loops.length === 0);
       if (feedsNothing && problem.axes.length > 0) continue;
       const verdict = validate(problem, matching, { rule, strict });
-      if (verdict.ok) valid.push(verdict.mapping);
+      if (verdict.ok) valid.push({ mapping: verdict.mapping, step: steps.length });
       else refused.push(verdict.refusal);
+      if (++looked % MATCHES_A_STEP > 0) continue;
+      const step = { what: `matches of ${intrinsic.name}`, done: looked, of: Math.min(total, limit) };
+      steps.push(step);
+      if ((yield step) && valid.length > 0) return { ...told, isCut: true };
     }
     if (options.reasons !== false) refused.push(...refusedPairs(problem, groups, rule));
   }
-  return { computation, intrinsic, rule, strict, valid, refused, total, sampled };
+  return { ...told, isCut: false };
 }
 
 /** Axes with one column of the access matrix and one kind: the same loops may feed each of them. */
