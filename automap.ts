@@ -161,7 +161,14 @@ export {
   type LoadOptions,
   load,
 } from "./session/load.ts";
-export { type Expected, type RankOptions, rankByModel } from "./session/rank.ts";
+export {
+  type Expected,
+  type RankInTimeOptions,
+  type Ranking,
+  type RankOptions,
+  rankByModel,
+  rankByModelInTime,
+} from "./session/rank.ts";
 export { type Divergence, type Replay, replayRun } from "./session/replay.ts";
 export { gatherReport, type ReportFilter } from "./session/report.ts";
 export type { Reason } from "./session/session-space.ts";

@@ -13,7 +13,7 @@ import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/
 import { counted, indent, percent, printTime, table } from "../report/text.ts";
 import type { TunedKernel } from "../session/finals.ts";
 import { firstThatCompiles } from "../session/offline.ts";
-import { type Expected, rankByModel } from "../session/rank.ts";
+import { type Expected, rankByModelInTime } from "../session/rank.ts";
 import { operationsOf, type TuneOutcome } from "../session/tune.ts";
 import { isGpu, isPredictedOnly } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
@@ -70,13 +70,28 @@ export async function rank(
   computation: Computation,
   choice: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
   given: TuneWords,
+  signal: AbortSignal,
 ): Promise<ExitCode> {
-  const ranked = rankByModel(computation, {
+  const found = await rankByModelInTime(computation, {
     ...choice,
+    signal,
+    ...(given.time === undefined ? {} : { seconds: given.time }),
     ...(given.seed === undefined ? {} : { seed: given.seed }),
     ...(given.threads === undefined ? {} : { threads: given.threads }),
     ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
+  }).catch((error: unknown) => {
+    if (signal.aborted) return undefined;
+    throw error;
   });
+  if (!found) {
+    say("nothing was ranked: it was stopped before there was anything to rank");
+    return EXIT.interrupted;
+  }
+  const { ranking: ranked, cut } = found;
+  if (cut) {
+    const by = signal.aborted ? "Ctrl-C" : "the time";
+    say(`not everything was looked at: ${by} cut the ranking short at ${cut.done} of ${cut.of} ${cut.what}`);
+  }
   if ("refused" in ranked) return conclude({ status: "nothing-maps", refused: ranked.refused }, given, 0);
   if (given.json) {
     printJson(rankSchema, {
@@ -85,7 +100,8 @@ export async function rank(
       candidates: ranked.map((r) => ({ ...r.candidate, predictedMicroseconds: r.prediction.seconds * 1e6 })),
     });
   } else print(rankedText(ranked, choice.machine));
-  if (given.to === undefined) return EXIT.ok;
+  const code = signal.aborted ? EXIT.interrupted : EXIT.ok;
+  if (given.to === undefined) return code;
   const { kept, dropped, unchecked } = await firstThatCompiles(computation, ranked, choice.machine);
   for (const { expected, why } of dropped) say(`dropped: ${scheduleText(expected.candidate)}\n  ${why}`);
   if (unchecked !== undefined) say(unchecked);
@@ -95,7 +111,7 @@ export async function rank(
   }
   writeOutput("--to", given.to, kept.kernel.source);
   say(`written: ${given.to}, predicted to take ${printTime(kept.expected.prediction.seconds)}; nothing was measured`);
-  return EXIT.ok;
+  return code;
 }
 
 function rankedText(ranked: readonly Expected[], machine: Target): string {

@@ -135,13 +135,16 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
     if (notice !== undefined) remark(notice);
   }
   // From the first line that is read on, Ctrl-C ends a search and says how to go on.
-  const interrupts = given.modelOnly ? undefined : heardInterrupts();
+  const interrupts = heardInterrupts(given.modelOnly ? "ranking" : "search");
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? counted(instructions, "instruction") : `${intrinsics.length} rows of plain C++`;
   const label = workloadLabel(describeWorkload(chosen), given.name);
   remark(`${label} on ${machine.name}: ${choice} to choose from`);
   if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
-  if (!interrupts) return rank(chosen.computation, { intrinsics, machine }, given);
+  if (given.modelOnly) {
+    const choice = { intrinsics, machine };
+    return rank(chosen.computation, choice, given, interrupts.signal).finally(interrupts.end);
+  }
 
   // 2. The search.
   const budget = { trials: given.trials ?? DEFAULT_TRIALS, seconds: given.time ?? DEFAULT_SECONDS };
@@ -188,16 +191,16 @@ function timeText(seconds: Readonly<Record<string, number>>): string {
     .join(", ")}`;
 }
 
-/** A first Ctrl-C ends the search, a second one the process. */
-function heardInterrupts(): { readonly signal: AbortSignal; readonly end: () => void } {
+/** A first Ctrl-C ends what goes on, a second one the process. */
+function heardInterrupts(what: "search" | "ranking"): { readonly signal: AbortSignal; readonly end: () => void } {
   const controller = new AbortController();
   let count = 0;
   const onInterrupt = (): void => {
     if (++count > 1) {
-      say(commandToGoOn());
+      if (what === "search") say(commandToGoOn());
       process.exit(EXIT.interrupted);
     }
-    say("ending the search with the best so far; Ctrl-C again stops at once");
+    say(`ending the ${what} with the best so far; Ctrl-C again stops at once`);
     controller.abort();
   };
   process.on("SIGINT", onInterrupt);

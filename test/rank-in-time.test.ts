@@ -1,0 +1,60 @@
+/** @file A ranking by the model is cut by the time and by a signal, and says where. */
+
+import { expect, it } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
+import { run } from "../cli/program.ts";
+import { rankByModel, rankByModelInTime } from "../session/rank.ts";
+import { captured } from "./support/command-line.ts";
+
+const EQUATION = "c[a,b,d,e,f,g,h,i,j,k] += x[a,b,d,e,f,l,m,n,o,p] * y[g,h,i,j,k,l,m,n,o,p]";
+const LOOPS = [..."abdefghijklmnop"];
+const long = defineComputation({
+  equation: EQUATION,
+  extents: Object.fromEntries(LOOPS.map((name) => [name, 2])),
+  tensors: { x: "f32", y: "f32" },
+});
+const small = defineComputation({
+  ...{ equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 16, j: 16, k: 16 }, tensors: { a: "f32", b: "f32" } },
+});
+
+it("is the same in slices as at once", async () => {
+  const options = { count: 3, seed: 2 };
+  expect(await rankByModelInTime(small, options)).toEqual({
+    ranking: rankByModel(small, options),
+    cut: undefined,
+  });
+});
+
+it("of 15 loops ends when its time is up, with what it has by then", async () => {
+  const begun = performance.now();
+  const { ranking, cut } = await rankByModelInTime(long, { seconds: 0.1 });
+  expect((performance.now() - begun) / 1000).toBeLessThan(8);
+  expect(cut).toMatchObject({ what: expect.any(String), done: expect.any(Number) });
+  expect("refused" in ranking ? 0 : ranking.length).toBeGreaterThan(0);
+});
+
+it("ends within a second of its signal, with what it has or with the signal's reason", async () => {
+  const controller = new AbortController();
+  let stopped = 0;
+  setTimeout(() => {
+    stopped = performance.now();
+    controller.abort(new Error("enough"));
+  }, 100);
+  const outcome = await rankByModelInTime(long, { signal: controller.signal }).catch(String);
+  expect(performance.now() - stopped).toBeLessThan(5000);
+  expect(typeof outcome === "string" ? outcome : outcome.cut).toEqual(
+    typeof outcome === "string"
+      ? expect.stringContaining("enough")
+      : expect.objectContaining({ of: expect.any(Number) }),
+  );
+});
+
+it("on the command line says so", async () => {
+  const words = ["tune", EQUATION, ...LOOPS.flatMap((l) => [`--${l}`, "2"]), "--model-only"];
+  const { code, out, err } = await captured(() => run([...words, "--time", "1"]));
+  expect({ code, err }).toEqual({
+    code: 0,
+    err: expect.stringMatching(/the time cut the ranking short at \d+ of \d+/),
+  });
+  expect(out).toContain("predicted by the model with the rates of the reference machine");
+});
