@@ -241,21 +241,24 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
 function boxCopies(
   context: GridContext,
   schedule: GridSchedule,
-  { input, elements, width }: GatherBox,
+  { input, elements, width, dims }: GatherBox,
   sharedRate: number,
   warps: number,
 ): Copies {
   const steps = stepsOfPart(context, schedule);
   const bytes = elements * bytesOf(input.operand.dtype);
   const accesses = elements / width / context.limits.lanes;
+  // Rows of the innermost dimension lie apart: 8 channels of 256 are 16 bytes of a sector, and a line each.
+  const row = (dims.at(-1)?.staged ?? 1) * bytesOf(input.operand.dtype);
+  const rows = bytes / row;
   const each = Math.ceil(accesses / warps) > MOST_WRITTEN_OUT ? LOOP_INSTRUCTIONS : PIECE_INSTRUCTIONS.plain;
   const place = placeOf(context, false, input);
   const inFlight = LOADS_IN_FLIGHT.writtenOut.tested;
   return {
     instructions: (accesses * (each + place.instructions)) / steps,
     stores: Math.max(accesses, bytes / sharedRate) / steps,
-    fetched: bytes / steps,
-    lines: Math.max(accesses, bytes / LINE_BYTES) / steps,
+    fetched: (rows * Math.ceil(row / SECTOR_BYTES) * SECTOR_BYTES) / steps,
+    lines: Math.max(accesses, rows * Math.ceil(row / LINE_BYTES)) / steps,
     wait: (COPY_LATENCY * Math.max(1, accesses / warps / inFlight)) / steps,
   };
 }
