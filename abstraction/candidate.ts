@@ -200,6 +200,8 @@ export interface ThreadSchedule {
   readonly each: Readonly<Record<string, number>>;
   /** Blocks that share the sum of an element. */
   readonly split: number;
+  /** The kernel that adds parts up is launched while the one ahead runs; once it has ended when left out. */
+  readonly launch?: "early" | undefined;
 }
 
 /** A computation by the instruction of one thread, which has no axes to match, and how threads share the work. */

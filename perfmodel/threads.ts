@@ -114,6 +114,10 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   );
   const onChip = (memoryOf(target, "l2").bytes?.value ?? 0) > traffic;
   const launch = target.fixed["launch"]?.value ?? 0;
+  const second =
+    schedule.launch === "early"
+      ? (target.fixed["dependentLaunch"]?.value ?? 0)
+      : launch + (target.fixed["fill"]?.value ?? 0);
   const busy = {
     issue: (perUnit * warps * perWarp) / ISSUED_PER_CYCLE / clock,
     load: (perUnit * warps * steps * reads.lookups) / clock,
@@ -124,7 +128,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
     latency: (waves * waits) / clock,
   };
   const fixed = {
-    launch: schedule.split > 1 ? 2 * launch + (target.fixed["fill"]?.value ?? 0) + READ_LATENCY / clock : launch,
+    launch: schedule.split > 1 ? launch + second + READ_LATENCY / clock : launch,
   };
   const { latency, ...parts } = busy;
   const together = Object.values(parts);

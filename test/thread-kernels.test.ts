@@ -161,10 +161,11 @@ describe("a kernel of threads", () => {
       defineComputation({
         ...{ equation: "y[m] += f32(a[m,k]) * f32(b[k])", extents: { m, k }, tensors: { a: "f16", b: "f16" } },
       });
-    const jobs = [33, 48, 128].map((split) => {
+    const launches = [undefined, "early", "early"] as const;
+    const jobs = [33, 48, 128].map((split, i) => {
       const computation = sums(3, 32 * split);
       const context = contextOf(computation);
-      const schedule: ThreadSchedule = { lanes: { k: 32 }, warps: {}, each: {}, split };
+      const schedule: ThreadSchedule = { lanes: { k: 32 }, warps: {}, each: {}, split, launch: launches[i] };
       expect(problemIn(THREAD_KIND, context, schedule)).toBeUndefined();
       const inputs = randomInputs(computation, split);
       const nest = lowerThreads(context, schedule);
@@ -177,11 +178,15 @@ describe("a kernel of threads", () => {
     });
     const runs = await runEmulated(jobs.map(({ job }) => job));
     expect(runs.map((run) => (run.status === "ok" ? [...run.output] : run.log))).toEqual(jobs.map(({ want }) => want));
+    const told = jobs.map(({ job }) => job.kernel.source.includes("launch_with(phase_1, 1, 1"));
+    expect(told).toEqual([false, true, true]);
     const large = defineComputation({
       ...{ equation: "y[m,n] += f32(a[m,k]) * f32(b[k,n])", extents: { m: 4096, n: 4096, k: 128 } },
       tensors: { a: "f16", b: "f16" },
     });
     const many: ThreadSchedule = { lanes: { n: 32 }, warps: {}, each: {}, split: 128 };
     expect(problemIn(THREAD_KIND, contextOf(large), many)).toMatch(/^parts of sums take 8589934592 bytes/);
+    const whole: ThreadSchedule = { ...many, split: 1, launch: "early" };
+    expect(problemIn(THREAD_KIND, contextOf(large), whole)).toBe("the call is one kernel, which awaits no other");
   });
 });

@@ -58,6 +58,8 @@ class Threads {
   /** Points of the neighbours that a thread takes of kept and of summed loops. */
   private readonly kept: readonly Extents[];
   private readonly summed: readonly Extents[];
+  /** Between the kernel that leaves parts of sums and the one that adds them up. */
+  private readonly joined: Statement;
 
   constructor(context: ThreadContext, schedule: ThreadSchedule) {
     this.context = context;
@@ -68,6 +70,7 @@ class Threads {
     this.reads = new ThreadReads(context, this.places);
     this.kept = this.places.neighbours("spatial");
     this.summed = this.places.neighbours("reduce");
+    this.joined = { kind: "barrier", ...(schedule.launch && { early: true }) };
   }
 
   nest(): LoopNest {
@@ -106,7 +109,7 @@ class Threads {
       registers: [],
       vectors,
       prepare: [],
-      body: this.places.split === 1 ? main : [...main, { kind: "barrier" }, ...this.joining()],
+      body: this.places.split === 1 ? main : [...main, this.joined, ...this.joining()],
     };
   }
 

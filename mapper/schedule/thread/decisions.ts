@@ -9,8 +9,9 @@ import type { Decisions } from "../schedules.ts";
 import type { ThreadContext } from "./context.ts";
 import { each } from "./each.ts";
 import { lanes } from "./lanes.ts";
+import { launch } from "./launch.ts";
 import { split } from "./split.ts";
 import { warps } from "./warps.ts";
 
 /** In the order they are drawn and printed. */
-export const THREAD_DECISIONS: Decisions<ThreadSchedule, ThreadContext> = { ...{ lanes, warps, each, split } };
+export const THREAD_DECISIONS: Decisions<ThreadSchedule, ThreadContext> = { ...{ lanes, warps, each, split, launch } };
