@@ -40,9 +40,16 @@ export function dependencesOf({ target, value }: Equation): { readonly read: Acc
 }
 
 function distanceOf(at: Expr, read: Expr | undefined): number | "*" {
-  const form = read && affineForm(read);
-  if (at.kind !== "axis" || form?.terms.size !== 1 || form.terms.get(at.name) !== 1) return "*";
-  return form.constant === 0 ? 0 : -form.constant;
+  const [made, form] = [shiftedAxis(at), read && shiftedAxis(read)];
+  if (made === undefined || form?.name !== made.name) return "*";
+  return made.by - form.by;
+}
+
+/** An axis and a constant, `i+1`. */
+function shiftedAxis(index: Expr): { readonly name: string; readonly by: number } | undefined {
+  const form = affineForm(index);
+  const [term, ...others] = form?.terms ?? [];
+  return form && term?.[1] === 1 && others.length === 0 ? { name: term[0], by: form.constant } : undefined;
 }
 
 /**
@@ -50,8 +57,8 @@ function distanceOf(at: Expr, read: Expr | undefined): number | "*" {
  */
 export function checkDependences(subject: string, equation: Equation): void {
   const { target, op } = equation;
-  const names = target.index.map((e) => (e.kind === "axis" ? e.name : ""));
-  const odd = target.index.find((e, d) => e.kind !== "axis" || names.indexOf(e.name) !== d);
+  const names = target.index.map((e) => shiftedAxis(e)?.name ?? "");
+  const odd = target.index.find((_, d) => names[d] === "" || names.indexOf(names[d] ?? "") !== d);
   const problem = (because: string, place: Expr): UsageError =>
     new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
   if (op === "sat+=")

@@ -77,7 +77,10 @@ export function recurrentForms(computation: Computation): readonly Recurrent[] |
     return refuse("layout", `${output.name} is not stored row by row`);
   const spatial = axes.filter((a) => a.kind === "spatial");
   const summed = axes.filter((a) => a.kind === "reduce");
-  const short = spatial.find((a, d) => output.dims[d]?.extent !== a.extent);
+  const short = spatial.find((a, d) => {
+    const index = equation.target.index[d];
+    return output.dims[d]?.extent !== a.extent || index?.kind !== "axis" || index.name !== a.name;
+  });
   if (short) return refuse("form", `${short.name} does not fill its dimension of ${output.name}`);
   const dtypes = Object.fromEntries(Object.values(tensors).map((t) => [t.name, t.dtype]));
   const odd = oddType(equation.value, dtype, dtypes);
