@@ -27,7 +27,7 @@ import {
 import { spell } from "../abstraction/spelling.ts";
 import { helpersFor } from "./cpp-helpers.ts";
 import { type Named, namedIn } from "./named.ts";
-import { type Loop, phasesOf } from "./walk.ts";
+import { type Loop, roundsOf } from "./walk.ts";
 
 /** What the head of a source tells its reader. */
 export interface SourceNotes {
@@ -80,7 +80,8 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
         line: code`alignas(64) ${C_TYPES[s.dtype]} ${tensorName(s.name)}[${s.elements}];`,
       }),
     );
-  const named = phasesOf(nest.body).map((phase) => namedIn(phase, nest));
+  const rounds = roundsOf(nest.body);
+  const named = rounds.flatMap((round) => round.phases.map((phase) => namedIn(phase, nest)));
   const run = phases.map((body, i) =>
     phaseFunction(i, [
       ...(named[i] ? [...declared(named[i], [...locals, ...pointers(false)]), ...parts.registers(named[i])] : []),
@@ -95,7 +96,7 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     ...helpersFor([...prepare, ...phases.flat()]),
     NOTHING,
     code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
-    code`extern "C" int automap_phases(void) { return ${phases.length}; }`,
+    code`extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }`,
     NOTHING,
     code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) {`,
     code`  memset(workspace, 0, automap_workspace_bytes());`,
@@ -105,13 +106,40 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     NOTHING,
     ...run,
     code`extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {`,
-    code`  switch (phase) {`,
-    ...phases.map((_, i) => code`    case ${i}: return phase_${i}(workspace, tensors, part, parts);`),
-    code`  }`,
+    ...calls(rounds),
     code`}`,
     NOTHING,
   ]);
   return spell(text, "c++");
+}
+
+/** Which function each phase of a call is. */
+function calls(rounds: readonly { readonly phases: readonly unknown[]; readonly times: number }[]): Code[] {
+  const cases = (from: number, count: number): Code[] =>
+    Array.from(
+      { length: count },
+      (_, i) => code`    case ${i}: return phase_${from + i}(workspace, tensors, part, parts);`,
+    );
+  if (rounds.every((round) => round.times === 1))
+    return [
+      code`  switch (phase) {`,
+      ...cases(
+        0,
+        rounds.reduce((n, round) => n + round.phases.length, 0),
+      ),
+      code`  }`,
+    ];
+  let [phase, made] = [0, 0];
+  return rounds.flatMap(({ phases, times }) => {
+    const [from, first] = [made, phase];
+    made += phases.length;
+    phase += phases.length * times;
+    return [
+      code`  if (phase < ${phase}) switch ((phase - ${first}) % ${phases.length}) {`,
+      ...cases(from, phases.length),
+      code`  }`,
+    ];
+  });
 }
 
 function declared({ memory }: Named, all: readonly Declared[]): Code[] {

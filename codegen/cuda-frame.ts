@@ -21,7 +21,7 @@ import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cu
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
 import { namedIn } from "./named.ts";
-import { phasesOf, printStatements } from "./walk.ts";
+import { printStatements, roundsOf } from "./walk.ts";
 import { ALL_LANES } from "./warp-expressions.ts";
 
 export interface CudaOptions {
@@ -73,16 +73,6 @@ export function cudaSource(
     prelude: [...folds, ...deviceCode(bodies).portable],
     ...{ replaced: new Set(), aligned },
     ...{ constants, prepare, run, rounds },
-  });
-}
-
-/** Phases in the order of their launches; those of a loop with barriers in it are launched again and again. */
-function roundsOf(body: readonly Statement[]): { readonly phases: readonly Statement[][]; readonly times: number }[] {
-  return phasesOf(body).map((phase) => {
-    const [only] = phase;
-    const isRound = phase.length === 1 && only?.kind === "loop" && only.body.some((s) => s.kind === "barrier");
-    if (!isRound) return { phases: [phase], times: 1 };
-    return { phases: phasesOf(only.body).filter((inner) => inner.length > 0), times: only.extent };
   });
 }
 

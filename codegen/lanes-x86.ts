@@ -36,7 +36,7 @@ import type { LaneContext, Part } from "./lane-printer.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
-import { type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
+import { type Loop, type Of, printStatements, roundsOf } from "./walk.ts";
 import { AVX512, type VectorFunction, type X86Vectors } from "./x86-vectors.ts";
 
 export interface X86Options {
@@ -54,12 +54,14 @@ export function x86Source(
   { streaming = false, vectors = AVX512 }: X86Options,
   writer = new X86Lanes(new LaneExpressions(c.computation, nest, vectors), nest, streaming, vectors),
 ): SourceText {
-  const phases = phasesOf(nest.body).map((phase) => {
-    const lines = printStatements(phase, writer);
-    const streamed = skeleton(lines).includes("stream_lanes(") ? [code`_mm_sfence();`] : [];
-    const dealt = phase.some(isDealt);
-    return [...(dealt ? [] : [code`if (part != 0) return;`]), ...lines, ...streamed];
-  });
+  const phases = roundsOf(nest.body).flatMap((round) =>
+    round.phases.map((phase) => {
+      const lines = printStatements(phase, writer);
+      const streamed = skeleton(lines).includes("stream_lanes(") ? [code`_mm_sfence();`] : [];
+      const dealt = phase.some(isDealt);
+      return [...(dealt ? [] : [code`if (part != 0) return;`]), ...lines, ...streamed];
+    }),
+  );
   const prepare = printStatements(nest.prepare, writer);
   return cppSource(c.computation, nest, {
     comments: [...comments, ...notes.lines],

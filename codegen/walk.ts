@@ -132,3 +132,15 @@ export function phasesOf(body: readonly Statement[]): Statement[][] {
   }
   return phases;
 }
+
+/** Phases in the order in which they are called; those of a loop with barriers in it are called again and again. */
+export function roundsOf(
+  body: readonly Statement[],
+): { readonly phases: readonly Statement[][]; readonly times: number }[] {
+  return phasesOf(body).map((phase) => {
+    const [only] = phase;
+    const isRound = phase.length === 1 && only?.kind === "loop" && only.body.some((s) => s.kind === "barrier");
+    if (!isRound) return { phases: [phase], times: 1 };
+    return { phases: phasesOf(only.body).filter((inner) => inner.length > 0), times: only.extent };
+  });
+}

@@ -68,5 +68,9 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
     : (plane?.writeBytesPerCycle.value ?? 1);
   const memory = passes * points * bytes * (readAgain / read + 1 / write);
   const compute = time.steps * step * again;
-  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value;
+  const all = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
+  // 4. Threads share the rows; each computes again what steps need of its neighbours' rows.
+  const share = (swept?.extent ?? 1) / s.threads;
+  const overlap = s.threads > 1 ? 1 + ((depth - 1) * (swept?.reach ?? 0)) / share : 1;
+  return (all * overlap) / s.threads / target.clockHz.value;
 }

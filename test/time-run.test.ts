@@ -74,6 +74,21 @@ describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the process
     expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
   };
 
+  it("are computed by two threads that share the rows, pass by pass", async () => {
+    const made = await createRunner({ threads: 2, budgetSeconds: 0.002, batches: [1, 2] });
+    if (made.status !== "ready") throw new Error(made.what);
+    try {
+      for (const [name, computation, changes] of CASES.slice(inFull(0, 2), 3)) {
+        const schedule = { ...STEP_SCHEDULE, lanes: 16, ...changes, threads: 2 };
+        const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+        const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 1));
+        expect(measured.status, "log" in measured ? `${name}: ${measured.log}` : "").toBe("ok");
+      }
+    } finally {
+      made.runner.close();
+    }
+  });
+
   it.each(CASES)("compute %s", async (_, computation, changes) => {
     await expectRight(computation, { ...STEP_SCHEDULE, lanes: 16, ...changes });
   });

@@ -232,8 +232,18 @@ describe("a search of steps in time", () => {
   const machine = { ...nativeTarget(), isa: ["avx2", "fma", "avx512f"] };
 
   it("says why lanes cannot take them, and nothing else", () => {
-    expect(rankByModel(heat(), { machine, threads: 2 })).toEqual({
-      refused: [{ rule: "lanes", because: "schedule: steps follow one another on one thread, got 2" }],
+    const line = defineComputation({
+      equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]",
+      extents: { t: 4, i: 64 },
+      tensors: { u: "f32" },
+    });
+    expect(rankByModel(line, { machine, threads: 2 })).toEqual({
+      refused: [
+        {
+          rule: "lanes",
+          because: "schedule: 2 threads share rows, and the plane has one axis, along which the lanes lie",
+        },
+      ],
     });
     expect(rankByModel(heat(), { machine: nvidiaTarget("v100") })).toEqual({
       refused: [{ rule: "lanes", because: expect.stringContaining("no figures of the lanes of v100") }],

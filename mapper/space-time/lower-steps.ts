@@ -32,10 +32,10 @@ import {
   rewrite,
   substitute,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Level, Source } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
-import { isSteps, type PlaneAxis, stepProblem, stepsOf } from "./steps.ts";
+import { depthOf, isSteps, type PlaneAxis, stepProblem, stepsOf } from "./steps.ts";
 import { WarpSteps } from "./warp-steps.ts";
 
 /** @throws Error when it does not step through time or the schedule does not fit: ask {@link stepsOf}, {@link stepProblem} first */
@@ -49,52 +49,90 @@ export function lowerSteps(computation: Computation, schedule: LaneSchedule): Lo
 }
 
 class StepLoops extends StepPasses {
+  /** Threads wait for one another: a pass reads what all of them wrote. */
+  protected override readonly between: readonly Statement[] = this.schedule.threads > 1 ? [{ kind: "barrier" }] : [];
+
   protected held(): Pick<LoopNest, "scratch"> {
-    const scratch = [...this.rings].map(
-      ([name, elements]): Scratch => ({ name, elements, dtype: this.dtype, scope: "workspace" }),
-    );
-    return { scratch };
+    const steps = depthOf(this.schedule) - 1;
+    if (steps === 0 || this.rows.length === 0) return { scratch: [] };
+    const elements = this.schedule.threads * steps * this.ringElements();
+    return { scratch: [{ name: this.names.fresh("rows"), elements, dtype: this.dtype, scope: "workspace" }] };
   }
 
   // ---- loops over rows ---------------------------------------------------------------------------------------------------------------
 
   protected pass(from: Source, to: Source, depth: number): readonly Statement[] {
-    const [swept, tiled] = this.rows;
-    const level = (s: number, places: readonly Expr[], tile: Expr): Level => {
-      const ring = (step: number): Source => ({ kind: "ring", name: this.names.fresh(`rows_${step}`) });
-      return {
-        ...{ depth, places, tile, isLast: s === depth },
-        from: s === 1 ? from : ring(s - 1),
-        to: s === depth ? to : ring(s),
-      };
-    };
-    if (!swept) return this.columns(level(1, [], number(0)), false);
+    const [swept] = this.rows;
+    if (!swept) return this.columns({ depth, places: [], tile: number(0), isLast: true, from, to }, false);
+    const { threads } = this.schedule;
+    const share = Math.ceil(swept.extent / threads);
     const row = this.names.fresh("row");
+    const sweep = loop(row, share + 2 * (depth - 1) * swept.reach, [
+      ...this.step(row, share, depth, number(1), from, depth === 1 ? to : this.ring(number(0))),
+      ...this.stepsBetween(row, share, depth),
+      ...(depth > 1 ? this.step(row, share, depth, number(depth), this.ring(number(depth - 2)), to) : []),
+    ]);
+    const tiles = this.tiles();
+    const all = tiles === 1 ? sweep : loop(this.names.fresh("tile"), tiles, [sweep]);
+    return [this.chunk.kind === "axis" ? loop(this.chunk.name, threads, [all], "parallel") : all];
+  }
+
+  /** All steps of a pass but the first and the last: they differ by a number. */
+  private stepsBetween(row: string, share: number, depth: number): readonly Statement[] {
+    if (depth < 3) return [];
+    const step = this.names.fresh("step");
+    const after = binary("+", axis(step), number(1));
+    const body = this.step(
+      row,
+      share,
+      depth,
+      binary("+", axis(step), number(2)),
+      this.ring(axis(step)),
+      this.ring(after),
+    );
+    return [loop(step, depth - 2, body)];
+  }
+
+  private ring(step: Expr): Source {
+    return { kind: "ring", name: this.names.fresh("rows"), step };
+  }
+
+  private tiles(): number {
+    const [, tiled] = this.rows;
+    return tiled ? Math.ceil(tiled.extent / this.tileOf()) : 1;
+  }
+
+  /** Step `s` of a pass, counted from 1, at the row that it has come to; of a share of the rows those that later steps of the share need. */
+  private step(row: string, share: number, depth: number, s: Expr, from: Source, to: Source): readonly Statement[] {
+    const [swept, tiled] = this.rows;
+    if (!swept) throw new Error("internal: rows of no axis");
     const high = this.tileOf();
-    const count = tiled ? Math.ceil(tiled.extent / high) : 1;
-    const tile = this.names.fresh("tile");
-    const origin = count === 1 ? number(0) : binary("*", axis(tile), number(high));
-    for (let s = 1; s < depth; s++) this.hold(s, depth);
-    const body = Array.from({ length: depth }, (_, i) => i + 1).flatMap((s): readonly Statement[] => {
-      const q = binary("-", axis(row), number((depth + s - 2) * swept.reach));
-      const over = (each: (places: readonly Expr[]) => readonly Statement[]): readonly Statement[] => {
-        if (!tiled) return each([q]);
-        const halo = (depth - s) * tiled.reach;
-        const inner = this.names.fresh(`${tiled.name}_row`);
-        const j = binary("-", binary("+", origin, axis(inner)), number(halo));
-        return [loop(inner, high + 2 * halo, each([q, j]))];
-      };
-      const isLast = s === depth;
-      const zeros = (along: PlaneAxis | undefined, places: readonly Expr[]): readonly Statement[] =>
-        isLast || along?.border !== "zero" ? [] : this.zeros(level(s, places, origin));
-      const rows = over((places) =>
-        this.within(tiled, places[1], isLast, this.columns(level(s, places, origin), false), zeros(tiled, places)),
-      );
-      const beyond = isLast || swept.border !== "zero" ? [] : over((places) => zeros(swept, places));
-      return this.within(swept, q, isLast, rows, beyond);
-    });
-    const sweep = [loop(row, swept.extent + 2 * (depth - 1) * swept.reach, body)];
-    return count === 1 ? sweep : [loop(tile, count, sweep)];
+    const origin = this.tiles() === 1 ? number(0) : binary("*", axis(this.names.fresh("tile")), number(high));
+    const isLast = to.kind === "plane";
+    const behind = times(swept.reach, binary("+", s, number(depth - 2)));
+    const begin = binary("*", this.chunk, number(share));
+    const q = binary("-", binary("+", begin, axis(row)), behind);
+    const level = (places: readonly Expr[]): Level => ({ ...{ depth, places, tile: origin, isLast }, from, to });
+    const over = (each: (places: readonly Expr[]) => readonly Statement[]): readonly Statement[] => {
+      if (!tiled) return each([q]);
+      const halo = times(tiled.reach, binary("-", number(depth), s));
+      const inner = this.names.fresh(`${tiled.name}_row`);
+      const j = binary("-", binary("+", origin, axis(inner)), halo);
+      const body = each([q, j]);
+      if (halo.kind === "number") return [loop(inner, high + 2 * halo.value, body)];
+      const condition = compare("<", axis(inner), binary("+", number(high), binary("*", number(2), halo)));
+      return [loop(inner, high + 2 * (depth - 2) * tiled.reach, [{ kind: "when", condition, body, otherwise: [] }])];
+    };
+    const zeros = (along: PlaneAxis | undefined, places: readonly Expr[]): readonly Statement[] =>
+      isLast || along?.border !== "zero" ? [] : this.zeros(level(places));
+    const rows = over((places) =>
+      this.within(tiled, places[1], isLast, this.columns(level(places), false), zeros(tiled, places)),
+    );
+    const beyond = isLast || swept.border !== "zero" ? [] : over((places) => zeros(swept, places));
+    const body = this.within(swept, q, isLast, rows, beyond);
+    const first = times(2 * swept.reach, binary("-", s, number(1)));
+    if (this.chunk.kind === "number" || (first.kind === "number" && first.value === 0)) return body;
+    return [{ kind: "when", condition: compare(">=", axis(row), first), body, otherwise: [] }];
   }
 
   /** What is done where a row lies inside the plane, and beyond it; a plane that wraps goes on. */
@@ -235,6 +273,8 @@ class StepLoops extends StepPasses {
       : element;
   }
 }
+
+const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
 
 /** `from <= place < to` */
 function between(place: Expr, from: number, to: number): Expr {

@@ -1,22 +1,22 @@
 /**
  * @file Where the rows of steps in time lie: in planes, or in rings that hold the newest rows of a step.
  *
- *     rows_1[(row + 6) % 3 * pitch + column]             3 rows of a step, of a stencil that reaches one row
+ *     rows[size * step + (row + 6) % 3 * pitch + column]             3 rows of a step, of a stencil that reaches one row
  */
 
 import type { LaneSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { type Access, access, binary, border, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
 import { FreshNames } from "../lower/names.ts";
-import type { PlaneAxis, Steps } from "./steps.ts";
+import { depthOf, type PlaneAxis, type Steps } from "./steps.ts";
 
 /** Where the values of a step lie. */
 export type Source =
   /** A whole plane: a tensor, or memory of the kernel's own in the same order. */
   | { readonly kind: "plane"; readonly name: string }
-  /** The newest rows of a step. */
-  | { readonly kind: "ring"; readonly name: string };
+  /** The newest rows of a step of a pass, which is counted from 0; each thread has rows of its own. */
+  | { readonly kind: "ring"; readonly name: string; readonly step: Expr };
 
 /** One step of a pass, at a row. */
 export interface Level {
@@ -41,7 +41,8 @@ export abstract class StepMemory {
   protected readonly lane: PlaneAxis;
   /** Of the rows: the first is swept, the second is in tiles. */
   protected readonly rows: readonly PlaneAxis[];
-  protected readonly rings = new Map<string, number>();
+  /** The share of the rows that a thread sweeps, of several. */
+  protected readonly chunk: Expr;
 
   constructor(steps: Steps, schedule: LaneSchedule) {
     this.steps = steps;
@@ -52,6 +53,7 @@ export abstract class StepMemory {
     if (!lane) throw new Error("internal: a plane without axes");
     this.lane = lane;
     this.rows = steps.axes.slice(0, -1);
+    this.chunk = schedule.threads > 1 ? axis(this.names.fresh("chunk")) : number(0);
   }
 
   /** Rows of a tile. */
@@ -80,20 +82,22 @@ export abstract class StepMemory {
     const before = kept * Math.ceil((2 * level.depth * (swept?.reach ?? 0)) / kept);
     const slot = binary("%", binary("+", row, number(before)), number(kept));
     const pitch = this.pitch();
-    if (!tiled || middle === undefined) return access(of.name, [plus(binary("*", slot, number(pitch)), column)]);
+    const own = plus(binary("*", this.chunk, number(depthOf(this.schedule) - 1)), of.step);
+    const ring = binary("*", own, number(this.ringElements()));
+    if (!tiled || middle === undefined)
+      return access(of.name, [plus(plus(ring, binary("*", slot, number(pitch))), column)]);
     const halo = (level.depth - 1) * tiled.reach;
     const high = this.tileOf() + 2 * halo;
     const inTile = binary("+", binary("-", middle, level.tile), number(halo));
     const line = plus(binary("*", slot, number(high)), inTile);
-    return access(of.name, [plus(binary("*", line, number(pitch)), column)]);
+    return access(of.name, [plus(plus(ring, binary("*", line, number(pitch))), column)]);
   }
 
-  /** Makes room for the rows of a step, in passes of any depth. */
-  protected hold(step: number, depth: number): void {
-    const name = this.names.fresh(`rows_${step}`);
+  /** The rows of one step, in passes of any depth. */
+  protected ringElements(): number {
     const [, tiled] = this.rows;
-    const high = tiled ? this.tileOf() + 2 * (depth - 1) * tiled.reach : 1;
-    this.rings.set(name, Math.max(this.rings.get(name) ?? 0, this.kept() * high * this.pitch()));
+    const high = tiled ? this.tileOf() + 2 * (depthOf(this.schedule) - 1) * tiled.reach : 1;
+    return this.kept() * high * this.pitch();
   }
 
   protected kept(): number {

@@ -107,13 +107,21 @@ export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal |
     ([name, value]) => `${schedule[name as keyof typeof NEUTRAL]}` !== `${value}`,
   ); // a key of it
   if (idle) return refuse(`${idle[0]} is no choice of steps in time: it must be ${said(idle[1])}`);
-  if (schedule.threads !== 1) return refuse(`steps follow one another on one thread, got ${schedule.threads}`);
+  const { threads } = schedule;
+  if (!Number.isSafeInteger(threads) || threads < 1)
+    return refuse(`threads must be a positive integer, got ${threads}`);
   if (onWarps) {
+    if (threads !== 1) return refuse(`a grid is launched by one thread, got ${threads}`);
     const because = warpProblem(steps, schedule);
     return because === undefined ? undefined : refuse(because);
   }
   if (!Number.isSafeInteger(schedule.strip) || schedule.strip < 0)
     return refuse(`strip must be a number of rows or 0, got ${schedule.strip}`);
+  const [swept] = axes.length > 1 ? axes : [];
+  if (threads > 1 && !swept)
+    return refuse(`${threads} threads share rows, and the plane has one axis, along which the lanes lie`);
+  if (swept && threads > swept.extent)
+    return refuse(`${threads} threads share the ${swept.extent} rows along ${swept.name}, and each needs one`);
   if (schedule.strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
   return undefined;
 }

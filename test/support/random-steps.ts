@@ -71,6 +71,7 @@ export function randomSchedule(computation: Computation, random: Random): LaneSc
       vectors: pick(random, [1, 2]),
       strip: pick(random, [0, 0, 1, 2, 3]),
       depth: randomInteger(random, 1, 5),
+      threads: pick(random, [1, 1, 2, 3]),
     };
     if (stepProblem(steps, schedule) === undefined) return schedule;
   }
