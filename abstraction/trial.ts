@@ -77,7 +77,9 @@ export type Measurement = { readonly ran?: Surroundings; readonly clock?: Device
         /** Registers did not suffice: the compiler put memory in their place. */
         | "spilled"
         /** What was written as asynchronous the compiler made wait for itself. */
-        | "serialised";
+        | "serialised"
+        /** Right on every set of inputs where an emulator ran it, as the log says: it has no time. */
+        | "emulated";
       readonly log: string;
     }
 );

@@ -17,7 +17,7 @@ import type { MemoryLevel } from "../perfmodel/target.ts";
 import { indent, table } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
 import { contradictionText } from "../session/contradiction.ts";
-import { isGpu, isPredictedOnly } from "../targets/index.ts";
+import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { calibratedParts, calibrateGpu, gpuSchema } from "./calibrate-gpu.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { parseOptions } from "./options.ts";
@@ -69,6 +69,10 @@ export function registerCalibrate(command: Command, finish: (code: ExitCode) => 
 
 async function calibrate(given: Options): Promise<ExitCode> {
   const target = await readTarget(given.target);
+  if (isElsewhere(target))
+    throw new UsageError(`--target: ${target.name} is not this machine, and an emulator has no rates`, {
+      hint: "on such a machine, automap calibrate measures it",
+    });
   const notice = checkDatabase(given.db);
   if (notice !== undefined) say(notice);
   if (isPredictedOnly(target))

@@ -5,14 +5,23 @@
  *     --target cuda      this machine's GPU
  *     --target h100      a GPU by name: measured where one is, ranked by the model anywhere
  *     --target dg2       an Intel GPU: ranked by the model
+ *     --target neoverse-n1      an Arm CPU by name: ranked by the model, and run under qemu without a time
  */
 
 import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { gpuTargetNamed, INTEL_GPUS, intelGpuNamed, NVIDIA_TARGETS, nativeTarget } from "../targets/index.ts";
+import {
+  ARM_TARGETS,
+  armTargetNamed,
+  gpuTargetNamed,
+  INTEL_GPUS,
+  intelGpuNamed,
+  NVIDIA_TARGETS,
+  nativeTarget,
+} from "../targets/index.ts";
 
 export const GPU_NAMES = NVIDIA_TARGETS.map((t) => t.name);
-export const TARGET_NAMES = ["cpu", "cuda", ...GPU_NAMES, ...INTEL_GPUS.map((t) => t.name)];
+export const TARGET_NAMES = ["cpu", "cuda", ...GPU_NAMES, ...[...INTEL_GPUS, ...ARM_TARGETS].map((t) => t.name)];
 /** What others call this machine's GPU. */
 const GPU_WORDS = ["gpu", "nvidia", "nvptx"];
 
@@ -34,7 +43,7 @@ export async function readTarget(name = "cpu", otherwise = ""): Promise<Target> 
     if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });
     return found;
   }
-  const target = gpuTargetNamed(name) ?? intelGpuNamed(name);
+  const target = gpuTargetNamed(name) ?? intelGpuNamed(name) ?? armTargetNamed(name);
   if (target) return target;
   throw new UsageError(`--target: no machine "${name}"`, {
     hint: GPU_WORDS.includes(name.toLowerCase())

@@ -15,7 +15,7 @@ import type { TunedKernel } from "../session/finals.ts";
 import { firstThatCompiles } from "../session/offline.ts";
 import { type Expected, rankByModelInTime } from "../session/rank.ts";
 import { operationsOf, type TuneOutcome } from "../session/tune.ts";
-import { isGpu, isPredictedOnly } from "../targets/index.ts";
+import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareOption } from "./declare.ts";
 import { writeOutput } from "./files.ts";
@@ -62,8 +62,25 @@ const rankSchema = documentOf({
     partOf<Candidate & { readonly predictedMicroseconds: number }>("a candidate, and predictedMicroseconds"),
   ),
 });
-/** Of a search, or with --model-only of a ranking. */
-export const tuneSchema = z.union([searchSchema, rankSchema]);
+/** Of kernels for a machine that is not at hand. */
+export const judgedSchema = documentOf({
+  measured: z.literal(false),
+  target: z.string(),
+  emulator: z.string().meta({ description: "what ran the kernels" }),
+  candidates: z.array(
+    z.strictObject({
+      id: z.string().meta({ description: "of its record" }),
+      status: z.string().meta({ description: "emulated: every element was right; else how it ended" }),
+      intrinsic: z.string(),
+      mapping: z.record(z.string(), z.array(z.string())).or(z.strictObject({ design: z.string() })),
+      schedule,
+      predictedMicroseconds: microseconds,
+    }),
+  ),
+  database: z.string(),
+});
+/** Of a search, with --model-only of a ranking, or of kernels for a machine that is not at hand. */
+export const tuneSchema = z.union([searchSchema, rankSchema, judgedSchema]);
 
 /** The candidates the model likes best, nothing measured. */
 export async function rank(
@@ -123,7 +140,8 @@ function rankedText(ranked: readonly Expected[], machine: Target): string {
       .slice(0, 2)
       .map(([name, text]) => `${name} ${text}`),
   ]);
-  const rates = isGpu(machine) || isPredictedOnly(machine) ? machine.name : "the reference machine";
+  const hasRates = isGpu(machine) || isPredictedOnly(machine) || isElsewhere(machine);
+  const rates = hasRates ? machine.name : "the reference machine";
   return [`predicted by the model with the rates of ${rates}, nothing measured`, "", indent(table(rows))].join("\n");
 }
 

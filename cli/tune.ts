@@ -21,17 +21,19 @@ import { operatorNamed } from "../operators/index.ts";
 import { constantValues, instantiate } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { isPlain, usableIntrinsics } from "../session/choose.ts";
+import { checkCores } from "../session/judge.ts";
 import { checkMemory } from "../session/memory.ts";
 import { timelineOf } from "../session/timeline.ts";
 import { DEFAULT_SECONDS, DEFAULT_TRIALS, operationsOf, tuneComputation } from "../session/tune.ts";
 import { checkThreads } from "../session/workplace.ts";
-import { isGpu } from "../targets/index.ts";
+import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { parseOptions, positiveInteger, readParameters } from "./options.ts";
 import { addJson, EXIT, type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
+import { judge } from "./tune-judged.ts";
 import { commandToGoOn, conclude, rank, tuneSchema } from "./tune-outcome.ts";
 import { progressOf } from "./tune-progress.ts";
 
@@ -128,22 +130,28 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   }
   if (given.to !== undefined) checkWritable("--to", given.to);
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
-  checkThreads(machine, given.threads ?? 1);
+  if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
+  else checkThreads(machine, given.threads ?? 1);
   if (!given.modelOnly) {
     if (!isGpu(machine)) checkMemory(chosen.computation);
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
   }
   // From the first line that is read on, Ctrl-C ends a search and says how to go on.
-  const interrupts = heardInterrupts(given.modelOnly ? "ranking" : "search");
+  const isSearch = !given.modelOnly && !isElsewhere(machine);
+  const interrupts = heardInterrupts(isSearch ? "search" : "ranking");
   const instructions = intrinsics.filter((i) => !isPlain(i)).length;
   const choice = instructions > 0 ? counted(instructions, "instruction") : `${intrinsics.length} rows of plain C++`;
   const label = workloadLabel(describeWorkload(chosen), given.name);
   remark(`${label} on ${machine.name}: ${choice} to choose from`);
   if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
-  if (given.modelOnly) {
+  if (!isSearch) {
     const choice = { intrinsics, machine };
-    return rank(chosen.computation, choice, given, interrupts.signal).finally(interrupts.end);
+    const { signal, end } = interrupts;
+    const ranked = given.modelOnly
+      ? rank(chosen.computation, choice, given, signal)
+      : judge(chosen, choice, given, signal);
+    return ranked.finally(end);
   }
 
   // 2. The search.

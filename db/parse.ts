@@ -226,6 +226,7 @@ const failure = z.enum({
   "out-of-resources": "out-of-resources",
   spilled: "spilled",
   serialised: "serialised",
+  emulated: "emulated",
 } as const satisfies { [S in Failure]: S });
 
 /** Every status a trial can have. */

@@ -321,7 +321,9 @@ export interface CompilePool {
 }
 
 /** Compiles as many kernels at once as asked; by default one a core. */
-export function compilePool(options: CompileOptions & { readonly jobs?: number }): CompilePool {
+export function compilePool(
+  options: CompileOptions & { readonly jobs?: number; readonly disassembler?: string | undefined },
+): CompilePool {
   const limit = pLimit(options.jobs ?? coresHere().length);
   const running = new Map<string, Promise<Examined>>();
   const counts = new Map<string, number>();
@@ -329,7 +331,8 @@ export function compilePool(options: CompileOptions & { readonly jobs?: number }
     if (compiled.status !== "compiled") return compiled;
     if (promises === undefined) return { ...compiled, instructions: 0 };
     const { file } = compiled;
-    const count = (cpus?: readonly number[]): Promise<number> => countInstruction(file, promises, cpus);
+    const count = (cpus?: readonly number[]): Promise<number> =>
+      countInstruction(file, promises, cpus, options.disassembler);
     const key = `${file} ${promises}`;
     const instructions = counts.get(key) ?? (await (options.cores ? options.cores.working(count) : count()));
     counts.set(key, instructions);

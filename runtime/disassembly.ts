@@ -31,14 +31,15 @@ const WHY = "a kernel counts only when the instruction its mapping promised is f
 /**
  * How often an instruction stands in the code of a shared object.
  * @param cpus where the disassembler runs; anywhere when left out
+ * @param disassembler of code for another processor
  * @throws EnvironmentError when it cannot be disassembled here: that is no fact about the kernel
  */
 export async function countInstruction(
   sharedObject: string,
   mnemonic: string,
   cpus?: readonly number[],
+  disassembler: string = requireDisassembler(),
 ): Promise<number> {
-  const disassembler = requireDisassembler();
   const run = await runChild([disassembler, "-d", "--no-show-raw-insn", sharedObject], { timeLimitMs: 30_000, cpus });
   if (run.status === "ok") {
     const count = countMnemonic(run.stdout, mnemonic);

@@ -21,6 +21,7 @@ import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler } from "./compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "./cores.ts";
+import type { ArmTools } from "./cross.ts";
 import { onThisMachine } from "./environment.ts";
 import {
   type HarnessReply,
@@ -73,6 +74,8 @@ export interface RunnerOptions extends MeasureOptions, CoreOptions {
   readonly flags?: readonly string[];
   /** Of the bootstrap. */
   readonly seed?: number;
+  /** Code for another processor, compiled and run by these: what is right ends as `emulated`, and nothing is timed. */
+  readonly emulated?: ArmTools;
 }
 
 /** What numbers were taken under: part of their record. */
@@ -160,16 +163,18 @@ async function makeRunner(
   const stopping = new AbortController();
   const cores = coresOf(options, stopping.signal);
   checkProcessors(threads, cores.processors);
+  // References are computed by this machine itself.
   const compiler = options.compiler ?? (await findCompiler());
   if (compiler.status === "environment") return compiler;
+  const target = options.emulated?.compiler ?? compiler;
   const workdir = options.workdir ?? cacheFolder("runtime");
   await mkdir(workdir, { recursive: true });
   await trimCache(workdir, cacheLimits());
   const scratch = await mkdtemp(join(workdir, `runner-${process.pid}-`));
   // It takes two seconds of a core: who measures waits for it and hears of what is wrong with it, who enumerates a space does not.
-  const harness = madeHarness({ compiler, workdir, cores, signal: stopping.signal });
+  const harness = madeHarness({ compiler: target, workdir, cores, signal: stopping.signal });
   harness.catch(() => undefined);
-  const place = { threads, cores, compiler, workdir, harness, scratch, stopping };
+  const place = { threads, cores, compiler, target, workdir, harness, scratch, stopping };
   return { status: "ready", runner: new LocalRunner(place, options) };
 }
 
@@ -178,6 +183,8 @@ interface Place {
   readonly threads: number;
   readonly cores: Cores;
   readonly compiler: Compiler;
+  /** Of kernels and the measuring program: another one where they are emulated. */
+  readonly target: Compiler;
   readonly workdir: string;
   /** The measuring program, once it is compiled. */
   readonly harness: Promise<string>;
@@ -194,17 +201,28 @@ class LocalRunner implements Runner {
   private readonly place: Place;
   private readonly settings: Required<MeasureOptions>;
   private readonly seed: number;
+  private readonly emulated: ArmTools | undefined;
   private readonly pool: CompilePool;
   private readonly oneAtATime = pLimit(1);
   private readonly files = new Map<Reference, Promise<SetFiles[]>>();
 
   constructor(place: Place, options: RunnerOptions) {
-    const { compiler, workdir, cores, threads } = place;
+    const { compiler, target, workdir, cores, threads } = place;
     this.place = place;
+    this.emulated = options.emulated;
     this.settings = { ...DEFAULTS, ...definedOnly(options) };
     this.seed = options.seed ?? 1;
     const { signal } = place.stopping;
-    this.pool = compilePool({ compiler, workdir, cores, signal, ...pick(options, "jobs"), ...pick(options, "flags") });
+    const disassembler = options.emulated?.disassembler;
+    this.pool = compilePool({
+      compiler: target,
+      disassembler,
+      workdir,
+      cores,
+      signal,
+      ...pick(options, "jobs"),
+      ...pick(options, "flags"),
+    });
     this.compiler = compiler;
     this.workdir = workdir;
     this.cores = cores;
@@ -254,7 +272,7 @@ class LocalRunner implements Runner {
       const verdicts = await this.run({ arguments: first.arguments, sets, kernels }, options);
       for (const [i, { at, fit }] of left.entries()) {
         const verdict = verdicts.get(i);
-        if (verdict) results.set(at, toMeasurement(fit, verdict, this.seed));
+        if (verdict) results.set(at, this.toMeasurement(fit, verdict));
       }
       if (verdicts.size === 0) lost();
       left = left.filter(({ at }) => !results.has(at));
@@ -285,7 +303,7 @@ class LocalRunner implements Runner {
           },
           (i, verdict) => {
             const one = fit[i] ?? lost();
-            give(one.at, toMeasurement(one, verdict, this.seed));
+            give(one.at, this.toMeasurement(one, verdict));
           },
         );
       });
@@ -325,7 +343,7 @@ class LocalRunner implements Runner {
     ): Promise<HarnessReply & { readonly heard: Map<number, Heard> }> => {
       const heard = (verdict: Verdict, load: number | undefined): Heard => ({ ...verdict, ran: { cpus, load } });
       const reply = await runHarness(
-        harness,
+        [...(this.emulated?.emulator ?? []), harness],
         { ...timing, ...subject, cpus },
         {
           ...limits,
@@ -366,14 +384,20 @@ class LocalRunner implements Runner {
       return { status: "missing-instruction", log: `the disassembly of ${file} does not hold ${promises}` };
     return { status: "fit", file, instructions };
   }
-}
 
-function toMeasurement(examined: Examined, verdict: Heard, seed: number): Measurement {
-  if (verdict.status !== "timed") return verdict;
-  const { samples, dropped, ran } = verdict;
-  const summary = summarise(samples, seed);
-  const { instructions } = examined;
-  return { status: "ok", samples, ...summary, instructions, ran, ...(dropped !== undefined && { lostTo: dropped }) };
+  private toMeasurement({ instructions }: Examined, verdict: Heard): Measurement {
+    if (verdict.status !== "timed") return verdict;
+    if (this.emulated) {
+      const where = this.emulated.emulatorVersion ?? "this machine, asked for as another";
+      return {
+        status: "emulated",
+        log: `every element right on every set of inputs under ${where}, ${instructions} of the instruction in its code; not timed`,
+      };
+    }
+    const { samples, dropped, ran } = verdict;
+    const summary = summarise(samples, this.seed);
+    return { status: "ok", samples, ...summary, instructions, ran, ...(dropped !== undefined && { lostTo: dropped }) };
+  }
 }
 
 /** What a run of the harness is about. */

@@ -56,7 +56,7 @@ export function subjectOf(
 ): EmitSubject {
   const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
-  if (measurement.status !== "ok")
+  if (measurement.status !== "ok" && measurement.status !== "emulated")
     throw new UsageError(`trial ${id} ended as ${measurement.status}: there is no kernel to use`, {
       hint: `automap db show ${id}${databaseOption(database)} has its log; automap db best${databaseOption(database)} lists what worked`,
     });
@@ -64,7 +64,8 @@ export function subjectOf(
   const tuned = kernelOfRecord(trial);
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
-  const [low, high] = measurement.interval;
+  const date = new Date(trial.at).toISOString().slice(0, 10);
+  const imported = trial.provenance === "here" ? "" : "imported, ";
   return {
     name: chosen,
     computation,
@@ -73,8 +74,10 @@ export function subjectOf(
     record: trial.id,
     ...(tuned.language === "cuda" && { gpu: gpuFactsOf(trial) }),
     provenance: [
-      `record    ${id}, ${trial.provenance === "here" ? "" : "imported, "}measured ${new Date(trial.at).toISOString().slice(0, 10)} on ${environment.cpu} with ${environment.compiler.version}`,
-      `          ${us(measurement.median)} a call (95 % within ${us(low)} to ${us(high)}), threads ${conditions.threads}, cache ${conditions.cache}`,
+      `record    ${id}, ${imported}${measurement.status === "ok" ? "measured" : "emulated"} ${date} on ${environment.cpu} with ${environment.compiler.version}`,
+      measurement.status === "ok"
+        ? `          ${us(measurement.median)} a call (95 % within ${us(measurement.interval[0])} to ${us(measurement.interval[1])}), threads ${conditions.threads}, cache ${conditions.cache}`
+        : `          not timed, threads ${conditions.threads}${trial.prediction ? `; the model expects ${us(trial.prediction.seconds)} a call` : ""}`,
       `remake    automap emit ${id} --to DIR${name === undefined ? "" : ` --name ${name}`}${databaseOption(database)}${declared}`,
       `made by   automap ${VERSION}`,
     ],

@@ -15,7 +15,8 @@ import type { CudaDevice } from "../runtime/run/cuda-device.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { VERSION } from "./version.ts";
 
-const software = (): Pick<Environment, "kernel" | "node" | "automap"> => ({
+/** What runs on this machine besides compilers. */
+export const softwareHere = (): Pick<Environment, "kernel" | "node" | "automap"> => ({
   kernel: `${system()} ${release()} ${arch()}`,
   node: process.version,
   automap: VERSION,
@@ -30,7 +31,7 @@ export function environmentOf(runner: Pick<Runner, "compiler">, target: Target =
     cores: cpus().length,
     isa: target.isa,
     compiler: { path, version, flags: kernelFlags({ features: [] }) },
-    ...software(),
+    ...softwareHere(),
   };
 }
 
@@ -47,6 +48,6 @@ export function gpuEnvironment(device: CudaDevice, target: Target): Environment 
     isa: target.isa,
     compiler: { path, version, flags: kernelFlagsOf(device) },
     driver: device.cuda === undefined ? device.driver : `${device.driver} (CUDA ${device.cuda})`,
-    ...software(),
+    ...softwareHere(),
   };
 }

@@ -41,6 +41,7 @@ import {
 import { cacheFolder, touch } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
+import { architectureOf } from "../targets/index.ts";
 import { compileInFolder, isSealedPackage, sourceNames, subjectOf } from "./emit.ts";
 import type { TunedKernel } from "./finals.ts";
 import { type Consent, checkConsent, checkFenced } from "./imported.ts";
@@ -135,11 +136,21 @@ function loadableOf(subject: EmitSubject): Loadable {
     throw new UsageError(`${shortId(record)} is a kernel in CUDA: only kernels in C++ are loaded into Node`, {
       hint: `automap emit ${shortId(record)} --to DIR writes a package for C, C++ and PyTorch`,
     });
+  checkArchitecture(name, tuned?.features);
   return {
     build: { name, threads, features: tuned?.features },
     description: descriptionOf(subject),
     sources: librarySources(subject),
   };
+}
+
+/** @throws UsageError when the tuned kernel is for another kind of processor than this program runs on */
+function checkArchitecture(name: string, features: readonly string[] = []): void {
+  const [own, needed] = [process.arch === "arm64" ? "arm" : "x86", architectureOf(features)];
+  if (needed !== undefined && needed !== own)
+    throw new UsageError(`${name}: its tuned kernel is for ${needed === "arm" ? "AArch64" : "x86-64"} processors`, {
+      hint: "build its package with CMake, which takes the portable code here",
+    });
 }
 
 const word = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*$/);
@@ -203,6 +214,7 @@ function readFolder(folder: string, { trustImported = false }: Consent): Loadabl
     throw new UsageError(`${folder} was not written here, or was changed since: loading it would run what is in it`, {
       hint: "if you trust it, say trustImported: true; else emit it here: automap emit RECORD --to DIR",
     });
+  checkArchitecture(name, tuned?.features);
   const { instruction, ...needs } = tuned ?? { features: [], threads: 1 };
   return {
     build: { name, threads: tuned?.threads ?? 1, features: tuned?.features },

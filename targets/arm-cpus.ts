@@ -351,6 +351,9 @@ export function armTargetNamed(name: string): Target | undefined {
   return ARM_TARGETS.find((t) => t.name === name);
 }
 
+/** Whether kernels for a machine are judged by the model and an emulator: it is one of the table, not the processor that runs this. */
+export const isElsewhere = ({ name }: Pick<Target, "name">): boolean => armTargetNamed(name) !== undefined;
+
 /** MIDR_EL1: implementer and part, as /proc/cpuinfo tells them, and what people call the core. Source: Linux, arch/arm64/include/asm/cputype.h. */
 const PARTS: Readonly<Record<string, readonly [words: string, target?: string]>> = {
   "0x41 0xd05": ["Arm Cortex-A55"],

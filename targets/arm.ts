@@ -128,7 +128,7 @@ const scalable = (bits: SveBits, tuple = 1): RegisterClass => ({
 
 export const ARM: Family = {
   name: "arm",
-  header: "#include <arm_neon.h>\n#ifdef __ARM_FEATURE_SVE\n#include <arm_sve.h>\n#endif\n",
+  header: "#include <arm_neon.h>\n",
   emulation: "arm.h",
   kernels: true,
   registers: [

@@ -12,6 +12,7 @@
  *                                         (`kernels: true` once there is one), and its name in FAMILIES (features.ts)
  */
 
+export { ARM_TARGETS, armTargetNamed, isElsewhere } from "./arm-cpus.ts";
 export {
   architectureOf,
   compilerFeatures,

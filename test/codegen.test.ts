@@ -64,6 +64,7 @@ describe("the C++ of a convolution", () => {
     { name: "avx512.vpdpbusd", matching: "n <- k   k <- c", block: { k: 2, q: 3 } },
     { name: "avx512.fma.f32.broadcast", matching: "n <- k", block: { k: 2, q: 4 } },
     { name: "amx.tdpbusd", matching: "m <- q   n <- k   k <- c", block: { k: 2 } },
+    { name: "arm.fmla.f32.lane", matching: "n <- k   k <- c", block: { k: 2, q: 3 } },
   ];
   it.each(cases)("on $name reads as its golden file", async ({ name, matching, block }) => {
     const on = intrinsic(name);

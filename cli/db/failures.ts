@@ -60,7 +60,7 @@ function reasonsOf(trials: readonly TrialRecord[]): Reason[] {
   const groups = new Map<string, Reason>();
   for (const trial of trials) {
     const { measurement } = trial;
-    if (measurement.status === "ok") continue;
+    if (measurement.status === "ok" || measurement.status === "emulated") continue;
     const { status } = measurement;
     const reason = reasonIn(measurement.log);
     const key = `${status}\n${reason}`;

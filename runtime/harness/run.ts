@@ -135,11 +135,12 @@ export async function madeHarness(options: Omit<CompileOptions, "flags">): Promi
 }
 
 /**
- * Runs a request to its end, whatever that is. A harness for another device takes its request as text.
+ * Runs a request to its end, whatever that is. A harness for another device takes its request as text; one for another processor is behind
+ * the emulator that runs it.
  * @throws EnvironmentError when it is the machine that fails and no kernel; Error when it is stopped
  */
 export function runHarness(
-  program: string,
+  program: string | readonly string[],
   request: HarnessRequest | string,
   limits: HarnessLimits,
 ): Promise<HarnessReply> {
@@ -150,7 +151,10 @@ export function runHarness(
     }
     const env = environmentOf(limits);
     const killsBefore = memoryKills();
-    const begun = begin(() => spawn(program, [], { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
+    const [command = "", ...leading] = typeof program === "string" ? [program] : program;
+    const begun = begin(() =>
+      spawn(command, leading, { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }),
+    );
     if ("reason" in begun) {
       reject(environment(`the measuring program did not start: ${begun.reason}`));
       return;

@@ -1,0 +1,87 @@
+/**
+ * @file What `automap tune` says of kernels for a CPU that is not at hand: which the model likes best, and which of them an emulator finds right.
+ */
+
+import { isMapped } from "../abstraction/candidate.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { Inputs } from "../abstraction/interpret.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { DEFAULT_DATABASE, databaseOption, shortId } from "../db/index.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { indent, printTime, table } from "../report/text.ts";
+import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
+import { writeOutput } from "./files.ts";
+import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import type { TuneWords } from "./tune.ts";
+import { conclude, judgedSchema } from "./tune-outcome.ts";
+
+/** Ranks by the model, runs the best under an emulator, keeps each as a record without a time. */
+export async function judge(
+  subject: {
+    readonly computation: Computation;
+    readonly parameters: Readonly<Record<string, number>>;
+    readonly fixed: Inputs;
+  },
+  { intrinsics, machine }: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
+  given: TuneWords,
+  signal: AbortSignal,
+): Promise<ExitCode> {
+  const outcome = await judgeByModel(
+    { ...subject, name: given.name },
+    {
+      ...{ intrinsics, machine, signal, database: given.db ?? DEFAULT_DATABASE },
+      ...(given.time === undefined ? {} : { seconds: given.time }),
+      ...(given.trials === undefined ? {} : { count: given.trials }),
+      ...(given.seed === undefined ? {} : { seed: given.seed }),
+      ...(given.threads === undefined ? {} : { threads: given.threads }),
+      ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
+      onJudged: ({ measurement, prediction }) => {
+        if (!given.quiet) say(style("dim", `predicted ${printTime(prediction.seconds)}: ${measurement.status}`));
+      },
+    },
+  );
+  if ("refused" in outcome) return conclude({ status: "nothing-maps", refused: outcome.refused }, given, 0);
+  if ("problem" in outcome) return conclude({ status: "environment", problem: outcome.problem }, given, 0);
+  const { judged, database, emulator } = outcome;
+  const right = judged.find(({ measurement }) => measurement.status === "emulated");
+  if (given.json)
+    printJson(judgedSchema, {
+      ...{ measured: false, target: machine.name, emulator, database },
+      candidates: judged.map(({ id, candidate, prediction, measurement }) => ({
+        ...{ id, status: measurement.status, intrinsic: candidate.intrinsic },
+        mapping: isMapped(candidate) ? candidate.matching : { design: placeText(candidate) },
+        ...{ schedule: candidate.schedule, predictedMicroseconds: prediction.seconds * 1e6 },
+      })),
+    });
+  else print(judgedText(judged, machine, emulator));
+  if (!right) {
+    for (const { id, measurement } of judged)
+      if (measurement.status !== "ok") say(`${shortId(id)} ${measurement.status}: ${measurement.log}`);
+    return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.verification : EXIT.failed;
+  }
+  if (given.to !== undefined) {
+    writeOutput("--to", given.to, right.kernel.source);
+    say(
+      `written: ${given.to}, predicted to take ${printTime(right.prediction.seconds)}; right under ${emulator}, not timed`,
+    );
+  }
+  if (!given.quiet) say(`package it   automap emit ${shortId(right.id)} --to DIR${databaseOption(database)}`);
+  return signal.aborted ? EXIT.interrupted : EXIT.ok;
+}
+
+function judgedText(judged: readonly JudgedKernel[], machine: Target, emulator: string): string {
+  const rows = judged.map(({ id, candidate, prediction, measurement }) => [
+    printTime(prediction.seconds),
+    measurement.status,
+    shortId(id),
+    candidate.intrinsic,
+    placeText(candidate),
+    scheduleText(candidate),
+  ]);
+  return [
+    `predicted by the model with the rates of ${machine.name}, run under ${emulator}; nothing was timed`,
+    "",
+    indent(table(rows)),
+  ].join("\n");
+}
