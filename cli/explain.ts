@@ -8,6 +8,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Computation } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -84,7 +85,11 @@ const mappedSchema = documentOf({
   ),
   issues: z.number().meta({ description: "of the instruction" }),
 });
-const refusedSchema = documentOf({ operator: z.string(), verdict: z.literal("refused"), refusal: refusalSchema });
+const refusedSchema = documentOf({
+  operator: z.string(),
+  verdict: z.literal("refused"),
+  refusal: refusalSchema.partial({ intrinsic: true }).meta({ description: "of every instruction where none is named" }),
+});
 
 export function registerExplain(command: Command, finish: (code: ExitCode) => void): void {
   addJson(addMappingOptions(command), z.union([mappedSchema, refusedSchema, recordSchema]))
@@ -133,6 +138,8 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
     throw new UsageError("--db goes with the id of a record, or with --candidate", {
       hint: "for example automap explain conv2d --candidate best --db automap.db",
     });
+  const lone = given.intrinsic === undefined ? readComputation(subject, readParameters(command), given) : undefined;
+  if (lone && isRecurrent(lone.equation)) return explainRecurrence(lone, given);
   if (given.intrinsic === undefined)
     throw new UsageError("explain needs --intrinsic", {
       hint: "for example --intrinsic amx.tdpbusd; `automap intrinsic list` shows all",
@@ -177,6 +184,18 @@ function runExplain(subject: string, command: Command, given: Options): ExitCode
     );
   if (given.svg !== undefined) writeSvg(given.svg, mapping);
   return EXIT.ok;
+}
+
+/** Why no instruction computes what reads itself, and what says more of its kernels. */
+function explainRecurrence({ name, equation }: Computation, { json }: Options): ExitCode {
+  const because = `${equation.target.tensor} reads itself: its points depend on one another in order`;
+  const hint =
+    "tune runs it on vector lanes where one of their designs fits; explain --candidate best says where the time of the fastest goes";
+  if (json) {
+    const refusal = { rule: "recurrence" as const, because, matching: {}, hint, place: undefined, witness: undefined };
+    printJson(refusedSchema, { operator: name, verdict: "refused", refusal });
+  } else print(`no instruction computes this: ${because}\n  ${hint}`);
+  return EXIT.nothingMaps;
 }
 
 /** The mapping or refusal asked for on one instruction; undefined when the id is not among its mappings. */

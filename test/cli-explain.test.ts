@@ -191,3 +191,15 @@ function expectWellFormed(xml: string): void {
   expect(rest).not.toMatch(/[<>]|&(?!(?:amp|lt|gt|quot);)/);
   expect(xml).not.toContain("<script");
 }
+
+it("asks no instruction of what reads itself: none computes it, and it says what does", async () => {
+  const words = ["explain", "u[t,i] = 0.5*u[t-1,i] + 0.5*u[t-1,i-1]", "--t", "4", "--i", "64", "--dtype", "f32"];
+  const text = await commandLine(words);
+  expect(text).toMatchObject({ code: 3, err: "" });
+  expect(text.out).toContain("no instruction computes this: u reads itself");
+  expect(text.out).toContain("explain --candidate best");
+  const json = await commandLine([...words, "--json"]);
+  expect(JSON.parse(json.out)).toMatchObject({ verdict: "refused", refusal: { rule: "recurrence", matching: {} } });
+  const prefix = ["explain", "y[i] = y[i-1] + x[i]", "--i", "64", "--dtype", "f32"];
+  expect(await commandLine(prefix)).toMatchObject({ code: 3, err: "" });
+});
