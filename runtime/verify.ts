@@ -59,6 +59,8 @@ export interface ReferenceSet {
 export interface Reference {
   readonly computation: Computation;
   readonly sets: readonly ReferenceSet[];
+  /** Of steps in time: sets of inputs that would not tell wrong answers from right ones, with why. None when left out. */
+  readonly leftOut?: readonly { readonly name: ReferenceSet["name"]; readonly because: string }[];
   /** 0 where the output's memory holds no element (holes of a blocked layout); undefined when it has no holes. */
   readonly checked: Uint8Array | undefined;
 }
@@ -86,9 +88,12 @@ export async function referenceFor(
     pointCount(what) <= INTERPRETED_POINTS ? interpret(what, inputs) : interpretCompiled(what, inputs, options);
   const bound = await boundOf(partsOf(computation).sum, evaluate);
   const sets: ReferenceSet[] = [];
+  const leftOut: { name: ReferenceSet["name"]; because: string }[] = [];
   for (const name of names) {
-    // Steps by fractions make none of integers.
-    if (time && name === "exact" && bound?.integral === false) continue;
+    if (time && name === "exact" && bound?.integral === false) {
+      leftOut.push({ name, because: "steps by fractions make no whole numbers of whole numbers" });
+      continue;
+    }
     const { inputs, expected, tolerance } = await drawSet(
       computation,
       name,
@@ -98,7 +103,10 @@ export async function referenceFor(
       evaluate,
     );
     // Of sums a tolerance is a share of the answer; steps may amplify rounding beyond it.
-    if (time && !tells(expected, tolerance)) continue;
+    if (time && !tells(expected, tolerance)) {
+      leftOut.push({ name, because: `rounding of ${time.steps} steps may differ by as much as the answers do` });
+      continue;
+    }
     const random = seededRandom(seed);
     sets.push({
       name,
@@ -119,9 +127,10 @@ export async function referenceFor(
       `${computation.name}: kernels of ${time.steps} steps cannot be verified: rounding may differ by as much as the answers do`,
       { hint: "take fewer steps, or coefficients whose sizes add up to 1 at most" },
     );
-  if (memoryElements(output) === elementCount(output)) return { computation, sets, checked: undefined };
+  const reference = { computation, sets, ...(leftOut.length > 0 && { leftOut }) };
+  if (memoryElements(output) === elementCount(output)) return { ...reference, checked: undefined };
   const everywhere = toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0);
-  return { computation, sets, checked: Uint8Array.from(everywhere) };
+  return { ...reference, checked: Uint8Array.from(everywhere) };
 }
 
 /** Whether wrong answers show: what passes in any element is less than how far the answers spread, of one answer less than the answer. */

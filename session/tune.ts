@@ -296,6 +296,7 @@ async function searchPrepared(
       target: recordOf(machine),
       ...(batch === undefined ? {} : { batch }),
       ...(cut && { enumerationCut: cut.after }),
+      ...(bench.leftOut && { unchecked: bench.leftOut }),
     },
     budget,
     started,

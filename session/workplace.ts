@@ -62,6 +62,8 @@ export interface BenchOptions {
 
 /** One computation where it is measured. */
 export interface Bench {
+  /** Sets of inputs that kernels are not checked by, since they would not tell wrong answers: part of the record of the run. */
+  readonly leftOut?: Reference["leftOut"];
   /** Begins to compile what will be measured next, unless the user wants no more. */
   readonly begin: (kernel: Kernel, stop: AbortSignal) => void;
   /** Kernels compile together; none is timed while one compiles. */
@@ -137,6 +139,12 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
       if (pointCount(computation) > LARGE_POINTS)
         announce("drawing inputs and computing what kernels must answer: some seconds for so large a computation");
       const reference = await runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
+      const { leftOut, sets } = reference;
+      if (leftOut) {
+        const kept = sets.map(({ name }) => name).join(" and ");
+        const why = leftOut.map(({ name, because }) => `not by ${name} ones: ${because}`).join("; ");
+        announce(`kernels are checked by ${kept} inputs, ${why}`);
+      }
       // What is compiled for the next measurement, and what ends it.
       let [compiling, ended] = [new Map<Kernel, Promise<unknown>>(), new AbortController()];
       const compile = (kernel: Kernel, signal: AbortSignal): Promise<unknown> => {
@@ -147,6 +155,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
         return compiled;
       };
       return {
+        ...(leftOut && { leftOut }),
         begin: (kernel, stop) => void compile(kernel, AbortSignal.any([ended.signal, stop])),
         async *measure(kernels, until): AsyncGenerator<Measurement> {
           const compiled = kernels.map((kernel) => compile(kernel, ended.signal));

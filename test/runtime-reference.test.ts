@@ -277,8 +277,11 @@ describe("a reference", () => {
   ])("tells steps in time from zeros, however often rounding is carried on: %s", async (equation, least) => {
     const tensors: Record<string, DType> = equation.includes("c[") ? { u: "f32", c: "f32" } : { u: "f32" };
     const steps = defineComputation({ equation, extents: { t: 100, i: 24, j: 30 }, tensors });
-    const { sets } = await referenceFor(steps, 1, { compiler, workdir });
+    const { sets, leftOut = [] } = await referenceFor(steps, 1, { compiler, workdir });
     expect(sets.length).toBeGreaterThanOrEqual(least);
+    // Of each set that is left out the reason is told.
+    expect([...sets, ...leftOut].map(({ name }) => name).sort()).toEqual(["exact", "extreme", "random"]);
+    for (const { because } of leftOut) expect(because).toMatch(/^steps by fractions|^rounding of 100 steps/);
     for (const { expected, tolerance } of sets) {
       const outside = expected.filter((x, i) => Math.abs(x) > (tolerance[i] ?? 0));
       expect(outside.length).toBeGreaterThan(expected.length / 8);

@@ -8,7 +8,7 @@ import { candidateKey } from "../abstraction/candidate.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { conclude } from "../cli/tune-outcome.ts";
-import { openDatabase, showTrial } from "../db/index.ts";
+import { openDatabase, runsIn, showTrial } from "../db/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
@@ -114,6 +114,21 @@ describe("a search", () => {
     expect(code).toBe(130);
     expect(err).toContain("no finals: the fastest kernel of the search");
     expect(out).toContain("1 us a call");
+  });
+
+  it("says by which inputs its kernels are not checked, and its run records it", async () => {
+    const { runner } = machine(() => Promise.resolve(DONE));
+    const leftOut = [{ name: "exact" as const, because: "steps by fractions make no whole numbers of whole numbers" }];
+    const reference: Runner["reference"] = async (...asked) => ({ ...(await runner.reference(...asked)), leftOut });
+    const database = withCalibration(join(folder, "unchecked.db"), compiler);
+    const said: string[] = [];
+    const onNotice = (text: string): void => void said.push(text);
+    await tuneComputation({ computation: matmul }, { database, runner: { ...runner, reference }, trials: 8, onNotice });
+    expect(said.join("\n")).toMatch(/kernels are checked by .*random.* inputs, not by exact ones: steps by fractions/);
+    const db = openDatabase(database, { readonly: true });
+    const [listed] = runsIn(db);
+    db.close();
+    expect(listed?.run.options).toMatchObject({ unchecked: leftOut });
   });
 
   it("that is stopped while inputs are drawn ends at once", async () => {
