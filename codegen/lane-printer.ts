@@ -32,6 +32,7 @@ import {
   guarded,
   joinScalars,
   type LaneAccess,
+  never,
   onlyLane,
   registerIn,
   split,
@@ -124,6 +125,7 @@ export abstract class LanePrinter {
     const { target, op } = equation;
     const dtype = this.dtypeOf(target.tensor);
     const [alike, varying] = this.parted(conjunction(equation.where), lane);
+    if (alike.some((e) => never(e, extents))) return [];
     const conditions = alike.filter((e) => !always(e, extents)).map((e) => this.c.condition(e, extents));
     const each = target.index.some((e) => axesIn(e).includes(lane));
     if (!each && op === "=") {

@@ -54,6 +54,17 @@ export function always(e: Expr, extents: Extents): boolean {
   }
 }
 
+const OPPOSITE = { "<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "==" } as const;
+
+/** Whether a comparison holds nowhere that the loops go. */
+export function never(e: Expr, extents: Extents): boolean {
+  if (e.kind === "logic") {
+    const [left, right] = [never(e.left, extents), never(e.right, extents)];
+    return e.op === "and" ? left || right : left && right;
+  }
+  return e.kind === "compare" && always({ ...e, op: OPPOSITE[e.op] }, extents);
+}
+
 /** The lanes that conditions on the lane alone leave. */
 function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents): number[] {
   const alone = conditions.filter((e) => axesIn(e).join() === lane && !testsElements(e));

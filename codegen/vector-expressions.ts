@@ -26,9 +26,11 @@ import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
 import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import {
+  always,
   conjunction,
   joinedValue,
   type LaneAccess,
+  never,
   pinnedLane,
   registerIn,
   registerName,
@@ -130,7 +132,9 @@ export abstract class VectorExpressions extends LanePrinter {
         return this.operation(e.fn, args, own, context);
       }
       case "select": {
-        const [alike, varying] = split(conjunction(e.condition), lane);
+        const terms = conjunction(e.condition).filter((x) => !always(x, extents));
+        if (terms.some((x) => never(x, extents))) return this.vector(e.whenFalse, { ...context, dtype: own });
+        const [alike, varying] = split(terms, lane);
         const pinned = varying.map((x) => pinnedLane(x, lane)).find((x) => x !== undefined);
         // Where only one lane takes the value, the value is that lane's.
         const taken = pinned === undefined ? e.whenTrue : substitute(e.whenTrue, new Map([[lane, pinned]]));
@@ -150,8 +154,15 @@ export abstract class VectorExpressions extends LanePrinter {
     }
   }
 
-  /** `a*b + c` is one operation of floats. */
-  protected arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
+  /** `a*b + c` is one operation of floats, also where the product counts under a condition only. */
+  protected arithmetic(e: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
+    const { op, left, right } = e;
+    if (op === "+" && right.kind === "select" && right.whenFalse.kind === "number" && right.whenFalse.value === 0)
+      return this.vector({ ...right, whenTrue: { ...e, right: right.whenTrue }, whenFalse: left }, context);
+    return this.fused(e, context);
+  }
+
+  private fused({ op, left, right }: Extract<Expr, { kind: "binary" }>, context: LaneContext): Code {
     const { dtype } = context;
     const of = (e: Expr): Code => this.vector(e, context);
     const product = (e: Expr): readonly [Expr, Expr] | undefined => {

@@ -158,7 +158,7 @@ export function arrayCosts(
     chain = Number.isFinite(apart) ? (steps * latency) / apart : across * (FMA.latencyCycles + shift.latencyCycles);
     const leaving = leavingSteps(array);
     const whole = array.joined.length > 0 ? 2 : 1;
-    const each = TAKEN_OUT_CYCLES + (whole > 1 ? ADDED_OUT_CYCLES : 0);
+    const each = TAKEN_OUT_CYCLES + (whole > 1 && across === 0 ? ADDED_OUT_CYCLES : 0);
     stores += leaving === 1 ? copies * whole : leaving * copies * each;
     const [shuffles, others] = conversionsOf(outputOf(sum).dtype)?.store ?? [0, 0];
     issued.push({

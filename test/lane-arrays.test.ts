@@ -305,6 +305,8 @@ describe.skipIf(!features.includes("fma"))(
       ],
       ["f16", make("conv2d-single", { h: 9, w: 40, r: 3, s: 3 }, "f16"), "avx512.fma.f32", inFull(12, 1)],
       ["an epilogue", EPILOGUE, "avx512.vpmulld", inFull(12, 1)],
+      // Its products count under a condition, and are multiply-adds all the same.
+      ["a star", make("2d5pt", { h: 9, w: 70 }), "avx512.fma.f32", inFull(12, 2)],
       ["a filter by every dataflow, AVX2", make("conv1d-single", { l: 203, r: 5 }), "avx2.fma.f32", inFull(20, 6)],
       [
         "channels of doubles, stride 2, AVX2",
