@@ -3,11 +3,12 @@
  *
  *     helpersFor(code`x = saturate<uint8_t, int32_t>(y, 0.0f, 255.0f);`)      the text of `saturate`, and nothing else
  *
- * Each is what abstraction/interpret.ts computes, bit for bit, and written so that g++ makes vector code of a loop around it.
+ * Each is what abstraction/interpret.ts computes, bit for bit (functions of floats within units of the last place), and written so that g++ makes vector code of a loop around it.
  */
 
 import { memoised } from "../abstraction/memoised.ts";
 import { apart, type Code, code, skeleton } from "../abstraction/source-text.ts";
+import { FLOAT_HELPERS } from "./float-functions.ts";
 
 export interface Helper {
   readonly name: string;
@@ -18,7 +19,11 @@ export interface Helper {
 type Inline = "static inline" | "static __device__ inline" | "_GENX_ inline";
 
 /** In the order they may call one another. */
-const helpersOf = (inline: Inline): readonly Helper[] => [...arithmeticOf(inline), ...formatsOf(inline)];
+const helpersOf = (inline: Inline): readonly Helper[] => [
+  ...arithmeticOf(inline),
+  ...formatsOf(inline),
+  ...(inline === "static inline" ? FLOAT_HELPERS : []),
+];
 
 const arithmeticOf = (inline: Inline): readonly Helper[] => [
   {
@@ -28,6 +33,10 @@ const arithmeticOf = (inline: Inline): readonly Helper[] => [
   {
     name: "floor_mod",
     text: code`${inline} long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }`,
+  },
+  {
+    name: "one_by_one",
+    text: code`${inline} long one_by_one(long i) { asm("" : "+r"(i)); return i; } /* the compiler makes no vectors of it */`,
   },
   {
     name: "clamp_index",

@@ -40,10 +40,15 @@ export function generateCpp(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
-  const writer = new CppWriter(computation, nest, writesVectorRows(intrinsic.isa));
+  const writer = new CppWriter(new CExpressions(computation, nest), nest, writesVectorRows(intrinsic.isa));
+  const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   return {
     language: "c++",
-    source: writer.source(intrinsic, notes),
+    source: writer.source({
+      comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
+      prelude: preludeOf(intrinsic),
+      registers: (named) => writer.registersFor(named, intrinsic),
+    }),
     features,
     promises: intrinsic.mnemonic,
     arguments: argumentsOf(computation),
@@ -55,28 +60,35 @@ const IF_AVX512 = code`#ifdef __AVX512BW__`;
 const ELSE = code`#else`;
 const END_IF = code`#endif`;
 
-class CppWriter extends TileRegisters implements LanguagePrinter {
+/** What a source has of the instruction it is written with. */
+interface Head {
+  readonly comments: readonly string[];
+  readonly prelude: Code;
+  readonly registers: (named: Named) => readonly Code[];
+}
+
+/** Writes the statements of a nest as C++, whole rows as vectors where the CPU has AVX-512. */
+export class CppWriter extends TileRegisters implements LanguagePrinter {
   private readonly c: CExpressions;
   /** Where the CPU has AVX-512. */
   private readonly rows: Avx512Rows | undefined;
 
-  constructor(computation: Computation, nest: LoopNest, avx512: boolean) {
+  constructor(expressions: CExpressions, nest: LoopNest, avx512: boolean) {
     super(nest);
-    this.c = new CExpressions(computation, nest);
+    this.c = expressions;
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
-  source(intrinsic: Intrinsic, notes: SourceNotes): SourceText {
-    const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
+  source({ comments, prelude, registers }: Head): SourceText {
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
     const helpers = vectorHelpersFor([...prepare, ...phases.flat()]);
     return cppSource(this.c.computation, this.nest, {
-      comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
-      prelude: [preludeOf(intrinsic), ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])],
+      comments,
+      prelude: [prelude, ...(helpers.length > 0 ? [IF_AVX512, ...helpers, END_IF] : [])],
       prepare,
       phases,
-      registers: (named) => this.registersFor(named, intrinsic),
+      registers,
     });
   }
 
@@ -150,7 +162,7 @@ class CppWriter extends TileRegisters implements LanguagePrinter {
     return code`${before + at.index.value}`;
   }
 
-  private registersFor({ registers }: Named, { setup }: Intrinsic): Code[] {
+  registersFor({ registers }: Named, { setup }: Intrinsic): Code[] {
     const declared = this.nest.registers.flatMap((file) => {
       const operand = operandOf(file.intrinsic, file.operand);
       const numbers = isNumbered(operand.file) ? [] : (registers.get(file.name) ?? []);

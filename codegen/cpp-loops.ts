@@ -1,0 +1,74 @@
+/**
+ * @file Plain loops as C++: a kernel of any computation that no instruction maps.
+ *
+ *     for (long row = 0; row < 64; row++) {
+ *       sums[row] = sums[row] + exp_float(x[rest * 1000 + row_block * 64 + row] - m[rest]);
+ *     }
+ *
+ * The compiler makes vectors of the rows: functions of floats are written in arithmetic (float-functions.ts), and what the loops prove
+ * inside of its tensor is not tested.
+ */
+
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
+import type { Access } from "../abstraction/expression.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
+import { allOf, CExpressions, type LibraryFunction, type Place } from "./c-expressions.ts";
+import { CppWriter } from "./cpp.ts";
+import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
+import { isVectorFunction } from "./float-functions.ts";
+
+/** Loops without instructions. */
+interface Loops {
+  readonly nest: LoopNest;
+  /** Reads that lie inside of their tensors where they stand, though their indices alone do not say so. */
+  readonly inside: ReadonlySet<Access>;
+}
+
+/** @param features ISA features that the compiler may use, as its flags name them; none for any machine */
+export function generateLoops(
+  computation: Computation,
+  loops: Loops,
+  features: readonly string[],
+  notes: SourceNotes,
+): Kernel {
+  const writer = new CppWriter(new LoopExpressions(computation, loops), loops.nest, false);
+  return {
+    language: "c++",
+    source: writer.source({ comments: notes.lines, prelude: NOTHING, registers: () => [] }),
+    features,
+    promises: undefined,
+    arguments: argumentsOf(computation),
+  };
+}
+
+class LoopExpressions extends CExpressions {
+  private readonly inside: ReadonlySet<Access>;
+
+  constructor(computation: Computation, { nest, inside }: Loops) {
+    super(computation, nest);
+    this.inside = inside;
+  }
+
+  override placeOf(access: Access, extents: Extents): Place {
+    const place = super.placeOf(access, extents);
+    return this.inside.has(access) ? { ...place, guards: [] } : place;
+  }
+
+  /**
+   * A read that is tested stays one: g++ 12 makes a masked load of a vector of them, and of some masks a load of the whole vector, which reads
+   * outside.
+   */
+  protected override element(e: Access, dtype: DType, extents: Extents): Code {
+    const { at, guards } = this.place(e, extents);
+    if (guards.length === 0) return super.element(e, dtype, extents);
+    return code`(${allOf(guards)} ? ${this.memory(e, extents)}[one_by_one(${at})] : ${this.outside(e.tensor, dtype)})`;
+  }
+
+  protected override library(name: LibraryFunction, dtype: DType): Code {
+    return dtype !== "f64" && isVectorFunction(name) ? code`${name}_float` : super.library(name, dtype);
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * @file Loops of a computation that lie one behind the other in every tensor, and which of them is walked as a row.
+ *
+ *     y[n,c,p,q] = x[n,c,p,q] + b[c]       runs  n   c   p,q         the row is p,q: side by side in y and x, one element of b
+ */
+
+import { affineForm } from "../../abstraction/affine.ts";
+import { type Axis, type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { accessesOf, type Equation } from "../../abstraction/equation.ts";
+import { type Access, axesIn, type Expr, number, rewrite, substitute } from "../../abstraction/expression.ts";
+
+/** Neighbouring loops of one kind that are walked as one, outermost first. */
+export interface Run {
+  readonly axes: readonly Axis[];
+  readonly kind: Axis["kind"];
+  readonly extent: number;
+}
+
+/** Elements that a step of a loop moves an access by; undefined where that differs from step to step. */
+type Strides = ReadonlyMap<string, number> | undefined;
+
+interface Read {
+  readonly access: Access;
+  readonly tensor: Tensor;
+  readonly strides: Strides;
+}
+
+/** What a point reads and writes in memory: not the sum that an epilogue finishes. */
+function readsOf(computation: Computation): Read[] {
+  const { equation, epilogue } = computation;
+  const stored = epilogue ? epilogueAt(epilogue, equation.target.index, number(0)) : undefined;
+  const all = stored ? [...accessesOf(equation).slice(1), ...accessesOf(stored)] : accessesOf(equation);
+  return all.map((access) => {
+    const tensor = tensorOf(computation, access.tensor);
+    const at = substitute(
+      tensor.storage,
+      new Map(tensor.dims.map((d, i) => [d.name, access.index[i] ?? number(0)])),
+      "index",
+    );
+    return { access, tensor, strides: affineForm(at)?.terms };
+  });
+}
+
+export function runsOf(computation: Computation): Run[] {
+  const reads = readsOf(computation);
+  const apart = axesApart(computation);
+  const plain = ({ name, extent }: Axis): boolean =>
+    !apart.has(name) &&
+    reads.every(({ access, tensor }) =>
+      access.index.every(
+        (e, d) => !axesIn(e).includes(name) || (e.kind === "axis" && (tensor.dims[d]?.extent ?? 0) >= extent),
+      ),
+    );
+  const follows = (outer: Axis, inner: Axis): boolean =>
+    reads.every(
+      ({ strides }) => strides && (strides.get(outer.name) ?? 0) === (strides.get(inner.name) ?? 0) * inner.extent,
+    );
+  const runs: Axis[][] = [];
+  for (const a of computation.axes) {
+    const last = runs.at(-1);
+    const before = last?.at(-1);
+    if (last && before && before.kind === a.kind && plain(before) && plain(a) && follows(before, a)) last.push(a);
+    else runs.push([a]);
+  }
+  return runs.map((axes) => ({
+    axes,
+    kind: axes[0]?.kind ?? "spatial",
+    extent: axes.reduce((points, a) => points * a.extent, 1),
+  }));
+}
+
+/** Loops that a value counts or a condition asks for, beside those that index tensors. */
+function axesApart({ equation, epilogue }: Computation): ReadonlySet<string> {
+  const equations: readonly Equation[] = epilogue
+    ? [equation, epilogueAt(epilogue, equation.target.index, number(0))]
+    : [equation];
+  const bare = (e: Expr): string[] =>
+    axesIn(rewrite(e, (node) => (node.kind === "access" ? number(0) : node), "value"));
+  return new Set(equations.flatMap(({ value, where }) => [...bare(value), ...(where ? axesIn(where) : [])]));
+}
+
+/** Fewer steps are no row. */
+const SHORT = 8;
+
+/** The run whose steps are best taken side by side: its elements are neighbours in most tensors. */
+export function rowAmong(runs: readonly Run[], computation: Computation): Run | undefined {
+  const reads = readsOf(computation);
+  const costOf = ({ axes, kind, extent }: Run): number => {
+    const innermost = axes.at(-1)?.name ?? "";
+    const strides = reads.map((r) => (r.strides ? Math.abs(r.strides.get(innermost) ?? 0) : 2));
+    // Sums of a row that is summed are joined in the end.
+    const steps = strides.filter((s) => s > 1).length + (kind === "reduce" ? 1 : 0);
+    return steps + (extent < SHORT ? reads.length : 0) - Math.min(extent, 1024) / 2048;
+  };
+  return runs.toSorted((a, b) => costOf(a) - costOf(b))[0];
+}

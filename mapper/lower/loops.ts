@@ -1,0 +1,265 @@
+/**
+ * @file A computation as plain loops, where no instruction maps: rows of neighbouring elements that a compiler takes vectors for.
+ *
+ *     y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]       ->     for parallel rest in 0..64*56                  n, c and p are its digits
+ *                                                           for row in 0..56: sums[row] = -inf
+ *                                                           for r in 0..3, s in 0..3
+ *                                                             when p*2+r-1 >= 0
+ *                                                               for row from (2-s)/2: sums[row] = max(sums[row], x[n,c,p*2+r-1,row*2+s-1])
+ *                                                           for row in 0..56: y[n,c,p,row] = sums[row]
+ *
+ * Where the row is a summed loop, as in a softmax, there are as many partial sums as a row has elements; they are joined in the end.
+ */
+
+import { boundsOf } from "../../abstraction/affine.ts";
+import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { isRecurrent } from "../../abstraction/dependence.ts";
+import { isInteger } from "../../abstraction/dtype.ts";
+import { writesApart } from "../../abstraction/elements.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { accessesOf, type Equation, identityOf, printEquation, substituteAxes } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  accessesIn,
+  and,
+  axis,
+  binary,
+  type Expr,
+  number,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { clearOutput } from "../match/elements.ts";
+import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
+import { FreshNames } from "./names.ts";
+
+/** Plain loops, and which of their reads lie inside of their tensors where they stand, though indices alone do not say so. */
+export interface PlainLoops {
+  readonly nest: LoopNest;
+  readonly inside: ReadonlySet<Access>;
+}
+
+/** Why a computation has no plain loops; nothing where it has. */
+export function loopsRefused(computation: Computation): string | undefined {
+  const { equation, time, axes } = computation;
+  if (time) return "it steps through time";
+  if (isRecurrent(equation)) return "its elements are made of one another";
+  if (equation.op === "sat+=") return "a sum of it saturates once, after all points";
+  if (!writesApart(computation)) return "several points of kept loops join one element";
+  if (equation.op === "=" && axes.some((a) => a.kind === "reduce")) return "it assigns an element more than once";
+  return undefined;
+}
+
+/** @throws Error where `loopsRefused` gives a reason */
+export function lowerLoops(computation: Computation): PlainLoops {
+  const because = loopsRefused(computation);
+  if (because !== undefined)
+    throw new Error(`internal: no loops of ${printEquation(computation.equation)}: ${because}`);
+  return new Lowering(computation).lower();
+}
+
+class Lowering {
+  private readonly computation: Computation;
+  private readonly names: FreshNames;
+  private readonly rows: RowLoops;
+  private readonly sums: Scratch;
+  private readonly inside = new Set<Access>();
+
+  constructor(computation: Computation) {
+    this.computation = computation;
+    this.names = new FreshNames(computation);
+    this.rows = new RowLoops(computation, this.names, this.makesSums);
+    const { dtype } = targetOf(computation);
+    this.sums = { name: this.names.fresh("sums"), dtype, elements: this.rows.row?.steps ?? 1, scope: "local" };
+  }
+
+  lower(): PlainLoops {
+    const { computation } = this;
+    const { row } = this.rows;
+    const body = !this.makesSums
+      ? this.rowsStored(this.counted)
+      : row?.run.kind === "reduce"
+        ? this.partialSums(row)
+        : this.rowsOfSums();
+    const cleared = clearOutput(computation, this.names);
+    const all = this.rows.overKept(body);
+    const nest: LoopNest = {
+      scratch: this.makesSums ? [this.sums] : [],
+      registers: [],
+      prepare: [],
+      body: cleared.length > 0 ? [...cleared, { kind: "barrier" }, all] : [all],
+    };
+    return { nest, inside: this.inside };
+  }
+
+  /** Whether several points join an element. */
+  private get makesSums(): boolean {
+    return this.computation.axes.some((a) => a.kind === "reduce") || this.computation.equation.op !== "=";
+  }
+
+  // ---- statements -----------------------------------------------------------------------------------------------------------
+
+  /** Elements that are no sums. Where a read leaves its tensor it is the identity: for a whole row, or at its ends. */
+  private rowsStored(value: Expr): Statement[] {
+    if (value.kind === "select" && !this.rows.growsAlongRow(value.condition)) {
+      const condition = substitute(value.condition, this.rows.places, "index");
+      const [body, otherwise] = [this.rowsStored(value.whenTrue), this.rowsStored(value.whenFalse)];
+      return [{ kind: "when", condition, body, otherwise }];
+    }
+    const outside = accessesIn(value).filter((read) => !this.isInside(read));
+    const [read, another] = outside;
+    const cut = read && !another ? this.rows.cutAt(read) : undefined;
+    if (!read || !cut) return this.rows.overRow([this.stored(value)]);
+    const filled = rewrite(value, (e) => (e === read ? number(this.identity) : e), "value");
+    const stored = this.stored(value, read);
+    const rows = this.rows.overRow([stored], cut);
+    const fill = this.rows.overRow([this.stored(filled)]);
+    const isWhole = cut.from.length + cut.to.length === 0;
+    return [...(isWhole ? [] : fill), ...onlyWhere(cut.conditions, rows, isWhole ? fill : [])];
+  }
+
+  /** Sums of elements side by side. */
+  private rowsOfSums(): Statement[] {
+    const sum = access(this.sums.name, [this.rows.row ? axis(this.rows.row.counter) : number(0)]);
+    return [
+      ...this.rows.overRow([this.cleared(sum)]),
+      ...this.rows.overSummed(this.insideAlone(sum)),
+      ...this.rows.overRow([this.stored(sum)]),
+    ];
+  }
+
+  /** One element at a time, of partial sums side by side. */
+  private partialSums({ run, counter, block, steps, blocks }: Row): Statement[] {
+    const at = (e: Expr): Access => access(this.sums.name, [e]);
+    const whole = Math.floor(run.extent / steps);
+    const piece = (extent: number): Statement => loop(counter, extent, [this.joined(at(axis(counter)))]);
+    const tail = run.extent - whole * steps;
+    const all = blocks === 1 ? [piece(steps)] : [loop(block, whole, [piece(steps)])];
+    const last = { ...loop(block, blocks, [piece(tail)]), range: { from: [number(whole)], to: [number(blocks)] } };
+    const halves: Statement[] = [];
+    for (let left = steps; left > 1; left = Math.ceil(left / 2)) {
+      const half = Math.ceil(left / 2);
+      const other = at(binary("+", axis(counter), number(half)));
+      const equation = combine(this.computation.equation.op, at(axis(counter)), other);
+      halves.push(loop(counter, left - half, [{ kind: "scalar", equation }]));
+    }
+    return [
+      loop(counter, steps, [this.cleared(at(axis(counter)))]),
+      ...this.rows.overSummed(tail > 0 ? [...all, last] : all),
+      ...halves,
+      this.stored(at(number(0))),
+    ];
+  }
+
+  private cleared(sum: Access): Statement {
+    return { kind: "scalar", equation: { target: sum, op: "=", value: number(this.identity) } };
+  }
+
+  private get identity(): number {
+    return identityOf(this.computation.equation.op, targetOf(this.computation).dtype);
+  }
+
+  /** The value of a point; of one that a condition leaves out, what changes nothing. */
+  private get counted(): Expr {
+    const { value, where } = this.computation.equation;
+    if (where === undefined) return value;
+    return { kind: "select", condition: where, whenTrue: value, whenFalse: number(this.identity) };
+  }
+
+  private joined(sum: Access): Statement {
+    const { op } = this.computation.equation;
+    return { kind: "scalar", equation: this.placed(combine(op, sum, this.counted)) };
+  }
+
+  /** What stores an element, made of its sum or value. @param inside a read that lies inside of its tensor wherever this is run */
+  private stored(value: Expr, inside?: Access): Statement {
+    const { equation, epilogue } = this.computation;
+    const stored: Equation = epilogue
+      ? epilogueAt(epilogue, equation.target.index, value)
+      : { target: equation.target, op: "=", value };
+    return { kind: "scalar", equation: this.placed(stored, inside) };
+  }
+
+  /** An equation over the loops of the nest. Elements that lie inside for all loops of the computation do so wherever these stand. */
+  private placed(equation: Equation, inside?: Access): Equation {
+    const placed = substituteAxes(equation, this.rows.places);
+    const after = accessesOf(placed);
+    for (const [i, read] of accessesOf(equation).entries())
+      if (after[i] && read.tensor !== this.sums.name && (read === inside || this.isInside(read)))
+        this.inside.add(after[i]);
+    return placed;
+  }
+
+  private isInside({ tensor, index }: Access): boolean {
+    const { dims } = tensorOf(this.computation, tensor);
+    const extents = extentsOf(this.computation);
+    return index.every((e, d) => {
+      const [min, max] = boundsOf(e, extents);
+      return min >= 0 && max < (dims[d]?.extent ?? 0);
+    });
+  }
+
+  /** Points that read outside change nothing where what they join is an identity: they are left out, a whole row or its ends. */
+  private insideAlone(sum: Access): readonly Statement[] {
+    const added = this.joined(sum);
+    const { equation } = this.computation;
+    const placed = added.kind === "scalar" ? accessesIn(added.equation.value) : [];
+    const cuts = this.isIdleOutside() ? accessesIn(equation.value).map((read) => this.rows.cutAt(read)) : [];
+    const cut: Cut = {
+      from: cuts.flatMap((c) => c?.from ?? []),
+      to: cuts.flatMap((c) => c?.to ?? []),
+      conditions: cuts.flatMap((c) => c?.conditions ?? []),
+    };
+    // The sum stands ahead of what joins it.
+    for (const [i, own] of cuts.entries()) {
+      const read = placed[i + 1];
+      if (own && read) this.inside.add(read);
+    }
+    return onlyWhere(cut.conditions, this.rows.overRow([added], cut));
+  }
+
+  /** Whether a point one of whose reads lies outside leaves its sum as it is. */
+  private isIdleOutside(): boolean {
+    const { op, value, where } = this.computation.equation;
+    const { dtype } = targetOf(this.computation);
+    if (where !== undefined) return false;
+    if (op === "+=") return isIdle(value, isInteger(dtype));
+    // The identity of a narrower type is not that of the sum.
+    return value.kind === "access" && tensorOf(this.computation, value.tensor).dtype === dtype;
+  }
+}
+
+function onlyWhere(
+  conditions: readonly Expr[],
+  body: readonly Statement[],
+  otherwise: readonly Statement[] = [],
+): readonly Statement[] {
+  const [first, ...others] = conditions;
+  return first ? [{ kind: "when", condition: others.reduce(and, first), body, otherwise }] : body;
+}
+
+/** Whether a sum is the same without a value one of whose reads is zero. */
+function isIdle(value: Expr, integers: boolean): boolean {
+  switch (value.kind) {
+    case "access":
+      return true;
+    case "cast":
+    case "negate":
+      return isIdle(value.value, integers);
+    // Zero times infinity is not zero.
+    case "binary":
+      return value.op === "*" && integers && isIdle(value.left, integers) && isIdle(value.right, integers);
+    default:
+      return false;
+  }
+}
+
+function combine(op: Equation["op"], sum: Access, value: Expr): Equation {
+  const joined: Expr =
+    op === "+="
+      ? { kind: "binary", op: "+", left: sum, right: value }
+      : { kind: "call", fn: op === "max=" ? "max" : "min", args: [sum, value] };
+  return { target: sum, op: "=", value: op === "=" ? value : joined };
+}

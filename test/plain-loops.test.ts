@@ -1,0 +1,188 @@
+/** Plain loops: kernels of what no instruction maps equal the equation, and functions of floats are right to a few units of the last place. */
+
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { interpret } from "../abstraction/interpret.ts";
+import { interpretNest } from "../abstraction/interpret-nest.ts";
+import { printNest } from "../abstraction/print-nest.ts";
+import { pick, seededRandom } from "../abstraction/random.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { FLOAT_HELPERS } from "../codegen/float-functions.ts";
+import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import { loopsKernel } from "../session/plain-loops.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { compileOnce } from "./support/kept-compiler.ts";
+import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
+import { inFull } from "./support/slow.ts";
+
+compileOnce();
+
+let runner: Runner;
+beforeAll(async () => {
+  const made = await createRunner();
+  if (made.status === "environment") throw new Error(made.what);
+  runner = made.runner;
+});
+afterAll(async () => {
+  await runner.close();
+});
+
+const f32 = (
+  name: string,
+  equation: string,
+  extents: Readonly<Record<string, number>>,
+  shape?: readonly number[],
+): Computation =>
+  defineComputation({
+    ...{ name, equation, extents },
+    tensors: Object.fromEntries(
+      ["x", "b", "m"]
+        .filter((t) => equation.includes(`${t}[`))
+        .map((t) => [t, { dtype: "f32", ...(t === "x" && shape ? { shape } : {}) }]),
+    ),
+  });
+
+/** What networks compute beside their products. */
+const STEPS: readonly Computation[] = [
+  f32(
+    "largest of windows",
+    "y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]",
+    { n: 2, c: 3, p: 7, q: 9, r: 3, s: 3 },
+    [2, 3, 13, 17],
+  ),
+  f32(
+    "mean of windows",
+    "t[c,p,q] += x[c,p+r-1,q+s-1]; y[c,p,q] = t[c,p,q] / 9",
+    { c: 5, p: 6, q: 150, r: 3, s: 3 },
+    [5, 6, 150],
+  ),
+  f32("mean of images", "t[n,c] += x[n,c,h,w]; y[n,c] = t[n,c] / 49", { n: 2, c: 37, h: 7, w: 7 }),
+  f32("largest of rows", "m[i] max= x[i,j]", { i: 9, j: 1001 }),
+  f32("sums of powers", "s[i] += exp(x[i,j] - m[i])", { i: 9, j: 1001 }),
+  f32("gelu", "y[i,j] = 0.5 * x[i,j] * (1 + erf(x[i,j] * 0.70710678))", { i: 13, j: 97 }),
+  f32("sigmoid and tanh", "y[i] = tanh(x[i]) / (1 + exp(0 - x[i]))", { i: 5000 }),
+  f32("logarithm", "y[i] = log(1.5 + x[i] * x[i]) + sqrt(x[i] * x[i])", { i: 777 }),
+  f32("bias", "y[n,c,p,q] = max(x[n,c,p,q] + b[c], 0)", { n: 2, c: 7, p: 14, q: 14 }),
+  f32("transposed", "y[i,j,k] = x[k,i,j]", { i: 17, j: 33, k: 5 }),
+  f32("joined", "y[c,p] = select(c < 3, x[c,p], b[c-3,p])", { c: 5, p: 90 }),
+  f32("joined along rows", "y[c,p] = select(p < 33, x[c,p], b[c,p-33])", { c: 5, p: 90 }),
+  f32("shifted twice", "y[c,p] = x[c-1,p-1] + b[c,p+1]", { c: 5, p: 90 }),
+  f32("padded", "y[i,j] = x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]),
+  defineComputation({
+    name: "requantised",
+    equation: "y[i,j] = sat_u8(round(f32(x[i,j]) * 0.0625))",
+    ...{ extents: { i: 31, j: 70 }, tensors: { x: "s32" } },
+  }),
+  defineComputation({ name: "halves", equation: "y[i] = x[i] * x[i] + 1", extents: { i: 999 }, tensors: { x: "f16" } }),
+  defineComputation({ name: "bytes", equation: "m[c] max= x[c,p]", extents: { c: 6, p: 300 }, tensors: { x: "s8" } }),
+];
+
+/** The largest error of each function over floats of every size, in units of the last place, and what it makes of numbers that are none. */
+const SWEEP = `
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+HELPERS
+static double units(float got, double exact) {
+  if (std::isnan(exact) || std::isnan(got)) return std::isnan(exact) == std::isnan(got) ? 0 : INFINITY;
+  const float near = (float)exact;
+  if (std::isinf(near) || std::isinf(got)) return near == got ? 0 : INFINITY;
+  const double unit = std::fmax(std::ldexp(1.0, std::ilogb(near == 0 ? 1e-45f : near) - 23), 0x1p-149);
+  return std::fabs(got - exact) / unit;
+}
+int main() {
+  double worst[4] = {};
+  auto judge = [&](float x) {
+    const float got[] = {exp_float(x), log_float(x), tanh_float(x), erf_float(x)};
+    const double exact[] = {std::exp((double)x), std::log((double)x), std::tanh((double)x), std::erf((double)x)};
+    for (int f = 0; f < 4; f++) worst[f] = std::fmax(worst[f], units(got[f], exact[f]));
+  };
+  for (uint64_t bits = 0; bits < 1ull << 32; bits += STRIDE) {
+    const uint32_t low = (uint32_t)bits;
+    float x;
+    memcpy(&x, &low, 4);
+    judge(x);
+  }
+  for (float x : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, 88.72f, 88.73f, -87.5f, -103.9f, -104.1f, 1e-45f, 3e38f, 0.625f, 4.0f}) judge(x);
+  for (double w : worst) printf("%.2f ", w);
+}
+`;
+
+describe("functions of floats as arithmetic", () => {
+  it("are within three units of the last place of the exact value, everywhere", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "automap-float-functions-"));
+    try {
+      const helpers = FLOAT_HELPERS.map((h) => spell(h.text, "c++")).join("\n");
+      const source = join(folder, "sweep.cpp");
+      writeFileSync(source, SWEEP.replace("HELPERS", () => helpers).replace("STRIDE", String(inFull(7, 4999))));
+      const flags = ["-O2", "-std=c++17", "-ffp-contract=off", "-o", join(folder, "sweep"), source];
+      execFileSync("g++", flags);
+      const worst = execFileSync(join(folder, "sweep"), { encoding: "utf8" }).trim().split(" ").map(Number);
+      expect(worst).toHaveLength(4);
+      for (const units of worst) expect(units).toBeLessThan(3);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+describe("plain loops", () => {
+  it("give what the equation gives, of random computations", () => {
+    let [lowered, hoisted, partial] = [0, 0, 0];
+    for (let seed = 0; seed < inFull(20_000, 300); seed++) {
+      const random = seededRandom(seed);
+      const computation = randomComputation(random, pick(random, SMALL_INTRINSICS));
+      if (loopsRefused(computation) !== undefined) continue;
+      const inputs = randomInputs(random, computation);
+      const { nest } = lowerLoops(computation);
+      const text = printNest(nest);
+      const got = interpretNest(nest, computation, inputs).join();
+      expect(got, `seed ${seed}\n${text}`).toBe(interpret(computation, inputs).join());
+      lowered++;
+      if (text.includes("when ")) hoisted++;
+      if (text.includes(" = sums[0]")) partial++;
+    }
+    expect(lowered).toBeGreaterThan(200);
+    expect(Math.min(hoisted, partial)).toBeGreaterThan(10);
+  });
+
+  it("test the borders of a window once a row", () => {
+    const [windows] = STEPS;
+    if (!windows) throw new Error("the first step is gone");
+    expect(printNest(lowerLoops(windows).nest).trim()).toBe(`local sums: f32[9]
+for parallel rest in 0..42
+  for q in 0..9
+    sums[q] = -Infinity
+  for r in 0..3
+    for s in 0..3
+      when rest%7*2+r-1 >= 0 and rest%7*2+r-1 < 13
+        for q in max(0, (0 - (s - 1) + 1)/2)..min(9, (17 - (s - 1) + 1)/2)
+          sums[q] = max(sums[q], x[rest/7/3,rest/7%3,rest%7*2+r-1,q*2+s-1])
+  for q in 0..9
+    y[rest/7/3,rest/7%3,rest%7,q] = sums[q]`);
+  });
+
+  it("refuse what they would get wrong", () => {
+    const refused = (equation: string): string | undefined =>
+      loopsRefused(defineComputation({ equation, extents: { i: 4, j: 3 }, tensors: { x: "s16" } }));
+    expect(refused("y[i] sat+= x[i,j]")).toBe("a sum of it saturates once, after all points");
+    expect(refused("y[i/2] += x[i,j]")).toBe("several points of kept loops join one element");
+    expect(() => loopsKernel(f32("prefix", "y[i] = y[i-1] + x[i]", { i: 8 }), [])).toThrow(UsageError);
+  });
+
+  it.each(STEPS.map((step) => [step.name, step] as const))("are right when compiled: %s", async (_, computation) => {
+    const reference = await runner.reference(computation, 3);
+    for (const isa of [nativeTarget().isa, []]) {
+      const measured = await runner.measure(loopsKernel(computation, isa), reference, { budgetSeconds: 0.01 });
+      expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+    }
+  });
+});
