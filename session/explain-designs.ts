@@ -8,6 +8,7 @@
 
 import { type ArraySchedule, type Candidate, isArray } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { isRecurrent } from "../abstraction/dependence.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { finished } from "../abstraction/steps.ts";
 import { computationOf, type Database, queryTrials, type TrialRecord } from "../db/index.ts";
@@ -54,6 +55,8 @@ export function explainDesigns(
   calibration: Calibration | undefined,
 ): DesignsExplained | { readonly status: "unknown"; readonly because: string } {
   const computation = computationOf(workload);
+  if (isRecurrent(computation.equation))
+    return { status: "unknown", because: "a result that refers to itself is no sum, and has no dataflows to compare" };
   const { threads } = candidate.kind === "lanes" ? candidate.schedule : { threads: 1 };
   const vectors = registersOf(declaredAs(candidate.intrinsic));
   const space = finished(arraySpaceOf(computation, { threads, vectors, target: modelTarget(machine, calibration) }));
